@@ -1,0 +1,29 @@
+"""Compile the record kernel where a compiler is found; install the same files as plain Python where none is.
+
+Knows: which module is compiled and how. Refuses to know: anything about the package's contents beyond that.
+`BRAIDLOG_PURE=1 pip install .` skips the compiler on purpose.
+"""
+
+import os
+
+from setuptools import setup
+from setuptools.extension import Extension
+
+KERNEL = Extension(
+    "braidlog.codec.kernel",
+    ["src/braidlog/codec/kernel.py"],
+    extra_compile_args=["-O3"],
+    optional=True,  # a failed compilation is a slower install, not a failed one
+)
+
+
+def extensions() -> list[Extension]:
+    if os.environ.get("BRAIDLOG_PURE") == "1":
+        return []
+    from Cython.Build import cythonize
+
+    modules: list[Extension] = cythonize([KERNEL], language_level=3, annotate=False)
+    return modules
+
+
+setup(ext_modules=extensions())

@@ -1,0 +1,56 @@
+"""How an error travels: four kinds, never mixed.
+
+| kind                            | type                    | ends in                                       |
+|---------------------------------|-------------------------|-----------------------------------------------|
+| the bytes are wrong             | `ProtocolError`         | the session answers if it can, then closes    |
+| the request cannot be served    | `BrokerError(Reason.X)` | one total table per dialect, no default row   |
+| the disk or the data is broken  | `StorageFault`          | the partition goes offline, loudly            |
+| we are wrong                    | `AssertionError`        | the task crashes                              |
+
+Knows: the reasons. Refuses to know: any dialect's code or text for them.
+"""
+
+from enum import Enum, auto
+
+from braidlog.codec.errors import ProtocolError
+
+__all__ = ["BrokerError", "ProtocolError", "Reason", "StorageFault"]
+
+
+class Reason(Enum):
+    """Why a well-formed request cannot be served. A dialect translates every member, in one table."""
+
+    INVALID_TOPIC_NAME = auto()
+    TOPIC_EXISTS = auto()
+    TOPIC_NOT_FOUND = auto()
+    PARTITION_NOT_FOUND = auto()
+    INVALID_PARTITION_COUNT = auto()
+    INVALID_SETTING = auto()
+    INVALID_RECORD = auto()
+    RECORD_TOO_LARGE = auto()
+    OFFSET_OUT_OF_RANGE = auto()
+    STALE_LEADER_EPOCH = auto()
+    OUT_OF_ORDER_SEQUENCE = auto()
+    STALE_PRODUCER_EPOCH = auto()
+    TOO_MANY_PRODUCERS = auto()
+    INVALID_TRANSACTION_STATE = auto()
+    FOLDER_IN_USE = auto()
+    FOLDER_NOT_FOUND = auto()
+    LOG_CLOSED = auto()
+    TIMED_OUT = auto()
+
+
+class BrokerError(Exception):
+    """A well-formed request that cannot be served, and why."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class StorageFault(Exception):  # noqa: N818 - a fault is what it is called in every text about disks
+    """The disk refused, or the data is not what was written. Never retried, never swallowed."""
+
+    def __init__(self, message: str, path: str | None = None) -> None:
+        super().__init__(message if path is None else f"{path}: {message}")
+        self.path = path

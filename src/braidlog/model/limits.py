@@ -1,0 +1,26 @@
+"""Every maximum in one place. A length, count or queue that is not bounded here is a defect.
+
+Knows: numbers and the reason for each. Refuses to know: who enforces them.
+"""
+
+TOPIC_NAME_CHARS_MAX = 249
+"""Kafka's own limit: longer names do not fit its clients."""
+
+PARTITIONS_PER_TOPIC_MAX = 10_000
+
+BATCH_BYTES_MAX = 64 * 1024 * 1024
+"""No batch on disk is larger; a length beyond it is a lie, whoever tells it. Settings may lower it per topic."""
+
+RECORDS_PER_BATCH_MAX = 10_000_000
+"""A record takes seven bytes at least, so 64 MiB cannot honestly hold more."""
+
+DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
+"""What one compressed batch may grow to."""
+
+HEADERS_PER_RECORD_MAX = 10_000
+
+PRODUCERS_PER_PARTITION_MAX = 100_000
+"""Idempotent producers remembered by one partition; the oldest idle ones are forgotten first."""
+
+SEGMENT_BYTES_MIN = 4 * 1024
+SEGMENT_BYTES_MAX = 2**31 - 1

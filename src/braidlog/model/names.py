@@ -1,0 +1,24 @@
+"""Names of things, and what a name may be.
+
+Knows: the rule for topic names, shared by all doors. Refuses to know: where a topic lives on disk.
+"""
+
+import re
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import TOPIC_NAME_CHARS_MAX
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_topic_name(name: str) -> str:
+    """Return the name, or raise `BrokerError(INVALID_TOPIC_NAME)` with a sentence that says what is wrong with it."""
+    if not 1 <= len(name) <= TOPIC_NAME_CHARS_MAX:
+        fault = f"a topic name has 1 to {TOPIC_NAME_CHARS_MAX} characters, this one has {len(name)}"
+    elif name in (".", ".."):
+        fault = f"{name!r} is a folder, not a topic name"
+    elif _LEGAL.fullmatch(name) is None:
+        fault = f"topic name {name[:60]!r} has characters outside A-Z a-z 0-9 . _ -"
+    else:
+        return name
+    raise BrokerError(Reason.INVALID_TOPIC_NAME, fault)
