@@ -1,0 +1,31 @@
+# The verbs a person and CI share. `make` alone lists them.
+# Every verb sets up .venv by itself; nothing else has to be installed first but Python 3.11+ (and a C compiler, if there is one).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+
+help: ## list the verbs
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
+
+$(STAMP): pyproject.toml setup.py src/braidlog/codec/kernel.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+check: setup ## style, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: check ## set up, check, and pass all tests
+	$(BIN)/pytest -n 2
+
+.PHONY: help setup check test

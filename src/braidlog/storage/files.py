@@ -1,0 +1,269 @@
+"""The only door to the operating system's files.
+
+Knows: system calls, their short counts and their errors. Refuses to know: what the bytes mean.
+Invariant: every call either did all of what it was asked or raised `StorageFault`; a short write is never a success.
+
+`Disk` and `File` are what the rest of storage/ speaks to. `OsDisk` is the real one; `braidlog.testing.disk` has one
+that remembers what was synced and what was not, so that a crash can be played at any call.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Protocol
+
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+
+Buffer = bytes | bytearray | memoryview
+
+_IOVECS_MAX = 1024  # Linux's IOV_MAX: writev refuses more
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+
+
+class File(Protocol):
+    """An open file. Positions are bytes from its start."""
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def append(self, parts: Sequence[Buffer], position: int) -> int:
+        """Write all parts, in order, starting at `position` (the end of what was written). Return the bytes written."""
+        ...
+
+    def write_at(self, data: Buffer, position: int) -> None: ...
+
+    def read_at(self, size: int, position: int) -> bytes:
+        """Return `size` bytes, fewer only where the file ends."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Return when everything written is on the disk. After an error nothing may be assumed about what is."""
+        ...
+
+    def forget(self, position: int, size: int) -> None:
+        """Let the page cache drop this (synced) range: sustained ingest then runs at disk speed."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor for `sendfile`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A tree of files. A name made, renamed or removed is durable only after `sync_folder` of the folder that holds it."""
+
+    def create(self, path: str) -> File:
+        """Create a new, empty file open for reading and writing. It must not exist."""
+        ...
+
+    def open(self, path: str, *, writable: bool) -> File: ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename, replacing `new` if it exists."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """Create a folder; its parent must exist. An existing folder is fine."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted. A folder that is not there is a `StorageFault`."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def sync_folder(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> "Lock":
+        """Take the folder for this process alone, or raise `BrokerError(FOLDER_IN_USE)`."""
+        ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+@contextlib.contextmanager
+def _faults(path: str, doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFault(f"cannot {doing}: {error.strerror or error}", path) from error
+
+
+class OsFile:
+    """A file descriptor that closes itself when the last holder lets go of it."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self.path = path
+
+    def size(self) -> int:
+        with _faults(self.path, "stat"):
+            return os.fstat(self._descriptor).st_size
+
+    def append(self, parts: Sequence[Buffer], position: int) -> int:
+        total = sum(map(len, parts))
+        try:
+            written = os.pwritev(self._descriptor, parts, position) if len(parts) <= _IOVECS_MAX else 0
+        except OSError as error:
+            raise StorageFault(f"cannot write: {error.strerror or error}", self.path) from error
+        if written != total:
+            # A short write is real (a file size limit, a nearly full disk): go on from where it stopped until the
+            # kernel says why it stopped.
+            rest = memoryview(b"".join(parts))[written:]
+            self.write_at(rest, position + written)
+        return total
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        rest = memoryview(data)
+        with _faults(self.path, "write"):
+            while rest:
+                written = os.pwrite(self._descriptor, rest, position)
+                if written == 0:
+                    raise OSError(errno.EIO, "the disk took no bytes")
+                rest = rest[written:]
+                position += written
+
+    def read_at(self, size: int, position: int) -> bytes:
+        with _faults(self.path, "read"):
+            data = os.pread(self._descriptor, size, position)
+            while len(data) < size:
+                more = os.pread(self._descriptor, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        return data
+
+    def truncate(self, size: int) -> None:
+        with _faults(self.path, "truncate"):
+            os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        with _faults(self.path, "sync"):
+            os.fdatasync(self._descriptor)
+
+    def forget(self, position: int, size: int) -> None:
+        with _faults(self.path, "advise"):
+            os.posix_fadvise(self._descriptor, position, size, os.POSIX_FADV_DONTNEED)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with _faults(self.path, "close"):
+                os.close(descriptor)
+
+    def __del__(self) -> None:
+        # A slice handed to a sender keeps its file alive after the segment was retired; this is where it ends.
+        with contextlib.suppress(StorageFault):
+            self.close()
+
+
+class OsLock:
+    """An advisory lock held by an open file: the kernel releases it when the process dies, however it dies."""
+
+    def __init__(self, handle: IO[str]) -> None:
+        self._handle = handle
+
+    def release(self) -> None:
+        self._handle.close()
+
+
+class OsDisk:
+    """The machine's file system."""
+
+    def create(self, path: str) -> OsFile:
+        with _faults(path, "create"):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            return OsFile(os.open(path, flags, 0o640), path)
+
+    def open(self, path: str, *, writable: bool) -> OsFile:
+        with _faults(path, "open"):
+            flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW
+            return OsFile(os.open(path, flags), path)
+
+    def rename(self, old: str, new: str) -> None:
+        with _faults(old, f"rename to {new}"):
+            os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        with _faults(path, "remove"):
+            os.unlink(path)
+
+    def remove_folder(self, path: str) -> None:
+        with _faults(path, "remove"):
+            os.rmdir(path)
+
+    def make_folder(self, path: str) -> None:
+        with _faults(path, "create"):
+            try:
+                os.mkdir(path, 0o750)
+            except FileExistsError:
+                if not os.path.isdir(path):
+                    raise
+
+    def names(self, folder: str) -> list[str]:
+        with _faults(folder, "list"):
+            return sorted(os.listdir(folder))
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(path)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return False
+            raise StorageFault(f"cannot stat: {error.strerror}", path) from error
+        return True
+
+    def sync_folder(self, path: str) -> None:
+        with _faults(path, "sync"):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def lock(self, path: str) -> OsLock:
+        with _faults(path, "lock"):
+            handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - the lock lives as long as its holder
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                handle.seek(0)
+                holder = handle.read(100).strip() or "another process"
+                handle.close()
+                raise BrokerError(
+                    Reason.FOLDER_IN_USE,
+                    f"{os.path.dirname(path)} is in use by {holder}; one process at a time owns a data folder",
+                ) from error
+            handle.seek(0)
+            handle.truncate()
+            handle.write(f"process {os.getpid()}\n")
+            handle.flush()
+            return OsLock(handle)
+
+
+def join(folder: str, *names: str) -> str:
+    """Paths are joined here so that no other module of storage/ needs `os`."""
+    return os.path.join(folder, *names)
+
+
+def total_bytes(parts: Iterable[Buffer]) -> int:
+    return sum(map(len, parts))
