@@ -1,0 +1,85 @@
+"""What can be set per topic, with the defaults and the bounds.
+
+Knows: names, defaults, what is out of range. Refuses to know: who reads them. One struct, so that a file, a flag and an
+admin request all meet the same check.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import BATCH_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
+
+UNLIMITED = -1
+
+
+class Flush(StrEnum):
+    """What an acknowledgement promises.
+
+    ack: on the disk. Survives power loss.
+    interval: in the page cache, on the disk within `flush_interval_ms`. Survives kill -9; power loss takes the last interval.
+    os: in the page cache, on the disk when the window fills or the kernel likes. Survives kill -9.
+    """
+
+    ACK = "ack"
+    INTERVAL = "interval"
+    OS = "os"
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of one topic. `-1` means no limit where a limit may be absent."""
+
+    flush: Flush = Flush.ACK
+    flush_interval_ms: int = 1_000
+    flush_window_bytes: int = 64 * 1024 * 1024
+    """Un-synced bytes after which a sync is started whatever `flush` says: dirty pages must not pile up."""
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_interval_bytes: int = 64 * 1024
+    retention_ms: int = UNLIMITED
+    retention_bytes: int = UNLIMITED
+    compact: bool = False
+    delete_retention_ms: int = 24 * 3600 * 1000
+    """How long a tombstone stays readable, so that a slow reader learns of the deletion."""
+    batch_bytes_max: int = 16 * 1024 * 1024
+    append_time: bool = False
+    """Stamp records with the log's time instead of the writer's."""
+    producer_expiry_ms: int = 7 * 24 * 3600 * 1000
+
+    def __post_init__(self) -> None:
+        for name, low, high in _BOUNDS:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise BrokerError(Reason.INVALID_SETTING, f"{name} must be {low} to {high}, not {value}")
+
+    def altered(self, changes: dict[str, Any]) -> "TopicSettings":
+        """The same settings with some changed; unknown names and bad values are refused together with a reason."""
+        return settings_from({**msgspec.to_builtins(self), **changes})
+
+
+def settings_from(values: dict[str, Any]) -> TopicSettings:
+    """Build settings from plain values: a parsed file, a request, keyword arguments."""
+    try:
+        return msgspec.convert(values, TopicSettings)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, BrokerError):
+            raise error.__cause__ from error
+        known = ", ".join(TopicSettings.__struct_fields__)
+        raise BrokerError(Reason.INVALID_SETTING, f"{error}; a topic's settings are: {known}") from error
+
+
+_FOREVER = 2**62
+_BOUNDS = (
+    ("flush_interval_ms", 1, 3_600_000),
+    ("flush_window_bytes", 4 * 1024, 2**40),
+    ("segment_bytes", SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+    ("segment_ms", 1, _FOREVER),
+    ("index_interval_bytes", 256, 64 * 1024 * 1024),
+    ("retention_ms", UNLIMITED, _FOREVER),
+    ("retention_bytes", UNLIMITED, _FOREVER),
+    ("delete_retention_ms", 0, _FOREVER),
+    ("batch_bytes_max", 1024, BATCH_BYTES_MAX),
+    ("producer_expiry_ms", 1, _FOREVER),
+)

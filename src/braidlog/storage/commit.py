@@ -1,0 +1,97 @@
+"""Group commit: many wait, one syncs.
+
+Knows: how to turn many waits for durability into few syncs, on the waiters' own threads or on a thread of its own.
+Refuses to know: what is written. Invariant: a wait ends well only after a sync that began after its append.
+
+`wait_durable` is for callers with a thread to spare: the first one syncs for all who appended before it, at no extra latency
+when it is alone. `Flusher` is for callers without (an event loop), and for syncs that nobody waits for: intervals and windows.
+"""
+
+import threading
+from collections.abc import Callable
+
+from braidlog.model.clock import Clock
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.settings import Flush
+from braidlog.storage.partition import PartitionLog
+
+Done = Callable[[StorageFault | None], None]
+IDLE_SECONDS = 60.0
+
+
+def wait_durable(partition: PartitionLog, next_offset: int) -> None:
+    """Return when everything below `next_offset` is durable; raise the fault if it cannot become so."""
+    while partition.durable_offset < next_offset:
+        partition.sync()
+
+
+class Flusher:
+    """One thread that syncs partitions: on request, at intervals, and when too much is un-synced."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wake = threading.Condition()
+        self._requests: dict[PartitionLog, list[Done]] = {}
+        self._due: dict[PartitionLog, float] = {}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="braidlog-flusher", daemon=True)
+        self._thread.start()
+
+    def submit(self, partition: PartitionLog, done: Done | None = None) -> None:
+        """Sync soon; `done` is called on the flusher's thread, with the fault if there was one.
+
+        Requests that arrive while a sync runs share the next one.
+        """
+        with self._wake:
+            if self._stopping:
+                raise BrokerError(Reason.LOG_CLOSED, "the log is being closed")
+            waiting = self._requests.setdefault(partition, [])
+            if done is not None:
+                waiting.append(done)
+            self._wake.notify()
+
+    def appended(self, partition: PartitionLog) -> None:
+        """Called after each append that nobody waits for: decides whether and when it has to be synced."""
+        settings = partition.settings
+        if partition.unsynced_bytes >= settings.flush_window_bytes:
+            self.submit(partition)
+        elif settings.flush is Flush.INTERVAL and partition not in self._due:
+            with self._wake:
+                self._due[partition] = self._clock.monotonic() + settings.flush_interval_ms / 1000
+                self._wake.notify()
+
+    def stop(self) -> None:
+        """Finish what was asked for, then end the thread."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(self._has_work, timeout=self._time_left())
+                if self._stopping and not self._requests:
+                    return
+                batch, self._requests = self._requests, {}
+                now = self._clock.monotonic()
+                for partition in [p for p, due in self._due.items() if due <= now]:
+                    del self._due[partition]
+                    batch.setdefault(partition, [])
+            for partition, waiting in batch.items():
+                fault = self._sync(partition)
+                for done in waiting:
+                    done(fault)
+
+    def _has_work(self) -> bool:
+        return self._stopping or bool(self._requests) or self._time_left() <= 0
+
+    def _time_left(self) -> float:
+        return min(self._due.values(), default=self._clock.monotonic() + IDLE_SECONDS) - self._clock.monotonic()
+
+    def _sync(self, partition: PartitionLog) -> StorageFault | None:
+        try:
+            partition.sync()
+        except StorageFault as fault:
+            return fault  # the partition has stopped; every later append says why
+        return None

@@ -1,0 +1,252 @@
+"""A data folder: who owns it, which topics it holds, where each lives.
+
+Knows: the layout below. Refuses to know: records, and what a partition does with its own folder.
+Invariant: a topic is there entirely or not at all: it is built beside its place and renamed into it, and renamed away before
+it is taken apart. A name never becomes a path; folders are numbered.
+
+    <folder>/LOCK                         held by the one process that owns the folder
+             folder.a folder.b            identity and format of the folder
+             topics/00000001/topic.a .b   name, id, settings, partitions
+                            /0000/        partition 0 (storage/partition.py)
+             topics/00000002.new          a creation that was never finished: removed when the folder is opened
+             topics/00000003.gone         a deletion that was never finished: likewise
+             quarantine/                  damaged bytes that a repair took out, with a report beside them
+"""
+
+import uuid
+
+import msgspec
+
+from braidlog.model.clock import Clock
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.model.names import check_topic_name
+from braidlog.model.settings import TopicSettings
+from braidlog.storage.files import Disk, join
+from braidlog.storage.partition import PartitionLog
+from braidlog.storage.pool import FilePool
+from braidlog.storage.segment import Identity
+from braidlog.storage.slots import SlotPair, load_newest
+
+FOLDER_MAGIC = b"BRAIDFLD"
+TOPIC_MAGIC = b"BRAIDTOP"
+FORMAT = 1
+_NEW = ".new"
+_GONE = ".gone"
+
+
+class FolderIdentity(msgspec.Struct, frozen=True):
+    folder_id: str
+    format: int
+
+
+class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a topic besides its records."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    settings: TopicSettings
+    created_ms: int
+
+
+class DataFolder:
+    """The topics of one folder. `read_only` looks without a lock and without changing anything."""
+
+    def __init__(self, disk: Disk, path: str, clock: Clock, *, create: bool = True, read_only: bool = False) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._read_only = read_only
+        self.path = path
+        self.pool = FilePool(disk)
+        self.notes: list[str] = []
+        self.broken_topics: dict[str, str] = {}
+        self._topics: dict[str, tuple[str, TopicMeta]] = {}
+        if not disk.exists(join(path, "folder.a")) and not disk.exists(join(path, "folder.b")):
+            if not create or read_only:
+                raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} is not a braidlog data folder")
+            self._refuse_strangers()
+        if not disk.exists(path):
+            disk.make_folder(path)
+        self._lock = None if read_only else disk.lock(join(path, "LOCK"))
+        try:
+            self.identity = self._open_identity()
+            self._open_topics()
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # -- opening ---------------------------------------------------------------------------------------------
+
+    def _refuse_strangers(self) -> None:
+        """A folder with other things in it is probably a mistyped path, not a place for a log."""
+        if self._disk.exists(self.path):
+            others = [name for name in self._disk.names(self.path) if name not in ("LOCK", "topics")]
+            if others:
+                raise BrokerError(
+                    Reason.FOLDER_NOT_FOUND,
+                    f"{self.path} holds other things ({', '.join(others[:3])}) and is not a braidlog data folder",
+                )
+
+    def _open_identity(self) -> FolderIdentity:
+        slots = SlotPair(self._disk, self.path, "folder", FOLDER_MAGIC)
+        found = slots.load()
+        self.notes += [f"{name}: {fault}" for name, fault in slots.faults.items()]
+        if not found and slots.faults and len(slots.faults) > 1:
+            raise StorageFault("; ".join(self.notes), self.path)
+        if not found:
+            identity = FolderIdentity(uuid.uuid4().hex, FORMAT)
+            self._disk.make_folder(join(self.path, "topics"))
+            slots.save(msgspec.json.encode(identity), copies=2)
+            self._disk.sync_folder(self.path)
+            return identity
+        identity = msgspec.json.decode(found[0].payload, type=FolderIdentity)
+        if identity.format != FORMAT:
+            raise StorageFault(f"the folder has format {identity.format}, this version reads {FORMAT}", self.path)
+        if not self._read_only:
+            self._disk.make_folder(join(self.path, "topics"))
+            if len(found) < 2:
+                slots.save(found[0].payload)
+        return identity
+
+    def _open_topics(self) -> None:
+        parent = join(self.path, "topics")
+        for name in self._disk.names(parent) if self._disk.exists(parent) else []:
+            if name.endswith((_NEW, _GONE)):
+                self.notes.append(f"topics/{name}: a change that was never finished was undone or finished")
+                if not self._read_only:
+                    self._remove_tree(join(parent, name))
+            else:
+                self._open_topic(join(parent, name), name)
+
+    def _open_topic(self, folder: str, name: str) -> None:
+        slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
+        try:
+            meta = msgspec.json.decode(load_newest(slots, f"topics/{name}"), type=TopicMeta)
+        except (StorageFault, msgspec.MsgspecError) as fault:
+            self.broken_topics[name] = str(fault)  # the other topics are still good; this one says so when asked for
+            return
+        if slots.faults and not self._read_only:
+            self.notes += [f"topics/{name}/{file}: {fault}; written again" for file, fault in slots.faults.items()]
+            slots.save(msgspec.json.encode(meta))
+        self._topics[meta.name] = (folder, meta)
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[TopicMeta]:
+        return [meta for _, (_, meta) in sorted(self._topics.items())]
+
+    def topic(self, name: str) -> TopicMeta:
+        return self._find(name)[1]
+
+    def _find(self, name: str) -> tuple[str, TopicMeta]:
+        found = self._topics.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._topics)[:5])
+            hint = f"; there are: {known}" if known else "; there are none yet"
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist{hint}")
+        return found
+
+    def create_topic(self, name: str, partitions: int, settings: TopicSettings) -> TopicMeta:
+        check_topic_name(name)
+        _check_partitions(partitions)
+        if name in self._topics:
+            raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
+        meta = TopicMeta(
+            name=name,
+            topic_id=uuid.uuid4().hex,
+            partitions=partitions,
+            settings=settings,
+            created_ms=self._clock.now_ms(),
+        )
+        parent = join(self.path, "topics")
+        number = 1 + max((int(n.split(".")[0]) for n in self._disk.names(parent)), default=0)
+        building, folder = join(parent, f"{number:08d}{_NEW}"), join(parent, f"{number:08d}")
+        self._disk.make_folder(building)
+        for partition in range(partitions):
+            self._create_partition(building, meta, partition)
+        self._save_meta(building, meta)
+        self._disk.sync_folder(building)
+        self._disk.rename(building, folder)
+        self._disk.sync_folder(parent)
+        self._topics[name] = (folder, meta)
+        return meta
+
+    def _create_partition(self, folder: str, meta: TopicMeta, partition: int) -> None:
+        identity = Identity(bytes.fromhex(meta.topic_id), partition)
+        place = join(folder, f"{partition:04d}")
+        PartitionLog.create(self._disk, place, identity, meta.settings, self.pool, now_ms=self._clock.now_ms())
+
+    def _save_meta(self, folder: str, meta: TopicMeta) -> None:
+        slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
+        slots.load()
+        slots.save(msgspec.json.encode(meta), copies=2)
+
+    def grow_topic(self, name: str, partitions: int) -> TopicMeta:
+        """Add partitions. They are durable before the topic counts them."""
+        folder, meta = self._find(name)
+        _check_partitions(partitions)
+        if partitions <= meta.partitions:
+            raise BrokerError(
+                Reason.INVALID_PARTITION_COUNT, f"topic {name!r} has {meta.partitions} partitions; it can only get more"
+            )
+        for partition in range(meta.partitions, partitions):
+            place = join(folder, f"{partition:04d}")
+            if self._disk.exists(place):
+                self._remove_tree(place)  # left by a growth that was never finished
+            self._create_partition(folder, meta, partition)
+        self._disk.sync_folder(folder)
+        return self._replace_meta(name, folder, msgspec.structs.replace(meta, partitions=partitions))
+
+    def alter_topic(self, name: str, settings: TopicSettings) -> TopicMeta:
+        folder, meta = self._find(name)
+        return self._replace_meta(name, folder, msgspec.structs.replace(meta, settings=settings))
+
+    def _replace_meta(self, name: str, folder: str, meta: TopicMeta) -> TopicMeta:
+        self._save_meta(folder, meta)
+        self._topics[name] = (folder, meta)
+        return meta
+
+    def delete_topic(self, name: str) -> None:
+        folder, _ = self._find(name)
+        self._disk.rename(folder, folder + _GONE)
+        self._disk.sync_folder(join(self.path, "topics"))
+        del self._topics[name]
+        self._remove_tree(folder + _GONE)
+
+    def open_partition(self, name: str, partition: int) -> PartitionLog:
+        folder, meta = self._find(name)
+        if not 0 <= partition < meta.partitions:
+            raise BrokerError(
+                Reason.PARTITION_NOT_FOUND, f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {partition}"
+            )
+        place = join(folder, f"{partition:04d}")
+        if not self._disk.exists(place):
+            raise StorageFault(f"partition {partition} of topic {name!r} is gone", place)
+        identity = Identity(bytes.fromhex(meta.topic_id), partition)
+        return PartitionLog(self._disk, place, identity, meta.settings, self.pool, read_only=self._read_only)
+
+    def partition_folder(self, name: str, partition: int) -> str:
+        return join(self._find(name)[0], f"{partition:04d}")
+
+    def _remove_tree(self, folder: str) -> None:
+        for name in self._disk.names(folder):
+            path = join(folder, name)
+            if self._disk.is_folder(path):
+                self._remove_tree(path)
+            else:
+                self.pool.drop(path)
+                self._disk.remove(path)
+        self._disk.remove_folder(folder)
+
+
+def _check_partitions(partitions: int) -> None:
+    if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
+        raise BrokerError(
+            Reason.INVALID_PARTITION_COUNT, f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {partitions}"
+        )

@@ -1,0 +1,122 @@
+"""Idempotent producers: what each one wrote last, so that a retry is recognised and a gap refused.
+
+Knows: per producer id its epoch and last five batches. Refuses to know: transactions, networks, who the producer is.
+Invariant: the table is a fold over the batches of the log. Applying them again from any earlier image gives the same table.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from braidlog.codec.batch import NO_PRODUCER, BatchHeader
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import PRODUCERS_PER_PARTITION_MAX
+
+BATCHES_REMEMBERED = 5
+"""What a Kafka client may have in flight; an older retry cannot come."""
+
+_SEQUENCES = 2**31
+
+
+class WrittenBatch(NamedTuple):
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class Producer(msgspec.Struct, array_like=True):
+    """One producer's recent past, oldest batch first."""
+
+    producer_id: int
+    epoch: int
+    timestamp_ms: int
+    batches: list[WrittenBatch]
+
+
+def last_sequence(header: BatchHeader) -> int:
+    return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
+
+
+class ProducerTable:
+    """Look up before an append, apply after it."""
+
+    def __init__(self, producers: Iterable[Producer] = ()) -> None:
+        self._producers = {producer.producer_id: producer for producer in producers}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def image(self) -> list[Producer]:
+        return list(self._producers.values())
+
+    def find(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def check(self, header: BatchHeader) -> WrittenBatch | None:
+        """Return the earlier batch this one repeats, or None if it may be appended; raise if it may not.
+
+        A producer that is not known may start at any sequence: its past may have been retained away.
+        """
+        if header.producer_id == NO_PRODUCER or header.is_control:
+            return None
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise BrokerError(
+                Reason.STALE_PRODUCER_EPOCH,
+                f"producer {header.producer_id} epoch {header.producer_epoch} was fenced by epoch {producer.epoch}",
+            )
+        if header.base_sequence < 0:
+            return None
+        if header.producer_epoch > producer.epoch or not producer.batches:
+            expected = 0 if header.producer_epoch > producer.epoch else header.base_sequence
+        else:
+            last = last_sequence(header)
+            for batch in producer.batches:
+                if batch.base_sequence == header.base_sequence and batch.last_sequence == last:
+                    return batch
+            expected = (producer.batches[-1].last_sequence + 1) % _SEQUENCES
+        if header.base_sequence != expected:
+            raise BrokerError(
+                Reason.OUT_OF_ORDER_SEQUENCE,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} is next",
+            )
+        return None
+
+    def apply(self, header: BatchHeader) -> None:
+        """Take note of a batch that is in the log."""
+        if header.producer_id == NO_PRODUCER:
+            return
+        producer = self._producers.pop(header.producer_id, None)
+        if producer is None or header.producer_epoch > producer.epoch:
+            producer = Producer(header.producer_id, header.producer_epoch, header.max_timestamp, [])
+        producer.timestamp_ms = header.max_timestamp
+        if not header.is_control and header.base_sequence >= 0:
+            producer.batches.append(
+                WrittenBatch(
+                    header.base_sequence,
+                    last_sequence(header),
+                    header.base_offset,
+                    header.last_offset,
+                    header.max_timestamp,
+                )
+            )
+            del producer.batches[:-BATCHES_REMEMBERED]
+        self._producers[header.producer_id] = producer  # last in the dict: most recently heard of
+        if len(self._producers) > PRODUCERS_PER_PARTITION_MAX:
+            del self._producers[next(iter(self._producers))]
+
+    def expire(self, before_ms: int, busy: Iterable[int]) -> None:
+        """Forget producers not heard of since `before_ms`, but none with an open transaction."""
+        keep = set(busy)
+        gone = [p.producer_id for p in self._producers.values() if p.timestamp_ms < before_ms and p.producer_id not in keep]
+        for producer_id in gone:
+            del self._producers[producer_id]
+
+    def last_batches(self) -> set[int]:
+        """Base offsets of each producer's last batch: compaction keeps their headers, so that a fold still finds them."""
+        return {producer.batches[-1].base_offset for producer in self._producers.values() if producer.batches}

@@ -1,0 +1,397 @@
+"""Open a partition's folder after whatever happened to it.
+
+Knows: what a crash can leave behind and what it cannot. Refuses to know: reading, appending, policies.
+Invariant: a write that never became durable is cut off; anything else that is wrong is damage, and damage is reported and
+left in place, never cut. Recovering twice gives the same as recovering once, and a crash in the middle changes nothing.
+
+Order: finish interrupted swaps, read the checkpoint, read the heads, finish an interrupted retention or truncation, walk the
+batches that the checkpoint does not cover, make durable what was found.
+"""
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.records import control_kind
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.settings import TopicSettings
+from braidlog.storage.damage import Damage, RecoveryReport
+from braidlog.storage.files import Disk, join
+from braidlog.storage.pool import FilePool
+from braidlog.storage.segment import (
+    DATA_START,
+    BadHead,
+    Identity,
+    Mark,
+    Segment,
+    SegmentHead,
+    index_name,
+    log_name,
+    read_head,
+    read_mark,
+    state_name,
+)
+from braidlog.storage.slots import Slot, SlotPair, unpack_slot
+from braidlog.storage.state import NOTHING_TO_CUT, PartitionState, StateImage, decode_image, encode_image
+from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+
+STATE_MAGIC = b"BRAIDSTA"
+_LOG = ".log"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+
+
+class Recovered(msgspec.Struct):
+    """A partition ready for use: at least one segment, the last one active."""
+
+    segments: list[Segment]
+    state: PartitionState
+    slots: SlotPair
+    report: RecoveryReport
+
+
+def marker_of(found: Found) -> bool | None:
+    """What the batch says about its transaction: True committed, False aborted, None if it is not a marker."""
+    if not found.header.is_control:
+        return None
+    return control_kind(found.window, found.at, found.header)
+
+
+class Recovery:
+    """One opening of one folder. `read_only` looks and reports but changes nothing on the disk."""
+
+    def __init__(
+        self, disk: Disk, folder: str, identity: Identity, settings: TopicSettings, pool: FilePool, *, read_only: bool = False
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._identity = identity
+        self._settings = settings
+        self._pool = pool
+        self._read_only = read_only
+        self.report = RecoveryReport()
+        self._slots = SlotPair(disk, folder, "state", STATE_MAGIC)
+
+    def run(self) -> Recovered:
+        self._finish_swaps()
+        images = self._load_images()
+        segments = self._open_heads(images[0] if images else None)
+        image, strict = self._choose_image(images, segments)
+        self._remove_retained(segments, image)
+        state = self._walk_tail(segments, image, images[0] if images else None, strict=strict)
+        if not segments:
+            raise StorageFault("no segment could be opened; the partition's data is gone", self._folder)
+        if not self._read_only:
+            self._settle(segments, state)
+        return Recovered(segments, state, self._slots, self.report)
+
+    # -- before the batches ----------------------------------------------------------------------------------
+
+    def _note(self, text: str) -> None:
+        self.report.notes.append(text)
+
+    def _finish_swaps(self) -> None:
+        """A `.cleaned` file was not finished: it goes. A `.swap` file is whole: it takes its place."""
+        names = self._disk.names(self._folder)
+        for name in names:
+            if name.endswith(CLEANED):
+                self._note(f"{name}: an unfinished rewrite was removed")
+                if not self._read_only:
+                    self._disk.remove(join(self._folder, name))
+        for name in names:
+            if name.endswith(SWAP):
+                self._note(f"{name}: a finished rewrite takes its place")
+                if not self._read_only:
+                    finish_swap(self._disk, self._folder, int(name.removesuffix(SWAP)))
+
+    def _load_images(self) -> list[StateImage]:
+        images = [decode_image(slot.payload) for slot in self._slots.load()]
+        for name, fault in self._slots.faults.items():
+            self._note(f"{name}: {fault}; the other checkpoint is used")
+        self.report.clean_stop = bool(images) and images[0].clean_stop
+        return images
+
+    def _open_heads(self, newest: StateImage | None) -> list[Segment]:
+        bases = sorted(int(n.removesuffix(_LOG)) for n in self._disk.names(self._folder) if n.endswith(_LOG))
+        segments: list[Segment] = []
+        for number, base in enumerate(bases):
+            path = join(self._folder, log_name(base))
+            file = self._pool.get(path)
+            size, data = file.size(), file.read_at(DATA_START, 0)
+            try:
+                head, mark = read_head(data, self._identity, base)
+            except BadHead as bad:
+                if not any(data) and not self._was_durable(base, bases[number + 1 :], newest):
+                    self._drop_from(bases[number:])
+                    break
+                self._damage(log_name(base), 0, DATA_START, base, base, str(bad))
+                head, mark = SegmentHead(self._identity, base, 0, 0), bad.mark
+            if mark is None:
+                if not any(d.file == log_name(base) for d in self.report.damages):
+                    self._damage(log_name(base), 64, 84, base, base, "the durable mark's checksum does not hold")
+                mark = Mark(size, base)  # in doubt everything counts as durable: a fault is then damage, never a torn tail
+            segment = Segment(self._disk, self._folder, head, mark, size, self._pool)
+            segment.use_index_interval(self._settings.index_interval_bytes)
+            segments.append(segment)
+        return segments
+
+    def _was_durable(self, base: int, later: list[int], newest: StateImage | None) -> bool:
+        """Whether this segment is known to have held something durable: a checkpoint beyond it, or a synced successor."""
+        if newest is None or newest.end_offset > base:
+            return True
+        marks = (read_mark(self._pool.get(join(self._folder, log_name(b))).read_at(DATA_START, 0), b, 0) for b in later)
+        return any(mark is not None and mark.position > DATA_START for mark in marks)
+
+    def _drop_from(self, bases: list[int]) -> None:
+        """Remove segments whose creation never became durable, last one first."""
+        for base in reversed(bases):
+            self._note(f"{log_name(base)}: its creation was never finished; removed")
+            if self._read_only:
+                continue
+            for name in (state_name(base), index_name(base), log_name(base)):
+                path = join(self._folder, name)
+                self._pool.drop(path)
+                if self._disk.exists(path):
+                    self._disk.remove(path)
+
+    def _choose_image(self, images: list[StateImage], segments: list[Segment]) -> tuple[StateImage, bool]:
+        """The image to fold from, and whether its epoch history is complete (a slot) or must be learned (anything less)."""
+        if images and images[0].truncate_to == NOTHING_TO_CUT:
+            return images[0], True
+        limit = images[0].truncate_to if images else 2**63
+        older = [image for image in images[1:] if image.end_offset <= limit and image.truncate_to == NOTHING_TO_CUT]
+        for segment in reversed(segments):
+            image = self._load_snapshot(segment.base_offset)
+            if image is not None and image.end_offset <= limit:
+                older.append(image)
+                break
+        image = max(older, key=lambda i: i.end_offset, default=StateImage(start_offset=0, end_offset=0))
+        if segments and image.end_offset < segments[0].base_offset:
+            base = segments[0].base_offset
+            image = StateImage(start_offset=base, end_offset=base)
+        if images:
+            image.start_offset = max(image.start_offset, images[0].start_offset)
+            image.cleaned_offset = min(images[0].cleaned_offset, limit)
+            image.epochs = images[0].epochs
+            return image, True
+        self._note("no checkpoint holds; the state is folded from the batches again")
+        return image, False
+
+    def _load_snapshot(self, base: int) -> StateImage | None:
+        path = join(self._folder, state_name(base))
+        if not self._disk.exists(path):
+            return None
+        file = self._disk.open(path, writable=False)
+        try:
+            slot: Slot = unpack_slot(STATE_MAGIC, state_name(base), file.read_at(file.size(), 0))
+        except ValueError as error:
+            self._note(f"{state_name(base)}: {error}; an earlier one is used")
+            return None
+        finally:
+            file.close()
+        return decode_image(slot.payload)
+
+    def _remove_retained(self, segments: list[Segment], image: StateImage) -> None:
+        """Finish a retention that raised the start offset and did not get to remove all it had to."""
+        while len(segments) > 1 and segments[1].base_offset <= image.start_offset:
+            self._note(f"{log_name(segments[0].base_offset)}: lies below the log's start; removed")
+            segment = segments.pop(0)
+            if not self._read_only:
+                segment.remove()
+        if segments and segments[0].base_offset > image.start_offset:
+            missing = segments[0].base_offset
+            self._damage(log_name(image.start_offset), 0, 0, image.start_offset, missing, "the segment is missing")
+
+    # -- the batches -----------------------------------------------------------------------------------------
+
+    def _walk_tail(
+        self, segments: list[Segment], image: StateImage, newest: StateImage | None, *, strict: bool
+    ) -> PartitionState:
+        state = PartitionState(image)
+        limit = newest.truncate_to if newest and newest.truncate_to != NOTHING_TO_CUT else None
+        durable_end = 0 if newest is None else newest.end_offset if limit is None else limit
+        number = 0
+        while number < len(segments):
+            segment = segments[number]
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+            if following is not None and following <= image.end_offset and self._trust(segment, following):
+                number += 1
+                continue
+            self._check_size(segment)
+            ended = self._walk_segment(segments, number, state, limit, strict=strict)
+            if ended or (following is not None and self._is_broken(segments, number, following)):
+                for later in reversed(segments[number + 1 :]):
+                    if not self._read_only:
+                        later.remove()
+                    self._note(f"{log_name(later.base_offset)}: follows a write that never became durable; removed")
+                del segments[number + 1 :]
+            number += 1
+        if state.end_offset < durable_end:
+            self._lose_end(segments, state, durable_end)
+        return state
+
+    def _trust(self, segment: Segment, following: int) -> bool:
+        """A sealed segment below the checkpoint is taken at its seal; its batches are checked when they are first read."""
+        seal = segment.read_seal()
+        if seal is None or seal.offset != following or not seal.position == segment.size == segment.mark.position:
+            return False
+        segment.next_offset = seal.offset
+        segment.max_timestamp_ms = seal.timestamp_ms
+        return True
+
+    def _check_size(self, segment: Segment) -> None:
+        if segment.size < segment.mark.position:
+            self._damage(
+                log_name(segment.base_offset),
+                segment.size,
+                segment.mark.position,
+                segment.base_offset,
+                segment.mark.next_offset,
+                "the file was cut",
+            )
+
+    def _walk_segment(
+        self, segments: list[Segment], number: int, state: PartitionState, limit: int | None, *, strict: bool
+    ) -> bool:
+        """Take every batch of one segment that the state does not cover. Return whether the log ends inside it."""
+        segment = segments[number]
+        entry = segment.load_index_below(state.end_offset)
+        position, offset = entry.position, entry.offset
+        while True:
+            try:
+                epochs = state.epochs if strict else None
+                for found in walk(segment.file, position, segment.size, offset, epochs=epochs):
+                    position, offset = found.position, found.header.base_offset
+                    if limit is not None and found.header.base_offset >= limit:
+                        self._cut(segment, position, offset, "a truncation that was begun is finished")
+                        return True
+                    self._take(segment, state, found, learn=not strict)
+                    position += found.header.size_bytes
+                    offset = found.header.next_offset
+            except BadBatch as bad:
+                if not self._is_durable(segments, number, bad.position):
+                    self._cut(segment, bad.position, bad.offset, f"a write that never became durable is cut off: {bad.why}")
+                    return True
+                resumed = self._step_over(segment, bad)
+                if resumed is None:
+                    segment.next_offset = max(segment.next_offset, bad.offset)
+                    return False
+                position, offset = resumed
+                segment.index.split(offset, position, segment.max_timestamp_ms)
+                continue
+            return False
+
+    def _take(self, segment: Segment, state: PartitionState, found: Found, *, learn: bool) -> None:
+        header = found.header
+        segment.take(found.position, header, verified=True)
+        self.report.walked_bytes += header.size_bytes
+        if header.base_offset < state.end_offset:
+            return
+        try:
+            if learn:
+                state.epochs.begin(header.leader_epoch, header.base_offset)
+            state.apply(header, commit=marker_of(found))
+        except (BrokerError, ProtocolError) as error:
+            raise BadBatch(found.position, header.base_offset, str(error)) from error
+
+    def _is_durable(self, segments: list[Segment], number: int, position: int) -> bool:
+        """Whether the bytes at `position` had been synced: below the mark, or before a segment that was synced later."""
+        later = segments[number + 1 :]
+        return position < segments[number].mark.position or any(s.mark.position > DATA_START for s in later)
+
+    def _is_broken(self, segments: list[Segment], number: int, following: int) -> bool:
+        """Whether the segment ends before the next one begins, because its last writes never became durable."""
+        segment = segments[number]
+        if segment.next_offset == following:
+            return False
+        if not self._is_durable(segments, number, segment.size):
+            return True
+        self._damage(
+            log_name(segment.base_offset),
+            segment.size,
+            segment.size,
+            segment.next_offset,
+            following,
+            f"the segment ends with offset {segment.next_offset}, the next one begins with {following}",
+        )
+        segment.next_offset = following
+        return False
+
+    def _step_over(self, segment: Segment, bad: BadBatch) -> tuple[int, int] | None:
+        """Report damage from `bad` to the next whole batch; return where that one is, None if there is none."""
+        found = find_batch(segment.file, bad.position + 1, segment.size, bad.offset + 1)
+        name = log_name(segment.base_offset)
+        if found is None:
+            end_offset = max(segment.mark.next_offset, bad.offset)
+            self._damage(name, bad.position, segment.size, bad.offset, end_offset, bad.why)
+            return None
+        self._damage(name, bad.position, found[0], bad.offset, found[1], bad.why)
+        return found
+
+    def _cut(self, segment: Segment, position: int, next_offset: int, why: str) -> None:
+        torn = segment.size - position
+        self.report.torn_bytes += torn
+        self._note(f"{log_name(segment.base_offset)}: {torn} bytes from {position}: {why}")
+        if self._read_only:
+            segment.size, segment.next_offset = position, next_offset
+        else:
+            segment.cut(position, next_offset)
+
+    def _lose_end(self, segments: list[Segment], state: PartitionState, durable_end: int) -> None:
+        """The log ends before an offset that a checkpoint saw durable."""
+        if not self.report.damages:
+            last = segments[-1] if segments else None
+            name, size = (log_name(last.base_offset), last.size) if last else (self._folder, 0)
+            self._damage(name, size, size, state.end_offset, durable_end, "the end of the log is missing")
+
+    def _damage(self, file: str, position: int, end: int, first: int, next_offset: int, why: str) -> None:
+        self.report.damages.append(Damage(join(self._folder, file), position, end, first, next_offset, why))
+
+    # -- after the batches -----------------------------------------------------------------------------------
+
+    def _settle(self, segments: list[Segment], state: PartitionState) -> None:
+        """Make durable what was found, and say so: a record that was read once must not vanish at the next crash."""
+        if self.report.damages:
+            return  # nothing is written to a damaged partition until its owner decides
+        for segment in segments[:-1]:
+            if segment.mark.position != segment.size:
+                segment.activate()
+                seal_segment(segment, segment.reach())
+            elif not segment.index_is_sealed:
+                self._note(f"{index_name(segment.base_offset)}: rebuilt")
+                segment.save_index(sealed=True)
+        active = segments[-1]
+        active.activate()
+        if active.mark.position != active.size:
+            active.sync(active.reach())
+            active.sync_file()
+        self._disk.sync_folder(self._folder)
+        self._slots.save(encode_image(state.image()), copies=2 if self.report.notes else 1)
+
+
+def seal_segment(segment: Segment, reached: Mark) -> None:
+    """Make a full segment durable with its mark and its index, and let go of its writer."""
+    segment.sync(reached)
+    segment.sync_file()
+    segment.save_index(sealed=True)
+    segment.retire()
+
+
+def finish_swap(disk: Disk, folder: str, base: int) -> None:
+    """Put the whole file `<base>.swap` in the place of every segment whose offsets it holds."""
+    path = join(folder, f"{base:020d}{SWAP}")
+    file = disk.open(path, writable=False)
+    data = file.read_at(DATA_START, 0)
+    file.close()
+    generation = int.from_bytes(data[12:16], "big")
+    mark = read_mark(data, base, generation)
+    if mark is None:
+        raise StorageFault("the durable mark of a finished rewrite does not hold", path)
+    names = disk.names(folder)
+    for name in reversed(names):
+        if name.endswith(_LOG) and base < int(name.removesuffix(_LOG)) < mark.next_offset:
+            inner = int(name.removesuffix(_LOG))
+            for part in (state_name(inner), index_name(inner), name):
+                if part in names:
+                    disk.remove(join(folder, part))
+    disk.rename(path, join(folder, log_name(base)))
+    disk.sync_folder(folder)

@@ -1,0 +1,36 @@
+"""Let old records go: by age and by size.
+
+Knows: which whole segments are too old or too many. Refuses to know: keys (compaction), when to run (the owner decides).
+Invariant: only durable segments from the front go, and the new start is durable before they do; offsets are never reused.
+"""
+
+from braidlog.model.settings import UNLIMITED
+from braidlog.storage.partition import PartitionLog
+
+
+def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> int:
+    """Apply the topic's retention to records below `upto` (default: all that is durable); return the new start offset."""
+    settings = partition.settings
+    if settings.retention_ms == UNLIMITED and settings.retention_bytes == UNLIMITED:
+        return partition.start_offset
+    with partition.lock:
+        active = partition.segments[-1]
+        if settings.retention_ms != UNLIMITED and _is_old(active.max_timestamp_ms, now_ms, settings.retention_ms):
+            partition.roll(now_ms)  # else a topic nobody writes to any more would keep its last segment for ever
+    partition.sync()
+    limit = partition.durable_offset if upto is None else min(upto, partition.durable_offset)
+    start = partition.start_offset
+    excess = partition.size_bytes - settings.retention_bytes if settings.retention_bytes != UNLIMITED else 0
+    for segment in partition.segments[:-1]:
+        if segment.next_offset > limit:
+            break
+        too_old = settings.retention_ms != UNLIMITED and _is_old(segment.max_timestamp_ms, now_ms, settings.retention_ms)
+        if not too_old and excess < segment.data_bytes:
+            break
+        excess -= segment.data_bytes
+        start = segment.next_offset
+    return partition.advance_start(start)
+
+
+def _is_old(timestamp_ms: int, now_ms: int, retention_ms: int) -> bool:
+    return 0 <= timestamp_ms < now_ms - retention_ms

@@ -1,0 +1,452 @@
+"""One segment: a file of batches whose offsets follow each other without a gap, and its sparse index.
+
+Knows: the file's head, its durable mark, where each offset is. Refuses to know: other segments, producers, policies.
+Invariant: bytes below the mark were on the disk when the mark was written; no slice leaves here whose bytes have not been
+checked once since the segment was opened.
+
+File `<base offset, 20 digits>.log`:
+
+     0  magic        8  "BRAIDSEG"
+     8  version      u16
+    10  unused       u16
+    12  generation   u32  0, and one more each time compaction or repair rewrites the segment
+    16  topic id    16
+    32  partition    u32
+    36  unused       u32
+    40  base offset  i64
+    48  created_ms   i64
+    56  unused       u32
+    60  crc          u32  CRC-32C of bytes 0..60
+    64  mark: position     u64  everything below was synced by a sync that had returned
+    72  mark: next offset  i64
+    80  mark: crc          u32  CRC-32C of bytes 64..80, seeded with the head's
+    84  unused      44
+   128  batches
+
+The mark is rewritten in place after each sync and so becomes durable with the next one. It lies in one sector: never torn.
+It tells recovery how far damage is damage and from where on a bad batch is merely a write that never finished.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from braidlog.codec.batch import BatchHeader
+from braidlog.codec.crc import crc32c
+from braidlog.storage.epochs import EpochHistory
+from braidlog.storage.files import Buffer, Disk, File, join
+from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
+from braidlog.storage.pool import FilePool
+from braidlog.storage.walk import BadBatch, Found, walk
+
+MAGIC = b"BRAIDSEG"
+VERSION = 1
+DATA_START = 128
+MARK_AT = 64
+_HEAD = struct.Struct(">8sHHI16sIIqqI")
+_CRC = struct.Struct(">I")
+_MARK = struct.Struct(">Qq")
+_HINTS_MAX = 64
+
+
+class Identity(NamedTuple):
+    """Whose segment this is: a file moved to a wrong folder is noticed."""
+
+    topic_id: bytes
+    partition: int
+
+
+class Mark(NamedTuple):
+    """How far the file is durable."""
+
+    position: int
+    next_offset: int
+
+
+class SegmentHead(NamedTuple):
+    identity: Identity
+    base_offset: int
+    created_ms: int
+    generation: int
+
+
+class BadHead(Exception):  # noqa: N818 - a finding, like BadBatch
+    """The first 64 bytes are not the head of this segment. `mark` is the durable mark if that one still holds."""
+
+    def __init__(self, why: str, mark: Mark | None) -> None:
+        super().__init__(why)
+        self.mark = mark
+
+
+class Extent(NamedTuple):
+    """A run of whole batches: bytes [position, end) hold offsets [offset, next_offset)."""
+
+    position: int
+    end: int
+    offset: int
+    next_offset: int
+
+
+def log_name(base_offset: int) -> str:
+    return f"{base_offset:020d}.log"
+
+
+def index_name(base_offset: int) -> str:
+    return f"{base_offset:020d}.idx"
+
+
+def state_name(base_offset: int) -> str:
+    return f"{base_offset:020d}.state"
+
+
+def pack_head(head: SegmentHead) -> bytes:
+    body = _HEAD.pack(
+        MAGIC, VERSION, 0, head.generation, *head.identity, 0, head.base_offset, head.created_ms, 0
+    )
+    return body + _CRC.pack(crc32c(body))
+
+
+def pack_mark(mark: Mark, seed: int) -> bytes:
+    body = _MARK.pack(*mark)
+    return body + _CRC.pack(crc32c(body, seed))
+
+
+def _seed(base_offset: int, generation: int) -> int:
+    """Ties a mark to its file, so that neither a stray sector nor a stale copy passes for one."""
+    return crc32c(struct.pack(">qI", base_offset, generation))
+
+
+def read_mark(data: bytes, base_offset: int, generation: int) -> Mark | None:
+    body = data[MARK_AT : MARK_AT + _MARK.size]
+    crc = data[MARK_AT + _MARK.size : MARK_AT + _MARK.size + _CRC.size]
+    if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != crc32c(body, _seed(base_offset, generation)):
+        return None
+    return Mark._make(_MARK.unpack(body))
+
+
+def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[SegmentHead, Mark | None]:
+    """The head and, if it holds, the mark; `BadHead` if this is not the segment it should be."""
+    if len(data) < DATA_START:
+        raise BadHead(f"the file has {len(data)} bytes, its head alone has {DATA_START}", None)
+    fields = _HEAD.unpack_from(data)
+    magic, version, unused_a, generation, topic_id, partition, unused_b, base, created_ms, unused_c = fields
+    mark = read_mark(data, base_offset, generation)
+    head = SegmentHead(Identity(topic_id, partition), base, created_ms, generation)
+    if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
+        raise BadHead("the head's checksum does not hold", mark)
+    if magic != MAGIC or version != VERSION or unused_a or unused_b or unused_c:
+        raise BadHead(f"magic {magic!r} version {version} is not a segment this version reads", mark)
+    if head.identity != identity or head.base_offset != base_offset:
+        raise BadHead(
+            f"it is the segment of topic {topic_id.hex()} partition {partition} base {base}, in a wrong place", mark
+        )
+    if any(data[MARK_AT + _MARK.size + _CRC.size : DATA_START]):
+        raise BadHead("bytes that must be zero are not", mark)
+    return head, mark
+
+
+class Segment:
+    """A segment in use. The last one of a log is active: it alone is written to, through the file it holds."""
+
+    def __init__(self, disk: Disk, folder: str, head: SegmentHead, mark: Mark, size: int, pool: FilePool) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._pool = pool
+        self._index: SparseIndex | None = None
+        self._interval_bytes = 0
+        self._hints: dict[int, int] = {}
+        self._writer: File | None = None
+        self.head = head
+        self.mark = mark
+        self.size = size
+        self.next_offset = head.base_offset
+        self.max_timestamp_ms = NO_TIMESTAMP
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, disk: Disk, folder: str, head: SegmentHead, pool: FilePool, interval_bytes: int, *, name: str | None = None
+    ) -> "Segment":
+        """Create the file with its head. Neither is durable until the segment and its folder are synced."""
+        mark = Mark(DATA_START, head.base_offset)
+        writer = disk.create(join(folder, name or log_name(head.base_offset)))
+        seed = _seed(head.base_offset, head.generation)
+        writer.write_at((pack_head(head) + pack_mark(mark, seed)).ljust(DATA_START, b"\0"), 0)
+        segment = cls(disk, folder, head, mark, DATA_START, pool)
+        segment._writer = writer
+        segment._index = SparseIndex(head.base_offset, head.generation, interval_bytes)
+        return segment
+
+    @property
+    def base_offset(self) -> int:
+        return self.head.base_offset
+
+    @property
+    def path(self) -> str:
+        return join(self._folder, log_name(self.base_offset))
+
+    @property
+    def index_path(self) -> str:
+        return join(self._folder, index_name(self.base_offset))
+
+    @property
+    def data_bytes(self) -> int:
+        return self.size - DATA_START
+
+    @property
+    def file(self) -> File:
+        """The file to read from; it stays open as long as the caller holds it."""
+        return self._writer or self._pool.get(self.path)
+
+    def activate(self) -> None:
+        """Open for writing."""
+        if self._writer is None:
+            self._pool.drop(self.path)
+            self._writer = self._disk.open(self.path, writable=True)
+
+    def retire(self) -> None:
+        """No more writes: reads go through the pool from now on."""
+        if self._writer is not None:
+            self._writer = None
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def append(self, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
+        """Write batches at the end. If the disk refuses, the segment is as it was, or the fault is final.
+
+        A half-written batch must not stay behind the end: the next, shorter append would leave its remains where
+        recovery looks, and remains can be whole batches.
+        """
+        writer = self._writer
+        assert writer is not None, "append to a retired segment"
+        try:
+            written = writer.append(parts, self.size)
+        except BaseException:
+            writer.truncate(self.size)
+            raise
+        position = self.size
+        for header in headers:
+            self.take(position, header, verified=True)
+            position += header.size_bytes
+        assert position == self.size + written, "headers and bytes of an append disagree"
+        self.size = position
+
+    def take(self, position: int, header: BatchHeader, *, verified: bool) -> None:
+        """Account for a batch that is in the file."""
+        self.index.note(header.base_offset, position, self.max_timestamp_ms, verified=verified)
+        self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp)
+        self.next_offset = header.next_offset
+
+    def reach(self) -> Mark:
+        """How far the segment is written: what a sync that starts now will have made durable."""
+        return Mark(self.size, self.next_offset)
+
+    def sync(self, reached: Mark) -> None:
+        """Make the file durable and the mark say so. The mark itself becomes durable with the next sync."""
+        self.sync_file()
+        self.set_mark(reached)
+
+    def set_mark(self, mark: Mark) -> None:
+        assert self._writer is not None
+        self._writer.write_at(pack_mark(mark, _seed(self.base_offset, self.head.generation)), MARK_AT)
+        self.mark = mark
+
+    def sync_file(self) -> None:
+        assert self._writer is not None
+        self._writer.sync()
+
+    def forget(self, position: int, size: int) -> None:
+        assert self._writer is not None
+        self._writer.forget(position, size)
+
+    def save_index(self, *, sealed: bool) -> None:
+        index = self.index
+        if sealed:
+            index.seal(Entry(self.next_offset, self.size, self.max_timestamp_ms))
+        index.save(self._disk, self.index_path)
+
+    def cut(self, position: int, next_offset: int) -> None:
+        """Drop everything from `position` on, durably; the mark goes down first, or the cut would look like damage."""
+        self.activate()
+        writer = self._writer
+        assert writer is not None
+        if self.mark.position > position:
+            self.set_mark(Mark(position, next_offset))
+            writer.sync()
+        writer.truncate(position)
+        writer.sync()
+        self.size = position
+        self.next_offset = next_offset
+        self._hints.clear()
+        self.index.cut(position)
+        self.max_timestamp_ms = NO_TIMESTAMP
+        if len(self.index):
+            last = self.index.entry(len(self.index) - 1)
+            self.max_timestamp_ms = last.timestamp_ms
+            for found in self.walk_from(len(self.index) - 1, check=False):
+                self.max_timestamp_ms = max(self.max_timestamp_ms, found.header.max_timestamp)
+
+    # -- index -----------------------------------------------------------------------------------------------
+
+    def use_index_interval(self, interval_bytes: int) -> None:
+        self._interval_bytes = interval_bytes
+
+    @property
+    def index(self) -> SparseIndex:
+        """The index, loaded on first use; rebuilt from the batches if its file does not hold."""
+        if self._index is None:
+            self._index = self._load_index()
+            if self._index.end is None:
+                self.rebuild_index()
+        return self._index
+
+    def _load_index(self) -> SparseIndex:
+        index = SparseIndex(self.base_offset, self.head.generation, self._interval_bytes)
+        if self._disk.exists(self.index_path):
+            file = self._disk.open(self.index_path, writable=False)
+            try:
+                index.load(file)
+            finally:
+                file.close()
+        return index
+
+    def load_index_below(self, offset_max: int) -> Entry:
+        """Take what the index file has at or below `offset_max`; return the entry from which to walk on.
+
+        The batches from that entry on are to be taken again, whoever walks them.
+        """
+        self._index = self._load_index()
+        self._index.cut(self.size)
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.next_offset = self.base_offset
+        if not len(self._index):
+            return Entry(self.base_offset, DATA_START, NO_TIMESTAMP)
+        entry = self._index.entry(self._index.floor_offset(offset_max))
+        self._index.cut(entry.position)
+        self.max_timestamp_ms = entry.timestamp_ms
+        self.next_offset = entry.offset
+        return entry
+
+    def read_seal(self) -> Entry | None:
+        """The last entry of a sealed segment's index: where it ends, in offsets and bytes. None if in doubt."""
+        if not self._disk.exists(self.index_path):
+            return None
+        file = self._disk.open(self.index_path, writable=False)
+        try:
+            size = file.size()
+            if size < HEAD_BYTES + ENTRY_BYTES or (size - HEAD_BYTES) % ENTRY_BYTES:
+                return None
+            probe = SparseIndex(self.base_offset, self.head.generation, self._interval_bytes)
+            return probe.read_end(file.read_at(HEAD_BYTES, 0), file.read_at(ENTRY_BYTES, size - ENTRY_BYTES))
+        finally:
+            file.close()
+
+    def rebuild_index(self) -> None:
+        """Walk the whole segment and write the index anew."""
+        self._index = SparseIndex(self.base_offset, self.head.generation, self._interval_bytes)
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.next_offset = self.base_offset
+        for found in walk(self.file, DATA_START, self.size, self.base_offset, check=False):
+            self.take(found.position, found.header, verified=False)
+        self.save_index(sealed=True)
+
+    @property
+    def index_is_sealed(self) -> bool:
+        """Whether the index file is known, or believed until it is loaded, to cover the whole segment."""
+        return self._index is None or self._index.end is not None
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def walk_from(
+        self, number: int, *, end: int | None = None, check: bool, epochs: EpochHistory | None = None
+    ) -> Iterator[Found]:
+        """Walk from index entry `number` to `end` (the end of the segment)."""
+        if not len(self.index):
+            return iter(())
+        entry = self.index.entry(number)
+        stop = self.size if end is None else end
+        return walk(self.file, entry.position, stop, entry.offset, epochs=epochs, check=check)
+
+    def verify(self, position: int, end: int, epochs: EpochHistory) -> None:
+        """Check every index interval that [position, end) touches and that was not checked since the segment was opened.
+
+        Damage behind `end` is left for whoever reads there.
+        """
+        index = self.index
+        number = index.floor_position(position)
+        while number < len(index) and index.entry(number).position < end:
+            if not index.verified[number]:
+                stop = index.interval_end(number, self.size)
+                try:
+                    for _ in self.walk_from(number, end=stop, check=True, epochs=epochs):
+                        pass
+                except BadBatch as bad:
+                    if bad.position >= end:
+                        return
+                    raise
+                index.verified[number] = True
+            number += 1
+
+    def locate(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
+        """Position and base offset of the batch that holds `offset`."""
+        if offset == self.next_offset:
+            return self.size, offset
+        hint = self._hints.get(offset)
+        if hint is not None:
+            return hint, offset
+        number = self.index.floor_offset(offset)
+        for found in self.walk_from(number, check=False, epochs=epochs):
+            if offset < found.header.next_offset:
+                return found.position, found.header.base_offset
+        raise AssertionError(f"offset {offset} is not in the segment [{self.base_offset}, {self.next_offset})")
+
+    def extent(self, offset: int, bytes_max: int, upto: int, epochs: EpochHistory) -> Extent:
+        """The whole batches from the one that holds `offset`, below offset `upto`: at least one, about `bytes_max` bytes."""
+        position, base = self.locate(offset, epochs)
+        if upto >= self.next_offset:
+            limit, limit_offset = self.size, self.next_offset
+        else:
+            limit, limit_offset = self.locate(upto, epochs)
+        end, next_offset = limit, limit_offset
+        if position + bytes_max < limit:
+            entry = self.index.entry(self.index.floor_position(position + bytes_max))
+            if entry.position > position:
+                end, next_offset = entry.position, entry.offset
+            else:
+                end, next_offset = self._step(position, base, bytes_max, limit)
+        try:
+            self.verify(position, end, epochs)
+        except BadBatch as bad:
+            if bad.position <= position:
+                raise
+            end, next_offset = bad.position, bad.offset  # what stands before the damage is whole
+        self._remember(next_offset, end)
+        return Extent(position, end, base, next_offset)
+
+    def _step(self, position: int, base: int, bytes_max: int, limit: int) -> tuple[int, int]:
+        end, next_offset = position, base
+        for found in walk(self.file, position, limit, base, check=False):
+            batch_end = found.position + found.header.size_bytes
+            if end > position and batch_end - position > bytes_max:
+                break
+            end, next_offset = batch_end, found.header.next_offset
+            if end - position >= bytes_max:
+                break
+        return end, next_offset
+
+    def _remember(self, offset: int, position: int) -> None:
+        """A reader's next question is usually where its last answer ended."""
+        if len(self._hints) >= _HINTS_MAX:
+            del self._hints[next(iter(self._hints))]
+        self._hints[offset] = position
+
+    # -- removal ---------------------------------------------------------------------------------------------
+
+    def remove(self) -> None:
+        """Remove the files. Slices that were handed out keep theirs until they are done."""
+        self.retire()
+        self._pool.drop(self.path)
+        for path in (join(self._folder, state_name(self.base_offset)), self.index_path, self.path):
+            if self._disk.exists(path):
+                self._disk.remove(path)

@@ -1,0 +1,119 @@
+"""A small value kept in two files, so that one of them is always whole.
+
+Knows: how to replace a value so that a crash at any point leaves the old or the new one. Refuses to know: what it means.
+Invariant: a save overwrites the older slot only and is over when that slot is synced; a torn save therefore damages
+nothing that is in use. A value that must outlive damage to either file is saved twice.
+
+     0  magic      8   says what the value is
+     8  version    u16
+    10  unused     u16
+    12  sequence   u64  the larger one is newer
+    20  length     u32  bytes of payload, and nothing follows them
+    24  crc        u32  CRC-32C of bytes 0..24 and the payload
+    28  payload
+"""
+
+import struct
+from typing import NamedTuple
+
+from braidlog.codec.crc import crc32c
+from braidlog.model.errors import StorageFault
+from braidlog.storage.files import Disk, join
+
+VERSION = 1
+_HEAD = struct.Struct(">8sHHQI")
+_CRC = struct.Struct(">I")
+PAYLOAD_AT = _HEAD.size + _CRC.size
+PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
+
+
+class Slot(NamedTuple):
+    name: str
+    sequence: int
+    payload: bytes
+
+
+def pack_slot(magic: bytes, sequence: int, payload: bytes) -> bytes:
+    head = _HEAD.pack(magic, VERSION, 0, sequence, len(payload))
+    return head + _CRC.pack(crc32c(payload, crc32c(head))) + payload
+
+
+def unpack_slot(magic: bytes, name: str, data: bytes) -> Slot:
+    """Return the slot, or raise `ValueError` with what is wrong with it."""
+    if len(data) < PAYLOAD_AT:
+        raise ValueError(f"{len(data)} bytes are fewer than its header")
+    found, version, _unused, sequence, length = _HEAD.unpack_from(data)
+    if found != magic:
+        raise ValueError(f"magic is {found!r}, not {magic!r}")
+    if version != VERSION:
+        raise ValueError(f"version {version} is not known here, only {VERSION}")
+    if length != len(data) - PAYLOAD_AT:
+        raise ValueError(f"payload is {len(data) - PAYLOAD_AT} bytes, its header says {length}")
+    payload = data[PAYLOAD_AT:]
+    (crc,) = _CRC.unpack_from(data, _HEAD.size)
+    if crc != crc32c(payload, crc32c(data[: _HEAD.size])):
+        raise ValueError("checksum does not hold")
+    return Slot(name, sequence, payload)
+
+
+class SlotPair:
+    """The two files `<stem>.a` and `<stem>.b` of a folder."""
+
+    def __init__(self, disk: Disk, folder: str, stem: str, magic: bytes) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._names = (f"{stem}.a", f"{stem}.b")
+        self._magic = magic
+        self._newest: Slot | None = None
+        self.faults: dict[str, str] = {}
+
+    def load(self) -> list[Slot]:
+        """The whole slots, newest first. `faults` then names each file that is there and is not whole."""
+        slots = []
+        for name in self._names:
+            path = join(self._folder, name)
+            if not self._disk.exists(path):
+                continue
+            file = self._disk.open(path, writable=False)
+            try:
+                data = file.read_at(PAYLOAD_AT + PAYLOAD_BYTES_MAX, 0) if file.size() <= PAYLOAD_BYTES_MAX else b""
+                slots.append(unpack_slot(self._magic, name, data))
+            except ValueError as error:
+                self.faults[name] = str(error)
+            finally:
+                file.close()
+        slots.sort(key=lambda slot: slot.sequence, reverse=True)
+        self._newest = slots[0] if slots else None
+        return slots
+
+    def save(self, payload: bytes, *, copies: int = 1) -> None:
+        """Return when the value is durable in `copies` of the two files."""
+        for _ in range(copies):
+            sequence = self._newest.sequence + 1 if self._newest else 1
+            first = self._newest is None or self._newest.name == self._names[1]
+            name = self._names[0] if first else self._names[1]
+            self._write(name, pack_slot(self._magic, sequence, payload))
+            self._newest = Slot(name, sequence, b"")
+            self.faults.pop(name, None)
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = join(self._folder, name)
+        fresh = not self._disk.exists(path)
+        file = self._disk.create(path) if fresh else self._disk.open(path, writable=True)
+        try:
+            file.write_at(data, 0)
+            file.truncate(len(data))
+            file.sync()
+        finally:
+            file.close()
+        if fresh:
+            self._disk.sync_folder(self._folder)
+
+
+def load_newest(pair: SlotPair, what: str) -> bytes:
+    """The newest payload, or a `StorageFault` that says what is wrong with both files."""
+    slots = pair.load()
+    if not slots:
+        why = "; ".join(f"{name}: {fault}" for name, fault in pair.faults.items()) or "both files are missing"
+        raise StorageFault(f"{what} cannot be read: {why}")
+    return slots[0].payload

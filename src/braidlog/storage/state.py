@@ -1,0 +1,80 @@
+"""What a partition knows besides its batches: a fold over them, and the image of that fold at one offset.
+
+Knows: epochs, producers, transactions, where the log starts, what was compacted. Refuses to know: segments and positions.
+Invariant: `image` at offset n plus the batches from n on gives the same state as all batches from the start. Recovery is
+exactly that, so a checkpoint may be late but never wrong.
+"""
+
+import msgspec
+
+from braidlog.codec.batch import BatchHeader
+from braidlog.model.errors import StorageFault
+from braidlog.storage.epochs import EpochHistory
+from braidlog.storage.producers import Producer, ProducerTable
+from braidlog.storage.transactions import Aborted, TransactionIndex
+
+NOTHING_TO_CUT = -1
+
+
+class StateImage(msgspec.Struct, kw_only=True):
+    """The state at `end_offset`, as kept in a slot and beside each segment."""
+
+    start_offset: int
+    end_offset: int
+    cleaned_offset: int = 0
+    truncate_to: int = NOTHING_TO_CUT
+    """A truncation that was begun: recovery finishes it before it believes any batch beyond."""
+    clean_stop: bool = False
+    epochs: list[tuple[int, int]] = []
+    producers: list[Producer] = []
+    open_transactions: list[tuple[int, int]] = []
+    aborted_transactions: list[Aborted] = []
+
+
+class PartitionState:
+    """The live fold."""
+
+    def __init__(self, image: StateImage) -> None:
+        self.start_offset = image.start_offset
+        self.end_offset = image.end_offset
+        self.cleaned_offset = image.cleaned_offset
+        self.epochs = EpochHistory(image.epochs)
+        self.producers = ProducerTable(image.producers)
+        self.transactions = TransactionIndex(image.open_transactions, image.aborted_transactions)
+
+    def apply(self, header: BatchHeader, *, commit: bool | None) -> None:
+        """Take note of one more batch at the end of the log."""
+        self.producers.apply(header)
+        self.transactions.apply(header, commit=commit)
+        self.end_offset = header.next_offset
+
+    def advance_start(self, start_offset: int) -> None:
+        self.start_offset = start_offset
+        self.epochs.cut_start(start_offset)
+        self.transactions.cut_start(start_offset)
+        self.cleaned_offset = max(self.cleaned_offset, start_offset)
+
+    def image(self, *, truncate_to: int = NOTHING_TO_CUT, clean_stop: bool = False) -> StateImage:
+        return StateImage(
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            cleaned_offset=self.cleaned_offset,
+            truncate_to=truncate_to,
+            clean_stop=clean_stop,
+            epochs=self.epochs.entries(),
+            producers=self.producers.image(),
+            open_transactions=self.transactions.open_image(),
+            aborted_transactions=self.transactions.aborted_image(),
+        )
+
+
+def encode_image(image: StateImage) -> bytes:
+    return msgspec.msgpack.encode(image)
+
+
+def decode_image(payload: bytes) -> StateImage:
+    """Checksummed bytes that do not decode were written by another version, or by us in error: refuse, do not guess."""
+    try:
+        return msgspec.msgpack.decode(payload, type=StateImage)
+    except msgspec.MsgspecError as error:
+        raise StorageFault(f"a checkpoint with a valid checksum does not decode: {error}") from error

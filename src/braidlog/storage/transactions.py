@@ -1,0 +1,65 @@
+"""Transactions as one partition sees them: which are open, which were aborted where.
+
+Knows: first offset of each open transaction, ranges of the aborted ones. Refuses to know: coordinators and timeouts.
+Invariant: like the producer table, a fold over the batches of the log.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from braidlog.codec.batch import BatchHeader
+
+
+class Aborted(NamedTuple):
+    """Records of `producer_id` in [first_offset, last_offset] were aborted by the marker at last_offset."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """What a reader of committed records needs to know."""
+
+    def __init__(self, opened: Iterable[tuple[int, int]] = (), aborted: Iterable[Aborted] = ()) -> None:
+        self._open = dict(opened)
+        self._aborted = list(aborted)
+
+    def open_image(self) -> list[tuple[int, int]]:
+        return list(self._open.items())
+
+    def aborted_image(self) -> list[Aborted]:
+        return list(self._aborted)
+
+    def apply(self, header: BatchHeader, *, commit: bool | None) -> None:
+        """Take note of a batch that is in the log; `commit` is None for data and tells what a marker says."""
+        if commit is None:
+            if header.is_transactional:
+                self._open.setdefault(header.producer_id, header.base_offset)
+            return
+        first = self._open.pop(header.producer_id, None)
+        if not commit and first is not None:
+            stable = self.last_stable_offset(header.next_offset)
+            self._aborted.append(Aborted(header.producer_id, first, header.last_offset, stable))
+
+    def last_stable_offset(self, end_offset: int) -> int:
+        """No transaction is open below this offset: committed readers may go so far."""
+        return min(min(self._open.values(), default=end_offset), end_offset)
+
+    def open_producers(self) -> Iterable[int]:
+        return self._open.keys()
+
+    def aborted_in(self, start: int, end: int) -> list[Aborted]:
+        """The aborted transactions with records in [start, end)."""
+        found = []
+        for txn in self._aborted[bisect_left(self._aborted, start, key=lambda txn: txn.last_offset) :]:
+            if txn.first_offset < end:
+                found.append(txn)
+            if txn.last_stable_offset >= end:
+                break  # every later marker ends a transaction that began at or after this one's stable offset
+        return found
+
+    def cut_start(self, start_offset: int) -> None:
+        self._aborted = [txn for txn in self._aborted if txn.last_offset >= start_offset]

@@ -1,0 +1,104 @@
+"""Step from batch to batch through a segment file, checking the chain.
+
+Knows: what makes one batch follow another. Refuses to know: what to do about a batch that does not.
+Invariant: a batch is yielded only if its offset is the one expected, it ends inside the range, its epoch is the one the
+history gives that offset, and (with `check`) its checksum holds. Base offset, length and epoch lie outside the checksum;
+these rules are what protects them.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from braidlog.codec.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
+from braidlog.codec.errors import ProtocolError
+from braidlog.model.limits import BATCH_BYTES_MAX
+from braidlog.storage.epochs import EpochHistory
+from braidlog.storage.files import File
+
+CHECK_WINDOW_BYTES = 1024 * 1024
+HEADER_WINDOW_BYTES = 64 * 1024
+
+
+class BadBatch(Exception):  # noqa: N818 - a finding, turned into a truncation or a fault by whoever asked
+    """The bytes at `position` are not the batch that starts with `offset`."""
+
+    def __init__(self, position: int, offset: int, why: str) -> None:
+        super().__init__(f"no whole batch at byte {position}, offset {offset}: {why}")
+        self.position = position
+        self.offset = offset
+        self.why = why
+
+
+class Found(NamedTuple):
+    """A batch of the segment. With `check`, `window[at : at + header.size_bytes]` are its bytes."""
+
+    position: int
+    header: BatchHeader
+    window: bytes
+    at: int
+
+
+def walk(
+    file: File, start: int, end: int, offset: int, *, epochs: EpochHistory | None = None, check: bool = True
+) -> Iterator[Found]:
+    """Yield the batches in [start, end), the first of which must begin with `offset`; raise `BadBatch` at the first fault."""
+    position = start
+    window = b""
+    window_at = start
+    while position < end:
+        at = position - window_at
+        if at + HEADER_BYTES > len(window):
+            window, window_at, at = _read(file, position, end, CHECK_WINDOW_BYTES if check else HEADER_WINDOW_BYTES), position, 0
+        try:
+            header = read_header(window, at)
+            _check_place(header, position, end, offset, epochs)
+            if check:
+                if at + header.size_bytes > len(window):
+                    window, window_at, at = _read(file, position, end, max(CHECK_WINDOW_BYTES, header.size_bytes)), position, 0
+                check_crc(window, at, header)
+        except ProtocolError as error:
+            raise BadBatch(position, offset, str(error)) from error
+        yield Found(position, header, window, at)
+        position += header.size_bytes
+        offset = header.next_offset
+
+
+def _read(file: File, position: int, end: int, size: int) -> bytes:
+    return file.read_at(min(size, end - position), position)
+
+
+def _check_place(header: BatchHeader, position: int, end: int, offset: int, epochs: EpochHistory | None) -> None:
+    if header.base_offset != offset:
+        raise ProtocolError(f"base offset is {header.base_offset}, {offset} is next")
+    if header.size_bytes > min(BATCH_BYTES_MAX, end - position):
+        raise ProtocolError(f"batch of {header.size_bytes} bytes does not fit in the {end - position} that are left")
+    if epochs is not None and header.leader_epoch != epochs.at(offset):
+        raise ProtocolError(f"leader epoch is {header.leader_epoch}, offset {offset} was written in {epochs.at(offset)}")
+
+
+def find_batch(file: File, start: int, end: int, offset_min: int) -> tuple[int, int] | None:
+    """Search [start, end) byte by byte for a whole batch at or beyond `offset_min`; return its position and base offset.
+
+    Used where the chain is broken, to tell how far the damage goes. A false find would need 2^32 luck.
+    """
+    step = CHECK_WINDOW_BYTES
+    for window_at in range(start, end, step):
+        window = file.read_at(min(step + HEADER_BYTES, end - window_at), window_at)
+        at = window.find(b"\x02", 16)
+        while 0 <= at < step + 16:
+            found = _batch_at(file, window, at - 16, window_at + at - 16, end, offset_min)
+            if found is not None:
+                return window_at + at - 16, found
+            at = window.find(b"\x02", at + 1)
+    return None
+
+
+def _batch_at(file: File, window: bytes, at: int, position: int, end: int, offset_min: int) -> int | None:
+    try:
+        header = read_header(window, at)
+        if header.base_offset < offset_min or header.size_bytes > min(BATCH_BYTES_MAX, end - position):
+            return None
+        check_crc(file.read_at(header.size_bytes, position), 0, header)
+    except ProtocolError:
+        return None
+    return header.base_offset
