@@ -1,0 +1,24 @@
+"""A clock that moves only when told to.
+
+Knows: how much time the test says has passed. Refuses to know: the machine's clocks.
+Invariant: wall time and monotonic time move together and never backwards.
+"""
+
+
+class ManualClock:
+    """A `Clock` that stands still between calls of `advance`."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._start_ms = now_ms
+        self._elapsed_ms = 0
+
+    def now_ms(self) -> int:
+        return self._start_ms + self._elapsed_ms
+
+    def monotonic(self) -> float:
+        return self._elapsed_ms / 1000
+
+    def advance(self, ms: int) -> None:
+        if ms < 0:
+            raise ValueError(f"time does not run backwards: {ms} ms")
+        self._elapsed_ms += ms
