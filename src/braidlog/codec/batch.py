@@ -106,7 +106,8 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
         raise ProtocolError(f"last offset delta {header.last_offset_delta} is negative", position + 23)
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         raise ProtocolError(
-            f"{header.record_count} records cannot stand in {header.last_offset_delta + 1} offsets", position + 57
+            f"{header.record_count} records cannot stand in {header.last_offset_delta + 1} offsets",
+            position + 57,
         )
     return header
 

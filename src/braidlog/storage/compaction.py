@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from braidlog.codec.records import scan_batch_keys, select_batch
+from braidlog.codec.kernel import scan_keys
+from braidlog.codec.records import read_section, select_batch
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.storage.files import Disk
@@ -21,6 +22,7 @@ from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.storage.rewrite import SegmentRewriter, swap_in
 from braidlog.storage.segment import Segment
+from braidlog.storage.transactions import Aborted
 from braidlog.storage.walk import Found
 
 KEYS_MAX = 2_000_000
@@ -48,7 +50,7 @@ class Compaction:
         self._keys_max = keys_max
         self._cleaned_before = partition.state.cleaned_offset
         self._latest: dict[bytes, int] = {}
-        self._aborted: dict[int, list[tuple[int, int]]] = {}
+        self._aborted: dict[int, list[Aborted]] = {}
         self._pinned: set[int] = set()
 
     def run(self) -> Compacted:
@@ -58,8 +60,8 @@ class Compaction:
             limit = min(partition.durable_offset, partition.last_stable_offset)
             sealed = [s for s in partition.segments[:-1] if s.next_offset <= limit]
             self._pinned = partition.state.producers.last_batches()
-            for txn in partition.state.transactions.aborted_in(0, limit):
-                self._aborted.setdefault(txn.producer_id, []).append((txn.first_offset, txn.last_offset))
+            for txn in partition.aborted_in(0, limit):
+                self._aborted.setdefault(txn.producer_id, []).append(txn)
         sealed = sealed[: self._learn(sealed)]
         if not sealed:
             return Compacted(partition.state.cleaned_offset)
@@ -88,7 +90,7 @@ class Compaction:
         header = found.header
         if not header.is_transactional:
             return False
-        return any(first <= header.base_offset <= last for first, last in self._aborted.get(header.producer_id, ()))
+        return any(txn.covers(header) for txn in self._aborted.get(header.producer_id, ()))
 
     def _rewrite_all(self, sealed: Sequence[Segment], result: Compacted) -> None:
         """Rewrite the segments, joining neighbours while they fit into one."""
@@ -150,8 +152,12 @@ class Compaction:
         result.bytes_after += new.data_bytes
 
 
-def _keys(found: Found) -> Sequence[tuple[int, bytes | None, bool]]:
-    return scan_batch_keys(found.window, found.at, found.header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+def _keys(found: Found) -> list[tuple[int, bytes | None, bool]]:
+    """(offset, key, is a tombstone) of each record."""
+    header = found.header
+    section = read_section(found.window, found.at, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+    scanned = scan_keys(section, header.record_count, header.last_offset_delta)
+    return [(header.base_offset + delta, key, is_null) for delta, key, is_null in scanned]
 
 
 def dirty_ratio(partition: PartitionLog) -> float:

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Protocol
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -85,6 +85,8 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool: ...
+
+    def is_folder(self, path: str) -> bool: ...
 
     def sync_folder(self, path: str) -> None: ...
 
@@ -232,6 +234,9 @@ class OsDisk:
             raise StorageFault(f"cannot stat: {error.strerror}", path) from error
         return True
 
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(path)
+
     def sync_folder(self, path: str) -> None:
         with _faults(path, "sync"):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -265,5 +270,6 @@ def join(folder: str, *names: str) -> str:
     return os.path.join(folder, *names)
 
 
-def total_bytes(parts: Iterable[Buffer]) -> int:
-    return sum(map(len, parts))
+def parent(path: str) -> str:
+    """The folder that holds the name of `path`."""
+    return os.path.dirname(os.path.abspath(path))

@@ -22,7 +22,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.files import Disk, join
+from braidlog.storage.files import Disk, join, parent
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.storage.segment import Identity
@@ -66,8 +66,7 @@ class DataFolder:
             if not create or read_only:
                 raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} is not a braidlog data folder")
             self._refuse_strangers()
-        if not disk.exists(path):
-            disk.make_folder(path)
+        self._make_folders(path)
         self._lock = None if read_only else disk.lock(join(path, "LOCK"))
         try:
             self.identity = self._open_identity()
@@ -82,6 +81,13 @@ class DataFolder:
             self._lock = None
 
     # -- opening ---------------------------------------------------------------------------------------------
+
+    def _make_folders(self, path: str) -> None:
+        """Make the folder and those above it, each one durable in the one that holds it."""
+        if not self._disk.exists(path):
+            self._make_folders(parent(path))
+            self._disk.make_folder(path)
+            self._disk.sync_folder(parent(path))
 
     def _refuse_strangers(self) -> None:
         """A folder with other things in it is probably a mistyped path, not a place for a log."""
@@ -115,14 +121,14 @@ class DataFolder:
         return identity
 
     def _open_topics(self) -> None:
-        parent = join(self.path, "topics")
-        for name in self._disk.names(parent) if self._disk.exists(parent) else []:
+        shelf = join(self.path, "topics")
+        for name in self._disk.names(shelf) if self._disk.exists(shelf) else []:
             if name.endswith((_NEW, _GONE)):
                 self.notes.append(f"topics/{name}: a change that was never finished was undone or finished")
                 if not self._read_only:
-                    self._remove_tree(join(parent, name))
+                    self._remove_tree(join(shelf, name))
             else:
-                self._open_topic(join(parent, name), name)
+                self._open_topic(join(shelf, name), name)
 
     def _open_topic(self, folder: str, name: str) -> None:
         slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
@@ -164,16 +170,16 @@ class DataFolder:
             settings=settings,
             created_ms=self._clock.now_ms(),
         )
-        parent = join(self.path, "topics")
-        number = 1 + max((int(n.split(".")[0]) for n in self._disk.names(parent)), default=0)
-        building, folder = join(parent, f"{number:08d}{_NEW}"), join(parent, f"{number:08d}")
+        shelf = join(self.path, "topics")
+        number = 1 + max((int(n.split(".")[0]) for n in self._disk.names(shelf)), default=0)
+        building, folder = join(shelf, f"{number:08d}{_NEW}"), join(shelf, f"{number:08d}")
         self._disk.make_folder(building)
         for partition in range(partitions):
             self._create_partition(building, meta, partition)
         self._save_meta(building, meta)
         self._disk.sync_folder(building)
         self._disk.rename(building, folder)
-        self._disk.sync_folder(parent)
+        self._disk.sync_folder(shelf)
         self._topics[name] = (folder, meta)
         return meta
 
@@ -193,7 +199,8 @@ class DataFolder:
         _check_partitions(partitions)
         if partitions <= meta.partitions:
             raise BrokerError(
-                Reason.INVALID_PARTITION_COUNT, f"topic {name!r} has {meta.partitions} partitions; it can only get more"
+                Reason.INVALID_PARTITION_COUNT,
+                f"topic {name!r} has {meta.partitions} partitions; it can only get more",
             )
         for partition in range(meta.partitions, partitions):
             place = join(folder, f"{partition:04d}")
@@ -223,7 +230,8 @@ class DataFolder:
         folder, meta = self._find(name)
         if not 0 <= partition < meta.partitions:
             raise BrokerError(
-                Reason.PARTITION_NOT_FOUND, f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {partition}"
+                Reason.PARTITION_NOT_FOUND,
+                f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {partition}",
             )
         place = join(folder, f"{partition:04d}")
         if not self._disk.exists(place):
@@ -248,5 +256,6 @@ class DataFolder:
 def _check_partitions(partitions: int) -> None:
     if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
         raise BrokerError(
-            Reason.INVALID_PARTITION_COUNT, f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {partitions}"
+            Reason.INVALID_PARTITION_COUNT,
+            f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {partitions}",
         )

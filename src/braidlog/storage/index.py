@@ -107,8 +107,7 @@ class SparseIndex:
         head = self._head()
         seed = crc32c(head)
         parts = [] if self.saved else [head]
-        for number in range(self.saved, len(self)):
-            parts.append(_pack(self.entry(number), 0, seed))
+        parts += [_pack(self.entry(number), 0, seed) for number in range(self.saved, len(self))]
         if self.end is not None:
             parts.append(_pack(self.end, _SEALED, seed))
         return b"".join(parts)

@@ -24,16 +24,16 @@ from braidlog.codec.batch import (
     read_header,
     with_append_time,
 )
-from braidlog.codec.records import control_kind
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage
 from braidlog.storage.files import Buffer, Disk, File, join
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import STATE_MAGIC, Recovery, seal_segment
+from braidlog.storage.recovery import STATE_MAGIC, Recovery, is_commit, seal_segment
 from braidlog.storage.segment import Identity, Mark, Segment, SegmentHead, log_name, state_name
 from braidlog.storage.slots import SlotPair, pack_slot
 from braidlog.storage.state import PartitionState, StateImage, encode_image
+from braidlog.storage.transactions import Aborted
 from braidlog.storage.walk import BadBatch, Found, find_batch
 
 FIRST_EPOCH = 0
@@ -68,7 +68,14 @@ class PartitionLog:
     """Open one with `PartitionLog.open`, make one with `PartitionLog.create`. Safe to share between threads."""
 
     def __init__(
-        self, disk: Disk, folder: str, identity: Identity, settings: TopicSettings, pool: FilePool, *, read_only: bool = False
+        self,
+        disk: Disk,
+        folder: str,
+        identity: Identity,
+        settings: TopicSettings,
+        pool: FilePool,
+        *,
+        read_only: bool = False,
     ) -> None:
         recovered = Recovery(disk, folder, identity, settings, pool, read_only=read_only).run()
         self._disk = disk
@@ -97,7 +104,14 @@ class PartitionLog:
 
     @classmethod
     def create(
-        cls, disk: Disk, folder: str, identity: Identity, settings: TopicSettings, pool: FilePool, *, now_ms: int
+        cls,
+        disk: Disk,
+        folder: str,
+        identity: Identity,
+        settings: TopicSettings,
+        pool: FilePool,
+        *,
+        now_ms: int,
     ) -> None:
         """Make the folder of a new, empty partition. The caller syncs the folder above it."""
         disk.make_folder(folder)
@@ -204,7 +218,8 @@ class PartitionLog:
                 check_crc(view, position, header)
                 if header.base_offset != offset:
                     raise BrokerError(
-                        Reason.OFFSET_OUT_OF_RANGE, f"a replicated batch has offset {header.base_offset}, {offset} is next"
+                        Reason.OFFSET_OUT_OF_RANGE,
+                        f"a replicated batch has offset {header.base_offset}, {offset} is next",
                     )
                 headers.append(header)
                 position += header.size_bytes
@@ -257,25 +272,43 @@ class PartitionLog:
         return Appended(base_offset, last_offset, duplicate=True)
 
     def _write(
-        self, parts: Sequence[Buffer], headers: Sequence[BatchHeader], data: Buffer, leader_epoch: int, now_ms: int
+        self,
+        parts: Sequence[Buffer],
+        headers: Sequence[BatchHeader],
+        data: Buffer,
+        leader_epoch: int,
+        now_ms: int,
     ) -> Appended:
         if leader_epoch != self._state.epochs.latest:
             self._begin_epochs(headers)
         size = sum(header.size_bytes for header in headers)
         active = self._active
-        full = active.size + size > self.settings.segment_bytes or now_ms - active.head.created_ms >= self.settings.segment_ms
+        full = (
+            active.size + size > self.settings.segment_bytes
+            or now_ms - active.head.created_ms >= self.settings.segment_ms
+        )
         if full and active.data_bytes:
             self._roll(now_ms)
-        self._active.append(parts, headers)
+        self._write_active(parts, headers)
         position = 0
         for header in headers:
-            commit = control_kind(data, position, header) if header.is_control else None
-            self._state.apply(header, commit=commit)
+            self._state.apply(header, commit=is_commit(data, position, header))
             position += header.size_bytes
         self._unsynced_bytes += size
         self._since_checkpoint_bytes += size
         self._moved.notify_all()
         return Appended(headers[0].base_offset, headers[-1].last_offset)
+
+    def _write_active(self, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
+        """A refused write (a full disk) fails this append alone, if its remains can be cleared away; else the partition."""
+        try:
+            self._active.append(parts, headers)
+        except BaseException:
+            try:
+                self._active.clear_tail()
+            except StorageFault as fault:
+                self._fail(fault)
+            raise
 
     def _begin_epochs(self, headers: Sequence[BatchHeader]) -> None:
         """Epochs are durable before the first batch that carries them, in both slots: they protect the batches' own."""
@@ -309,7 +342,11 @@ class PartitionLog:
                 pending, active = list(self._pending), self._active
                 reached = active.reach()
                 size = self._unsynced_bytes
-                due = self._since_checkpoint_bytes >= self.settings.flush_window_bytes or bool(pending) or self._is_young(active)
+                due = (
+                    self._since_checkpoint_bytes >= self.settings.flush_window_bytes
+                    or bool(pending)
+                    or self._is_young(active)
+                )
                 image = self._state.image() if due else None
             try:
                 self._sync_files(pending, active, reached)
@@ -344,7 +381,9 @@ class PartitionLog:
 
     def _fail(self, fault: StorageFault) -> None:
         with self._lock:
-            self._fault = StorageFault(f"the partition stopped after a fault and must be reopened: {fault}", self.folder)
+            self._fault = StorageFault(
+                f"the partition stopped after a fault and must be reopened: {fault}", self.folder
+            )
             self._moved.notify_all()
 
     def _let_cache_go(self, active: Segment, reached: Mark) -> None:
@@ -424,7 +463,9 @@ class PartitionLog:
                 raise self._note_damage(segment, bad) from bad
             if extent.end == extent.position:
                 return None
-            return FileSlice(segment.file, extent.position, extent.end - extent.position, extent.offset, extent.next_offset)
+            return FileSlice(
+                segment.file, extent.position, extent.end - extent.position, extent.offset, extent.next_offset
+            )
 
     def read(self, offset: int, bytes_max: int, *, upto: int | None = None) -> bytes:
         """The bytes of `slice_at`; empty where there is nothing to read yet."""
@@ -439,17 +480,24 @@ class PartitionLog:
         with self._lock:
             after = find_batch(segment.file, bad.position + 1, segment.size, bad.offset + 1)
             end, next_offset = after or (segment.size, max(segment.next_offset, bad.offset))
-            damage = Damage(join(self.folder, log_name(segment.base_offset)), bad.position, end, bad.offset, next_offset, bad.why)
+            damage = Damage(
+                join(self.folder, log_name(segment.base_offset)),
+                bad.position,
+                end,
+                bad.offset,
+                next_offset,
+                bad.why,
+            )
             if damage not in self.report.damages:
                 self.report.damages.append(damage)
             if after is not None:
                 segment.index.split(next_offset, end, segment.max_timestamp_ms)
             return StorageFault(str(damage))
 
-    def aborted_in(self, start: int, end: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions with records in [start, end)."""
+    def aborted_in(self, start: int, end: int) -> list[Aborted]:
+        """The aborted transactions with records in [start, end): what a reader of committed records leaves out."""
         with self._lock:
-            return [(txn.producer_id, txn.first_offset) for txn in self._state.transactions.aborted_in(start, end)]
+            return self._state.transactions.aborted_in(start, end)
 
     def batches_of(self, segment: Segment, number: int = 0) -> Iterator[Found]:
         """Every batch of a segment from index entry `number` on, checked; damage is noted and raised."""
@@ -538,7 +586,8 @@ class PartitionLog:
             self._check_writable()
             if offset > self._state.end_offset:
                 raise BrokerError(
-                    Reason.OFFSET_OUT_OF_RANGE, f"cannot delete up to {offset}, the log ends at {self._state.end_offset}"
+                    Reason.OFFSET_OUT_OF_RANGE,
+                    f"cannot delete up to {offset}, the log ends at {self._state.end_offset}",
                 )
             if offset > self._state.start_offset:
                 self._state.advance_start(offset)
@@ -574,5 +623,3 @@ class PartitionLog:
                 segment.retire()
                 self._pool.drop(segment.path)
             self._moved.notify_all()
-
-

@@ -113,7 +113,9 @@ class ProducerTable:
     def expire(self, before_ms: int, busy: Iterable[int]) -> None:
         """Forget producers not heard of since `before_ms`, but none with an open transaction."""
         keep = set(busy)
-        gone = [p.producer_id for p in self._producers.values() if p.timestamp_ms < before_ms and p.producer_id not in keep]
+        gone = [
+            p.producer_id for p in self._producers.values() if p.timestamp_ms < before_ms and p.producer_id not in keep
+        ]
         for producer_id in gone:
             del self._producers[producer_id]
 

@@ -10,12 +10,13 @@ batches that the checkpoint does not cover, make durable what was found.
 
 import msgspec
 
+from braidlog.codec.batch import BatchHeader
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.records import control_kind
+from braidlog.codec.records import ControlKind, control_kind
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage, RecoveryReport
-from braidlog.storage.files import Disk, join
+from braidlog.storage.files import Buffer, Disk, join
 from braidlog.storage.pool import FilePool
 from braidlog.storage.segment import (
     DATA_START,
@@ -35,6 +36,7 @@ from braidlog.storage.state import NOTHING_TO_CUT, PartitionState, StateImage, d
 from braidlog.storage.walk import BadBatch, Found, find_batch, walk
 
 STATE_MAGIC = b"BRAIDSTA"
+MARKER_BYTES_MAX = 4096
 _LOG = ".log"
 CLEANED = ".cleaned"
 SWAP = ".swap"
@@ -49,18 +51,25 @@ class Recovered(msgspec.Struct):
     report: RecoveryReport
 
 
-def marker_of(found: Found) -> bool | None:
-    """What the batch says about its transaction: True committed, False aborted, None if it is not a marker."""
-    if not found.header.is_control:
+def is_commit(data: Buffer, position: int, header: BatchHeader) -> bool | None:
+    """What a batch says about its transaction: True committed, False aborted, None if it is not a marker."""
+    if not header.is_control:
         return None
-    return control_kind(found.window, found.at, found.header)
+    return control_kind(data, position, header, decompressed_bytes_max=MARKER_BYTES_MAX) is ControlKind.COMMIT
 
 
 class Recovery:
     """One opening of one folder. `read_only` looks and reports but changes nothing on the disk."""
 
     def __init__(
-        self, disk: Disk, folder: str, identity: Identity, settings: TopicSettings, pool: FilePool, *, read_only: bool = False
+        self,
+        disk: Disk,
+        folder: str,
+        identity: Identity,
+        settings: TopicSettings,
+        pool: FilePool,
+        *,
+        read_only: bool = False,
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -128,7 +137,9 @@ class Recovery:
             if mark is None:
                 if not any(d.file == log_name(base) for d in self.report.damages):
                     self._damage(log_name(base), 64, 84, base, base, "the durable mark's checksum does not hold")
-                mark = Mark(size, base)  # in doubt everything counts as durable: a fault is then damage, never a torn tail
+                mark = Mark(
+                    size, base
+                )  # in doubt everything counts as durable: a fault is then damage, never a torn tail
             segment = Segment(self._disk, self._folder, head, mark, size, self._pool)
             segment.use_index_interval(self._settings.index_interval_bytes)
             segments.append(segment)
@@ -269,7 +280,12 @@ class Recovery:
                     offset = found.header.next_offset
             except BadBatch as bad:
                 if not self._is_durable(segments, number, bad.position):
-                    self._cut(segment, bad.position, bad.offset, f"a write that never became durable is cut off: {bad.why}")
+                    self._cut(
+                        segment,
+                        bad.position,
+                        bad.offset,
+                        f"a write that never became durable is cut off: {bad.why}",
+                    )
                     return True
                 resumed = self._step_over(segment, bad)
                 if resumed is None:
@@ -289,7 +305,7 @@ class Recovery:
         try:
             if learn:
                 state.epochs.begin(header.leader_epoch, header.base_offset)
-            state.apply(header, commit=marker_of(found))
+            state.apply(header, commit=is_commit(found.window, found.at, header))
         except (BrokerError, ProtocolError) as error:
             raise BadBatch(found.position, header.base_offset, str(error)) from error
 

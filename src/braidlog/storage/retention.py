@@ -24,7 +24,9 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
     for segment in partition.segments[:-1]:
         if segment.next_offset > limit:
             break
-        too_old = settings.retention_ms != UNLIMITED and _is_old(segment.max_timestamp_ms, now_ms, settings.retention_ms)
+        too_old = settings.retention_ms != UNLIMITED and _is_old(
+            segment.max_timestamp_ms, now_ms, settings.retention_ms
+        )
         if not too_old and excess < segment.data_bytes:
             break
         excess -= segment.data_bytes

@@ -100,9 +100,7 @@ def state_name(base_offset: int) -> str:
 
 
 def pack_head(head: SegmentHead) -> bytes:
-    body = _HEAD.pack(
-        MAGIC, VERSION, 0, head.generation, *head.identity, 0, head.base_offset, head.created_ms, 0
-    )
+    body = _HEAD.pack(MAGIC, VERSION, 0, head.generation, *head.identity, 0, head.base_offset, head.created_ms, 0)
     return body + _CRC.pack(crc32c(body))
 
 
@@ -138,7 +136,8 @@ def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[Segmen
         raise BadHead(f"magic {magic!r} version {version} is not a segment this version reads", mark)
     if head.identity != identity or head.base_offset != base_offset:
         raise BadHead(
-            f"it is the segment of topic {topic_id.hex()} partition {partition} base {base}, in a wrong place", mark
+            f"it is the segment of topic {topic_id.hex()} partition {partition} base {base}, in a wrong place",
+            mark,
         )
     if any(data[MARK_AT + _MARK.size + _CRC.size : DATA_START]):
         raise BadHead("bytes that must be zero are not", mark)
@@ -166,7 +165,14 @@ class Segment:
 
     @classmethod
     def create(
-        cls, disk: Disk, folder: str, head: SegmentHead, pool: FilePool, interval_bytes: int, *, name: str | None = None
+        cls,
+        disk: Disk,
+        folder: str,
+        head: SegmentHead,
+        pool: FilePool,
+        interval_bytes: int,
+        *,
+        name: str | None = None,
     ) -> "Segment":
         """Create the file with its head. Neither is durable until the segment and its folder are synced."""
         mark = Mark(DATA_START, head.base_offset)
@@ -213,24 +219,24 @@ class Segment:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def append(self, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
-        """Write batches at the end. If the disk refuses, the segment is as it was, or the fault is final.
-
-        A half-written batch must not stay behind the end: the next, shorter append would leave its remains where
-        recovery looks, and remains can be whole batches.
-        """
-        writer = self._writer
-        assert writer is not None, "append to a retired segment"
-        try:
-            written = writer.append(parts, self.size)
-        except BaseException:
-            writer.truncate(self.size)
-            raise
+        """Write batches at the end. If the disk refuses, the caller must `clear_tail` before anything else is written."""
+        assert self._writer is not None, "append to a retired segment"
+        written = self._writer.append(parts, self.size)
         position = self.size
         for header in headers:
             self.take(position, header, verified=True)
             position += header.size_bytes
         assert position == self.size + written, "headers and bytes of an append disagree"
         self.size = position
+
+    def clear_tail(self) -> None:
+        """Drop what a failed append left behind the end, durably.
+
+        The next, shorter append would leave its remains where recovery looks, and remains can be whole batches.
+        """
+        assert self._writer is not None
+        self._writer.truncate(self.size)
+        self._writer.sync()
 
     def take(self, position: int, header: BatchHeader, *, verified: bool) -> None:
         """Account for a batch that is in the file."""

@@ -19,6 +19,9 @@ class Aborted(NamedTuple):
     last_offset: int
     last_stable_offset: int
 
+    def covers(self, header: BatchHeader) -> bool:
+        return header.producer_id == self.producer_id and self.first_offset <= header.base_offset <= self.last_offset
+
 
 class TransactionIndex:
     """What a reader of committed records needs to know."""

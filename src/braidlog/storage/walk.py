@@ -48,13 +48,21 @@ def walk(
     while position < end:
         at = position - window_at
         if at + HEADER_BYTES > len(window):
-            window, window_at, at = _read(file, position, end, CHECK_WINDOW_BYTES if check else HEADER_WINDOW_BYTES), position, 0
+            window, window_at, at = (
+                _read(file, position, end, CHECK_WINDOW_BYTES if check else HEADER_WINDOW_BYTES),
+                position,
+                0,
+            )
         try:
             header = read_header(window, at)
             _check_place(header, position, end, offset, epochs)
             if check:
                 if at + header.size_bytes > len(window):
-                    window, window_at, at = _read(file, position, end, max(CHECK_WINDOW_BYTES, header.size_bytes)), position, 0
+                    window, window_at, at = (
+                        _read(file, position, end, max(CHECK_WINDOW_BYTES, header.size_bytes)),
+                        position,
+                        0,
+                    )
                 check_crc(window, at, header)
         except ProtocolError as error:
             raise BadBatch(position, offset, str(error)) from error
@@ -73,7 +81,9 @@ def _check_place(header: BatchHeader, position: int, end: int, offset: int, epoc
     if header.size_bytes > min(BATCH_BYTES_MAX, end - position):
         raise ProtocolError(f"batch of {header.size_bytes} bytes does not fit in the {end - position} that are left")
     if epochs is not None and header.leader_epoch != epochs.at(offset):
-        raise ProtocolError(f"leader epoch is {header.leader_epoch}, offset {offset} was written in {epochs.at(offset)}")
+        raise ProtocolError(
+            f"leader epoch is {header.leader_epoch}, offset {offset} was written in {epochs.at(offset)}"
+        )
 
 
 def find_batch(file: File, start: int, end: int, offset_min: int) -> tuple[int, int] | None:

@@ -106,9 +106,7 @@ class _Planner:
         self._folders: dict[FolderImage, str] = {root: "/"}
         self._reach(root, "")
         nodes: list[tuple[Node, str]] = [*self._files.items(), *self._folders.items()]
-        steps = [
-            _Step(change, node, nth, path) for node, path in nodes for nth, change in enumerate(node.pending)
-        ]
+        steps = [_Step(change, node, nth, path) for node, path in nodes for nth, change in enumerate(node.pending)]
         self._steps = sorted(steps, key=lambda step: step.change.sequence)
 
     def _reach(self, folder: FolderImage, folder_path: str) -> None:
@@ -159,15 +157,11 @@ class _Planner:
             tail = Write(write.sequence, boundary, write.data[cut:])
             yield _Plan(f"torn {where} before {boundary}", bound, bound, {node: _Choice(nth, (head,))})
             yield _Plan(f"torn {where} after {boundary}", bound, bound, {node: _Choice(nth, (tail,))})
-            yield _Plan(
-                f"torn {where} sized {boundary}", bound, bound, {node: _Choice(nth, (head, write.sized()))}
-            )
+            yield _Plan(f"torn {where} sized {boundary}", bound, bound, {node: _Choice(nth, (head, write.sized()))})
 
     def _all_sized(self) -> Iterator[_Plan]:
         sized = {
-            node: _Choice(
-                0, tuple(change.sized() if isinstance(change, Write) else change for change in node.pending)
-            )
+            node: _Choice(0, tuple(change.sized() if isinstance(change, Write) else change for change in node.pending))
             for node in self._files
             if node.pending
         }
@@ -189,9 +183,7 @@ class _Planner:
                 instead = (change.sized(),) if isinstance(change, Write) else ()
                 label = f"reordered {path} without {index} of {count}"
                 yield _Plan(label, _ALL, _ALL, {node: _Choice(index, instead, index + 1, count)})
-                yield _Plan(
-                    f"{label}, next kept", _ALL, _ALL, {node: _Choice(index, instead, index + 1, index + 2)}
-                )
+                yield _Plan(f"{label}, next kept", _ALL, _ALL, {node: _Choice(index, instead, index + 1, index + 2)})
 
     def _parted_names(self, picked: Iterable[tuple[int, _Step]]) -> Iterator[_Plan]:
         for number, step in picked:
@@ -212,9 +204,7 @@ class _Planner:
         if self._rng is None or len(self._steps) < 2:
             return
         for number in range(_MIXED_STATES):
-            files = {
-                node: _Choice(self._rng.randint(0, len(node.pending))) for node in self._files if node.pending
-            }
+            files = {node: _Choice(self._rng.randint(0, len(node.pending))) for node in self._files if node.pending}
             folders = {
                 folder: self._rng.choice([_ALL, *(change.sequence for change in folder.pending)])
                 for folder in self._folders

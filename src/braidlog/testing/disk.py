@@ -113,6 +113,10 @@ class SimulatedDisk(Faults):
         self.check_alive()
         return self._find(path) is not None
 
+    def is_folder(self, path: str) -> bool:
+        self.check_alive()
+        return isinstance(self._find(path), FolderImage)
+
     def sync_folder(self, path: str) -> None:
         with self.mutation("sync_folder", path):
             self._folder(path, "sync").sync()
@@ -195,9 +199,7 @@ class SimulatedDisk(Faults):
     def zero(self, path: str, start: int, end: int) -> None:
         content = self.content(path)
         end = min(end, len(content))
-        self._file(path, "damage").replace(
-            content[:start] + bytes(max(0, end - start)) + content[max(start, end) :]
-        )
+        self._file(path, "damage").replace(content[:start] + bytes(max(0, end - start)) + content[max(start, end) :])
 
     def drop(self, path: str) -> None:
         """Lose a file and its name for good; the other names of its folder become durable as they stand."""
@@ -300,9 +302,7 @@ class SimulatedFile:
             if part:
                 self._image.change(Write(self._disk.next_sequence(), position, part))
 
-        with self._disk.mutation(
-            kind, self.path, len(data), on_failure=lambda: write(data[: self._disk.short])
-        ):
+        with self._disk.mutation(kind, self.path, len(data), on_failure=lambda: write(data[: self._disk.short])):
             write(data)
 
     def _check_open(self, doing: str) -> None:

@@ -58,9 +58,7 @@ class FileImage:
         self.pending: list[Change] = []
         self._settled: list[Change] = []
         self._settled_bytes = 0
-        self._live: bytearray | None = (
-            None  # None: the same as `base`; most files of a crash state are only read
-        )
+        self._live: bytearray | None = None  # None: the same as `base`; most files of a crash state are only read
 
     def size(self) -> int:
         return len(self.base if self._live is None else self._live)
@@ -200,9 +198,7 @@ def fingerprint(root: FolderImage) -> int:
     It leans on `hash` of bytes, which is keyed, fast, and kept by the object: shared content is hashed once.
     """
     tree = list_tree(root)
-    return hash(
-        tuple((path, hash(node.content()) if isinstance(node, FileImage) else None) for path, node in tree)
-    )
+    return hash(tuple((path, hash(node.content()) if isinstance(node, FileImage) else None) for path, node in tree))
 
 
 def copy_tree(root: FolderImage) -> FolderImage:
