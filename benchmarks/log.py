@@ -62,7 +62,7 @@ def append_bare(parent: str, batch: bytes, total: int, *, window: int | None) ->
     """MB/s of writev in a loop: the header and the body as two parts, nothing checked; with or without a syncing thread."""
     with fresh(parent) as folder:
         descriptor = os.open(f"{folder}/bare", os.O_CREAT | os.O_RDWR)
-        parts = [batch[:16], memoryview(batch)[16:]]
+        parts = (memoryview(batch)[:16], memoryview(batch)[16:])
         count = total // len(batch)
         done = threading.Event()
         wake = threading.Semaphore(0)
@@ -169,7 +169,11 @@ async def _run_tasks(log: Log, topic: Topic, batch: bytes, span: float, appender
         nonlocal group
         waited, group = group, None
         assert waited is not None
-        log.flusher.submit(partition, lambda fault: loop.call_soon_threadsafe(synced, waited, fault) and None)
+
+        def done(fault: StorageFault | None) -> None:
+            loop.call_soon_threadsafe(synced, waited, fault)
+
+        log.flusher.submit(partition, done)
 
     async def work() -> None:
         nonlocal count, group
