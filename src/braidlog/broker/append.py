@@ -76,6 +76,7 @@ def _timed_out(hosted: HostedPartition, next_offset: int, timeout_ms: int) -> Br
     replicas = hosted.replicas
     return BrokerError(
         Reason.ACKS_TIMED_OUT,
-        f"{len(replicas.in_sync)} of {replicas.replication_factor} replicas of {hosted} are in sync, {replicas.min_in_sync} must be, "
+        f"{len(replicas.in_sync)} of {replicas.replication_factor} replicas of {hosted} are in sync "
+        f"({replicas.min_in_sync} must be), "
         f"and not all of them have offset {next_offset - 1} after {timeout_ms} ms",
     )
