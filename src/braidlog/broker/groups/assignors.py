@@ -1,7 +1,7 @@
 """Who reads what: pure functions from members and partitions to an assignment.
 
 Knows: three ways to divide. Refuses to know: generations, time, dialects.
-Invariant: every partition of a topic goes to exactly one of the members that want the topic; the same input gives the same output,
+Invariant: every partition of a topic goes to exactly one of the members that want it; the same input gives the same output,
 whatever the order it came in.
 """
 

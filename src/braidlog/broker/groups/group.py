@@ -152,7 +152,7 @@ class Group:
         return BrokerError(Reason.MEMBER_NOT_FOUND, f"group {self.name!r} has no member {member[:60]!r}")
 
 
-class StaleGeneration(BrokerError):
+class StaleGeneration(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
     """A member speaks for a generation that is over. Carries both numbers: some dialects tell them."""
 
     def __init__(self, group: str, member: str, *, current: int, requested: int) -> None:
