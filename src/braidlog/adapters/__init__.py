@@ -3,5 +3,5 @@
 Knows: for each dialect, which service answers which request, and what each `Reason` is called there. Refuses to know: sockets,
 files, other dialects. May import: broker and below, wire.
 
-A folder per dialect: `handlers.py` (ROUTES: request type → handler of a few lines), `errors.py` (one total table, no default row).
+A folder per dialect: `handlers.py` (ROUTES: request type → a few lines), `errors.py` (one total table, no default row).
 """
