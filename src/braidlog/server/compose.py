@@ -9,6 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.authorize import Authorize
@@ -128,8 +129,9 @@ class Server:
         for hosted in self.services.topics.opened():
             settings = hosted.log.settings
             if settings.retention_ms != UNLIMITED or settings.retention_bytes != UNLIMITED:
-                upto, now_ms, partition = hosted.high_watermark, self._clock.now_ms(), hosted.log
-                await self.services.world.blocking(lambda p=partition, n=now_ms, u=upto: retain(p, n, upto=u))
+                await self.services.world.blocking(
+                    partial(retain, hosted.log, self._clock.now_ms(), upto=hosted.high_watermark)
+                )
 
     async def stop(self) -> None:
         """Drain, flush, sync, let go."""
