@@ -1,0 +1,208 @@
+"""Whole batches: header, checksum, compression and records together.
+
+Knows: what a batch of records is made of, and which of its fields depend on which. Refuses to know: how a record is
+packed (kernel does), how a codec works (compression does), what a log does with a batch.
+Invariant: nothing inside a batch is believed before its CRC held; what leaves here carries a CRC that holds.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct
+
+from braidlog.codec.batch import (
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_COVERS_FROM,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    NO_PRODUCER,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    read_header,
+)
+from braidlog.codec.compression import Compression, compress, decompress
+from braidlog.codec.crc import crc32c
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.kernel import Header, Row, check_records, decode_records, encode_records, select_records
+
+# key: version i16 = 0, kind i16            value: version i16 = 0, coordinator epoch i32
+_CONTROL_KEY = Struct(">hh")
+_CONTROL_VALUE = Struct(">hi")
+
+BATCH_LENGTH_MAX = 2**31 - 1
+
+
+class ControlKind(IntEnum):
+    """How a transaction ended."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+def encode_batch(  # noqa: PLR0913 - a batch has that many fields
+    values: Sequence[bytes | None],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    timestamps: Sequence[int] | None = None,
+    headers: Sequence[tuple[Header, ...] | None] | None = None,
+    base_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    compression: Compression = Compression.NONE,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """One batch of at least one record, sealed. Without `timestamps`, every record has the base timestamp."""
+    if not values:
+        raise ValueError("a batch of no records is made by empty_batch, which knows the offsets it spans")
+    section = encode_records(values, keys, timestamps, headers, base_timestamp)
+    return _assemble(
+        BatchHeader(
+            base_offset=base_offset,
+            batch_length=0,
+            leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=compression | (TRANSACTIONAL if transactional else 0),
+            last_offset_delta=len(values) - 1,
+            base_timestamp=base_timestamp,
+            max_timestamp=base_timestamp if timestamps is None else max(timestamps),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=len(values),
+        ),
+        section if compression is Compression.NONE else compress(compression, section),
+    )
+
+
+def decode_batch(data: Buffer, position: int = 0, *, decompressed_bytes_max: int) -> list[Row]:
+    """The records of the batch at `position` as (offset, timestamp, key, value, headers), control batches too."""
+    header = read_header(data, position)
+    check_crc(data, position, header)
+    return decode_records(
+        read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max),
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp if header.has_append_time else None,
+    )
+
+
+def read_section(data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int) -> Buffer:
+    """The records section, decompressed. The batch must be whole: its CRC is checked by whoever took it in."""
+    payload = memoryview(data)[position + HEADER_BYTES : position + header.size_bytes]
+    if header.compression == Compression.NONE:
+        return payload
+    if not payload and header.record_count == 0:
+        # What is left of a compressed batch whose records were all compacted away: no block, so nothing to open.
+        return payload
+    return decompress(header.compression, payload, decompressed_bytes_max)
+
+
+def check_batch_records(
+    data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int, dense: bool = True
+) -> int | None:
+    """Raise unless every record of a whole batch is sound; the largest timestamp, which a header may have wrong.
+
+    `dense`: the batch is a client's own, with offset deltas 0 to n-1; False for one that compaction may have thinned.
+    """
+    section = read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
+    return check_records(
+        section, header.record_count, header.last_offset_delta, header.base_timestamp, dense=dense
+    )
+
+
+def control_batch(
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    commit: bool,
+    timestamp_ms: int,
+    coordinator_epoch: int = 0,
+) -> bytes:
+    """The marker that ends a producer's transaction in a partition: one record in a batch of its own."""
+    kind = ControlKind.COMMIT if commit else ControlKind.ABORT
+    section = encode_records(
+        [_CONTROL_VALUE.pack(0, coordinator_epoch)], [_CONTROL_KEY.pack(0, kind)], None, None, timestamp_ms
+    )
+    return _assemble(
+        BatchHeader(
+            base_offset=base_offset,
+            batch_length=0,
+            leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=CONTROL | TRANSACTIONAL,
+            last_offset_delta=0,
+            base_timestamp=timestamp_ms,
+            max_timestamp=timestamp_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=-1,
+            record_count=1,
+        ),
+        section,
+    )
+
+
+def control_kind(
+    data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int
+) -> ControlKind:
+    """Whether a whole control batch commits or aborts."""
+    if not header.is_control or header.record_count != 1:
+        raise ProtocolError("not a control batch of one record", position)
+    section = read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
+    key = decode_records(section, 1, header.base_offset, header.last_offset_delta, header.base_timestamp)[0][
+        2
+    ]
+    # Readers take later versions too: the kind stays where it is (KIP-98), what follows it may grow.
+    if key is None or len(key) < _CONTROL_KEY.size:
+        raise ProtocolError("a control record's key is a version and a kind", position)
+    version, kind = _CONTROL_KEY.unpack_from(key)
+    if version < 0 or kind not in (ControlKind.ABORT, ControlKind.COMMIT):
+        raise ProtocolError(f"control record of version {version} and kind {kind}", position)
+    return ControlKind(kind)
+
+
+def select_batch(
+    data: Buffer, position: int, header: BatchHeader, keep: Sequence[bool], *, decompressed_bytes_max: int
+) -> bytes:
+    """The same batch with only the records whose place in `keep` is true, in its own compression.
+
+    Offsets, producer and base timestamp stay; the largest timestamp is made anew unless it is the append time. Of a
+    batch that keeps nothing its header stays, so that the offsets it spans and its producer's sequence do.
+    """
+    section, count, newest_delta = select_records(
+        read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max),
+        header.record_count,
+        header.last_offset_delta,
+        keep,
+    )
+    if newest_delta is None:
+        return _assemble(
+            header._replace(attributes=header.attributes & ~COMPRESSION_MASK, record_count=0), b""
+        )
+    if not header.has_append_time:
+        header = header._replace(max_timestamp=header.base_timestamp + newest_delta)
+    return _assemble(header._replace(record_count=count), compress(Compression(header.compression), section))
+
+
+def _assemble(header: BatchHeader, payload: bytes) -> bytes:
+    """Header and payload with the length and checksum that follow from them; the payload is copied once."""
+    length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(payload)
+    if length > BATCH_LENGTH_MAX:
+        raise ProtocolError(f"a batch of {length} bytes does not fit its length field")
+    head = bytearray(HEADER.pack(*header._replace(batch_length=length, crc=0)))
+    crc = crc32c(payload, crc32c(memoryview(head)[CRC_COVERS_FROM:]))
+    head[17:CRC_COVERS_FROM] = crc.to_bytes(4, "big")
+    return b"".join((head, payload))

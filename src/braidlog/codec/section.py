@@ -1,0 +1,127 @@
+"""The records section of a batch, one record at a time: the rule in words, and the words when bytes break it.
+
+Knows: every field of a record and every reason to refuse one. Refuses to know: speed. The kernel reads the same bytes
+quickly and only finds out *that* they are wrong; it then asks `refuse` for the sentence, so that the compiled and the
+plain twin give the same error. Tests hold the kernel to `iter_records`.
+Invariant: each field lies inside its record, each record inside the section, and the records fill the section exactly.
+
+    length           varint   bytes after this field
+    attributes       i8       unused by the format, ignored
+    timestamp delta  varlong  added to the batch's base timestamp
+    offset delta     varint   added to the batch's base offset
+    key length       varint   -1: null           key
+    value length     varint   -1: null           value
+    header count     varint   then each header:  key length varint (not null), key UTF-8, value length varint, value
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.varint import read_varint, read_varlong
+
+Buffer = bytes | bytearray | memoryview
+Header = tuple[str, bytes | None]
+
+RECORD_BYTES_MIN = 7  # a length and the six fields, each of one byte at least
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+
+
+class Span(NamedTuple):
+    """One record, and where its bytes stand in the section."""
+
+    start: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+def iter_records(
+    records: Buffer, count: int, last_offset_delta: int, *, base_timestamp: int = 0, dense: bool = False
+) -> Iterator[Span]:
+    """Yield each record of the section; raise where the first wrong byte stands."""
+    size = len(records)
+    if count < 0 or count > size // RECORD_BYTES_MIN:
+        raise ProtocolError(f"{count} records cannot stand in {size} bytes")
+    if dense and last_offset_delta != count - 1:
+        raise ProtocolError(f"{count} records in a row cannot end at offset delta {last_offset_delta}")
+    position = 0
+    delta_before = -1
+    for index in range(count):
+        span = _read_record(records, position, size)
+        if span.offset_delta <= delta_before or span.offset_delta > last_offset_delta:
+            raise ProtocolError(
+                f"offset delta {span.offset_delta} is not after {delta_before} and up to {last_offset_delta}",
+                position,
+            )
+        if dense and span.offset_delta != index:
+            raise ProtocolError(f"offset delta {span.offset_delta} stands where {index} must", position)
+        if not INT64_MIN <= base_timestamp + span.timestamp_delta <= INT64_MAX:
+            raise ProtocolError(
+                f"timestamp {base_timestamp} + {span.timestamp_delta} leaves 64 bits", position
+            )
+        yield span
+        delta_before = span.offset_delta
+        position = span.end
+    if position != size:
+        raise ProtocolError(f"{size - position} bytes follow the last record", position)
+
+
+def refuse(
+    records: Buffer, count: int, last_offset_delta: int, *, base_timestamp: int = 0, dense: bool = False
+) -> NoReturn:
+    """Raise the error of a section that the kernel found to be wrong."""
+    for _ in iter_records(records, count, last_offset_delta, base_timestamp=base_timestamp, dense=dense):
+        pass
+    raise AssertionError("the kernel refused a section that keeps every rule")
+
+
+def _read_record(records: Buffer, start: int, size: int) -> Span:
+    length, position = read_varint(records, start, size)
+    if length < RECORD_BYTES_MIN - 1:
+        raise ProtocolError(f"record length {length} is shorter than six fields", start)
+    end = position + length
+    if end > size:
+        raise ProtocolError(f"record of {length} bytes, {size - position} are left", start)
+    timestamp_delta, position = read_varlong(records, position + 1, end)
+    offset_delta, position = read_varint(records, position, end)
+    key, position = _read_bytes(records, position, end)
+    value, position = _read_bytes(records, position, end)
+    headers, position = _read_headers(records, position, end)
+    if position != end:
+        raise ProtocolError(f"{end - position} bytes of the record are left over", position)
+    return Span(start, end, timestamp_delta, offset_delta, key, value, headers)
+
+
+def _read_bytes(records: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+    at = position
+    length, position = read_varint(records, position, end)
+    if length == -1:
+        return None, position
+    if length < 0 or length > end - position:
+        raise ProtocolError(f"length {length} does not fit the {end - position} bytes left in the record", at)
+    return bytes(records[position : position + length]), position + length
+
+
+def _read_headers(records: Buffer, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+    at = position
+    count, position = read_varint(records, position, end)
+    if count < 0 or count > (end - position) // 2:
+        raise ProtocolError(f"{count} headers cannot stand in {end - position} bytes", at)
+    headers: list[Header] = []
+    for _ in range(count):
+        at = position
+        key, position = _read_bytes(records, position, end)
+        if key is None:
+            raise ProtocolError("a header has no key", at)
+        try:
+            name = key.decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError("a header's key is not UTF-8", at) from error
+        value, position = _read_bytes(records, position, end)
+        headers.append((name, value))
+    return tuple(headers), position
