@@ -2,9 +2,10 @@
 
     .venv/bin/python benchmarks/kernel.py [--repeats 15] [--record-bytes 100] [--batch-records 1000]
 
-Prints the median of the repeats with their range. Each repeat works through about `--records` records in batches, as a
-client or a Spark reader does: `encode` makes the records section, `to tuples` and `to arrow buffers` read it, `to_arrow`
-reads whole batches with checksum into a pyarrow.RecordBatch. The machine's noise is in the range; compare medians.
+Prints the median of the repeats with their range. Each repeat works through about `--records` records in
+batches, as a client or a Spark reader does: `encode` makes the records section, `to tuples` and `to arrow
+buffers` read it, `to_arrow` reads whole batches with checksum into a pyarrow.RecordBatch. The machine's noise
+is in the range; compare medians.
 """
 
 import argparse
@@ -37,7 +38,7 @@ def plain_twin() -> ModuleType:
     return module
 
 
-def rate(work: Callable[[], None], count: int, repeats: int) -> str:
+def rate(work: Callable[[], object], count: int, repeats: int) -> str:
     work()
     rates = []
     for _ in range(repeats):
@@ -47,57 +48,44 @@ def rate(work: Callable[[], None], count: int, repeats: int) -> str:
     return f"{statistics.median(rates):8.2f}  ({min(rates):.2f}..{max(rates):.2f})"
 
 
+def batches_of(options: argparse.Namespace) -> list[list[bytes]]:
+    """Values that all differ: equal objects would stay in the nearest cache and flatter the copy."""
+    size, count = options.batch_records, max(1, options.records // options.batch_records)
+    return [[os.urandom(options.record_bytes) for _ in range(size)] for _ in range(count)]
+
+
 def measure(twin: ModuleType, name: str, options: argparse.Namespace) -> None:
     size: int = options.batch_records
-    batches = max(1, options.records // size)
-    count = size * batches
-    # Values that differ: equal objects would stay in the nearest cache and flatter the copy.
-    values = [[os.urandom(options.record_bytes) for _ in range(size)] for _ in range(batches)]
-    keys = [[b"%08d" % number for number in range(size)]] * batches
-    stamps = [[1_700_000_000_000 + number for number in range(size)]] * batches
+    values = batches_of(options)
+    keys = [b"%08d" % number for number in range(size)]
+    stamps = [1_700_000_000_000 + number for number in range(size)]
     sections = [twin.encode_records(batch, None, None, None, 0) for batch in values]
-    keyed = [twin.encode_records(v, k, t, None, t[0]) for v, k, t in zip(values, keys, stamps, strict=True)]
+    keyed = [twin.encode_records(batch, keys, stamps, None, stamps[0]) for batch in values]
 
-    def encode() -> None:
-        for batch in values:
-            twin.encode_records(batch, None, None, None, 0)
+    def columns(source: list[bytes]) -> None:
+        built = twin.Columns()
+        for index, section in enumerate(source):
+            built.append(section, size, index * size, size - 1, 0)
+        built.finish()
 
-    def encode_keyed() -> None:
-        for batch, key, stamp in zip(values, keys, stamps, strict=True):
-            twin.encode_records(batch, key, stamp, None, stamp[0])
-
-    def to_tuples() -> None:
-        for section in sections:
-            twin.decode_records(section, size, 0, size - 1, 0)
-
-    def to_buffers(source: list[bytes]) -> Callable[[], None]:
-        def work() -> None:
-            columns = twin.Columns()
-            for index, section in enumerate(source):
-                columns.append(section, size, index * size, size - 1, 0)
-            columns.finish()
-
-        return work
-
-    def check() -> None:
-        for section in sections:
-            twin.check_records(section, size, size - 1, 0, dense=True)
-
-    for label, work in (
-        ("encode", encode),
-        ("encode, with key and timestamp", encode_keyed),
-        ("decode to tuples", to_tuples),
-        ("decode to arrow buffers", to_buffers(sections)),
-        ("decode to arrow, with key and timestamp", to_buffers(keyed)),
-        ("check", check),
-    ):
-        print(f"{name:9}{label:42}{rate(work, count, options.repeats)}", flush=True)
+    works: dict[str, Callable[[], object]] = {
+        "encode": lambda: [twin.encode_records(batch, None, None, None, 0) for batch in values],
+        "encode, with key and timestamp": lambda: [
+            twin.encode_records(batch, keys, stamps, None, stamps[0]) for batch in values
+        ],
+        "decode to tuples": lambda: [twin.decode_records(s, size, 0, size - 1, 0) and None for s in sections],
+        "decode to arrow buffers": lambda: columns(sections),
+        "decode to arrow, with key and timestamp": lambda: columns(keyed),
+        "check": lambda: [twin.check_records(s, size, size - 1, 0, dense=True) for s in sections],
+    }
+    for label, work in works.items():
+        print(f"{name:9}{label:42}{rate(work, size * len(values), options.repeats)}", flush=True)
 
 
 def measure_batches(options: argparse.Namespace) -> None:
     size: int = options.batch_records
-    batches = max(1, options.records // size)
-    values = [[os.urandom(options.record_bytes) for _ in range(size)] for _ in range(batches)]
+    values = batches_of(options)
+    count = size * len(values)
     log = b"".join(
         records.encode_batch(batch, base_timestamp=0, base_offset=index * size)
         for index, batch in enumerate(values)
@@ -110,8 +98,8 @@ def measure_batches(options: argparse.Namespace) -> None:
     def arrow() -> None:
         to_arrow(log, decompressed_bytes_max=BOUND)
 
-    print(f"{'batch':9}{'encode_batch':42}{rate(encode, size * batches, options.repeats)}")
-    print(f"{'batch':9}{'to_arrow':42}{rate(arrow, size * batches, options.repeats)}", flush=True)
+    print(f"{'batch':9}{'encode_batch':42}{rate(encode, count, options.repeats)}")
+    print(f"{'batch':9}{'to_arrow':42}{rate(arrow, count, options.repeats)}", flush=True)
 
 
 def main() -> None:
