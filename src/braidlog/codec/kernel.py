@@ -774,6 +774,8 @@ class BinaryColumn:
         """Cut the buffers to what counts."""
         if cython.compiled:
             del self.validity[(self.rows + 7) // 8 :]
+            if self.rows % 8:
+                self.validity[-1] &= (1 << self.rows % 8) - 1
         else:
             self.validity = plain.packed_bits(self.validity)
         del self.ends[4 * (self.rows + 1) :]
@@ -887,7 +889,11 @@ def _open_column(
     c.nulls = column.nulls
     c.rows_room = len(column.ends) // 4 - 1
     c.bytes_room = len(column.data)
-    return _reserve(column, c, rows, size)
+    _reserve(column, c, rows, size)
+    # A batch that was refused may have left bits behind the last row that counts.
+    if c.rows & 7 != 0:
+        c.validity[c.rows >> 3] &= (1 << (c.rows & 7)) - 1
+    return None
 
 
 @cython.cfunc
