@@ -22,7 +22,7 @@ def extensions() -> list[Extension]:
         return []
     from Cython.Build import cythonize
 
-    modules: list[Extension] = cythonize([KERNEL], language_level=3, annotate=False)
+    modules: list[Extension] = cythonize([KERNEL], language_level=3, annotate=False)  # type: ignore[no-untyped-call]
     return modules
 
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 """Columns and sections as Hypothesis draws them."""
 
 from hypothesis import strategies as st

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 """The kernel's two twins: equal in bytes, values and errors, and held to the rule in `section`."""
 
 import sys

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 """Whole batches: golden vectors, damage under a checksum that holds, compaction and transaction markers."""
 
 import pytest

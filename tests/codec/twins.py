@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 """Both twins of the kernel side by side, and a way to ask the same of each."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 """As little of a Kafka broker as a stock client needs to produce to one partition, and to read it.
 
 Speaks ApiVersions 0, Metadata 4, Produce 7, ListOffsets 2, Fetch 10 and FindCoordinator 0, nothing flexible.
@@ -135,6 +136,8 @@ ANSWERS = {
 
 
 class Connection(socketserver.StreamRequestHandler):
+    server: StubBroker
+
     def handle(self):
         try:
             while size := self.rfile.read(4):

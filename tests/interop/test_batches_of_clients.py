@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 """Batches of stock clients read here, batches of ours read there: kafka-python, aiokafka and librdkafka."""
 
 import time
@@ -178,7 +179,7 @@ def test_librdkafka_reads(compression):
         timestamp_ms=START_MS,
     )
     log = ours(compression, base_offset=41) + marker
-    found = []
+    found: list[tuple[object, ...]] = []
     with StubBroker(log, next_offset=42 + len(RECORDS)) as broker:
         consumer = confluent_kafka.Consumer(
             {
