@@ -160,6 +160,12 @@ def test_lies_about_size(codec, packed):
         decompress(codec, packed, BOUND)
 
 
+def test_a_snappy_block_cannot_hold_what_it_announces():
+    """Refused by arithmetic, before the library allocates what was announced."""
+    with pytest.raises(ProtocolError, match="cannot hold"):
+        decompress(*LIES["snappy announces within the bound"], BOUND)
+
+
 def test_gzip_members_are_counted():
     packed = gzip.compress(b"") * (GZIP_MEMBERS_MAX + 1)
     with pytest.raises(ProtocolError, match="members"):

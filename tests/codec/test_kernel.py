@@ -1,6 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 """The kernel's two twins: equal in bytes, values and errors, and held to the rule in `section`."""
 
+import re
 import sys
 
 import pytest
@@ -194,6 +195,46 @@ def test_truncated_at_every_length():
             assert answer[0] is ProtocolError
         with pytest.raises(ProtocolError):
             COMPILED.decode_records(records + records[:size] if size else records + b"\x00", 3, 0, 2, 5)
+
+
+# One record each, by hand: length, attributes, timestamp delta, offset delta, key, value, headers.
+# Each breaks one rule, in a way that no other check would find.
+MALFORMED = {
+    "bytes left over in the record": ("0e 00 00 00 01 01 00 aa", "left over"),
+    "a record that ends before its headers": ("0a 00 00 00 01 01 00", "shorter"),
+    "timestamp of eleven bytes": ("20 00 ffffffffffffffffff8100 00 01 01 00", "longer"),
+    "timestamp wider than 64 bits": ("1e 00 ffffffffffffffffff02 00 01 01 00", "wider"),
+    "offset delta of six bytes": ("16 00 00 808080808000 01 01 00", "longer"),
+    "offset delta wider than 32 bits": ("14 00 00 8080808010 01 01 00", "wider"),
+    "offset delta negative": ("0c 00 00 01 01 01 00", "offset delta -1"),
+    "offset delta past the last": ("0c 00 00 02 01 01 00", "offset delta 1"),
+    "key length of -2": ("0c 00 00 00 03 01 00", "length -2"),
+    "key into the next field": ("0e 00 00 00 08 61 01 00", "length 4"),
+    "value length of -2": ("0c 00 00 00 01 03 00", "length -2"),
+    "value past the record": ("0c 00 00 00 01 04 00 00", "length 2"),
+    "value length of six bytes": ("16 00 00 00 01 808080808000 00", "longer"),
+    "header count negative": ("0c 00 00 00 01 01 01", "-1 headers"),
+    "header without key": ("10 00 00 00 01 01 02 01 01", "no key"),
+    "header key past the record": ("10 00 00 00 01 01 02 04 01", "length 2"),
+    "header value of length -2": ("10 00 00 00 01 01 02 00 03", "length -2"),
+    "header value past the record": ("10 00 00 00 01 01 02 00 02", "length 1"),
+    "record length odd": ("0d 00 00 00 01 01 00", "length -7"),
+    "record length past the section": ("0e 00 00 00 01 01 00", "are left"),
+    "bytes after the record": ("0c 00 00 00 01 01 00 00", "follow"),
+}
+
+
+@pytest.mark.parametrize(("records", "words"), MALFORMED.values(), ids=MALFORMED)
+def test_each_rule(records, words):
+    for name, answer in compare(bytes.fromhex(records), 1, 0).items():
+        assert answer[0] is ProtocolError, name
+        assert re.search(words, answer[1]), answer[1]
+
+
+def test_numbers_longer_than_needed_are_read():
+    # length 9 in two bytes, offset delta 0 in two, key and value -1 in two and three, no headers in two
+    records = bytes.fromhex("9600 00 00 8000 8100 818000 8000")
+    assert compare(records, 1, 0)["decode"] == [(7, 0, None, None, ())]
 
 
 @pytest.mark.parametrize("twin", TWINS)
