@@ -62,8 +62,8 @@ def serve(
 ) -> None:
     """Run a node: one port per protocol, until SIGTERM or SIGINT.
 
-    When it is ready it prints one line of JSON with its ports. It stops gracefully: answers what was asked, syncs, notes the clean
-    stop. Settings come from the file, then the environment (BRAID_DATA_DIR, BRAID_LISTENERS__CURSUS__PORT=…), then flags.
+    When it is ready it prints one line of JSON with its ports. It stops gracefully: answers what was asked, syncs, notes the
+    clean stop. Settings come from the file, then the environment (BRAID_DATA_DIR, BRAID_LISTENERS__CURSUS__PORT=…), then flags.
     """
     more: dict[str, Any] = {"auth.allow_open": True} if allow_open else {}
     if free_ports:
