@@ -448,6 +448,9 @@ class PartitionLog:
         """
         with self._lock:
             limit = self._state.end_offset if upto is None else min(upto, self._state.end_offset)
+            if offset > self._state.end_offset and self.report.damages:
+                # The end itself may be among what was lost: a consumer must not take this for a log that was cut short.
+                raise StorageFault(str(self.report.damages[-1]))
             if not self._state.start_offset <= offset <= self._state.end_offset:
                 raise BrokerError(
                     Reason.OFFSET_OUT_OF_RANGE,

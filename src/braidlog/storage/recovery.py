@@ -352,7 +352,8 @@ class Recovery:
     def _lose_end(self, segments: list[Segment], state: PartitionState, durable_end: int) -> None:
         """Where the log ends before an offset that was durable, readers must meet a fault there and not the end."""
         if segments:
-            self._lose(segments[-1], state.end_offset, durable_end, "the end of the log is missing, {} is the last")
+            last, expected = segments[-1], max(durable_end, state.end_offset)
+            self._lose(last, last.next_offset, expected, "the end of the log is missing, {} is the last")
         state.end_offset = max([state.end_offset, *(damage.next_offset for damage in self.report.damages)])
 
     def _damage(self, file: str, position: int, end: int, first: int, next_offset: int, why: str) -> None:
@@ -375,7 +376,8 @@ class Recovery:
         active.activate()
         if active.mark.position != active.size:
             active.sync(active.reach())
-            active.sync_file()
+        # Also where the mark agrees: a process killed in a truncation leaves a length that is seen and not durable.
+        active.sync_file()
         self._remove_strays()
         self._disk.sync_folder(self._folder)
         # Before the checkpoint: recovery believes the index file up to the offset of the checkpoint.
