@@ -9,6 +9,7 @@ Invariant: what `append` returned is as safe as the topic's `flush` says; what `
         for record in topic: ...
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
@@ -219,7 +220,9 @@ class Topic:
             if expected != end:
                 raise ProtocolError(f"the batches end at offset {expected}, not {end}")
         except ProtocolError as error:
-            raise StorageFault(f"batches changed on the disk after they were checked: {error}", source.folder) from error
+            raise StorageFault(
+                f"batches changed on the disk after they were checked: {error}", source.folder
+            ) from error
 
     def offset_at(self, timestamp_ms: int, *, partition: int = 0) -> int | None:
         """The offset of the first record written at or after `timestamp_ms`; None if there is none."""
@@ -255,9 +258,12 @@ class Topic:
             partition.sync()
 
     def close(self) -> None:
-        for partition in list(self._partitions.values()):
-            partition.close()
+        """Close every partition, also when one fails; the first fault is raised at the end."""
+        partitions = list(self._partitions.values())
         self._partitions.clear()
+        with contextlib.ExitStack() as stack:
+            for partition in partitions:
+                stack.callback(partition.close)
 
     def renew(self, meta: TopicMeta) -> None:
         """Take changed settings into use."""
@@ -345,7 +351,8 @@ class Log:
             self.folder.topic(name)
             topic = self._topics.pop(name, None)
             if topic is not None:
-                topic.close()
+                with contextlib.suppress(StorageFault):  # what cannot be made durable is about to be deleted
+                    topic.close()
             self.folder.delete_topic(name)
 
         self._locked(change)
@@ -374,10 +381,9 @@ class Log:
             if self.is_closed:
                 return
             self.is_closed = True
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.folder.release)
+            for topic in self._topics.values():
+                stack.callback(topic.close)
             if self._flusher is not None:
                 self._flusher.stop()
-            for topic in self._topics.values():
-                topic.close()
-        finally:
-            self.folder.release()

@@ -27,7 +27,8 @@ from braidlog.codec.batch import (
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage
-from braidlog.storage.files import Buffer, Disk, File, join
+from braidlog.storage.epochs import EpochHistory
+from braidlog.storage.files import Buffer, Disk, File, is_full, join
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import STATE_MAGIC, Recovery, is_commit, seal_segment
 from braidlog.storage.segment import Identity, Mark, Segment, SegmentHead, log_name, state_name
@@ -100,6 +101,7 @@ class PartitionLog:
         self._unsynced_bytes = 0
         self._since_checkpoint_bytes = 0
         self._names_changed = False
+        self._slots_in_doubt = False
         self._forgotten: tuple[int, int] = (self._active.base_offset, 0)
 
     @classmethod
@@ -279,7 +281,7 @@ class PartitionLog:
         leader_epoch: int,
         now_ms: int,
     ) -> Appended:
-        if leader_epoch != self._state.epochs.latest:
+        if leader_epoch != self._state.epochs.latest or self._slots_in_doubt:
             self._begin_epochs(headers)
         size = sum(header.size_bytes for header in headers)
         active = self._active
@@ -312,10 +314,12 @@ class PartitionLog:
 
     def _begin_epochs(self, headers: Sequence[BatchHeader]) -> None:
         """Epochs are durable before the first batch that carries them, in both slots: they protect the batches' own."""
+        history = EpochHistory(self._state.epochs.entries())
         for header in headers:
-            self._state.epochs.begin(header.leader_epoch, header.base_offset)
+            history.begin(header.leader_epoch, header.base_offset)
         # The last image with these epochs, not a new one: what was appended since may not be durable yet.
-        self._save_image(msgspec.structs.replace(self._saved, epochs=self._state.epochs.entries()), copies=2)
+        self._save_image(msgspec.structs.replace(self._saved, epochs=history.entries()), copies=2)
+        self._state.epochs = history
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """A new leader takes over: its epoch starts at the end of the log."""
@@ -407,8 +411,19 @@ class PartitionLog:
             self._since_checkpoint_bytes = 0
 
     def _save_image(self, image: StateImage, copies: int = 1) -> None:
-        """Called with the lock held: two images must not overtake each other."""
-        self._slots.save(encode_image(image), copies=copies)
+        """Called with the lock held: two images must not overtake each other.
+
+        A save that failed may have reached the disk all the same. It may tell of what has not happened (an epoch, a
+        truncation), so nothing is written until both slots are known again.
+        """
+        try:
+            self._slots.save(encode_image(image), copies=2 if self._slots_in_doubt else copies)
+        except StorageFault as fault:
+            self._slots_in_doubt = True
+            if not is_full(fault):
+                self._fail(fault)
+            raise
+        self._slots_in_doubt = False
         self._saved = image
 
     def checkpoint(self, *, copies: int = 1, clean_stop: bool = False) -> None:
@@ -589,8 +604,12 @@ class PartitionLog:
             except BadBatch as bad:
                 raise self._note_damage(segment, bad) from bad
             self.sync()
-            self._save_image(self._state.image(truncate_to=boundary), copies=2)
-            self._reload()
+            try:
+                self._save_image(self._state.image(truncate_to=boundary), copies=2)
+                self._reload()
+            except StorageFault as fault:
+                self._fail(fault)  # the intent may be durable: only an opening can tell
+                raise
             return self._state.end_offset
 
     def _reload(self) -> None:
@@ -637,18 +656,28 @@ class PartitionLog:
         self._segments[first : first + len(old)] = [new]
         self._bases = [segment.base_offset for segment in self._segments]
 
+    def stop(self, fault: StorageFault) -> None:
+        """A change of files failed half-way: what is in memory may not be what is on the disk. Opening again sorts it out."""
+        self._fail(fault)
+
     @property
     def lock(self) -> threading.RLock:
         """Held by retention and compaction while they exchange segments."""
         return self._lock
 
     def close(self) -> None:
-        """Make everything durable and note that the stop was clean. A failed or damaged partition is just let go."""
+        """Make everything durable and note that the stop was clean, or raise. A damaged partition is just let go."""
         with self._sync_lock, self._lock:
-            if not self._closed and self._fault is None and not self.report.damages:
-                self.checkpoint(copies=2, clean_stop=True)
-            self._closed = True
-            for segment in self._segments:
-                segment.retire()
-                self._pool.drop(segment.path)
-            self._moved.notify_all()
+            try:
+                if self._closed or self.report.damages:
+                    return
+                if self._fault is None:
+                    self.checkpoint(copies=2, clean_stop=True)
+                elif self._durable_offset < self._state.end_offset:
+                    raise self._fault  # with a lazy `flush` nobody may have heard of it yet
+            finally:
+                self._closed = True
+                for segment in self._segments:
+                    segment.retire()
+                    self._pool.drop(segment.path)
+                self._moved.notify_all()
