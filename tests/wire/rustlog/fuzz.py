@@ -5,10 +5,11 @@
 
 from typing import Final
 
+from tests.wire.rustlog.vectors import ANSWERS
+
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.rustlog.connection import ClientConnection, RefusedFrame, Request, Response, ServerConnection
 from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, Error, Form
-from tests.wire.rustlog.vectors import ANSWERS
 
 ASKED: Final = {form: [vector.asked for vector in ANSWERS if vector.form is form] for form in Form}
 

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.rustlog.vectors import ANSWERS, REFUSED, REQUESTS, Vector
 
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.rustlog.connection import ClientConnection, RefusedFrame, Request, Response, ServerConnection
 from braidlog.wire.rustlog.messages import Error, Form
 from braidlog.wire.rustlog.operations import OPERATIONS
-from tests.wire.rustlog.vectors import ANSWERS, REFUSED, REQUESTS, Vector
 
 
-def named(vectors: list[Vector]) -> Any:
+def named(vectors: list[Vector]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("vector", vectors, ids=[f"{each.form.value} {each.name}" for each in vectors])
 
 

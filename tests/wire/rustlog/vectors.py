@@ -1,7 +1,7 @@
 """Read the golden vectors: text files of commented bytes, each with its source.
 
-A file holds entries that begin with `== name`. Their lines: `Source:`; `> ` bytes from the client or `< ` bytes from the server, hex
-and `texts in backticks`, `#` comments; `asked:` the request that an answer belongs to; `message:` what the bytes mean, as a Python
+A file holds entries that begin with `== name`. Their lines: `Source:`; `> ` from the client or `< ` from the server, bytes in
+hex and `texts in backticks`, `#` comments; `asked:` the request that an answer belongs to; `message:` what the bytes mean, as an
 expression over messages.py; `refused: stay|close code form [id=…]` what a server does instead; `reads only` where the same
 message may be spelled in other bytes than ours.
 """

@@ -92,7 +92,7 @@ def write(message: msgspec.Struct) -> bytes:
     """The payload of a message. The order of its keys is the seed's, there are no blanks, `id` comes last."""
     try:
         return _encoder.encode(message)
-    except (OverflowError, UnicodeEncodeError) as error:
+    except UnicodeEncodeError as error:
         raise ValueError(f"{type(message).__name__} cannot be written as JSON: {error}") from error
 
 
