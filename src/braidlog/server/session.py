@@ -147,7 +147,7 @@ class Session(asyncio.Protocol):
 
     def _refuse(self, refused: Refused) -> None:
         turn = _Turn()
-        turn.answer = None if refused.answer is None else self.connection.respond(None, refused.answer)
+        turn.answer = None if refused.answer is None else self.connection.respond(refused, refused.answer)
         self._turns.append(turn)
         if refused.close:
             log.info("%s %s: %s; closing", self._adapter.dialect, self.peer, refused.error)

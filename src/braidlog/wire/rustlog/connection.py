@@ -79,6 +79,11 @@ class ServerConnection:
         if not self._closed:
             self._inbox.feed(data)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that have arrived and are not yet a request."""
+        return len(self._inbox)
+
     def next_event(self) -> Request | RefusedFrame | NeedData:
         if self._closed:
             return NEED_DATA
