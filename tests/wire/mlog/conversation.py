@@ -42,5 +42,5 @@ def reader_of(vector: Vector) -> ServerConnection | ClientConnection:
     client = ClientConnection()
     operation = OPERATION_OF_RESPONSE.get(int.from_bytes(vector.data[:2], "big"))
     if operation is not None:
-        client.request(operation.request())  # type: ignore[arg-type]  # a row's request type is a request
+        client.request(operation.request())
     return client

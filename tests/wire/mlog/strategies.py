@@ -17,11 +17,17 @@ from msgspec.inspect import (
     type_info,
 )
 
-_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-
 
 def any_of(struct_type: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     return _any(type_info(struct_type))
+
+
+_PLAIN = {
+    BytesType: st.binary(max_size=8),
+    StrType: st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    BoolType: st.booleans(),
+    NoneType: st.none(),
+}
 
 
 def _any(shape: Type) -> st.SearchStrategy[Any]:
@@ -34,12 +40,5 @@ def _any(shape: Type) -> st.SearchStrategy[Any]:
             return st.lists(_any(shape.item_type), max_size=4).map(tuple)
         case IntType():
             return st.integers(shape.ge, shape.le)
-        case BytesType():
-            return st.binary(max_size=8)
-        case StrType():
-            return _TEXT
-        case BoolType():
-            return st.booleans()
-        case NoneType():
-            return st.none()
-    raise AssertionError(f"no values for {shape}")
+        case _:
+            return _PLAIN[type(shape)]

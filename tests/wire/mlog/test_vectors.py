@@ -1,6 +1,7 @@
 """Every golden vector reads, writes, waits for its last byte, and is refused where it must be."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,6 @@ from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.mlog.connection import frame
 from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
 from braidlog.wire.mlog.events import EVENTS, decode_event, encode_event
-from braidlog.wire.mlog.gojson import GoStruct
 from braidlog.wire.mlog.messages import NUMBER_OF, OPERATIONS, MessageType
 from braidlog.wire.mlog.replication import ReplicationBatch, decode_batch, encode_batch
 
@@ -23,7 +23,7 @@ REFUSED = [vector for vector in FRAMES if vector.refused]
 BATCHES = load("batches", "epochs")
 
 
-def read(vector: Vector) -> object:
+def read(vector: Vector) -> Any:
     connection = reader_of(vector)
     connection.receive(vector.data)
     event = connection.next_event()
@@ -32,18 +32,18 @@ def read(vector: Vector) -> object:
 
 
 @pytest.mark.parametrize("vector", MESSAGES, ids=str)
-def test_a_vector_reads(vector):
+def test_a_vector_reads(vector: Vector) -> None:
     assert read(vector) == vector.message
     assert type(read(vector)) is type(vector.message)
 
 
 @pytest.mark.parametrize("vector", MESSAGES, ids=str)
-def test_a_vector_is_written(vector):
+def test_a_vector_is_written(vector: Vector) -> None:
     assert frame(vector.message) == vector.data
 
 
 @pytest.mark.parametrize("vector", [*MESSAGES, *LENIENT], ids=str)
-def test_a_cut_vector_asks_for_more(vector):
+def test_a_cut_vector_asks_for_more(vector: Vector) -> None:
     for length in range(len(vector.data)):
         connection = reader_of(vector)
         connection.receive(vector.data[:length])
@@ -51,16 +51,16 @@ def test_a_cut_vector_asks_for_more(vector):
 
 
 @pytest.mark.parametrize("vector", LENIENT, ids=str)
-def test_what_go_would_read_is_read_as_go_reads_it(vector):
+def test_what_go_would_read_is_read_as_go_reads_it(vector: Vector) -> None:
     message = read(vector)
-    assert isinstance(message, GoStruct)
+    assert vector.canonical is not None
     # Compared as JSON, keys in order: Go escapes `<` and `>` in what it writes, we do not.
     ours = json.loads(frame(message)[6:], object_pairs_hook=list)
     assert ours == json.loads(vector.canonical[6:], object_pairs_hook=list)
 
 
 @pytest.mark.parametrize("vector", REFUSED, ids=str)
-def test_a_refused_vector_is_refused_and_ends_the_connection(vector):
+def test_a_refused_vector_is_refused_and_ends_the_connection(vector: Vector) -> None:
     connection = reader_of(vector)
     connection.receive(vector.data)
     event = connection.next_event()
@@ -77,7 +77,7 @@ def test_a_refused_vector_is_refused_and_ends_the_connection(vector):
 
 
 @pytest.mark.parametrize("vector", load("frames"), ids=str)
-def test_a_header_that_cannot_be_right_is_refused_before_its_payload(vector):
+def test_a_header_that_cannot_be_right_is_refused_before_its_payload(vector: Vector) -> None:
     connection = reader_of(vector)
     connection.receive(vector.data[:5])
     assert connection.next_event() is NEED_DATA
@@ -85,14 +85,14 @@ def test_a_header_that_cannot_be_right_is_refused_before_its_payload(vector):
     assert isinstance(connection.next_event(), Refused)
 
 
-def test_every_message_has_a_vector():
+def test_every_message_has_a_vector() -> None:
     assert {type(vector.message) for vector in MESSAGES} == set(NUMBER_OF)
     assert sorted(NUMBER_OF.values()) == list(MessageType)
     assert len({row.number for row in OPERATIONS}) == len(OPERATIONS) == 14
 
 
 @pytest.mark.parametrize("vector", load("events"), ids=str)
-def test_an_event_reads_and_is_written(vector):
+def test_an_event_reads_and_is_written(vector: Vector) -> None:
     assert decode_event(vector.data) == vector.message
     assert type(decode_event(vector.data)) is type(vector.message)
     assert encode_event(vector.message) == vector.data
@@ -101,12 +101,12 @@ def test_an_event_reads_and_is_written(vector):
             decode_event(vector.data[:length])
 
 
-def test_every_event_has_a_vector():
+def test_every_event_has_a_vector() -> None:
     assert {type(vector.message) for vector in load("events")} == set(EVENTS.values())
 
 
 @pytest.mark.parametrize("vector", BATCHES, ids=str)
-def test_a_batch_reads_and_is_written(vector):
+def test_a_batch_reads_and_is_written(vector: Vector) -> None:
     batch: ReplicationBatch = vector.message
     assert decode_batch(vector.data) == batch
     assert decode_batch(memoryview(vector.data)) == batch
@@ -117,6 +117,6 @@ def test_a_batch_reads_and_is_written(vector):
 
 
 @pytest.mark.parametrize("vector", load("damaged_batches"), ids=str)
-def test_a_damaged_batch_is_refused_whole(vector):
+def test_a_damaged_batch_is_refused_whole(vector: Vector) -> None:
     with pytest.raises(ProtocolError):
         decode_batch(vector.data)

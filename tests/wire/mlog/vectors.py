@@ -58,7 +58,7 @@ def _vector(file: str, block: str) -> Vector:
             direction, data = word, _bytes(rest)
         else:
             facts[word] = rest
-    assert len(facts) == 1 and direction, f"{file}.vec, {name}: bytes and one meaning are wanted"
+    assert (bool(direction), len(facts)) == (True, 1), f"{file}.vec, {name}: bytes and one meaning are wanted"
     return Vector(
         file,
         name,

@@ -15,13 +15,13 @@ nothing more.
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Buffer, Inbox
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
-from braidlog.wire.mlog.gojson import GoReader, GoStruct, write
+from braidlog.wire.mlog.gojson import GoReader, write
 from braidlog.wire.mlog.messages import (
     NUMBER_OF,
     OPERATION_OF,
@@ -50,7 +50,7 @@ _RESPONSE_READERS: Final[dict[int, GoReader[Any]]] = {
 }
 
 
-def frame(message: GoStruct) -> bytes:
+def frame(message: Request | Response) -> bytes:
     """The message as one frame; ValueError if no frame can hold it."""
     payload = write(message)
     size = len(payload)
@@ -74,7 +74,7 @@ class _Frames:
         if not self._stopped:
             self._inbox.feed(data)
 
-    def _next_message(self) -> GoStruct | NeedData:
+    def _next_message(self) -> Any:  # noqa: ANN401 - a request or a response: the readers say which
         """The next message; `ProtocolError` for a frame that is none."""
         header = self._inbox.peek(_HEADER.size)
         if header is None:
@@ -91,8 +91,7 @@ class _Frames:
         self._inbox.take(_HEADER.size)
         payload = self._inbox.take(size)
         assert payload is not None
-        message: GoStruct = reader.read(payload)
-        return message
+        return reader.read(payload)
 
     def _stop(self) -> None:
         self._stopped = True
@@ -115,10 +114,11 @@ class ServerConnection(_Frames):
         if self._stopped:
             return NEED_DATA
         try:
-            return cast("Request | NeedData", self._next_message())
+            event: Request | NeedData = self._next_message()
         except ProtocolError as error:
             self._stop()
             return Refused(error, RPCErrorResponse(ErrorCode.UNKNOWN, str(error)), close=True)
+        return event
 
     def respond(self, request: Request | Refused, answer: Response) -> bytes:
         """The one answer to a request, or an error. ValueError if it is larger than a frame: see sizes.py."""
@@ -173,15 +173,15 @@ class ClientConnection(_Frames):
         if self._stopped:
             return NEED_DATA
         try:
-            message = self._next_message()
-            if not isinstance(message, NeedData):
-                self._settle(message)
+            event: Response | NeedData = self._next_message()
+            if event is not NEED_DATA:
+                self._settle(event)
         except ProtocolError as error:
             self._stop()
             return Refused(error, None, close=True)
-        return cast("Response | NeedData", message)
+        return event
 
-    def _settle(self, message: GoStruct) -> None:
+    def _settle(self, message: Response) -> None:
         """Cross off the request that this message answers."""
         if isinstance(message, RPCErrorResponse):
             # With nothing in flight too: a server may say why before it closes.

@@ -274,8 +274,8 @@ class Operation(msgspec.Struct, frozen=True):
     """One row: what is asked, what is answered, what it is for, what can go wrong."""
 
     number: MessageType
-    request: type[GoStruct]
-    response: type[GoStruct]
+    request: type[Request]
+    response: type[Response]
     purpose: str
     errors: tuple[ErrorCode, ...]
     streams: bool = False
@@ -375,9 +375,9 @@ OPERATIONS: Final = (
 )
 """Every operation may also give UNKNOWN."""
 
-OPERATION_OF: Final[dict[type[GoStruct], Operation]] = {operation.request: operation for operation in OPERATIONS}
+OPERATION_OF: Final[dict[type[Request], Operation]] = {operation.request: operation for operation in OPERATIONS}
 
-NUMBER_OF: Final[dict[type[GoStruct], MessageType]] = {
+NUMBER_OF: Final[dict[type[Request] | type[Response], MessageType]] = {
     RPCErrorResponse: MessageType.RPC_ERROR,
     **{operation.request: operation.number for operation in OPERATIONS},
     **{operation.response: operation.response_number for operation in OPERATIONS},
