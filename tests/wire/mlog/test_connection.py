@@ -1,6 +1,7 @@
 """Two ends of a conversation, face to face without a socket; and what neither lets the other do."""
 
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import given
