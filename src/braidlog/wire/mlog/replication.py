@@ -83,10 +83,9 @@ def decode_batch(data: Buffer) -> ReplicationBatch:
         raise ProtocolError(f"leader epoch {epoch}", 12)
     if attributes:
         raise ProtocolError(f"attributes {attributes:#04x}: no compression is defined", 20)
-    with memoryview(data) as view:
-        if zlib.crc32(view[HEADER_BYTES:]) != crc:
-            raise ProtocolError("the records do not have the checksum that the header gives", 16)
-        records = _decode_records(view)
+    if zlib.crc32(memoryview(data)[HEADER_BYTES:]) != crc:
+        raise ProtocolError("the records do not have the checksum that the header gives", 16)
+    records = _decode_records(bytes(data))  # slices of bytes cost half of what slices of a view do
     if not records:
         raise ProtocolError("a replication batch without records", HEADER_BYTES)
     if base != records[0].offset or delta != records[-1].offset - base:
@@ -97,14 +96,14 @@ def decode_batch(data: Buffer) -> ReplicationBatch:
     return ReplicationBatch(epoch, tuple(records))
 
 
-def _decode_records(view: memoryview) -> list[ReplicationRecord]:
+def _decode_records(data: bytes) -> list[ReplicationRecord]:
     records: list[ReplicationRecord] = []
     unpack = _RECORD.unpack_from
-    position, end, before = HEADER_BYTES, len(view), -1
+    position, end, before = HEADER_BYTES, len(data), -1
     while position < end:
         if end - position < RECORD_HEADER_BYTES:
             raise ProtocolError(f"a record header is cut off after {end - position} bytes", position)
-        offset, size = unpack(view, position)
+        offset, size = unpack(data, position)
         start = position + RECORD_HEADER_BYTES
         if size < 0 or size > end - start:
             raise ProtocolError(f"a record is said to have {size} bytes, {end - start} are left", position + 8)
@@ -112,5 +111,5 @@ def _decode_records(view: memoryview) -> list[ReplicationRecord]:
             raise ProtocolError(f"offset {offset} follows {before}", position)
         before = offset
         position = start + size
-        records.append(ReplicationRecord(offset, bytes(view[start:position])))
+        records.append(ReplicationRecord(offset, data[start:position]))
     return records
