@@ -57,6 +57,16 @@ def test_a_lying_size_is_refused(vector: Vector) -> None:
             assert damaged == vector.data or 12 <= place < 16  # the epoch
 
 
+def test_the_first_wrong_byte_of_a_record_is_named() -> None:
+    damaged = {vector.name: vector.data for vector in load("damaged_batches")}
+    with pytest.raises(ProtocolError, match=r"said to have -1 bytes, 3 are left \(at byte 49\)"):
+        decode_batch(damaged["a negative record size"])
+    with pytest.raises(ProtocolError, match=r"said to have 3 bytes, 2 are left \(at byte 49\)"):
+        decode_batch(damaged["the last record is cut off, the checksum is right"])
+    with pytest.raises(ProtocolError, match=r"cut off after 11 bytes \(at byte 41\)"):
+        decode_batch(damaged["the last record's header is cut off"])
+
+
 @pytest.mark.parametrize("epoch", [-1, 2**31])
 def test_an_epoch_that_does_not_fit_is_our_own_mistake(epoch: int) -> None:
     with pytest.raises(ValueError, match="epoch"):

@@ -35,6 +35,16 @@ def test_as_many_entries_as_can_be(entries: list[LogEntry], limit: int) -> None:
         assert len(write(FetchBatchResponse(tuple(entries[: count + 1])))) > limit
 
 
+@pytest.mark.parametrize("offset", [0, 99, 2**63 - 1])
+@pytest.mark.parametrize("value", [None, b"", b"1", b"12", b"123", b"1234"])
+def test_an_answer_that_fits_to_the_byte_fits(offset: int, value: bytes | None) -> None:
+    for count in range(1, 60):
+        entries = [LogEntry(offset, value)] * count
+        exact = len(write(FetchBatchResponse(tuple(entries))))
+        assert entries_that_fit(entries, exact) == count
+        assert entries_that_fit(entries, exact - 1) == count - 1
+
+
 @pytest.mark.parametrize("value_bytes", [0, 1, 2, 3, 100, 1_000_000])
 def test_a_full_answer_goes_through(value_bytes: int) -> None:
     value = bytes(value_bytes)

@@ -118,7 +118,7 @@ var lenient = []document{
 	{"null for a message", ">", MsgListTopics, &ListTopicsRequest{}, `null`},
 	{"the same key twice, the last is taken", ">", MsgDeleteTopic, &DeleteTopicRequest{}, `{"Topic":"a","Topic":"b"}`},
 	{"long s and Kelvin sign", ">", MsgProduce, &ProduceRequest{}, `{"Topic":"t","Ac` + "\u212a\u017f" + `":2}`},
-	{"a ligature is not two letters", ">", MsgFetchOffset, &FetchOffsetRequest{}, `{"Topic":"t","O` + "\ufb00" + `set":2}`},
+	{"a ligature is not two letters", ">", MsgCommitOffset, &CommitOffsetRequest{}, `{"Topic":"t","O` + "\ufb00" + `set":2}`},
 	{"escapes in keys and values", ">", MsgProduce, &ProduceRequest{}, `{"T\u006fpic":"caf\u00e9 \ud83d\ude00","Value":"aG\u0056sbG8="}`},
 	{"escaped slashes in base64", ">", MsgProduce, &ProduceRequest{}, `{"Value":"\/\/\/+"}`},
 	{"base64 whose spare bits are set", ">", MsgProduce, &ProduceRequest{}, `{"Value":"YR=="}`},
