@@ -42,9 +42,15 @@ def test_both_forms_take_turns_on_one_connection_and_each_answer_has_its_own() -
 
 
 def test_a_frame_whose_form_cannot_be_told_is_refused_in_the_form_of_the_last() -> None:
-    for head, form, code in ((b"", Form.JSON, 400), (frame(b"\xff"), Form.BINARY, 1), (frame(b"{}"), Form.JSON, 400)):
-        server = served(head + bytes(4))
-        if head:
+    ping = frame(b"\xff")
+    for heads, form, code in (
+        ([], Form.JSON, 400),
+        ([ping], Form.BINARY, 1),
+        ([ping, frame(b"{}")], Form.JSON, 400),
+        ([frame(b"{}"), ping], Form.BINARY, 1),
+    ):
+        server = served(b"".join(heads) + bytes(4))
+        for _ in heads:
             server.next_event()
         event = refused(server.next_event())
         assert (event.form, event.answer.code, event.close) == (form, code, True)

@@ -133,9 +133,27 @@ def test_a_frame_grows_by_a_small_factor_only(payload: bytes) -> None:
     assert peak(frame(payload)) < 8 * FRAME_BYTES_MAX
 
 
+def test_a_request_of_too_many_values_is_refused_before_it_is_decoded() -> None:
+    def ping(values: int) -> bytes:
+        return frame(b'{"type":"Ping","x":[' + b"1," * (values - 1) + b"1]}")
+
+    server = ServerConnection()
+    server.receive(ping(200_000))
+    assert isinstance(server.next_event(), Request)
+    server.receive(ping(200_001))
+    event = server.next_event()
+    assert isinstance(event, RefusedFrame)
+    assert (event.close, event.answer.code) == (True, 400)
+    assert "200001 values" in event.answer.message
+
+
 @pytest.mark.parametrize(
     "details",
-    [b'{"a":[' + b"[]," * 3_000_000 + b"[]]}", b'{"a":' + b"[" * 40 + b"]" * 40 + b"}", b'"' + b"x" * 70_000 + b'"'],
+    [
+        b'{"a":[' + b"[]," * 3_000_000 + b"[]]}",
+        b'{"a":' + b"[" * 40 + b"]" * 40 + b"}",
+        b'{"a":"' + b"x" * 70_000 + b'"}',
+    ],
     ids=["many lists", "deep lists", "long"],
 )
 def test_the_details_of_an_error_are_bounded(details: bytes) -> None:

@@ -6,7 +6,8 @@ Invariant: a payload becomes a declared message, a `MalformedError` (the peer do
 
 No document is built of what a peer sends: msgspec decodes straight into the declared types and skips every unknown field without
 making objects of it, so a frame grows by a small factor only, however many brackets it has; nesting ends at the interpreter's own
-limit, as a `RecursionError` that is caught here. The one open value, `details` of an Error, passes `check_json`.
+limit, as a `RecursionError` that is caught here. The one open value, `details` of an Error, passes `check_json`. A large
+request is refused by its number of commas before time is spent on values that no request can have.
 """
 
 from typing import Annotated, Any, Final
@@ -14,10 +15,11 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.jsonguard import check_json
+from braidlog.codec.jsonguard import TOKENS_MAX, check_json
 from braidlog.wire.rustlog import messages as m
 
 _BLANKS: Final = b" \t\n\r"
+_LARGE_BYTES: Final = 64 * 1024
 _DETAILS_BYTES_MAX: Final = 64 * 1024
 _FAULT_CHARS_MAX: Final = 300
 
@@ -70,6 +72,8 @@ _details: Final = msgspec.json.Decoder(dict[str, Any] | None)
 
 def read_request(payload: bytes) -> m.RequestMessage:
     _check_utf8(payload)
+    if len(payload) > _LARGE_BYTES and (values := payload.count(b",")) > TOKENS_MAX:
+        raise MalformedError(f"a request of {values} values is announced, {TOKENS_MAX} is the limit")
     try:
         request: m.RequestMessage = _requests.decode(payload)
     except (msgspec.DecodeError, RecursionError) as error:
