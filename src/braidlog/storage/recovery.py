@@ -267,7 +267,10 @@ class Recovery:
                 del segments[number + 1 :]
             number += 1
         self._lose_end(segments, state, durable_end)
+        announced = state.epochs.entries()
         state.epochs.draw_back(state.end_offset)
+        if state.epochs.entries() != announced:
+            self._note(f"epoch {state.epochs.latest}: announced beyond what became durable, begins at {state.end_offset}")
         return state
 
     def _trust(self, segment: Segment, following: int) -> bool:
