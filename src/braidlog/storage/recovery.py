@@ -270,7 +270,9 @@ class Recovery:
         announced = state.epochs.entries()
         state.epochs.draw_back(state.end_offset)
         if state.epochs.entries() != announced:
-            self._note(f"epoch {state.epochs.latest}: announced beyond what became durable, begins at {state.end_offset}")
+            self._note(
+                f"epoch {state.epochs.latest}: announced beyond what became durable, begins at {state.end_offset}"
+            )
         return state
 
     def _trust(self, segment: Segment, following: int) -> bool:
