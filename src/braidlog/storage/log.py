@@ -213,19 +213,21 @@ class Topic:
 
     def _checked(self, source: PartitionLog, data: bytes, end: int) -> Iterator[tuple[int, BatchHeader]]:
         """The batches of a slice, which was checked when it was first read: the disk may have changed it since."""
+        batches = iter_batches(data)
         expected: int | None = None
-        try:
-            for position, header in iter_batches(data):
-                if expected not in (None, header.base_offset):
-                    raise ProtocolError(f"offset {header.base_offset} follows, not {expected}", position)
-                yield position, header
-                expected = header.next_offset
-            if expected != end:
-                raise ProtocolError(f"the batches end at offset {expected}, not {end}")
-        except ProtocolError as error:
-            raise StorageFault(
-                f"batches changed on the disk after they were checked: {error}", source.folder
-            ) from error
+        while True:
+            try:
+                found = next(batches, None)
+            except ProtocolError as error:
+                raise _changed(source, str(error)) from error
+            if found is None:
+                break
+            if expected not in (None, found[1].base_offset):
+                raise _changed(source, f"offset {found[1].base_offset} follows, not {expected}")
+            yield found
+            expected = found[1].next_offset
+        if expected != end:
+            raise _changed(source, f"the batches end at offset {expected}, not {end}")
 
     def offset_at(self, timestamp_ms: int, *, partition: int = 0) -> int | None:
         """The offset of the first record written at or after `timestamp_ms`; None if there is none."""
@@ -273,6 +275,10 @@ class Topic:
         self._meta = meta
         for partition in self._partitions.values():
             partition.settings = meta.settings
+
+
+def _changed(source: PartitionLog, why: str) -> StorageFault:
+    return StorageFault(f"batches changed on the disk after they were checked: {why}", source.folder)
 
 
 class Log:
