@@ -280,7 +280,7 @@ class Surveyor:
         if file.is_foreign:
             self._advance(file.size)
             return SegmentScan([Loss(DATA_START, file.size, base, base, "the file belongs elsewhere")], base)
-        mark = file.mark or Mark(file.size + 1, base)  # in doubt everything counts as durable
+        mark = file.mark or Mark(2**63, base)  # in doubt everything counts as durable
         proven = any(later.is_marked for later in files[number + 1 :])
         checkpoint_end = self._shelf.checkpoint_end
         index = _IndexCheck(self._index_of(file, following), checkpoint_end, sealed=following is not None)
@@ -306,7 +306,7 @@ class Surveyor:
         self._advance(before + file.size - self._survey.bytes_read)
         if scan.losses or scan.mends:
             self._fold.is_whole = False
-        fault = index.finish(scan, file.size)
+        fault = None if file.size < mark.position else index.finish(scan, file.size)  # the cut is told elsewhere
         if fault is not None and file.name.endswith(".log") and base not in self._survey.bad_indexes:
             self._find_index_fault(file, fault, following)
         return scan
@@ -341,7 +341,7 @@ class Surveyor:
     def _take(self, found: Found) -> None:
         header = found.header
         self._survey.batches += 1
-        self._survey.records += header.record_count
+        self._survey.records += 0 if header.is_control else header.record_count
         self._advance(header.size_bytes)
         self._meet_checkpoint()
         self._fold.apply(header, commit=is_commit(found.window, found.at, header))
