@@ -5,14 +5,6 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-
-from braidlog import BrokerError, Compression, Log, NewRecord, StorageFault
-from braidlog.codec.batch import HEADER_BYTES, iter_batches, read_header, seal
-from braidlog.codec.records import encode_batch
-from braidlog.testing.clock import ManualClock
-from braidlog.testing.disk import Crash, SimulatedDisk
-from braidlog.tools.findings import Kind
-from braidlog.tools.verify import verify
 from tests.tools.folders import (
     DATA,
     FOLDER,
@@ -26,6 +18,14 @@ from tests.tools.folders import (
     segments,
     tree,
 )
+
+from braidlog import BrokerError, Compression, Log, NewRecord, StorageFault
+from braidlog.codec.batch import HEADER_BYTES, iter_batches, read_header, seal
+from braidlog.codec.records import encode_batch
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.disk import Crash, SimulatedDisk
+from braidlog.tools.findings import Kind
+from braidlog.tools.verify import verify
 
 Hurt = Callable[[SimulatedDisk], set[int] | None]
 

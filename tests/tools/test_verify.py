@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from tests.tools.folders import DATA, FOLDER, TOPIC, build, segments, tree
 
 from braidlog import BrokerError, Log, StorageFault
 from braidlog.codec.batch import HEADER_BYTES, read_header, seal
@@ -12,7 +13,6 @@ from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.tools.findings import Finding, Kind, Severity
 from braidlog.tools.verify import verify
-from tests.tools.folders import DATA, FOLDER, TOPIC, build, segments, tree
 
 
 @pytest.fixture

@@ -42,16 +42,17 @@ class Fold:
         """What `image`, taken at the fold's end, says otherwise than the log; None if nothing or if it cannot be told."""
         if not self.is_whole or image.cleaned_offset > image.start_offset or image.end_offset != self.state.end_offset:
             return None
-        folded = PartitionState(self.image())
-        folded.advance_start(max(image.start_offset, folded.start_offset))
-        end = image.end_offset
+        folded, stated = PartitionState(self.image()), PartitionState(_copy(image))
+        start, end = max(image.start_offset, folded.start_offset), image.end_offset
+        for state in (folded, stated):
+            state.advance_start(start)
         epochs = [entry for entry in folded.epochs.entries() if entry[1] < end]
-        stated = [entry for entry in image.epochs if entry[1] < end]
-        if epochs[1:] != stated[1:] or [e for e, _ in epochs[:1]] != [e for e, _ in stated[:1]]:
-            return f"it gives the epochs {stated}, the batches carry {epochs}"
+        claimed = [entry for entry in stated.epochs.entries() if entry[1] < end]
+        if epochs != claimed:
+            return f"it gives the epochs {claimed}, the batches carry {epochs}"
         if sorted(folded.transactions.open_image()) != sorted(image.open_transactions):
             return f"its open transactions are {image.open_transactions}, the log's {folded.transactions.open_image()}"
-        if folded.transactions.aborted_image() != image.aborted_transactions:
+        if folded.transactions.aborted_image() != stated.transactions.aborted_image():
             return "its aborted transactions are not those of the log"
         return _compare_producers({p.producer_id: p for p in folded.producers.image()}, image.producers)
 

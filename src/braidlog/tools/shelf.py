@@ -243,7 +243,8 @@ class Shelf:
     def furthest_offset(self) -> int:
         """Every offset below was given out durably, and none may be given out again.
 
-        Snapshots and index entries are no proof: they may run ahead of a sync that never returned. A seal is.
+        Snapshots and index entries may run ahead of a sync that never returned, so a seal counts and they do not; but where
+        no checkpoint is left, which no crash does, whatever hints at an offset is better than giving it out twice.
         """
         if self.truncate_to is not None:
             return self.truncate_to
@@ -251,6 +252,10 @@ class Shelf:
         known += [file.mark.next_offset for file in self.segments if file.mark is not None and not file.is_foreign]
         here = {file.base_offset for file in self.segments}
         for base, generation in self.indexes.items():
-            seal = None if base in here else self.read_index(base, generation).seal
-            known.append(0 if seal is None else seal.offset)
+            if base not in here:
+                index = self.read_index(base, generation)
+                hints = [entry.offset + 1 for entry in index.entries] if self.newest is None else []
+                known += [*hints, 0 if index.seal is None else index.seal.offset]
+        if self.newest is None:
+            known += self._of(".state")
         return max(known)

@@ -256,7 +256,7 @@ class Surveyor:
             return False
         if file.mark is not None and file.head.generation:
             self._fold.is_whole = False
-        self._meet_snapshot(file, is_first=number == 0)
+        self._meet_snapshot(file, is_first=number == 0 and not self._survey.missing)
         self._find_head_faults(file)
         scan = self._scan(files, number, file, following)
         self._survey.segments.append(SegmentSurvey(file, scan))
@@ -412,9 +412,14 @@ class Surveyor:
         return finding.kind in (Kind.BATCH, Kind.CUT) and finding.file.endswith("/" + file.name)
 
     def _miss(self, base: int, next_offset: int) -> None:
+        if base in self._shelf.snapshot_faults:
+            self._find_snapshot_fault(base, self._shelf.snapshot_faults[base], known=self._fold.is_begun)
         self._survey.missing.append(MissingSegment(base, next_offset))
         self._fold.is_whole = False
+        self._fold.meet(self._shelf.snapshots.get(base))
         meaning = f"{_offsets(base, next_offset)} lost" if next_offset > base else "no offset is lost"
+        if self._shelf.newest is None:
+            meaning += ", and perhaps later ones: without segment and checkpoint nothing tells where the log ended"
         place = Span(0, 0, base, next_offset)
         self._find(Severity.DAMAGE, Kind.MISSING, log_name(base), "the segment is missing", meaning, place)
 
@@ -460,10 +465,12 @@ class Surveyor:
         elif why is None and base and not is_first and not file.head.generation and file.head_fault is None:
             why = "the snapshot is missing"
         if why is not None:
-            known = self._fold.is_begun or not is_first
-            self._survey.snapshots[base] = self._snapshot_image(base) if known else None
-            meaning = "no record is lost; it serves only when both checkpoints are"
-            self._find(Severity.FAULT, Kind.SNAPSHOT, state_name(base), why, meaning)
+            self._find_snapshot_fault(base, why, known=self._fold.is_begun or not is_first)
+
+    def _find_snapshot_fault(self, base: int, why: str, *, known: bool) -> None:
+        self._survey.snapshots[base] = self._snapshot_image(base) if known else None
+        meaning = "no record is lost; it serves only when both checkpoints are"
+        self._find(Severity.FAULT, Kind.SNAPSHOT, state_name(base), why, meaning)
 
     def _snapshot_image(self, base: int) -> StateImage:
         image = self._fold.image()
