@@ -28,4 +28,13 @@ check: setup ## style, types and import contracts
 test: check ## set up, check, and pass all tests
 	$(BIN)/pytest -n 2
 
-.PHONY: help setup check test
+demo: setup ## append, read back, print
+	$(BIN)/python examples/first_log.py
+
+bench-kernel: setup ## records/s of the record kernel, compiled and plain
+	$(BIN)/python -m benchmarks.kernel
+
+bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH="--gb 1" for less)
+	$(BIN)/python -m benchmarks.log $(BENCH)
+
+.PHONY: help setup check test demo bench-kernel bench-log

@@ -1,18 +1,21 @@
+# ruff: noqa: PLC0415 - pyarrow is an extra, and heavy: only who asks for columns pays for it
 """Batches to Arrow columns.
 
-Knows: the columns' types and how their buffers are put together. Refuses to know: where the batches came from.
+Knows: the columns' types and how their buffers are put together. Refuses to know: where the batches came
+from.
 Imports pyarrow only when called: a reader of plain records does not need it (`pip install braidlog[arrow]`).
 Invariant: the schema is the same for every call with the same columns, whatever the data holds.
 
-The types are those Spark expects of a Python data source, name for name, so that a batch is handed over as it is:
+The types are those Spark expects of a Python data source, name for name, so that a batch is handed over as it
+is:
 
-| column    | type                                              | null                                             |
-|-----------|---------------------------------------------------|--------------------------------------------------|
-| offset    | int64                                             | never                                            |
-| timestamp | timestamp[us, UTC] (Spark has no other; ms * 1000)| never                                            |
-| key       | binary                                            | a null key                                       |
-| value     | binary                                            | a null value: in a compacted topic, a deletion   |
-| headers   | list<element: struct<key: string, value: binary>> | no headers, as Spark's own Kafka connector has it|
+| column    | type                                              | null                                     |
+|-----------|---------------------------------------------------|------------------------------------------|
+| offset    | int64                                             | never                                    |
+| timestamp | timestamp[us, tz=UTC]: Spark has no milliseconds  | never                                    |
+| key       | binary                                            | a null key                               |
+| value     | binary                                            | a null value                             |
+| headers   | list<element: struct<key: string, value: binary>> | none, as Spark's own Kafka connector has |
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from typing import TYPE_CHECKING
 
 from braidlog.codec.batch import Buffer, iter_batches
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.kernel import INT64_MAX, BinaryColumn, Columns
+from braidlog.codec.kernel import BinaryColumn, Columns
 from braidlog.codec.records import read_section
+from braidlog.codec.section import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

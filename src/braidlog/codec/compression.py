@@ -1,16 +1,17 @@
-"""The five codecs of a record batch: written so that every client reads them, read in every form clients write.
+"""The five codecs of a record batch: written so that every client reads them, read as every client writes.
 
 Knows: the framing of each codec, and how large its output can become before any of it is made.
 Refuses to know: what the bytes are, and how large is too large (the caller says).
-Invariant: `decompress` allocates at most about `bytes_max` whatever its input claims. Each codec meets it its own way:
+Invariant: `decompress` allocates at most about `bytes_max` whatever its input claims. Each codec meets it its
+own way:
 
-| codec  | we write                        | we also read             | what bounds the output                          |
-|--------|---------------------------------|--------------------------|-------------------------------------------------|
-| gzip   | one member                      | several members          | zlib stops at `max_length`                      |
-| snappy | xerial: magic, [i32, block]*    | a raw block; streams     | the length a block announces, read before       |
-|        |                                 | joined end to end        | allocation and compared with its input          |
-| lz4    | one frame, independent blocks   | every flag, joined frames| block headers are walked first, then a fixed    |
-| zstd   | one frame                       | no content size, joined  | buffer of what they can hold, at most the bound |
+| codec  | we write                      | we also read            | what bounds the output              |
+|--------|-------------------------------|-------------------------|-------------------------------------|
+| gzip   | one member                    | several members         | zlib stops at `max_length`          |
+| snappy | xerial: magic, [i32, block]*  | a raw block; streams    | the length a block announces, read  |
+|        |                               | joined end to end       | and doubted before allocation       |
+| lz4    | one frame, independent blocks | every flag; joined      | block headers are walked first; the |
+| zstd   | one frame                     | no content size; joined | output is a buffer of fixed size    |
 """
 
 import zlib
@@ -79,7 +80,7 @@ def compress(codec: Compression, data: Buffer) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, bytes_max: int) -> bytes:
-    """What `data` was before compression; ProtocolError if that is more than `bytes_max` or cannot be told."""
+    """What `data` was before; ProtocolError when that is more than `bytes_max` or cannot be told."""
     reader = _READERS.get(codec)
     if reader is None:
         raise ProtocolError(f"compression {codec} is none of the five known")
@@ -104,7 +105,7 @@ def _read_gzip(data: Buffer, bytes_max: int) -> bytes:
     for _ in range(GZIP_MEMBERS_MAX):
         member = zlib.decompressobj(31)
         while not member.eof:
-            # Fed in chunks: what follows a member is copied into `unused_data`, and must not be all that follows.
+            # Fed in chunks: what follows a member is copied to `unused_data`; that must not be all the rest.
             chunk = view[position : position + GZIP_CHUNK_BYTES]
             if not chunk:
                 raise ProtocolError("a gzip member is cut off", position)
@@ -140,7 +141,7 @@ def _read_snappy(data: Buffer, bytes_max: int) -> bytes:
     room = bytes_max
     position = 0
     while position < len(view):
-        # snappy-java reads streams joined end to end; the magic, read as a length, is negative and no block's.
+        # snappy-java reads streams joined end to end; as a length, the magic is negative, so no block has it.
         if view[position : position + 8] == _XERIAL_MAGIC:
             position += _XERIAL_HEADER_BYTES
             if position > len(view):
@@ -186,7 +187,7 @@ def _decompress_frames(
     try:
         size = decompress_into(data, out)
     except (cramjam.DecompressionError, OSError) as error:
-        # The library says only that its buffer was too small, so the bound is named together with its own words.
+        # The library does not tell damage from a buffer that is too small, so both are named.
         raise ProtocolError(f"damaged, or larger than {len(out)} bytes when decompressed: {error}") from error
     return bytes(memoryview(out)[:size])
 
@@ -194,8 +195,8 @@ def _decompress_frames(
 def _lz4_room(view: memoryview) -> int:
     """The most that the frames can decompress to, by their block headers.
 
-    magic u32, FLG, BD, [content size u64], [dictionary u32], header checksum; then blocks: u32 size (top bit: stored),
-    data, [checksum u32]; a size of 0 ends them; [content checksum u32]
+    magic u32, FLG, BD, [content size u64], [dictionary u32], header checksum; then blocks: u32 size (top bit:
+    stored), data, [checksum u32]; a size of 0 ends them; [content checksum u32]
     """
     room = position = 0
     while position < len(view) or position == 0:
@@ -225,8 +226,8 @@ def _lz4_room(view: memoryview) -> int:
 def _zstd_room(view: memoryview) -> int:
     """The most that the frames can decompress to, by their block headers (RFC 8878, 3.1.1).
 
-    magic u32, descriptor, [window], [dictionary], [content size]; then blocks: u24 little-endian of last (bit 0),
-    type (1-2), size (3-23), data; [checksum u32]
+    magic u32, descriptor, [window], [dictionary], [content size]; then blocks: u24 little-endian of last (bit
+    0), type (1-2), size (3-23), data; [checksum u32]
     """
     room = position = 0
     while position < len(view) or position == 0:

@@ -1,32 +1,49 @@
-# ruff: noqa: C901, PLR0912, PLR0913, PLR0915 - a hot loop is one function: a call per record costs more than the record
 # cython: cdivision=True
+# ruff: noqa: B007, C901, ERA001, F821, FURB136, PLR0911, PLR0913, PLR0915, PLR0917, RET505
+# - a hot loop is one function: a call per record costs as much as the record
+# - a local of a C type, a loop's too, is declared by its annotation and has no value yet; C has no max() of
+# its own
+# - the compiler drops the other twin's branch only where it is an `else`
+# mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
+# mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
+# - what is inside `_..._compiled` is C: its checker is the C compiler
 """The record kernel: columns of values to the bytes of a batch's records section, and back.
 
-Knows: how records are packed, and how to do it fast twice: compiled to C by Cython, and as plain Python from the same
-file where there is no compiler. Refuses to know: batch headers, compression, checksums, `Record` objects.
-Invariant: both twins give the same bytes, the same values and the same errors; malformed input gives ProtocolError and
-nothing else; no byte outside the section is ever read. All reading of foreign bytes in C is in `_next_record` and the
-varint readers it calls: each checks the end before each byte. What is wrong is said by `section.refuse`, for both.
+Knows: how records are packed. Compiled to C by Cython; without a compiler the same file runs as it is, and
+the work is done by `plain`. Refuses to know: batch headers, compression, checksums, `Record` objects.
+Invariant: both twins give the same bytes, the same values and the same errors; malformed input gives
+ProtocolError and nothing else; no byte outside the section is ever read. All reading of foreign bytes in C is
+in `_next_record`, the two readers of headers and the varint readers they call: each compares with the end
+before each byte. A twin only finds out *that* something is wrong; `section` says what, for both.
 
-The GIL is held throughout. No Python code runs between measuring a list and writing its bytes (types are checked before
-any conversion, so that no `__index__` can run), and each foreign byte that is trusted is read once.
+The GIL is held throughout. No Python code runs between measuring a list and writing its bytes (types are
+looked at before any conversion, so that no `__index__` can run). Where objects are made while reading, and
+Python code could run and change the buffer, bytes are checked again at their second reading.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from itertools import accumulate, islice
-from sys import byteorder
 
+from braidlog.codec import plain
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.section import INT64_MAX, INT64_MIN, RECORD_BYTES_MIN, iter_records, refuse
-from braidlog.codec.varint import encode_varint, encode_varlong, read_varint, read_varlong
+from braidlog.codec.section import (
+    INT64_MAX,
+    INT64_MIN,
+    Buffer,
+    Header,
+    Row,
+    check_bounds,
+    check_columns,
+    iter_records,
+    refuse,
+    refuse_columns,
+)
 
 try:
     import cython
 except ImportError:
-    from braidlog.codec import nocython as cython  # type: ignore[no-redef]
+    from braidlog.codec import nocython as cython
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -36,13 +53,8 @@ if cython.compiled:
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
     from cython.cimports.libc.string import memcpy
 
-Buffer = bytes | bytearray | memoryview
-Header = tuple[str, bytes | None]
-Row = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
-
 COMPILED: bool = bool(cython.compiled)
 
-RECORD_BYTES_MAX = 2**31 - 1
 COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's binary columns count bytes in 32 bits
 
 _EMPTY: tuple[Header, ...] = ()
@@ -67,7 +79,8 @@ _Sizes = cython.struct(
     body=cython.longlong,
 )
 
-# One Arrow column while a batch is added to it: where its buffers are, what they hold, what they have room for.
+# One Arrow column while a batch is added to it: where its buffers are, what they hold, what they have room
+# for.
 _Column = cython.struct(
     validity=cython.p_uchar,
     ends=cython.p_int,
@@ -79,13 +92,7 @@ _Column = cython.struct(
     bytes_room=cython.longlong,
 )
 
-# What the plain twin keeps: varints of small numbers, and what one byte of a varint stands for.
-_NUMBERS: list[bytes] = []
-_NUMBERS_MAX = 65536
-_ZIGZAG = tuple((number >> 1) ^ -(number & 1) for number in range(128))
-_BYTES_OR_NONE = {bytes, type(None)}
-
-# ------------------------------------------------------------------------------------------------ reading, in C
+# ---------------------------------------------------------------------------------------------- reading, in C
 
 
 @cython.cfunc
@@ -182,7 +189,10 @@ def _skip_headers(p: cython.p_uchar, end: cython.p_uchar, count: cython.longlong
 @cython.inline
 @cython.exceptval(check=False)
 def _next_record(p: cython.p_uchar, end: cython.p_uchar, span: cython.pointer(_Span)) -> cython.p_uchar:
-    """Read the record at `p` into `span`; the position after it, or NULL when any rule of the format is broken."""
+    """Read the record at `p` into `span`.
+
+    The position after it, or NULL when any rule of the format is broken.
+    """
     length: cython.longlong = 0
     stop: cython.p_uchar
     p = _varint(p, end, cython.address(length))
@@ -234,7 +244,10 @@ def _leaves_64_bits(base: cython.longlong, delta: cython.longlong) -> cython.bin
 
 @cython.cfunc
 def _read_headers(p: cython.p_uchar, end: cython.p_uchar, count: cython.longlong) -> object:
-    """The headers as a tuple, or None when one is malformed. Checked again: making objects can run Python code."""
+    """The headers as a tuple, or None when one is malformed.
+
+    Checked again: making objects can run Python code.
+    """
     length: cython.longlong = 0
     index: cython.longlong
     headers: list = []
@@ -264,7 +277,7 @@ def _bytes_or_none(p: cython.p_uchar, length: cython.longlong) -> object:
     return PyBytes_FromStringAndSize(cython.cast(cython.p_char, p), length)
 
 
-# ------------------------------------------------------------------------------------------------ writing, in C
+# ---------------------------------------------------------------------------------------------- writing, in C
 
 
 @cython.cfunc
@@ -389,7 +402,10 @@ def _timestamp_delta(timestamp: object, base: cython.longlong, delta: cython.p_l
 def _measure(
     value: object, key: object, headers: object, index: cython.longlong, m: cython.pointer(_Sizes)
 ) -> cython.bint:
-    """Fill `m` but for its timestamp delta, which is there already; False when the format cannot hold the record."""
+    """Fill `m` but for its timestamp delta, which is there already.
+
+    False when the format cannot hold the record.
+    """
     m.value = _size_of(value)
     m.key = _size_of(key)
     if m.value < -1 or m.key < -1:
@@ -415,26 +431,27 @@ def encode_records(
 ) -> bytes:
     """The records section of a batch of `values`: offset deltas 0 to n-1, timestamps relative to the base.
 
-    A column of None is a column of nothing: null keys, the base timestamp, no headers. ProtocolError for what the
-    format cannot hold, TypeError for what is not bytes, int or str, ValueError for columns of unequal length.
+    A column of None is a column of nothing: null keys, the base timestamp, no headers. ProtocolError for what
+    the format cannot hold, TypeError for what is not bytes, int or str, ValueError for columns of unequal
+    length.
     """
     values = values if type(values) is list else list(values)
     keys = keys if keys is None or type(keys) is list else list(keys)
     timestamps = timestamps if timestamps is None or type(timestamps) is list else list(timestamps)
     headers = headers if headers is None or type(headers) is list else list(headers)
-    _check_lengths(values, keys, timestamps, headers, base_timestamp)
+    check_columns(values, keys, timestamps, headers, base_timestamp)
     if cython.compiled:
         section = _encode_compiled(values, keys, timestamps, headers, base_timestamp)
         if section is None:
-            _refuse_columns(values, keys, timestamps, headers, base_timestamp)
+            refuse_columns(values, keys, timestamps, headers, base_timestamp)
             raise AssertionError("the kernel refused columns that keep every rule")
         return section
-    else:  # noqa: RET505 - the compiler drops this branch only when it is one
-        if not _are_plain(values, keys, timestamps, headers, base_timestamp):
-            _refuse_columns(values, keys, timestamps, headers, base_timestamp)
+    else:
+        if not plain.are_plain(values, keys, timestamps, headers, base_timestamp):
+            refuse_columns(values, keys, timestamps, headers, base_timestamp)
         if keys is None and timestamps is None and headers is None:
-            return _encode_values(values)
-        return _encode_plain(values, keys, timestamps, headers, base_timestamp)
+            return plain.encode_values(values)
+        return plain.encode_columns(values, keys, timestamps, headers, base_timestamp)
 
 
 @cython.cfunc
@@ -482,197 +499,6 @@ def _encode_compiled(values: list, keys: object, timestamps: object, headers: ob
     return section
 
 
-def _check_lengths(
-    values: Sequence[bytes | None],
-    keys: Sequence[bytes | None] | None,
-    timestamps: Sequence[int] | None,
-    headers: Sequence[tuple[Header, ...] | None] | None,
-    base_timestamp: int,
-) -> None:
-    for name, column in (("keys", keys), ("timestamps", timestamps), ("headers", headers)):
-        if column is not None and len(column) != len(values):
-            raise ValueError(f"{len(column)} {name} for {len(values)} values")
-    if len(values) > RECORD_BYTES_MAX:
-        raise ProtocolError(f"{len(values)} records do not fit one batch")
-    if not isinstance(base_timestamp, int):
-        raise TypeError(f"a timestamp is an int, not {type(base_timestamp).__name__}")
-    if not INT64_MIN <= base_timestamp <= INT64_MAX:
-        raise ProtocolError(f"timestamp {base_timestamp} does not fit 64 bits")
-
-
-def _refuse_columns(
-    values: Sequence[bytes | None],
-    keys: Sequence[bytes | None] | None,
-    timestamps: Sequence[int] | None,
-    headers: Sequence[tuple[Header, ...] | None] | None,
-    base_timestamp: int,
-) -> None:
-    """Raise the error of the first item that cannot be written; the one place with the words for both twins."""
-    for index, value in enumerate(values):
-        if timestamps is not None:
-            _refuse_timestamp(timestamps[index], base_timestamp)
-        size = _refuse_bytes("value", value)
-        if keys is not None:
-            size += _refuse_bytes("key", keys[index])
-        if headers is not None:
-            size += _refuse_headers(headers[index])
-        # Generous by the few bytes of the fields' own lengths, which no one needs to have to the byte.
-        if size > RECORD_BYTES_MAX - 64:
-            raise ProtocolError(f"a record of {size} bytes does not fit a batch")
-
-
-def _refuse_timestamp(timestamp: object, base_timestamp: int) -> None:
-    if not isinstance(timestamp, int):
-        raise TypeError(f"a timestamp is an int, not {type(timestamp).__name__}")
-    if not INT64_MIN <= timestamp <= INT64_MAX:
-        raise ProtocolError(f"timestamp {timestamp} does not fit 64 bits")
-    if not INT64_MIN <= timestamp - base_timestamp <= INT64_MAX:
-        raise ProtocolError(f"timestamp {timestamp} is too far from the batch's {base_timestamp}")
-
-
-def _refuse_bytes(name: str, item: object) -> int:
-    if item is None:
-        return 0
-    if not isinstance(item, bytes):
-        raise TypeError(f"a {name} is bytes or None, not {type(item).__name__}")
-    return len(item)
-
-
-def _refuse_headers(headers: object) -> int:
-    if headers is None:
-        return 0
-    if type(headers) is not tuple:
-        raise TypeError(f"a record's headers are a tuple, not {type(headers).__name__}")
-    size = 0
-    for pair in headers:
-        if type(pair) is not tuple or len(pair) != 2 or type(pair[0]) is not str:
-            raise TypeError("a header is a tuple of a str and bytes or None")
-        try:
-            size += len(pair[0].encode()) + 20
-        except UnicodeEncodeError as error:
-            raise ProtocolError(f"a header's key cannot be written as UTF-8: {error.reason}") from error
-        size += _refuse_bytes("header's value", pair[1])
-    return size
-
-
-def _are_plain(
-    values: Sequence[bytes | None],
-    keys: Sequence[bytes | None] | None,
-    timestamps: Sequence[int] | None,
-    headers: Sequence[tuple[Header, ...] | None] | None,
-    base_timestamp: int,
-) -> bool:
-    """Whether the columns can be seen to be fit without looking at each item in Python; False is no verdict."""
-    if headers is not None or not set(map(type, values)) <= _BYTES_OR_NONE:
-        return False
-    if keys is not None and not set(map(type, keys)) <= _BYTES_OR_NONE:
-        return False
-    if timestamps:
-        if not set(map(type, timestamps)) <= {int}:
-            return False
-        first, last = min(timestamps), max(timestamps)
-        if first < INT64_MIN or last > INT64_MAX:
-            return False
-        if first - base_timestamp < INT64_MIN or last - base_timestamp > INT64_MAX:
-            return False
-    longest = max(map(len, filter(None, values)), default=0)
-    if keys is not None:
-        longest += max(map(len, filter(None, keys)), default=0)
-    return longest <= RECORD_BYTES_MAX - 64
-
-
-def _encode_values(values: Sequence[bytes | None]) -> bytes:
-    """The commonest batch in plain Python: values only. One list of parts, one join."""
-    numbers = _varints_to(len(values))
-    # Two fields around the offset delta depend only on the value's length and the offset delta's width.
-    shapes: dict[int, tuple[bytes, bytes]] = {}
-    parts: list[bytes] = []
-    first = 0
-    for width, stop in ((1, 64), (2, 8192), (3, 1048576), (4, 134217728), (5, 2**31)):
-        shapes.clear()
-        for number, value in zip(islice(numbers, first, stop), islice(values, first, stop), strict=False):
-            if value is None:
-                parts += (encode_varint(5 + width), b"\x00\x00", number, b"\x01\x01\x00")
-                continue
-            size = len(value)
-            shape = shapes.get(size)
-            if shape is None:
-                length = encode_varint(size)
-                shape = (encode_varint(4 + width + len(length) + size) + b"\x00\x00", b"\x01" + length)
-                shapes[size] = shape
-            parts += (shape[0], number, shape[1], value, b"\x00")
-        first = stop
-        if first >= len(values):
-            break
-    return b"".join(parts)
-
-
-def _encode_plain(
-    values: Sequence[bytes | None],
-    keys: Sequence[bytes | None] | None,
-    timestamps: Sequence[int] | None,
-    headers: Sequence[tuple[Header, ...] | None] | None,
-    base_timestamp: int,
-) -> bytes:
-    """Any batch in plain Python. Lengths and deltas repeat, so their bytes are kept once made."""
-    numbers = _varints_to(len(values))
-    lengths: dict[int, bytes] = {}
-    deltas: dict[int, bytes] = {0: b"\x00"}
-    parts: list[bytes] = []
-    delta = b"\x00"
-    key = None
-    tail = b"\x00"
-    for index, value in enumerate(values):
-        if timestamps is not None:
-            distance = timestamps[index] - base_timestamp
-            known = deltas.get(distance)
-            if known is None:
-                known = deltas[distance] = encode_varlong(distance)
-            delta = known
-        if keys is not None:
-            key = keys[index]
-        if headers is not None:
-            tail = _encode_headers(headers[index])
-        number = numbers[index]
-        if key is None:
-            before = delta + number + b"\x01"
-        else:
-            size = len(key)
-            before = lengths.get(size) or lengths.setdefault(size, encode_varint(size))
-            before = delta + number + before + key
-        if value is None:
-            body = len(before) + 2 + len(tail)
-            middle, value = b"\x01", b""
-        else:
-            size = len(value)
-            middle = lengths.get(size) or lengths.setdefault(size, encode_varint(size))
-            body = len(before) + len(middle) + size + 1 + len(tail)
-        length = lengths.get(body) or lengths.setdefault(body, encode_varint(body))
-        parts += (length, b"\x00", before, middle, value, tail)
-    return b"".join(parts)
-
-
-def _encode_headers(headers: tuple[Header, ...] | None) -> bytes:
-    if not headers:
-        return b"\x00"
-    parts = [encode_varint(len(headers))]
-    for name, value in headers:
-        text = name.encode()
-        parts += (encode_varint(len(text)), text)
-        parts += (b"\x01",) if value is None else (encode_varint(len(value)), value)
-    return b"".join(parts)
-
-
-def _varints_to(count: int) -> list[bytes]:
-    """The varints of 0 to count-1, and maybe more; those made once are kept, up to a bound."""
-    if count <= len(_NUMBERS):
-        return _NUMBERS
-    numbers = _NUMBERS + [encode_varint(number) for number in range(len(_NUMBERS), count)]
-    if count <= _NUMBERS_MAX:
-        _NUMBERS[:] = numbers
-    return numbers
-
-
 # ------------------------------------------------------------------------------------------------ decode
 
 
@@ -684,27 +510,19 @@ def decode_records(
     base_timestamp: int,
     append_time: int | None = None,
 ) -> list[Row]:
-    """Each record as (offset, timestamp, key, value, headers); `append_time`, when given, is every timestamp."""
-    _check_bounds(records, count, base_offset, last_offset_delta, base_timestamp)
+    """Each record as (offset, timestamp, key, value, headers).
+
+    `append_time`, when given, is every timestamp.
+    """
+    check_bounds(records, count, base_offset, last_offset_delta, base_timestamp)
     if cython.compiled:
         rows = _decode_compiled(records, count, base_offset, last_offset_delta, base_timestamp, append_time)
     else:
-        rows = _decode_plain(records, count, base_offset, last_offset_delta, base_timestamp, append_time)
+        columns = plain.decode_columns(records, count, base_offset, last_offset_delta, base_timestamp, append_time)
+        rows = None if columns is None else list(zip(*columns, strict=True))
     if rows is None:
         refuse(records, count, last_offset_delta, base_timestamp=base_timestamp)
     return rows
-
-
-def _check_bounds(records: Buffer, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int) -> None:
-    """Refuse what would not fit the kernel's numbers, and a count that the bytes cannot hold, before any work."""
-    if not 0 <= last_offset_delta < 2**31:
-        raise ProtocolError(f"last offset delta {last_offset_delta} does not fit")
-    if not 0 <= base_offset <= INT64_MAX - last_offset_delta:
-        raise ProtocolError(f"base offset {base_offset} does not fit")
-    if not INT64_MIN <= base_timestamp <= INT64_MAX:
-        raise ProtocolError(f"timestamp {base_timestamp} does not fit 64 bits")
-    if count < 0 or count > len(records) // RECORD_BYTES_MIN:
-        raise ProtocolError(f"{count} records cannot stand in {len(records)} bytes")
 
 
 @cython.cfunc
@@ -758,148 +576,7 @@ def _decode_compiled(
         PyBuffer_Release(cython.address(view))
 
 
-def _decode_plain(
-    records: Buffer,
-    count: int,
-    base_offset: int,
-    last_offset_delta: int,
-    base_timestamp: int,
-    append_time: int | None,
-) -> list[Row] | None:
-    """The rows, or None when a rule is broken.
-
-    A record with a field too long or too short does not end where it said it would, so one comparison at its end
-    stands for a check at each field. The last byte of each record is read by its index: were it past the section's
-    end, that is an IndexError, so nothing short of a whole record comes through either.
-    """
-    data = records if type(records) is bytes else bytes(records)
-    rows: list[Row] = []
-    position = 0
-    expected = 0  # the offset delta as it stands in a dense batch, still zigzag: 0, 2, 4 ...
-    # Deltas of one and two bytes go 8192 far: only near the edges of 64 bits must their sum be looked at.
-    near, far = (0x80, 0x4000) if INT64_MIN + 8192 <= base_timestamp <= INT64_MAX - 8192 else (0, 0)
-    zigzag = _ZIGZAG
-    add = rows.append
-    try:
-        for _ in range(count):
-            number = data[position]
-            if number < 0x80:
-                position += 1
-            else:
-                number += (data[position + 1] << 7) - 0x80
-                position += 2
-                if number >= 0x4000:
-                    length, position = read_varint(data, position - 2, len(data))
-                    number = length << 1 if length >= 0 else 1
-            if number & 1:
-                return None
-            stop = position + (number >> 1)
-
-            number = data[position + 1]
-            if number < near:
-                timestamp = base_timestamp + zigzag[number]
-                position += 2
-            else:
-                number += (data[position + 2] << 7) - 0x80
-                if 0x80 <= number < far:
-                    timestamp = base_timestamp + ((number >> 1) ^ -(number & 1))
-                    position += 3
-                else:
-                    timestamp, position = read_varlong(data, position + 1, stop)
-                    timestamp += base_timestamp
-                    if not INT64_MIN <= timestamp <= INT64_MAX:
-                        return None
-
-            number = data[position]
-            if number < 0x80:
-                position += 1
-            else:
-                number += (data[position + 1] << 7) - 0x80
-                position += 2
-                if number >= 0x4000:
-                    length, position = read_varint(data, position - 2, stop)
-                    number = length << 1 if length >= 0 else 1
-            if number != expected:
-                if number & 1 or number < expected:
-                    return None
-                expected = number
-            expected += 2
-            offset = base_offset + (number >> 1)
-
-            number = data[position]
-            position += 1
-            if number == 1:
-                key = None
-            else:
-                if number >= 0x80:
-                    length, position = read_varint(data, position - 1, stop)
-                    number = length << 1 if length >= 0 else -1 - (length << 1)
-                if number & 1:
-                    if number != 1:
-                        return None
-                    key = None
-                else:
-                    number = position + (number >> 1)
-                    key = data[position:number]
-                    position = number
-
-            number = data[position]
-            if number < 0x80:
-                position += 1
-            else:
-                number += (data[position + 1] << 7) - 0x80
-                position += 2
-                if number >= 0x4000:
-                    length, position = read_varint(data, position - 2, stop)
-                    number = length << 1 if length >= 0 else -1 - (length << 1)
-            if number & 1:
-                if number != 1:
-                    return None
-                value = None
-            else:
-                number = position + (number >> 1)
-                value = data[position:number]
-                position = number
-
-            if data[position]:
-                headers, position = _headers_plain(data, position, stop)
-            else:
-                headers = _EMPTY
-                position += 1
-            if position != stop:
-                return None
-            add((offset, timestamp, key, value, headers))
-    except (IndexError, ProtocolError, UnicodeDecodeError):
-        return None
-    if position != len(data) or expected > 2 * last_offset_delta + 2:
-        return None
-    if append_time is not None:
-        return [(offset, append_time, key, value, headers) for offset, _, key, value, headers in rows]
-    return rows
-
-
-def _headers_plain(data: bytes, position: int, stop: int) -> tuple[tuple[Header, ...], int]:
-    count, position = read_varint(data, position, stop)
-    if count < 0 or count > (stop - position) // 2:
-        raise IndexError
-    headers: list[Header] = []
-    for _ in range(count):
-        length, position = read_varint(data, position, stop)
-        if length < 0:
-            raise IndexError
-        name = data[position : position + length].decode()
-        length, position = read_varint(data, position + length, stop)
-        if length < -1:
-            raise IndexError
-        if length < 0:
-            headers.append((name, None))
-        else:
-            headers.append((name, data[position : position + length]))
-            position += length
-    return tuple(headers), position
-
-
-# ------------------------------------------------------------------------------------------------ check, scan, select
+# ---------------------------------------------------------------------------------------- check, scan, select
 
 
 def check_records(
@@ -907,10 +584,12 @@ def check_records(
 ) -> int | None:
     """Raise unless the section keeps every rule; the largest timestamp, None when there are no records.
 
-    `dense`: offset deltas are 0 to count-1 and the last is `last_offset_delta`, as in every batch a client produces.
+    `dense`: offset deltas are 0 to count-1 and the last is `last_offset_delta`, as in every batch a client
+    produces.
     """
-    _check_bounds(records, count, 0, last_offset_delta, base_timestamp)
-    # Deltas that rise strictly and end by count-1 can only be 0 to count-1: nothing else is left to check per record.
+    check_bounds(records, count, 0, last_offset_delta, base_timestamp)
+    # Deltas that rise strictly and end by count-1 can only be 0 to count-1: nothing else is left to check per
+    # record.
     if dense and last_offset_delta != count - 1:
         refuse(records, count, last_offset_delta, base_timestamp=base_timestamp, dense=True)
     sound: bool
@@ -918,9 +597,9 @@ def check_records(
     if cython.compiled:
         sound, newest = _check_compiled(records, count, last_offset_delta, base_timestamp)
     else:
-        rows = _decode_plain(records, count, 0, last_offset_delta, base_timestamp, None)
-        sound = rows is not None
-        newest = max([row[1] for row in rows or ()], default=None)
+        columns = plain.decode_columns(records, count, 0, last_offset_delta, base_timestamp, None)
+        sound = columns is not None
+        newest = None if columns is None else max(columns[1], default=None)
     if not sound:
         refuse(records, count, last_offset_delta, base_timestamp=base_timestamp, dense=dense)
     return newest
@@ -960,13 +639,17 @@ def _check_compiled(
 
 def scan_keys(records: Buffer, count: int, last_offset_delta: int) -> list[tuple[int, bytes | None, bool]]:
     """Each record as (offset delta, key, whether its value is null): what log compaction decides by."""
-    _check_bounds(records, count, 0, last_offset_delta, 0)
+    check_bounds(records, count, 0, last_offset_delta, 0)
     rows: list[tuple[int, bytes | None, bool]] | None
     if cython.compiled:
         rows = _scan_compiled(records, count, last_offset_delta)
     else:
-        whole = _decode_plain(records, count, 0, last_offset_delta, 0, None)
-        rows = None if whole is None else [(row[0], row[2], row[3] is None) for row in whole]
+        columns = plain.decode_columns(records, count, 0, last_offset_delta, 0, None)
+        if columns is None:
+            rows = None
+        else:
+            deltas, _, keys, values, _ = columns
+            rows = [(delta, key, value is None) for delta, key, value in zip(deltas, keys, values, strict=True)]
     if rows is None:
         refuse(records, count, last_offset_delta)
     return rows
@@ -999,11 +682,13 @@ def _scan_compiled(records: object, count: cython.longlong, last_offset_delta: c
 def select_records(
     records: Buffer, count: int, last_offset_delta: int, keep: Sequence[bool]
 ) -> tuple[bytes, int, int | None]:
-    """The raw bytes of the records whose place in `keep` is true, their number, and their largest timestamp delta.
+    """The raw bytes of the records whose place in `keep` is true, their number, and their largest timestamp
+    delta.
 
-    The bytes of a kept record are not touched: it keeps its offset and timestamp deltas. None when none is kept.
+    The bytes of a kept record are not touched: it keeps its offset and timestamp deltas. None when none is
+    kept.
     """
-    _check_bounds(records, count, 0, last_offset_delta, 0)
+    check_bounds(records, count, 0, last_offset_delta, 0)
     if len(keep) != count:
         raise ValueError(f"{len(keep)} choices for {count} records")
     choices = bytes(map(bool, keep))
@@ -1012,7 +697,7 @@ def select_records(
         if selected is None:
             refuse(records, count, last_offset_delta)
         return selected
-    else:  # noqa: RET505 - the compiler drops this branch only when it is one
+    else:
         spans = iter_records(records, count, last_offset_delta)
         kept = [span for span, chosen in zip(spans, choices + b"\x00", strict=False) if chosen]
         newest = max([span.timestamp_delta for span in kept], default=None)
@@ -1056,13 +741,15 @@ def _select_compiled(
         PyBuffer_Release(cython.address(view))
 
 
-# ------------------------------------------------------------------------------------------------ Arrow columns
+# ---------------------------------------------------------------------------------------------- Arrow columns
 
 
 class BinaryColumn:
-    """One Arrow column of bytes, growing: `ends` are its 32-bit offsets with the leading 0, `validity` its null bits.
+    """One Arrow column of bytes, growing: `ends` are its 32-bit offsets with the leading 0, `validity` its
+    null bits.
 
-    Only the first `rows` rows and `size` bytes count. Until `finish`, `validity` has a byte a row in the plain twin.
+    Only the first `rows` rows and `size` bytes count. Until `finish`, `validity` has a byte a row in the
+    plain twin.
     """
 
     def __init__(self) -> None:
@@ -1077,44 +764,20 @@ class BinaryColumn:
         """Cut the buffers to what counts."""
         if cython.compiled:
             del self.validity[(self.rows + 7) // 8 :]
+            if self.rows % 8:
+                self.validity[-1] &= (1 << self.rows % 8) - 1
         else:
-            self.validity = _packed_bits(self.validity)
+            self.validity = plain.packed_bits(self.validity)
         del self.ends[4 * (self.rows + 1) :]
         del self.data[self.size :]
-
-    def extend(self, items: Sequence[bytes | None]) -> None:
-        """Add all items; the plain twin's way."""
-        if items.count(None) == len(items):
-            self.extend_nulls(len(items))
-            return
-        try:
-            self.data += b"".join(items)  # type: ignore[arg-type]
-            lengths = map(len, items)  # type: ignore[arg-type]
-            self.validity += b"\x01" * len(items)
-        except TypeError:
-            self.data += b"".join([item for item in items if item is not None])
-            lengths = map(len, [item or b"" for item in items])
-            self.validity += bytes([item is not None for item in items])
-            self.nulls += sum([item is None for item in items])
-        ends = array("i", accumulate(lengths, initial=self.size))
-        self.ends += memoryview(ends)[1:].cast("B")
-        self.size = ends[-1]
-        self.rows += len(items)
-
-    def extend_nulls(self, count: int) -> None:
-        """Add nulls only: the keys of most logs, the headers of nearly all."""
-        self.validity += bytes(count)
-        self.ends += self.size.to_bytes(4, byteorder) * count
-        self.nulls += count
-        self.rows += count
 
 
 class Columns:
     """Grows Arrow columns batch by batch: offset, timestamp in milliseconds, key, value, headers.
 
-    A batch is appended whole or not at all: what a refused batch wrote lies beyond the rows that count. A record
-    without headers has a null list. Columns that are not wanted are checked like the others and stay empty.
-    After `finish` the buffers are Arrow's, in the machine's own byte order.
+    A batch is appended whole or not at all: what a refused batch wrote lies beyond the rows that count. A
+    record without headers has a null list. Columns that are not wanted are checked like the others and stay
+    empty. After `finish` the buffers are Arrow's, in the machine's own byte order.
     """
 
     def __init__(self, *, want_key: bool = True, want_value: bool = True, want_headers: bool = True) -> None:
@@ -1143,13 +806,13 @@ class Columns:
         end_offset: int = INT64_MAX,
     ) -> None:
         """Add the records of one section whose offsets are in [start_offset, end_offset)."""
-        _check_bounds(records, count, base_offset, last_offset_delta, base_timestamp)
+        check_bounds(records, count, base_offset, last_offset_delta, base_timestamp)
+        if append_time is not None and not INT64_MIN <= append_time <= INT64_MAX:
+            raise ProtocolError(f"timestamp {append_time} does not fit 64 bits")
         used = max(self.key.size, self.value.size, self.header_key.size, self.header_value.size, 8 * self.rows)
         if used + len(records) > COLUMN_BYTES_MAX:
             raise OverflowError(f"{used + len(records)} bytes do not fit one Arrow column")
         if cython.compiled:
-            if append_time is not None and not INT64_MIN <= append_time <= INT64_MAX:
-                raise ProtocolError(f"timestamp {append_time} does not fit 64 bits")
             start_offset = min(max(start_offset, 0), INT64_MAX)
             end_offset = min(max(end_offset, 0), INT64_MAX)
             sound = _append_compiled(
@@ -1164,12 +827,10 @@ class Columns:
                 end_offset,
             )
         else:
-            rows = _decode_plain(records, count, base_offset, last_offset_delta, base_timestamp, append_time)
-            sound = rows is not None
-            if rows:
-                if rows[0][0] < start_offset or rows[-1][0] >= end_offset:
-                    rows = [row for row in rows if start_offset <= row[0] < end_offset]
-                _append_plain(self, rows)
+            decoded = plain.decode_columns(records, count, base_offset, last_offset_delta, base_timestamp, append_time)
+            sound = decoded is not None
+            if decoded is not None:
+                plain.append_columns(self, decoded, start_offset, end_offset)
         if not sound:
             refuse(records, count, last_offset_delta, base_timestamp=base_timestamp)
 
@@ -1181,50 +842,14 @@ class Columns:
             column.finish()
 
 
-def _append_plain(columns: Columns, rows: list[Row]) -> None:
-    if not rows:
-        return
-    offsets, timestamps, keys, values, headers = zip(*rows, strict=True)
-    columns.offsets += array("q", offsets).tobytes()
-    columns.timestamps += array("q", timestamps).tobytes()
-    columns.rows += len(rows)
-    if columns.want_key:
-        columns.key.extend(keys)
-    if columns.want_value:
-        columns.value.extend(values)
-    if columns.want_headers:
-        _append_headers_plain(columns, headers)
-
-
-def _append_headers_plain(columns: Columns, headers: Sequence[tuple[Header, ...]]) -> None:
-    lists = columns.header_lists
-    if not any(headers):
-        lists.extend_nulls(len(headers))
-        return
-    ends = array("i", accumulate(map(len, headers), initial=lists.size))
-    lists.validity += bytes(map(bool, headers))
-    lists.ends += memoryview(ends)[1:].cast("B")
-    lists.rows += len(headers)
-    lists.nulls += headers.count(())
-    pairs = [pair for row in headers for pair in row]
-    columns.header_key.extend([name.encode() for name, _ in pairs])
-    columns.header_value.extend([value for _, value in pairs])
-    lists.size = ends[-1]
-
-
-def _packed_bits(flags: bytearray) -> bytearray:
-    """A bit for each byte that is 1, lowest bit first: eight strides, each shifted into place as one large number."""
-    packed = 0
-    for bit in range(8):
-        packed |= int.from_bytes(flags[bit::8], "little") << bit
-    return bytearray(packed.to_bytes((len(flags) + 7) // 8, "little"))
-
-
 @cython.cfunc
 def _reserve(
     column: object, c: cython.pointer(_Column), more_rows: cython.longlong, more_bytes: cython.longlong
 ) -> object:
-    """Room for that many rows and bytes behind what `c` has. Doubled, so that many small batches move little."""
+    """Room for that many rows and bytes behind what `c` has.
+
+    Doubled, so that many small batches move little.
+    """
     validity: bytearray = column.validity
     ends: bytearray = column.ends
     data: bytearray = column.data
@@ -1248,7 +873,11 @@ def _open_column(column: object, c: cython.pointer(_Column), rows: cython.longlo
     c.nulls = column.nulls
     c.rows_room = len(column.ends) // 4 - 1
     c.bytes_room = len(column.data)
-    return _reserve(column, c, rows, size)
+    _reserve(column, c, rows, size)
+    # A batch that was refused may have left bits behind the last row that counts.
+    if c.rows & 7 != 0:
+        c.validity[c.rows >> 3] &= (1 << (c.rows & 7)) - 1
+    return None
 
 
 @cython.cfunc
@@ -1263,7 +892,10 @@ def _close_column(column: object, c: cython.pointer(_Column)) -> object:
 @cython.inline
 @cython.exceptval(check=False)
 def _add(c: cython.pointer(_Column), p: cython.p_uchar, length: cython.longlong) -> cython.void:
-    """One more row of `length`, -1 for null; the room was reserved before. Without `p`, a list of that many items."""
+    """One more row of `length`, -1 for null.
+
+    The room was reserved before. Without `p`, a list of that many items.
+    """
     if c.rows & 7 == 0:
         c.validity[c.rows >> 3] = 0
     if length < 0:

@@ -1,7 +1,8 @@
 """What the kernel needs of the name `cython` where Cython is not installed.
 
-Knows: that nothing is compiled here. Refuses to know: types; they are written for the compiler and never looked at.
-Cython is needed to build the kernel, not to run it: its own module of this name is used when it is there.
+Knows: that nothing is compiled here. Refuses to know: types; they are written for the compiler and never
+looked at. Cython is needed to build the kernel, not to run it: its own module of this name is used when it is
+there.
 """
 
 from collections.abc import Callable

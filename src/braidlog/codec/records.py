@@ -1,7 +1,7 @@
 """Whole batches: header, checksum, compression and records together.
 
-Knows: what a batch of records is made of, and which of its fields depend on which. Refuses to know: how a record is
-packed (kernel does), how a codec works (compression does), what a log does with a batch.
+Knows: what a batch of records is made of, and which of its fields depend on which. Refuses to know: how a
+record is packed (kernel does), how a codec works (compression does), what a log does with a batch.
 Invariant: nothing inside a batch is believed before its CRC held; what leaves here carries a CRC that holds.
 """
 
@@ -27,7 +27,8 @@ from braidlog.codec.batch import (
 from braidlog.codec.compression import Compression, compress, decompress
 from braidlog.codec.crc import crc32c
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.kernel import Header, Row, check_records, decode_records, encode_records, select_records
+from braidlog.codec.kernel import check_records, decode_records, encode_records, select_records
+from braidlog.codec.section import Header, Row
 
 # key: version i16 = 0, kind i16            value: version i16 = 0, coordinator epoch i32
 _CONTROL_KEY = Struct(">hh")
@@ -83,7 +84,7 @@ def encode_batch(  # noqa: PLR0913 - a batch has that many fields
 
 
 def decode_batch(data: Buffer, position: int = 0, *, decompressed_bytes_max: int) -> list[Row]:
-    """The records of the batch at `position` as (offset, timestamp, key, value, headers), control batches too."""
+    """The batch at `position` as rows (offset, timestamp, key, value, headers); control batches too."""
     header = read_header(data, position)
     check_crc(data, position, header)
     return decode_records(
@@ -97,12 +98,15 @@ def decode_batch(data: Buffer, position: int = 0, *, decompressed_bytes_max: int
 
 
 def read_section(data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int) -> Buffer:
-    """The records section, decompressed. The batch must be whole: its CRC is checked by whoever took it in."""
+    """The records section, decompressed.
+
+    The batch must be whole: its CRC is checked by whoever took it in.
+    """
     payload = memoryview(data)[position + HEADER_BYTES : position + header.size_bytes]
     if header.compression == Compression.NONE:
         return payload
     if not payload and header.record_count == 0:
-        # What is left of a compressed batch whose records were all compacted away: no block, so nothing to open.
+        # All records of a compressed batch were compacted away: no block is left to open.
         return payload
     return decompress(header.compression, payload, decompressed_bytes_max)
 
@@ -110,9 +114,10 @@ def read_section(data: Buffer, position: int, header: BatchHeader, *, decompress
 def check_batch_records(
     data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int, dense: bool = True
 ) -> int | None:
-    """Raise unless every record of a whole batch is sound; the largest timestamp, which a header may have wrong.
+    """Raise unless every record of a whole batch is sound; return the largest timestamp, or None.
 
-    `dense`: the batch is a client's own, with offset deltas 0 to n-1; False for one that compaction may have thinned.
+    `dense`: the batch is a client's own, with offset deltas 0 to n-1; False for one that compaction may have
+    thinned.
     """
     section = read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
     return check_records(section, header.record_count, header.last_offset_delta, header.base_timestamp, dense=dense)
@@ -173,8 +178,9 @@ def select_batch(
 ) -> bytes:
     """The same batch with only the records whose place in `keep` is true, in its own compression.
 
-    Offsets, producer and base timestamp stay; the largest timestamp is made anew unless it is the append time. Of a
-    batch that keeps nothing its header stays, so that the offsets it spans and its producer's sequence do.
+    Offsets, producer and base timestamp stay; the largest timestamp is made anew unless it is the append
+    time. Of a batch that keeps nothing its header stays, so that the offsets it spans and its producer's
+    sequence do.
     """
     section, count, newest_delta = select_records(
         read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max),

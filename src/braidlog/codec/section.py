@@ -1,9 +1,10 @@
 """The records section of a batch, one record at a time: the rule in words, and the words when bytes break it.
 
-Knows: every field of a record and every reason to refuse one. Refuses to know: speed. The kernel reads the same bytes
-quickly and only finds out *that* they are wrong; it then asks `refuse` for the sentence, so that the compiled and the
-plain twin give the same error. Tests hold the kernel to `iter_records`.
-Invariant: each field lies inside its record, each record inside the section, and the records fill the section exactly.
+Knows: every field of a record and every reason to refuse one. Refuses to know: speed. The kernel reads the
+same bytes quickly and only finds out *that* they are wrong; it then asks `refuse` for the sentence, so that
+the compiled and the plain twin give the same error. Tests hold the kernel to `iter_records`.
+Invariant: each field lies inside its record, each record inside the section, and the records fill the section
+exactly.
 
     length           varint   bytes after this field
     attributes       i8       unused by the format, ignored
@@ -11,10 +12,12 @@ Invariant: each field lies inside its record, each record inside the section, an
     offset delta     varint   added to the batch's base offset
     key length       varint   -1: null           key
     value length     varint   -1: null           value
-    header count     varint   then each header:  key length varint (not null), key UTF-8, value length varint, value
+    header count     varint   then each header:
+      key length     varint   never null         key, UTF-8
+      value length   varint   -1: null           value
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
 from braidlog.codec.errors import ProtocolError
@@ -22,8 +25,10 @@ from braidlog.codec.varint import read_varint, read_varlong
 
 Buffer = bytes | bytearray | memoryview
 Header = tuple[str, bytes | None]
+Row = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
 
 RECORD_BYTES_MIN = 7  # a length and the six fields, each of one byte at least
+RECORD_BYTES_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
@@ -123,3 +128,91 @@ def _read_headers(records: Buffer, position: int, end: int) -> tuple[tuple[Heade
         value, position = _read_bytes(records, position, end)
         headers.append((name, value))
     return tuple(headers), position
+
+
+def check_columns(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    timestamps: Sequence[int] | None,
+    headers: Sequence[tuple[Header, ...] | None] | None,
+    base_timestamp: int,
+) -> None:
+    for name, column in (("keys", keys), ("timestamps", timestamps), ("headers", headers)):
+        if column is not None and len(column) != len(values):
+            raise ValueError(f"{len(column)} {name} for {len(values)} values")
+    if len(values) > RECORD_BYTES_MAX:
+        raise ProtocolError(f"{len(values)} records do not fit one batch")
+    if not isinstance(base_timestamp, int):
+        raise TypeError(f"a timestamp is an int, not {type(base_timestamp).__name__}")
+    if not INT64_MIN <= base_timestamp <= INT64_MAX:
+        raise ProtocolError(f"timestamp {base_timestamp} does not fit 64 bits")
+
+
+def refuse_columns(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    timestamps: Sequence[int] | None,
+    headers: Sequence[tuple[Header, ...] | None] | None,
+    base_timestamp: int,
+) -> None:
+    """Raise the error of the first item that cannot be written.
+
+    The one place with the words for both twins.
+    """
+    for index, value in enumerate(values):
+        if timestamps is not None:
+            _refuse_timestamp(timestamps[index], base_timestamp)
+        size = _refuse_bytes("value", value)
+        if keys is not None:
+            size += _refuse_bytes("key", keys[index])
+        if headers is not None:
+            size += _refuse_headers(headers[index])
+        # Generous by the few bytes of the fields' own lengths, which no one needs to have to the byte.
+        if size > RECORD_BYTES_MAX - 64:
+            raise ProtocolError(f"a record of {size} bytes does not fit a batch")
+
+
+def _refuse_timestamp(timestamp: object, base_timestamp: int) -> None:
+    if not isinstance(timestamp, int):
+        raise TypeError(f"a timestamp is an int, not {type(timestamp).__name__}")
+    if not INT64_MIN <= timestamp <= INT64_MAX:
+        raise ProtocolError(f"timestamp {timestamp} does not fit 64 bits")
+    if not INT64_MIN <= timestamp - base_timestamp <= INT64_MAX:
+        raise ProtocolError(f"timestamp {timestamp} is too far from the batch's {base_timestamp}")
+
+
+def _refuse_bytes(name: str, item: object) -> int:
+    if item is None:
+        return 0
+    if not isinstance(item, bytes):
+        raise TypeError(f"a {name} is bytes or None, not {type(item).__name__}")
+    return len(item)
+
+
+def _refuse_headers(headers: object) -> int:
+    if headers is None:
+        return 0
+    if type(headers) is not tuple:
+        raise TypeError(f"a record's headers are a tuple, not {type(headers).__name__}")
+    size = 0
+    for pair in headers:
+        if type(pair) is not tuple or len(pair) != 2 or type(pair[0]) is not str:
+            raise TypeError("a header is a tuple of a str and bytes or None")
+        try:
+            size += len(pair[0].encode()) + 20
+        except UnicodeEncodeError as error:
+            raise ProtocolError(f"a header's key cannot be written as UTF-8: {error.reason}") from error
+        size += _refuse_bytes("header's value", pair[1])
+    return size
+
+
+def check_bounds(records: Buffer, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int) -> None:
+    """Refuse numbers wider than the kernel's, and a count that the bytes cannot hold, before any work."""
+    if not 0 <= last_offset_delta < 2**31:
+        raise ProtocolError(f"last offset delta {last_offset_delta} does not fit")
+    if not 0 <= base_offset <= INT64_MAX - last_offset_delta:
+        raise ProtocolError(f"base offset {base_offset} does not fit")
+    if not INT64_MIN <= base_timestamp <= INT64_MAX:
+        raise ProtocolError(f"timestamp {base_timestamp} does not fit 64 bits")
+    if count < 0 or count > len(records) // RECORD_BYTES_MIN:
+        raise ProtocolError(f"{count} records cannot stand in {len(records)} bytes")

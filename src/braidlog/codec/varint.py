@@ -1,7 +1,9 @@
 """Zigzag varints: the variable-length integers inside a record.
 
-Knows: 32-bit varints (at most 5 bytes) and 64-bit varlongs (at most 10), as Protocol Buffers' sint32 and sint64.
-Refuses to know: what a number counts. The kernel has its own inlined copies; these are the rule they are held to.
+Knows: 32-bit varints (at most 5 bytes) and 64-bit varlongs (at most 10), as Protocol Buffers' sint32 and
+sint64.
+Refuses to know: what a number counts. The kernel has its own inlined copies; these are the rule they are held
+to.
 Invariant: a number is read only from bytes before `end`, and never from more bytes than its width can need.
 
     value    0  -1   1  -2   63    64
@@ -57,7 +59,8 @@ def _read(data: Buffer, position: int, end: int, bytes_max: int, last_byte_max: 
         if at >= end:
             raise ProtocolError("a varint is cut off", at)
         byte = data[at]
-        # The last byte a width can need has few bits left: more of them, or a "more" bit, is another number's width.
+        # The last byte a width can need has few bits left: more of them, or a "more" bit, is another number's
+        # width.
         if index == bytes_max - 1 and byte > last_byte_max:
             raise ProtocolError(f"a varint is longer than {bytes_max} bytes or wider than its type", at)
         value |= (byte & 0x7F) << (7 * index)

@@ -3,11 +3,11 @@
 Knows: how to turn many waits for durability into few syncs, on the waiters' own threads or on a thread of its own.
 Refuses to know: what is written. Invariant: a wait ends well only after a sync that began after its append.
 
-`wait_durable` is for callers with a thread to spare: the first one syncs for all who appended before it, at no extra latency
-when it is alone. `Flusher` is for callers without (an event loop), and for syncs that nobody waits for: intervals and windows.
+`GroupCommit` is for callers with a thread to spare: one of them syncs for all. `Flusher` is for callers without (an event loop), and for syncs that nobody waits for: intervals and windows.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from braidlog.model.clock import Clock
@@ -19,10 +19,61 @@ Done = Callable[[StorageFault | None], None]
 IDLE_SECONDS = 60.0
 
 
-def wait_durable(partition: PartitionLog, next_offset: int) -> None:
-    """Return when everything below `next_offset` is durable; raise the fault if it cannot become so."""
-    while partition.durable_offset < next_offset:
-        partition.sync()
+class _Waiter:
+    """Someone at a closed gate. Whoever opens it says whether to go home or to lead the next sync."""
+
+    __slots__ = ("gate", "leads", "next_offset")
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.leads = False
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+
+class GroupCommit:
+    """Waits for one partition. Whoever finds nobody syncing leads: it syncs for all who have appended by then.
+
+    Who comes while a sync runs queues at a gate of its own and is let through when covered; the first one that is not
+    leads the next sync. A thread that is alone syncs at once, with nothing between it and the disk.
+    """
+
+    def __init__(self, partition: PartitionLog) -> None:
+        self._partition = partition
+        self._lock = threading.Lock()
+        self._led = False
+        self._waiting: deque[_Waiter] = deque()
+
+    def wait(self, next_offset: int) -> None:
+        """Return when everything below `next_offset` is durable; raise the fault if it cannot become so."""
+        waiter = None
+        with self._lock:
+            if self._partition.durable_offset >= next_offset:
+                return
+            if self._led:
+                waiter = _Waiter(next_offset)
+                self._waiting.append(waiter)
+            self._led = True
+        if waiter is not None:
+            waiter.gate.acquire()
+            if not waiter.leads:
+                return
+        try:
+            self._partition.sync(upto=next_offset)
+        finally:
+            with self._lock:
+                self._let_through()
+
+    def _let_through(self) -> None:
+        """Open the gates of all that are durable, and one more: that one leads next, or fails as this one did."""
+        durable = self._partition.durable_offset
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            waiter.leads = waiter.next_offset > durable
+            waiter.gate.release()
+            if waiter.leads:
+                return
+        self._led = False
 
 
 class Flusher:

@@ -24,7 +24,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Header, NewRecord, Record
 from braidlog.model.settings import Flush, TopicSettings, settings_from
-from braidlog.storage.commit import Flusher, wait_durable
+from braidlog.storage.commit import Flusher, GroupCommit
 from braidlog.storage.compaction import Compacted, Compaction
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.storage.folder import DataFolder, TopicMeta
@@ -41,6 +41,7 @@ class Topic:
         self._log = log
         self._meta = meta
         self._partitions: dict[int, PartitionLog] = {}
+        self._commits: dict[int, GroupCommit] = {}
         self._round = 0
 
     # -- what is there ---------------------------------------------------------------------------------------
@@ -64,7 +65,9 @@ class Topic:
             with self._log.lock:
                 partition = self._partitions.get(number)
                 if partition is None:
-                    partition = self._partitions[number] = self._log.folder.open_partition(self.name, number)
+                    partition = self._log.folder.open_partition(self.name, number)
+                    self._commits[number] = GroupCommit(partition)
+                    self._partitions[number] = partition
         return partition
 
     def start_offset(self, partition: int = 0) -> int:
@@ -113,7 +116,7 @@ class Topic:
         target = self.partition(partition)
         appended = target.append(batch, now_ms=self._log.clock.now_ms())
         if self.settings.flush is Flush.ACK:
-            wait_durable(target, appended.next_offset)
+            self._commits[partition].wait(appended.next_offset)
         else:
             self._log.flusher.appended(target)
         return appended

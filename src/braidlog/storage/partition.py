@@ -18,10 +18,12 @@ import msgspec
 
 from braidlog.codec.batch import (
     CONTROL,
+    PLACED_BYTES,
     BatchHeader,
     check_crc,
     placed,
     read_header,
+    rebased,
     with_append_time,
 )
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
@@ -93,6 +95,7 @@ class PartitionLog:
         self._sync_lock = threading.RLock()  # taken before _lock where both are: one sync at a time
         self._lock = threading.RLock()
         self._moved = threading.Condition(self._lock)
+        self._followers = 0
         self._fault: StorageFault | None = None
         self._closed = read_only
         self._read_only = read_only
@@ -193,15 +196,15 @@ class PartitionLog:
                 duplicate = self._state.producers.check(header)
                 if duplicate is not None:
                     return self._answer_duplicate(view, header, duplicate.base_offset, duplicate.last_offset)
-                body: Buffer = view[position : position + header.size_bytes]
+                end = position + header.size_bytes
+                body = view[position + PLACED_BYTES : end]
                 if self.settings.append_time:
-                    body = with_append_time(view, position, header, now_ms)
+                    body = memoryview(with_append_time(view, position, header, now_ms))[PLACED_BYTES:]
                     header = header._replace(max_timestamp=now_ms)
-                parts.append(placed(header, offset, leader_epoch))
-                parts.append(memoryview(body)[16:])
-                headers.append(header._replace(base_offset=offset, leader_epoch=leader_epoch))
-                position += header.size_bytes
-                offset = headers[-1].next_offset
+                parts += (placed(header, offset, leader_epoch), body)
+                headers.append(rebased(header, offset, leader_epoch))
+                position = end
+                offset += header.last_offset_delta + 1
             if not headers:
                 raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
             return self._write(parts, headers, data, leader_epoch, now_ms)
@@ -236,8 +239,8 @@ class PartitionLog:
             check_crc(batch, 0, header)
             if not header.is_control:
                 raise BrokerError(Reason.INVALID_RECORD, "a transaction marker is a control batch")
-            kept = header._replace(base_offset=self._state.end_offset, leader_epoch=leader_epoch)
-            parts: list[Buffer] = [placed(header, kept.base_offset, leader_epoch), memoryview(batch)[16:]]
+            kept = rebased(header, self._state.end_offset, leader_epoch)
+            parts: list[Buffer] = [placed(header, kept.base_offset, leader_epoch), memoryview(batch)[PLACED_BYTES:]]
             return self._write(parts, [kept], batch, leader_epoch, now_ms)
 
     def _check_writable(self) -> None:
@@ -279,24 +282,24 @@ class PartitionLog:
         leader_epoch: int,
         now_ms: int,
     ) -> Appended:
-        if leader_epoch != self._state.epochs.latest:
+        state = self._state
+        if leader_epoch != state.epochs.latest:
             self._begin_epochs(headers)
-        size = sum(header.size_bytes for header in headers)
+        size = len(data)
         active = self._active
-        full = (
-            active.size + size > self.settings.segment_bytes
-            or now_ms - active.head.created_ms >= self.settings.segment_ms
-        )
-        if full and active.data_bytes:
-            self._roll(now_ms)
+        settings = self.settings
+        if active.size + size > settings.segment_bytes or now_ms - active.head.created_ms >= settings.segment_ms:
+            self._roll_unless_empty(now_ms)
         self._write_active(parts, headers)
         position = 0
         for header in headers:
-            self._state.apply(header, commit=is_commit(data, position, header))
+            commit = is_commit(data, position, header) if header.attributes & CONTROL else None
+            state.apply(header, commit=commit)
             position += header.size_bytes
         self._unsynced_bytes += size
         self._since_checkpoint_bytes += size
-        self._moved.notify_all()
+        if self._followers:
+            self._moved.notify_all()
         return Appended(headers[0].base_offset, headers[-1].last_offset)
 
     def _write_active(self, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
@@ -327,17 +330,18 @@ class PartitionLog:
 
     # -- durability ------------------------------------------------------------------------------------------
 
-    def sync(self) -> int:
+    def sync(self, upto: int | None = None) -> int:
         """Return when everything appended before the call is durable, and the offset up to which that is.
 
-        One call serves every append that came before it. A failure is final: the kernel may have dropped the pages it
+        One call serves every append that came before it; a caller that waited here while its own append (below `upto`)
+        was served by another's sync does not sync again. A failure is final: the kernel may have dropped the pages it
         could not write, so a second sync would succeed without having written them.
         """
         with self._sync_lock:
             with self._lock:
                 if self._fault is not None:
                     raise self._fault
-                if self._durable_offset == self._state.end_offset and not self._pending:
+                if self._durable_offset >= (self._state.end_offset if upto is None else upto) and not self._pending:
                     return self._durable_offset
                 pending, active = list(self._pending), self._active
                 reached = active.reach()
@@ -427,7 +431,11 @@ class PartitionLog:
     def wait_beyond(self, offset: int, timeout: float | None, *, durable: bool) -> bool:
         """Wait until the log (or its durable part) has grown beyond `offset`; False if the time ran out first."""
         with self._lock:
-            return self._moved.wait_for(lambda: self._is_beyond(offset, durable=durable), timeout)
+            self._followers += 1
+            try:
+                return self._moved.wait_for(lambda: self._is_beyond(offset, durable=durable), timeout)
+            finally:
+                self._followers -= 1
 
     def _is_beyond(self, offset: int, *, durable: bool) -> bool:
         if self._closed or self._fault is not None:
@@ -526,8 +534,11 @@ class PartitionLog:
         """Start a new segment, if the active one holds anything."""
         with self._lock:
             self._check_writable()
-            if self._active.data_bytes:
-                self._roll(now_ms)
+            self._roll_unless_empty(now_ms)
+
+    def _roll_unless_empty(self, now_ms: int) -> None:
+        if self._active.data_bytes:
+            self._roll(now_ms)
 
     def _roll(self, now_ms: int) -> None:
         end = self._state.end_offset

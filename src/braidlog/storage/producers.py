@@ -88,9 +88,7 @@ class ProducerTable:
         return None
 
     def apply(self, header: BatchHeader) -> None:
-        """Take note of a batch that is in the log."""
-        if header.producer_id == NO_PRODUCER:
-            return
+        """Take note of a producer's batch that is in the log."""
         producer = self._producers.pop(header.producer_id, None)
         if producer is None or header.producer_epoch > producer.epoch:
             producer = Producer(header.producer_id, header.producer_epoch, header.max_timestamp, [])

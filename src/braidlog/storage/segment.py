@@ -221,13 +221,13 @@ class Segment:
     def append(self, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """Write batches at the end. If the disk refuses, the caller must `clear_tail` before anything else is written."""
         assert self._writer is not None, "append to a retired segment"
-        written = self._writer.append(parts, self.size)
         position = self.size
+        end = position + self._writer.append(parts, position)
         for header in headers:
             self.take(position, header, verified=True)
             position += header.size_bytes
-        assert position == self.size + written, "headers and bytes of an append disagree"
-        self.size = position
+        assert position == end, "headers and bytes of an append disagree"
+        self.size = end
 
     def clear_tail(self) -> None:
         """Drop what a failed append left behind the end, durably.
@@ -240,8 +240,10 @@ class Segment:
 
     def take(self, position: int, header: BatchHeader, *, verified: bool) -> None:
         """Account for a batch that is in the file."""
-        self.index.note(header.base_offset, position, self.max_timestamp_ms, verified=verified)
-        self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp)
+        index = self.index if self._index is None else self._index  # a property call less for every batch
+        index.note(header.base_offset, position, self.max_timestamp_ms, verified=verified)
+        if header.max_timestamp > self.max_timestamp_ms:
+            self.max_timestamp_ms = header.max_timestamp
         self.next_offset = header.next_offset
 
     def reach(self) -> Mark:

@@ -7,7 +7,7 @@ exactly that, so a checkpoint may be late but never wrong.
 
 import msgspec
 
-from braidlog.codec.batch import BatchHeader
+from braidlog.codec.batch import NO_PRODUCER, BatchHeader
 from braidlog.model.errors import StorageFault
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.producers import Producer, ProducerTable
@@ -44,8 +44,9 @@ class PartitionState:
 
     def apply(self, header: BatchHeader, *, commit: bool | None) -> None:
         """Take note of one more batch at the end of the log."""
-        self.producers.apply(header)
-        self.transactions.apply(header, commit=commit)
+        if header.producer_id != NO_PRODUCER:
+            self.producers.apply(header)
+            self.transactions.apply(header, commit=commit)
         self.end_offset = header.next_offset
 
     def advance_start(self, start_offset: int) -> None:

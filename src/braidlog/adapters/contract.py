@@ -1,0 +1,78 @@
+"""What the server offers an adapter, and what it asks of one.
+
+Knows: shapes. Refuses to know: any dialect, any event loop.
+"""
+
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Protocol
+
+from braidlog.wire.contract import NeedData, Refused
+
+
+class Connection(Protocol):
+    """A dialect's server connection: the three verbs of wire/contract.py."""
+
+    def receive(self, data: bytes) -> None: ...
+
+    def next_event(self) -> Any | Refused | NeedData: ...  # noqa: ANN401 - each dialect has its own messages
+
+    def respond(self, request: Any, answer: Any) -> bytes: ...  # noqa: ANN401
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        ...
+
+
+class Conversation(Protocol):
+    """One client, as a handler sees it."""
+
+    @property
+    def principal(self) -> str:
+        """Who this is: "anonymous" until it has said so."""
+        ...
+
+    @principal.setter
+    def principal(self, name: str) -> None: ...
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address a client should dial to reach this listener: as configured, else the one it dialled itself."""
+        ...
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def is_closing(self) -> bool: ...
+
+    @property
+    def connection(self) -> Any:  # noqa: ANN401
+        """The dialect's own connection, for frames that are pushed."""
+        ...
+
+    def push(self, data: bytes) -> Awaitable[None]:
+        """Send a frame outside the order of answers; done when the client has room for the next one."""
+        ...
+
+    def close(self) -> None:
+        """Close once everything that was answered is sent."""
+        ...
+
+
+class Adapter(Protocol):
+    """A dialect behind a listener."""
+
+    dialect: str
+    ordered: bool
+    """Whether answers must leave in the order of the requests."""
+
+    def open(self) -> Connection: ...
+
+    def handle(self, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
+        """Serve one request; None means that the dialect gives no answer to it."""
+        ...
+
+    def failure(self, request: Any, error: Exception) -> Any:  # noqa: ANN401
+        """The dialect's answer for an error of the services (`BrokerError`, `StorageFault`, `ProtocolError`)."""
+        ...

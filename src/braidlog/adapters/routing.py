@@ -1,0 +1,46 @@
+"""From a request's type to the few lines that serve it.
+
+Knows: routes, and what each needs to be allowed. Refuses to know: any dialect's messages.
+Invariant: a request is authorised before its handler runs; a request type without a route is a defect that a test finds.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
+
+from braidlog.adapters.contract import Conversation
+from braidlog.broker.authorize import Operation
+from braidlog.broker.services import Services
+
+Handler = Callable[[Any, Services, Conversation], Coroutine[Any, Any, Any]]
+"""handler(request, services, conversation) → the dialect's answer, or None if it gives none."""
+
+
+class Route(NamedTuple):
+    """How a request is served: by whom, what it needs, and on which topic (None: on no topic in particular)."""
+
+    handler: Handler
+    operation: Operation | None
+    """None: allowed before authentication (ping, authentication itself)."""
+    topic: Callable[[Any], str | None] = lambda _: None
+
+
+class RoutedAdapter:
+    """What every dialect's adapter has in common."""
+
+    dialect = ""
+    ordered = True
+    routes: Mapping[type, Route] = {}
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def handle(self, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
+        route = self.routes[type(request)]
+        if route.operation is None:
+            return route.handler(request, self._services, conversation)
+        return self._authorized(route, conversation, request)
+
+    async def _authorized(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
+        assert route.operation is not None
+        self._services.authorize.check(conversation.principal, route.operation, route.topic(request))
+        return await route.handler(request, self._services, conversation)

@@ -1,0 +1,95 @@
+"""Who may do what: principals, rules, tokens.
+
+Knows: names, operations, topics. Refuses to know: how a name was proved on the wire (an adapter or TLS says so).
+Invariants: with rules, what no rule allows is refused; a topic one may not describe looks as if it were not there; tokens are
+compared in constant time, and only their hashes are kept.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from braidlog.model.errors import BrokerError, Reason
+
+ANONYMOUS = "anonymous"
+EVERYONE = "*"
+
+
+class Operation(StrEnum):
+    """What can be allowed. `CLUSTER` is what only nodes and administrators do: roles, replicas, in-sync sets."""
+
+    DESCRIBE = "describe"
+    READ = "read"
+    WRITE = "write"
+    CREATE = "create"
+    DELETE = "delete"
+    ALTER = "alter"
+    CLUSTER = "cluster"
+    ALL = "*"
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Allows `principal` to do `operations` on topics: a name, a prefix that ends with `*`, or `*`."""
+
+    principal: str
+    operations: list[Operation]
+    topic: str = "*"
+
+    def allows(self, principal: str, operation: Operation, topic: str | None) -> bool:
+        if self.principal not in (EVERYONE, principal):
+            return False
+        if not self._names(operation):
+            return False
+        if topic is None or self.topic == "*":
+            return True
+        return topic.startswith(self.topic[:-1]) if self.topic.endswith("*") else topic == self.topic
+
+    def _names(self, operation: Operation) -> bool:
+        if operation in self.operations or Operation.ALL in self.operations:
+            return True
+        # Whoever may read or write a topic may know that it is there.
+        return operation is Operation.DESCRIBE and not {Operation.READ, Operation.WRITE}.isdisjoint(self.operations)
+
+
+class Authorize:
+    """No tokens and no rules: everyone may do everything (loopback). Otherwise nothing is allowed but by a rule."""
+
+    def __init__(self, token_hashes: dict[str, str], rules: Sequence[Rule]) -> None:
+        self._tokens = {name: bytes.fromhex(digest) for name, digest in token_hashes.items()}
+        self._rules = list(rules)
+        self.required = bool(token_hashes)
+        self._open = not rules
+
+    def authenticate(self, token: bytes) -> str | None:
+        """The principal a token belongs to; every token is compared, whichever fits."""
+        digest = hash_token(token)
+        found = None
+        for name, known in self._tokens.items():
+            if hmac.compare_digest(known, digest):
+                found = name
+        return found
+
+    def is_allowed(self, principal: str, operation: Operation, topic: str | None) -> bool:
+        if self.required and principal == ANONYMOUS:
+            return False
+        return self._open or any(rule.allows(principal, operation, topic) for rule in self._rules)
+
+    def check(self, principal: str, operation: Operation, topic: str | None) -> None:
+        if self.required and principal == ANONYMOUS:
+            raise BrokerError(Reason.NOT_AUTHENTICATED, "authentication is required")
+        if self.is_allowed(principal, operation, topic):
+            return
+        if topic is not None and not self.is_allowed(principal, Operation.DESCRIBE, topic):
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {topic[:60]!r} does not exist")
+        raise BrokerError(Reason.NOT_AUTHORIZED, f"{principal!r} may not {operation} {topic or 'here'}")
+
+    def visible(self, principal: str, topics: Sequence[str]) -> list[str]:
+        return [topic for topic in topics if self.is_allowed(principal, Operation.DESCRIBE, topic)]
+
+
+def hash_token(token: bytes) -> bytes:
+    """Tokens are long and random, so a plain hash is enough: there is nothing to guess from."""
+    return hashlib.sha256(token).digest()

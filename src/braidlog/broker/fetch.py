@@ -1,0 +1,182 @@
+"""Fetch: batches or records from any offset, waiting a while if there are none yet.
+
+Knows: what a consumer may see, how much fits, how long to wait. Refuses to know: how the answer is packed.
+Invariants: a consumer sees nothing at or above the high watermark (committed readers: the last stable offset); a replica sees
+all; the first batch is given however large it is, so that no record can wedge a reader.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from braidlog.broker.hosted import HostedPartition
+from braidlog.broker.ports import World
+from braidlog.broker.topics import Topics
+from braidlog.codec.batch import read_header
+from braidlog.codec.records import decode_batch
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.model.record import Record
+from braidlog.storage.partition import FileSlice
+from braidlog.storage.transactions import Aborted
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One partition of a fetch."""
+
+    topic: str
+    partition: int
+    offset: int
+    bytes_max: int
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """What one partition gave: a slice of whole batches, or nothing; and where its log stands."""
+
+    slice: FileSlice | None
+    start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    aborted: list[Aborted]
+
+
+class Records(msgspec.Struct, frozen=True):
+    """Records one by one, for dialects that carry no batches. `next_offset` is where to go on, also past what was left out."""
+
+    records: list[Record]
+    next_offset: int
+    high_watermark: int
+
+
+class Fetch:
+    """The use case."""
+
+    def __init__(self, topics: Topics, world: World) -> None:
+        self._topics = topics
+        self._world = world
+
+    async def fetch(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        bytes_max: int,
+        bytes_min: int = 1,
+        wait_ms: int = 0,
+        committed_only: bool = False,
+        replica: str | None = None,
+    ) -> list[Fetched]:
+        """Batches of several partitions, `bytes_max` in all; wait up to `wait_ms` for `bytes_min` of them."""
+        hosted = [self._topics.partition(want.topic, want.partition) for want in wanted]
+        deadline = self._world.monotonic() + wait_ms / 1000
+        while True:
+            results = self._collect(wanted, hosted, bytes_max, committed_only=committed_only, replica=replica)
+            size = sum(result.slice.size for result in results if result.slice is not None)
+            if size >= bytes_min or not await self._more(hosted, deadline):
+                return results
+
+    def _collect(
+        self,
+        wanted: Sequence[Wanted],
+        hosted: Sequence[HostedPartition],
+        bytes_max: int,
+        *,
+        committed_only: bool,
+        replica: str | None,
+    ) -> list[Fetched]:
+        left = bytes_max
+        results = []
+        for want, partition in zip(wanted, hosted, strict=True):
+            result = self._one(
+                partition, want.offset, min(want.bytes_max, left), committed_only=committed_only, replica=replica
+            )
+            results.append(result)
+            if result.slice is not None:
+                left = max(left - result.slice.size, 0)
+        return results
+
+    def _one(
+        self, hosted: HostedPartition, offset: int, bytes_max: int, *, committed_only: bool, replica: str | None
+    ) -> Fetched:
+        upto = self._limit(hosted, committed_only=committed_only, replica=replica)
+        found = hosted.log.slice_at(offset, bytes_max, upto=upto) if bytes_max > 0 else None
+        aborted = hosted.log.aborted_in(offset, found.next_offset) if committed_only and found is not None else []
+        return Fetched(found, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, aborted)
+
+    def _limit(self, hosted: HostedPartition, *, committed_only: bool, replica: str | None) -> int:
+        if replica is not None:
+            return hosted.end_offset
+        return hosted.last_stable_offset if committed_only else hosted.high_watermark
+
+    async def _more(self, hosted: Sequence[HostedPartition], deadline: float) -> bool:
+        """Wait until one of the partitions moves; False if the deadline comes first."""
+        left = deadline - self._world.monotonic()
+        if left <= 0:
+            return False
+        wakeup = self._world.wakeup()
+        for partition in hosted:
+            partition.watch(wakeup)
+        try:
+            return await wakeup.wait(left)
+        finally:
+            for partition in hosted:
+                partition.unwatch(wakeup)
+
+    async def records(  # noqa: PLR0913 - a fetch has that many limits
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int,
+        records_max: int = 2**31,
+        wait_ms: int = 0,
+        committed_only: bool = True,
+        replica: str | None = None,
+    ) -> Records:
+        """Records of one partition: at least one if there is any, about `bytes_max` bytes of them."""
+        wanted = [Wanted(topic, partition, offset, bytes_max)]
+        (fetched,) = await self.fetch(
+            wanted, bytes_max=bytes_max, wait_ms=wait_ms, committed_only=committed_only, replica=replica
+        )
+        if fetched.slice is None:
+            return Records([], offset, fetched.high_watermark)
+        records = _decode(fetched, offset, records_max)
+        end = records[-1].offset + 1 if len(records) >= records_max else fetched.slice.next_offset
+        return Records(records, end, fetched.high_watermark)
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first committed record at or after a time; None if there is none."""
+        hosted = self._topics.partition(topic, partition)
+        for batch in hosted.log.find_batch_by_time(timestamp_ms):
+            for row in decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                if row[0] >= hosted.high_watermark:
+                    return None
+                if row[1] >= timestamp_ms and row[0] >= hosted.start_offset:
+                    return row[0], row[1]
+        return None
+
+    def replica_fetched(self, topic: str, partition: int, replica: str, offset: int) -> HostedPartition:
+        """A follower asks from `offset` on, and thereby says that it has everything below."""
+        hosted = self._topics.partition(topic, partition)
+        hosted.require_leader()
+        if offset < 0:
+            raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {offset} is negative")
+        hosted.replicas.fetched(replica, offset, hosted.end_offset, self._world.now_ms())
+        hosted.advance()
+        hosted.wake()
+        return hosted
+
+
+def _decode(fetched: Fetched, offset: int, records_max: int) -> list[Record]:
+    assert fetched.slice is not None
+    data = fetched.slice.read()
+    found: list[Record] = []
+    position = 0
+    while position < len(data) and len(found) < records_max:
+        header = read_header(data, position)
+        if not header.is_control and not any(txn.covers(header) for txn in fetched.aborted if header.is_transactional):
+            rows = decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+            found += [Record(*row) for row in rows if row[0] >= offset]
+        position += header.size_bytes
+    del found[records_max:]
+    return found

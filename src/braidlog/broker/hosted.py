@@ -1,0 +1,80 @@
+"""A partition as this node hosts it: its log, its role, its replicas, and who waits for it to move.
+
+Knows: what is committed, and whom to wake. Refuses to know: how records came or go.
+Invariants: only a leader appends for producers; a consumer reads below the high watermark only; with `flush = ack` the leader
+counts what is durable, so nothing is committed that a crash could take back.
+"""
+
+from enum import StrEnum
+
+from braidlog.broker.ports import Wakeup
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import Flush
+from braidlog.replication.replicas import ReplicaSet
+from braidlog.storage.partition import PartitionLog
+
+
+class Role(StrEnum):
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class HostedPartition:
+    """One partition on this node."""
+
+    def __init__(
+        self, topic: str, number: int, log: PartitionLog, replicas: ReplicaSet, *, role: Role, epoch: int
+    ) -> None:
+        self.topic = topic
+        self.number = number
+        self.log = log
+        self.replicas = replicas
+        self.role = role
+        self.leader_epoch = epoch
+        self._waiting: set[Wakeup] = set()
+        replicas.restart(log.end_offset)
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+    @property
+    def start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.log.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The next offset after the last committed record."""
+        return self.replicas.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return min(self.log.last_stable_offset, self.high_watermark)
+
+    def require_leader(self) -> None:
+        if self.role is not Role.LEADER:
+            raise BrokerError(Reason.NOT_LEADER, f"this node follows {self}; its leader is {self.replicas.leader}")
+
+    def advance(self) -> int:
+        """Move the high watermark as far as the log and the replicas allow, and wake who waited for it."""
+        counted = self.log.durable_offset if self.log.settings.flush is Flush.ACK else self.log.end_offset
+        before = self.replicas.high_watermark
+        after = self.replicas.advance(counted)
+        if after != before:
+            self.wake()
+        return after
+
+    def wake(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for wakeup in waiting:
+            wakeup.wake()
+
+    def watch(self, wakeup: Wakeup) -> None:
+        """Wake it at the next change of the watermark, the role or the log's ends."""
+        self._waiting.add(wakeup)
+
+    def unwatch(self, wakeup: Wakeup) -> None:
+        self._waiting.discard(wakeup)

@@ -1,0 +1,45 @@
+"""What the services need of the world around them.
+
+Knows: shapes. Refuses to know: asyncio, threads. The server has the real ones; tests have simple ones.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from braidlog.storage.partition import PartitionLog
+
+T = TypeVar("T")
+
+
+class Wakeup(Protocol):
+    """Something one waiter waits on, once."""
+
+    def wake(self) -> None:
+        """End the wait. More than once is fine."""
+        ...
+
+    def wait(self, timeout: float) -> Awaitable[bool]:
+        """True when woken, False when the time ran out first."""
+        ...
+
+
+class World(Protocol):
+    """Time, waking, durability."""
+
+    def now_ms(self) -> int: ...
+
+    def monotonic(self) -> float: ...
+
+    def wakeup(self) -> Wakeup: ...
+
+    def durable(self, log: PartitionLog, next_offset: int) -> Awaitable[None]:
+        """Done when everything below `next_offset` is on the disk; raises the `StorageFault` if it cannot be."""
+        ...
+
+    def blocking(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Do something slow (files made or removed) beside the loop, and give back what it returned or raised."""
+        ...
+
+    def appended(self, log: PartitionLog) -> None:
+        """Something was appended that nobody waits for: see that it is synced in its time."""
+        ...

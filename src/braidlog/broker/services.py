@@ -1,0 +1,88 @@
+"""The services of one node, opened together.
+
+Knows: which service needs which, and what is kept in the journal. Refuses to know: sockets, dialects.
+Order of opening: the journal's topic, the tables from it, the topics, then everything that stands on them; transactions that
+had been decided are ended before anyone is served.
+"""
+
+import msgspec
+
+from braidlog.broker.append import Append
+from braidlog.broker.authorize import Authorize
+from braidlog.broker.fetch import Fetch
+from braidlog.broker.groups.group import GroupImage
+from braidlog.broker.groups.service import Groups
+from braidlog.broker.offsets import Committed, Offsets
+from braidlog.broker.ports import World
+from braidlog.broker.producers import IdBlock, ProducerIds
+from braidlog.broker.streams import EventStreams, Snapshot
+from braidlog.broker.topics import PartitionRole, Placement, Topics
+from braidlog.broker.transactions import Transaction, Transactions
+from braidlog.cluster.journal import Journal, Key, Table, load_tables
+from braidlog.model.clock import Clock
+from braidlog.model.errors import StorageFault
+from braidlog.model.settings import Flush, TopicSettings
+from braidlog.storage.folder import DataFolder
+
+JOURNAL_TOPIC = "__state"
+
+
+class Services(msgspec.Struct, frozen=True):
+    """What an adapter may call."""
+
+    world: World
+    topics: Topics
+    append: Append
+    fetch: Fetch
+    offsets: Offsets
+    groups: Groups
+    streams: EventStreams
+    producer_ids: ProducerIds
+    transactions: Transactions
+    authorize: Authorize
+    journal: Journal
+
+
+def open_services(
+    folder: DataFolder, world: World, clock: Clock, *, node: str, defaults: TopicSettings, authorize: Authorize
+) -> Services:
+    """Open every service over a data folder."""
+    if not any(meta.name == JOURNAL_TOPIC for meta in folder.topics()):
+        folder.create_topic(
+            JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
+        )
+    journal = Journal(folder.open_partition(JOURNAL_TOPIC, 0), clock)
+    if journal.partition.damages:
+        raise StorageFault(f"the broker's own journal is damaged: {journal.partition.damages[0]}")
+    kinds: dict[str, type] = {
+        "offset": Committed,
+        "group": GroupImage,
+        "placement": Placement,
+        "role": PartitionRole,
+        "producer-ids": IdBlock,
+        "transaction": Transaction,
+        "snapshot": Snapshot,
+    }
+    tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
+    load_tables(journal, list(tables.values()), _refuse_unknown)
+    topics = Topics(folder, world, node, tables["placement"], tables["role"], defaults)
+    append = Append(topics, world)
+    offsets = Offsets(journal, tables["offset"], world)
+    producer_ids = ProducerIds(tables["producer-ids"], world)
+    return Services(
+        world=world,
+        topics=topics,
+        append=append,
+        fetch=Fetch(topics, world),
+        offsets=offsets,
+        groups=Groups(tables["group"], offsets, topics, world),
+        streams=EventStreams(topics, append, tables["snapshot"], world),
+        producer_ids=producer_ids,
+        transactions=Transactions(tables["transaction"], producer_ids, topics, offsets, world),
+        authorize=authorize,
+        journal=journal,
+    )
+
+
+def _refuse_unknown(key: Key) -> None:
+    raise StorageFault(f"the journal holds an entry of an unknown kind, {key[:1]}: it was written by a later version")

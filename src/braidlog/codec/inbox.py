@@ -1,0 +1,82 @@
+"""Bytes that have arrived and are not yet understood: what a sans-I/O connection reads from.
+
+Knows: how to hand out a frame once it is whole. Refuses to know: where a frame ends (its dialect says so).
+Invariant: nothing is copied more than twice, however the stream was cut; memory follows what was fed, never what a length claims.
+"""
+
+from braidlog.codec.errors import ProtocolError
+
+Buffer = bytes | bytearray | memoryview
+
+_COMPACT_BYTES = 64 * 1024
+
+
+class Inbox:
+    """Feed it what the socket gave; take frames when they are whole."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._position = 0
+        self._searched = 0
+
+    def __len__(self) -> int:
+        return len(self._data) - self._position
+
+    def feed(self, data: Buffer) -> None:
+        if self._position and (self._position == len(self._data) or self._position >= _COMPACT_BYTES):
+            del self._data[: self._position]
+            self._searched = max(self._searched - self._position, 0)
+            self._position = 0
+        self._data += data
+
+    def peek(self, size: int, at: int = 0) -> bytes | None:
+        """The next `size` bytes (from `at` on) without taking them; None until they are there."""
+        start = self._position + at
+        if len(self._data) - start < size:
+            return None
+        return bytes(self._data[start : start + size])
+
+    def peek_u32(self, at: int = 0) -> int | None:
+        start = self._position + at
+        if len(self._data) - start < 4:
+            return None
+        return int.from_bytes(self._data[start : start + 4], "big")
+
+    def take(self, size: int) -> bytes | None:
+        """The next `size` bytes; None until they are there. The caller has checked `size` against its limit."""
+        end = self._position + size
+        if len(self._data) < end:
+            return None
+        with memoryview(self._data) as view:
+            taken = bytes(view[self._position : end])
+        self._position = end
+        return taken
+
+    def take_frame(self, frame_bytes_max: int) -> bytes | None:
+        """The payload of a frame that begins with its length as u32; None until it is whole.
+
+        A length over the limit is refused before anything is awaited.
+        """
+        size = self.peek_u32()
+        if size is None:
+            return None
+        if size > frame_bytes_max:
+            raise ProtocolError(f"a frame of {size} bytes is announced, {frame_bytes_max} is the limit", 0)
+        if len(self) < 4 + size:
+            return None
+        self._position += 4
+        return self.take(size)
+
+    def take_line(self, line_bytes_max: int) -> bytes | None:
+        """The bytes up to the next newline, without it; None until it is there."""
+        start = max(self._searched, self._position)
+        end = self._data.find(b"\n", start)
+        length = (len(self._data) if end < 0 else end) - self._position
+        if length > line_bytes_max:
+            raise ProtocolError(f"a line has more than {line_bytes_max} bytes", line_bytes_max)
+        if end < 0:
+            self._searched = len(self._data)  # do not look at the same bytes again when more arrive
+            return None
+        line = self.take(length)
+        self._position += 1
+        return line

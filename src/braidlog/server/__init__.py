@@ -1,0 +1,15 @@
+"""The server: asyncio lives here and nowhere below.
+
+Knows: sockets, tasks, timers, threads beside the loop, configuration, and how everything is put together (`compose.py` alone).
+Refuses to know: any dialect's bytes. May import: adapters and below.
+
+| file | what |
+|---|---|
+| `world.py` | the ports of the services on an event loop: durability, waking, time |
+| `eager.py` | run a handler at once, and make it a task only if it has to wait |
+| `session.py` | one connection: bytes in, requests served, answers out in order, limits kept |
+| `listener.py` | a port: accepts, TLS, caps, sweeps away who is too slow |
+| `supervisor.py` | tasks with an owner |
+| `config.py` | settings from file, environment and flags, with their origin |
+| `compose.py` | the only place that wires things together |
+"""

@@ -1,0 +1,158 @@
+"""Put a server together: the only place that knows every part.
+
+Knows: what stands on what, in which order it starts and stops. Refuses to know: how any of it works.
+Start: folder and lock, services (recovery), listeners. Stop: no new connections, answer what was asked, sync everything, note the
+clean stop, give the folder free.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from functools import partial
+
+from braidlog.adapters.contract import Adapter
+from braidlog.broker.authorize import Authorize
+from braidlog.broker.services import Services, open_services
+from braidlog.model.clock import SystemClock
+from braidlog.model.settings import UNLIMITED
+from braidlog.server.config import ListenerConfig, ServerConfig, TlsConfig, check_exposure
+from braidlog.server.listener import SWEEP_SECONDS, Listener, ListenerLimits
+from braidlog.server.session import SessionLimits
+from braidlog.server.supervisor import Supervisor
+from braidlog.server.world import LoopWorld
+from braidlog.storage.commit import Flusher
+from braidlog.storage.files import OsDisk
+from braidlog.storage.folder import DataFolder
+from braidlog.storage.retention import retain
+
+log = logging.getLogger("braidlog.server")
+
+EXPIRE_SECONDS = 1.0
+RETAIN_SECONDS = 30.0
+
+AdapterMaker = Callable[[Services], Adapter]
+
+
+def adapters() -> dict[str, AdapterMaker]:
+    """The dialects, by the name their listener has in the configuration."""
+    return {}
+
+
+class Server:
+    """One node: `await start()`, then `await run()` until something calls `request_stop`, then `await stop()`."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        check_exposure(config)
+        self.config = config
+        self.listeners: dict[str, Listener] = {}
+        self._stopping = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._supervisor = Supervisor(self._task_failed)
+        self._clock = SystemClock()
+        self._folder: DataFolder | None = None
+        self._flusher: Flusher | None = None
+        self.services: Services | None = None
+
+    async def start(self) -> None:
+        """Recover, then listen. Nobody is served before everything that was promised is back."""
+        config = self.config
+        self._folder = DataFolder(OsDisk(), config.data_dir, self._clock)
+        self._flusher = Flusher(self._clock)
+        authorize = Authorize(config.auth.tokens, config.auth.rules)
+        world = LoopWorld(self._clock, self._flusher)
+        self.services = open_services(
+            self._folder, world, self._clock, node=config.node, defaults=config.topics, authorize=authorize
+        )
+        for name in self.services.topics.names():
+            for hosted in self.services.topics.partitions(name):
+                for damage in hosted.log.damages:
+                    log.error("%s is damaged and takes no writes: %s", hosted, damage)
+        await self.services.transactions.resume()
+        for dialect, make in adapters().items():
+            await self._listen(dialect, make(self.services))
+        self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")
+        self._supervisor.every(EXPIRE_SECONDS, self._expire, "expire")
+        self._supervisor.every(RETAIN_SECONDS, self._retain, "retain")
+
+    async def _listen(self, dialect: str, adapter: Adapter) -> None:
+        settings: ListenerConfig = getattr(self.config.listeners, dialect)
+        if not settings.enabled:
+            return
+        limits = self.config.limits
+        advertised = (settings.advertised_host, settings.advertised_port) if settings.advertised_host else None
+        listener = Listener(
+            adapter,
+            session_limits=SessionLimits(
+                in_flight_max=limits.in_flight_max,
+                output_bytes_max=limits.output_bytes_max,
+                output_seconds_max=limits.output_seconds_max,
+                frame_seconds_max=limits.frame_seconds_max,
+                idle_seconds_max=limits.idle_seconds_max,
+            ),
+            limits=ListenerLimits(limits.connections_max, limits.connections_per_peer_max),
+            advertised=advertised,
+            tls=tls_context(settings.tls) if settings.tls.cert else None,
+        )
+        await listener.start(settings.host, settings.port)
+        self.listeners[dialect] = listener
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return {dialect: listener.port for dialect, listener in self.listeners.items()}
+
+    async def run(self) -> None:
+        """Serve until asked to stop; raise what made a background task fail."""
+        await self._stopping.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def request_stop(self) -> None:
+        self._stopping.set()
+
+    def _task_failed(self, error: BaseException) -> None:
+        self._failure = error
+        self._stopping.set()
+
+    async def _sweep(self) -> None:
+        for listener in self.listeners.values():
+            await listener.sweep()
+
+    async def _expire(self) -> None:
+        assert self.services is not None
+        await self.services.groups.expire()
+        await self.services.transactions.expire()
+
+    async def _retain(self) -> None:
+        """Let old records go, beside the loop."""
+        assert self.services is not None
+        for hosted in self.services.topics.opened():
+            settings = hosted.log.settings
+            if settings.retention_ms != UNLIMITED or settings.retention_bytes != UNLIMITED:
+                await self.services.world.blocking(
+                    partial(retain, hosted.log, self._clock.now_ms(), upto=hosted.high_watermark)
+                )
+
+    async def stop(self) -> None:
+        """Drain, flush, sync, let go."""
+        for listener in self.listeners.values():
+            await listener.stop(self.config.drain_seconds)
+        await self._supervisor.stop()
+        if self._flusher is not None:
+            self._flusher.stop()
+        if self.services is not None:
+            self.services.topics.close()
+            self.services.journal.partition.close()
+        if self._folder is not None:
+            self._folder.release()
+
+
+def tls_context(tls: TlsConfig) -> ssl.SSLContext:
+    """TLS 1.2 or newer; with a client CA, both sides show who they are."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(tls.cert, tls.key or None)
+    if tls.client_ca:
+        context.load_verify_locations(tls.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -1,0 +1,155 @@
+"""Settings of a server: from defaults, a TOML file, the environment and flags, each value with its origin.
+
+Knows: names, defaults, where a value came from, what is spelled wrong. Refuses to know: what the values do.
+Later ones win: default < file < environment < flag. An unknown name is refused, with the one that was probably meant.
+
+    BRAID_DATA_DIR=/var/lib/braidlog            data_dir = "/var/lib/braidlog"
+    BRAID_LISTENERS__CURSUS__PORT=10000         [listeners.cursus]  port = 10000
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from braidlog.broker.authorize import Rule
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import TopicSettings
+
+ENVIRONMENT_PREFIX = "BRAID_"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Certificate and key (PEM); with `client_ca` a client must show a certificate signed by it, whose name is its principal."""
+
+    cert: str = ""
+    key: str = ""
+    client_ca: str = ""
+
+
+class ListenerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str = ""
+    advertised_port: int = 0
+    tls: TlsConfig = TlsConfig()
+
+
+class ListenersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cursus: ListenerConfig = ListenerConfig(port=9000)
+    mlog: ListenerConfig = ListenerConfig(port=9094)
+    rustlog: ListenerConfig = ListenerConfig(port=9096)
+    flux: ListenerConfig = ListenerConfig(port=9097)
+
+
+class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`tokens`: principal → SHA-256 of its token in hex. `rules`: what each may do; without any, all may do everything."""
+
+    tokens: dict[str, str] = {}
+    rules: list[Rule] = []
+    allow_open: bool = False
+    """Listen on other addresses than loopback without tokens or client certificates."""
+
+
+class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    connections_max: int = 10_000
+    connections_per_peer_max: int = 5_000
+    in_flight_max: int = 1024
+    output_bytes_max: int = 8 * 1024 * 1024
+    output_seconds_max: float = 30.0
+    frame_seconds_max: float = 30.0
+    idle_seconds_max: float = 600.0
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    data_dir: str = "braid-data"
+    node: str = "0"
+    drain_seconds: float = 10.0
+    listeners: ListenersConfig = ListenersConfig()
+    topics: TopicSettings = TopicSettings()
+    auth: AuthConfig = AuthConfig()
+    limits: LimitsConfig = LimitsConfig()
+
+
+class LoadedConfig(msgspec.Struct, frozen=True):
+    config: ServerConfig
+    origins: dict[str, str]
+    """Dotted name → "default", "file …", "environment …" or "flag"."""
+
+
+def load_config(file: tuple[str, str] | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> LoadedConfig:
+    """Put the layers together. `file` is (name, text); `flags` are dotted names."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    if file is not None:
+        try:
+            parsed = tomllib.loads(file[1])
+        except tomllib.TOMLDecodeError as error:
+            raise BrokerError(Reason.INVALID_SETTING, f"{file[0]}: {error}") from error
+        _merge(values, origins, _flatten(parsed), f"file {file[0]}")
+    found = {_dotted(name): (name, value) for name, value in environment.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    for dotted, (name, value) in sorted(found.items()):
+        _merge(values, origins, {dotted: value}, f"environment {name}")
+    _merge(values, origins, dict(flags), "flag")
+    try:
+        config = msgspec.convert(values, ServerConfig, strict=False)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, BrokerError):
+            raise error.__cause__ from error
+        raise BrokerError(Reason.INVALID_SETTING, str(error)) from error
+    every = _flatten(msgspec.to_builtins(config))
+    return LoadedConfig(config, {name: origins.get(name, "default") for name in every} | origins)
+
+
+def _dotted(name: str) -> str:
+    return name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        dotted = f"{prefix}{name}"
+        if isinstance(value, dict) and dotted not in _FREE_TABLES:
+            flat |= _flatten(value, f"{dotted}.")
+        else:
+            flat[dotted] = value
+    return flat
+
+
+def _merge(values: dict[str, Any], origins: dict[str, str], new: Mapping[str, Any], origin: str) -> None:
+    for dotted, value in new.items():
+        _check_name(dotted, origin)
+        place = values
+        *folders, leaf = dotted.split(".") if dotted.split(".", 2)[:2] != ["auth", "tokens"] else ["auth", "tokens"]
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[leaf] = value
+        origins[dotted] = origin
+
+
+def _check_name(dotted: str, origin: str) -> None:
+    if dotted not in _NAMES:
+        close = difflib.get_close_matches(dotted, _NAMES, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise BrokerError(Reason.INVALID_SETTING, f"{origin}: there is no setting {dotted!r}{hint}")
+
+
+def check_exposure(config: ServerConfig) -> None:
+    """Refuse to be open to the network by accident."""
+    for name in ListenersConfig.__struct_fields__:
+        listener: ListenerConfig = getattr(config.listeners, name)
+        guarded = config.auth.tokens or listener.tls.client_ca or config.auth.allow_open
+        if listener.enabled and listener.host not in LOOPBACK and not guarded:
+            raise BrokerError(
+                Reason.INVALID_SETTING,
+                f"listener {name} would be open to everyone on {listener.host}: set auth.tokens, or its tls.client_ca, "
+                "or say auth.allow_open = true (--allow-open) if that is what you want",
+            )
+
+
+_FREE_TABLES = frozenset({"auth.tokens"})
+_NAMES = frozenset(_flatten(msgspec.to_builtins(ServerConfig())))

@@ -1,0 +1,62 @@
+"""Run a coroutine at once, on the caller's stack, and only if it has to wait let the loop resume it.
+
+Knows: the protocol between coroutines and futures. Refuses to know: what runs.
+Most requests never wait (a ping, a fetch of what is there), and need no task. Handlers await only futures of this loop;
+`asyncio.timeout` and `current_task` are not available in them.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+Done = Callable[[Any, BaseException | None], None]
+
+
+class Running:
+    """A coroutine that had to wait. `cancel` ends it where it waits."""
+
+    __slots__ = ("_coroutine", "_done", "_waiting")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], done: Done, waiting: "asyncio.Future[Any]") -> None:
+        self._coroutine = coroutine
+        self._done = done
+        self._waiting: asyncio.Future[Any] | None = None
+        self._wait(waiting)
+
+    def _wait(self, future: "asyncio.Future[Any]") -> None:
+        self._waiting = future
+        # The future was yielded by its own __await__, which marked it so; a task would clear the mark too.
+        future._asyncio_future_blocking = False  # noqa: SLF001 - the documented contract of asyncio.Task
+        future.add_done_callback(self._resume)
+
+    def _resume(self, _: "asyncio.Future[Any]") -> None:
+        if self._waiting is None:
+            return
+        self._waiting = None
+        try:
+            waiting = self._coroutine.send(None)
+        except StopIteration as stop:
+            self._done(stop.value, None)
+        except BaseException as error:  # noqa: BLE001 - handed on, never swallowed
+            self._done(None, error)
+        else:
+            self._wait(waiting)
+
+    def cancel(self) -> None:
+        if self._waiting is not None:
+            self._waiting.remove_done_callback(self._resume)
+            self._waiting = None
+        self._coroutine.close()
+
+
+def start(coroutine: Coroutine[Any, Any, Any], done: Done) -> Running | None:
+    """Run until it ends (then `done` was called and None is returned) or waits (then it goes on by itself)."""
+    try:
+        waiting = coroutine.send(None)
+    except StopIteration as stop:
+        done(stop.value, None)
+        return None
+    except BaseException as error:  # noqa: BLE001 - handed on, never swallowed
+        done(None, error)
+        return None
+    return Running(coroutine, done, waiting)

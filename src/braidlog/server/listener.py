@@ -1,0 +1,128 @@
+"""A port: accepts connections, keeps account of them, cuts off who keeps others waiting.
+
+Knows: sockets, TLS, caps. Refuses to know: dialects beyond the adapter it was given.
+Invariant: no more than `connections_max` at once, nor `connections_per_peer_max` from one address; every connection is swept: one
+that neither reads nor writes nor ends its frame in time is closed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections import Counter
+
+import msgspec
+
+from braidlog.adapters.contract import Adapter
+from braidlog.server.session import Session, SessionLimits, SessionOwner
+
+log = logging.getLogger("braidlog.listener")
+
+SWEEP_SECONDS = 1.0
+
+
+class ListenerLimits(msgspec.Struct, frozen=True):
+    connections_max: int = 10_000
+    connections_per_peer_max: int = 5_000
+    backlog: int = 1024
+
+
+class Listener(SessionOwner):
+    """One dialect on one port."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        *,
+        session_limits: SessionLimits,
+        limits: ListenerLimits,
+        advertised: tuple[str, int] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.adapter = adapter
+        self._session_limits = session_limits
+        self._limits = limits
+        self._advertised = advertised
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._sessions: set[Session] = set()
+        self._peers: Counter[str] = Counter()
+        self._drained: asyncio.Event | None = None
+        self.port = 0
+        self.accepted = 0
+        self.cut_off = 0
+
+    @property
+    def sessions(self) -> set[Session]:
+        return self._sessions
+
+    async def start(self, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Session(self.adapter, self, self._session_limits),
+            host,
+            port,
+            ssl=self._tls,
+            backlog=self._limits.backlog,
+            ssl_handshake_timeout=5.0 if self._tls else None,
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    # -- account ---------------------------------------------------------------------------------------------
+
+    def opened(self, session: Session) -> None:
+        transport = session.transport
+        assert transport is not None
+        connected = transport.get_extra_info("socket")
+        if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        host = session.peer.rpartition(":")[0]
+        self._sessions.add(session)
+        self._peers[host] += 1
+        self.accepted += 1
+        if (
+            len(self._sessions) > self._limits.connections_max
+            or self._peers[host] > self._limits.connections_per_peer_max
+        ):
+            log.warning("%s: too many connections, %s is turned away", self.adapter.dialect, session.peer)
+            session.abort()
+
+    def closed(self, session: Session) -> None:
+        if session in self._sessions:
+            self._sessions.discard(session)
+            host = session.peer.rpartition(":")[0]
+            self._peers[host] -= 1
+            if not self._peers[host]:
+                del self._peers[host]
+            if not self._sessions and self._drained is not None:
+                self._drained.set()
+
+    def address_for(self, session: Session) -> tuple[str, int]:
+        if self._advertised is not None:
+            return self._advertised
+        name = session.transport.get_extra_info("sockname") if session.transport is not None else None
+        return (name[0], name[1]) if name else ("127.0.0.1", self.port)
+
+    async def sweep(self) -> None:
+        """Close who is overdue."""
+        now = asyncio.get_running_loop().time()
+        for session in list(self._sessions):
+            why = session.overdue(now)
+            if why is not None:
+                self.cut_off += 1
+                log.info("%s %s is cut off: %s", self.adapter.dialect, session.peer, why)
+                session.abort()
+
+    async def stop(self, drain_seconds: float) -> None:
+        """Accept no more, let what was asked be answered, then close."""
+        if self._server is not None:
+            self._server.close()
+        for session in list(self._sessions):
+            session.close()
+        if self._sessions:
+            self._drained = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._drained.wait(), drain_seconds)
+        for session in list(self._sessions):
+            session.abort()

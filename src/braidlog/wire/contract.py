@@ -1,0 +1,39 @@
+"""What every dialect's connections have in common.
+
+Knows: three verbs. Refuses to know: any dialect's messages.
+
+    connection.receive(data)            bytes as they came, cut anywhere
+    connection.next_event()             a message, `Refused`, or NEED_DATA
+    connection.respond(request, answer) the bytes to send (server); `connection.request(message)` (client)
+
+A connection is a pure state machine: the same bytes, however cut, give the same events. After `Refused(close=True)` it takes
+nothing more.
+"""
+
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+
+
+class NeedData(Enum):
+    """The event that says: nothing more can be understood until more bytes arrive."""
+
+    NEED_DATA = "need data"
+
+
+NEED_DATA: Final = NeedData.NEED_DATA
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The peer sent something that is not a message of the dialect.
+
+    `answer` is the dialect's own error message for it (None where the dialect has none); it takes the place of a response, in
+    order. With `close` the connection must be closed once the answer is sent.
+    """
+
+    error: ProtocolError
+    answer: Any
+    close: bool

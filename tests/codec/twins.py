@@ -1,0 +1,51 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+"""Both twins of the kernel side by side, and a way to ask the same of each."""
+
+import importlib.util
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from braidlog.codec import kernel as built
+from braidlog.codec import varint
+
+COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
+
+
+def load_plain() -> ModuleType:
+    source = Path(varint.__file__).with_name("kernel.py")
+    loader = SourceFileLoader("braidlog_kernel_plain", str(source))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
+    return module
+
+
+PLAIN = load_plain()
+COMPILED = built
+
+
+def require_compiled() -> None:
+    """Where there is a compiler, a kernel that is not compiled is a failure and no reason to skip."""
+    if COMPILED.COMPILED:
+        return
+    if COMPILER is not None:
+        pytest.fail(f"{COMPILER} is here, but the kernel is not compiled: run `make setup`")
+    reason = "no C compiler on this machine: there is only one twin to test"
+    print(reason)
+    pytest.skip(reason)
+
+
+def outcome(call: Callable[[], object]) -> object:
+    """What a call gives: its value, or its error's type and words. Unknown errors go through."""
+    try:
+        return call()
+    except (ValueError, TypeError, OverflowError) as error:
+        return type(error), str(error)

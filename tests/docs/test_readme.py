@@ -1,0 +1,53 @@
+"""Every block of the README runs: what it says to type is typed here."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BIN = Path(sys.executable).parent
+
+
+def _run(command: list[str], cwd: Path) -> str:
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command} failed:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
+    """In the order of the page, in one empty folder; `make` verbs in the repository."""
+    ran = []
+    for language, body in BLOCK.findall(README):
+        if language == "python":
+            ran.append(_run([sys.executable, "-c", body], tmp_path))
+            continue
+        assert language == "console", f"a block in {language!r} is run by nobody"
+        for line in body.splitlines():
+            if line == "$ make test":
+                continue  # this very run; test_ci_runs_the_command_of_the_readme holds it to that
+            if line.startswith("$ make "):
+                ran.append(_run(line[2:].split(), ROOT))
+            elif line.startswith("$ "):
+                ran.append(_run(["bash", "-c", line[2:]], tmp_path))
+    assert len(ran) >= 6
+    assert "0 b'ada' b'{\"page\": \"/\"}' {'source': b'web'}" in "".join(ran)
+
+
+def test_ci_runs_the_command_of_the_readme() -> None:
+    commands = [
+        line
+        for line in (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith(("#", "set ", "cd "))
+    ]
+    assert commands == ["make test"]
+    assert "$ make test" in README
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target
