@@ -1,5 +1,6 @@
 """After a power loss at any moment a check may find notes and faults, but never damage: a crash loses nothing that was durable."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -31,7 +32,7 @@ def _truncate(disk: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("work", [build, _compact, _truncate], ids=["append", "compact", "truncate"])
-def test_a_crash_is_never_called_damage(work) -> None:
+def test_a_crash_is_never_called_damage(work: Callable[[SimulatedDisk], object]) -> None:
     counted = SimulatedDisk()
     work(counted)
     seed = Random().randrange(2**32)

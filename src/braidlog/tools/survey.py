@@ -251,9 +251,6 @@ class Surveyor:
         """Survey one segment; return whether the log goes on behind it."""
         following = files[number + 1].base_offset if number + 1 < len(files) else None
         limit = self._shelf.truncate_to
-        if limit is not None and number and file.base_offset > limit:
-            self._drop([file], "it follows the end of a truncation that was begun")
-            return False
         if file.mark is not None and file.head.generation:
             self._fold.is_whole = False
         self._meet_snapshot(file, is_first=number == 0 and not self._survey.missing)
@@ -267,6 +264,8 @@ class Surveyor:
             self._find(
                 Severity.NOTE, Kind.TAIL, file.name, tail.why, meaning, Span(tail.position, tail.end, tail.offset)
             )
+        elif limit is not None and scan.next_offset >= limit:
+            return False  # cut already; the segments behind are yet to be removed
         elif following is not None and scan.next_offset < following:
             durable = file.mark is None or any(later.is_marked for later in files[number + 1 :])
             if not durable and self._shelf.checkpoint_end <= scan.next_offset:
@@ -432,6 +431,8 @@ class Surveyor:
             return None  # a rewrite brings its own, and without a head nothing tells which index is the right one
         if base not in self._shelf.indexes:
             why = "the index is missing"
+            if following is None and not self._is_clean_stop():
+                return None  # an active segment gets one with its first checkpoint
             if file.head.generation:
                 self._find(Severity.NOTE, Kind.INDEX, index_name(base), why, "opening builds it again")
             else:
@@ -445,14 +446,16 @@ class Surveyor:
             return None
         return index
 
+    def _is_clean_stop(self) -> bool:
+        return self._shelf.newest is not None and self._shelf.newest.clean_stop
+
     def _is_due(self, following: int | None) -> bool:
         """Whether the checkpoint came after the seal of this segment's index."""
         return following is not None and self._shelf.newest is not None and self._shelf.checkpoint_end >= following
 
     def _find_index_fault(self, file: SegmentFile, why: str, following: int | None) -> None:
         base = file.base_offset
-        clean = self._shelf.newest is not None and self._shelf.newest.clean_stop
-        severity = Severity.FAULT if clean or self._is_due(following) else Severity.NOTE
+        severity = Severity.FAULT if self._is_clean_stop() or self._is_due(following) else Severity.NOTE
         if base in self._shelf.indexes:
             self._survey.bad_indexes.append(base)
         self._find(severity, Kind.INDEX, index_name(base), why, "no record is lost; it is built again from the batches")
