@@ -1,16 +1,16 @@
-"""After a power loss at any moment a check may find notes and faults, but never damage: a crash loses nothing that was durable."""
+"""After a power loss at any moment a check may find notes and faults, but never damage: a crash loses nothing durable."""
 
 from collections.abc import Callable
 from random import Random
 
 import pytest
+from tests.tools.folders import DATA, TOPIC, build, repair
 
 from braidlog import Log, StorageFault
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
 from braidlog.tools.findings import Kind, Severity
 from braidlog.tools.verify import verify
-from tests.tools.folders import DATA, TOPIC, build, repair
 
 
 def _compact(disk: SimulatedDisk) -> None:
