@@ -3,7 +3,8 @@
 Knows: how to turn many waits for durability into few syncs, on the waiters' own threads or on a thread of its own.
 Refuses to know: what is written. Invariant: a wait ends well only after a sync that began after its append.
 
-`GroupCommit` is for callers with a thread to spare: one of them syncs for all. `Flusher` is for callers without (an event loop), and for syncs that nobody waits for: intervals and windows.
+`GroupCommit` is for callers with a thread to spare: one of them syncs for all. `Flusher` is for callers without (an event
+loop), and for syncs that nobody waits for: intervals and windows.
 """
 
 import threading
