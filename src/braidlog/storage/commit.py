@@ -21,8 +21,7 @@ IDLE_SECONDS = 60.0
 
 def wait_durable(partition: PartitionLog, next_offset: int) -> None:
     """Return when everything below `next_offset` is durable; raise the fault if it cannot become so."""
-    while partition.durable_offset < next_offset:
-        partition.sync()
+    partition.sync(next_offset)
 
 
 class Flusher:
@@ -70,7 +69,8 @@ class Flusher:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(self._has_work, timeout=self._time_left())
+                while not self._has_work():
+                    self._wake.wait(self._time_left())  # asked again each time: an append may have brought it nearer
                 if self._stopping and not self._requests:
                     return
                 batch, self._requests = self._requests, {}

@@ -62,6 +62,13 @@ class EpochHistory:
             self._epochs.pop()
             self._starts.pop()
 
+    def pull_back(self, end_offset: int) -> None:
+        """The log turned out to end before an epoch that had begun: that epoch begins at its end instead."""
+        latest = self.latest
+        if self._starts and self._starts[-1] > end_offset:
+            self.cut_end(end_offset)
+            self.begin(latest, end_offset)
+
     def cut_start(self, start_offset: int) -> None:
         """Forget epochs that ended before `start_offset`; the one in force there now begins there."""
         keep = max(bisect_right(self._starts, start_offset) - 1, 0)

@@ -50,6 +50,7 @@ class SparseIndex:
         self._timestamps = array("q")
         self.verified = bytearray()
         self.saved = 0
+        self.stale = False
         self.end: Entry | None = None
 
     def __len__(self) -> int:
@@ -96,9 +97,11 @@ class SparseIndex:
         return self._positions[number + 1] if number + 1 < len(self._positions) else size
 
     def cut(self, position: int) -> None:
-        """Forget entries at or beyond `position`."""
+        """Forget entries at or beyond `position`, and the seal. Until the next save the file still has them."""
         keep = bisect_left(self._positions, position)
         del self._offsets[keep:], self._positions[keep:], self._timestamps[keep:], self.verified[keep:]
+        if self.saved > keep or self.end is not None:
+            self.stale = True
         self.saved = min(self.saved, keep)
         self.end = None
 
@@ -121,9 +124,9 @@ class SparseIndex:
         return head + _CRC.pack(crc32c(head))
 
     def save(self, disk: Disk, path: str) -> None:
-        """Write what is not in the file yet and sync it."""
+        """Write what is not in the file yet, drop what is there and was cut here, and sync it."""
         data = self.unsaved()
-        if not data:
+        if not data and not self.stale:
             return
         file = disk.open(path, writable=True) if disk.exists(path) else disk.create(path)
         try:
@@ -133,6 +136,7 @@ class SparseIndex:
             file.sync()
         finally:
             file.close()
+        self.stale = False
         self.saved = len(self)  # the seal is written again by whoever saves next, over itself
 
     def load(self, file: File) -> str | None:

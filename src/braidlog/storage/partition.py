@@ -27,6 +27,7 @@ from braidlog.codec.batch import (
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage
+from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk, File, join
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import STATE_MAGIC, Recovery, is_commit, seal_segment
@@ -141,8 +142,10 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
+        """Committed readers may go so far: no transaction is open below, except one that began before the start."""
         with self._lock:
-            return self._state.transactions.last_stable_offset(self._state.end_offset)
+            stable = self._state.transactions.last_stable_offset(self._state.end_offset)
+            return max(stable, self._state.start_offset)
 
     @property
     def unsynced_bytes(self) -> int:
@@ -190,9 +193,12 @@ class PartitionLog:
             position, offset = 0, self._state.end_offset
             while position < len(view):
                 header = self._check_produced(view, position)
+                if header.base_sequence >= 0 and header.size_bytes != len(view):
+                    # Kafka too takes one batch per idempotent append: half a retry has no honest answer.
+                    raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")
                 duplicate = self._state.producers.check(header)
                 if duplicate is not None:
-                    return self._answer_duplicate(view, header, duplicate.base_offset, duplicate.last_offset)
+                    return Appended(duplicate.base_offset, duplicate.last_offset, duplicate=True)
                 body: Buffer = view[position : position + header.size_bytes]
                 if self.settings.append_time:
                     body = with_append_time(view, position, header, now_ms)
@@ -204,7 +210,7 @@ class PartitionLog:
                 offset = headers[-1].next_offset
             if not headers:
                 raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
-            return self._write(parts, headers, data, leader_epoch, now_ms)
+            return self._write(parts, headers, data, now_ms)
 
     def append_replicated(self, data: Buffer, *, now_ms: int) -> Appended:
         """Append batches as another replica has them: offsets and epochs are theirs and must follow ours."""
@@ -226,7 +232,7 @@ class PartitionLog:
                 offset = header.next_offset
             if not headers:
                 raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
-            return self._write([view], headers, data, headers[-1].leader_epoch, now_ms)
+            return self._write([view], headers, data, now_ms)
 
     def append_marker(self, batch: bytes, *, leader_epoch: int = FIRST_EPOCH, now_ms: int) -> Appended:
         """Append a control batch (codec.records.control_batch): the end of a transaction."""
@@ -238,7 +244,7 @@ class PartitionLog:
                 raise BrokerError(Reason.INVALID_RECORD, "a transaction marker is a control batch")
             kept = header._replace(base_offset=self._state.end_offset, leader_epoch=leader_epoch)
             parts: list[Buffer] = [placed(header, kept.base_offset, leader_epoch), memoryview(batch)[16:]]
-            return self._write(parts, [kept], batch, leader_epoch, now_ms)
+            return self._write(parts, [kept], batch, now_ms)
 
     def _check_writable(self) -> None:
         if self._fault is not None:
@@ -263,23 +269,23 @@ class PartitionLog:
             raise ProtocolError(f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets")
         if header.attributes & CONTROL:
             raise BrokerError(Reason.INVALID_RECORD, "control batches are written by the log, not by producers")
+        if header.is_transactional and header.producer_id < 0:
+            raise BrokerError(Reason.INVALID_RECORD, "a transaction needs a producer: nobody else could end it")
         return header
-
-    def _answer_duplicate(self, data: memoryview, header: BatchHeader, base_offset: int, last_offset: int) -> Appended:
-        if header.size_bytes != len(data):
-            # Kafka too takes one batch per idempotent append: half a retry has no honest answer.
-            raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")
-        return Appended(base_offset, last_offset, duplicate=True)
 
     def _write(
         self,
         parts: Sequence[Buffer],
         headers: Sequence[BatchHeader],
         data: Buffer,
-        leader_epoch: int,
         now_ms: int,
     ) -> Appended:
-        if leader_epoch != self._state.epochs.latest:
+        position = 0
+        commits = []
+        for header in headers:
+            commits.append(is_commit(data, position, header))  # may refuse, so before anything is written
+            position += header.size_bytes
+        if any(header.leader_epoch != self._state.epochs.latest for header in headers):
             self._begin_epochs(headers)
         size = sum(header.size_bytes for header in headers)
         active = self._active
@@ -290,10 +296,8 @@ class PartitionLog:
         if full and active.data_bytes:
             self._roll(now_ms)
         self._write_active(parts, headers)
-        position = 0
-        for header in headers:
-            self._state.apply(header, commit=is_commit(data, position, header))
-            position += header.size_bytes
+        for header, commit in zip(headers, commits, strict=True):
+            self._state.apply(header, commit=commit)
         self._unsynced_bytes += size
         self._since_checkpoint_bytes += size
         self._moved.notify_all()
@@ -312,10 +316,12 @@ class PartitionLog:
 
     def _begin_epochs(self, headers: Sequence[BatchHeader]) -> None:
         """Epochs are durable before the first batch that carries them, in both slots: they protect the batches' own."""
+        history = EpochHistory(self._state.epochs.entries())
         for header in headers:
-            self._state.epochs.begin(header.leader_epoch, header.base_offset)
+            history.begin(header.leader_epoch, header.base_offset)
         # The last image with these epochs, not a new one: what was appended since may not be durable yet.
-        self._save_image(msgspec.structs.replace(self._saved, epochs=self._state.epochs.entries()), copies=2)
+        self._save_image(msgspec.structs.replace(self._saved, epochs=history.entries()), copies=2)
+        self._state.epochs = history  # last: an epoch that was refused or could not be saved has not begun
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """A new leader takes over: its epoch starts at the end of the log."""
@@ -327,8 +333,8 @@ class PartitionLog:
 
     # -- durability ------------------------------------------------------------------------------------------
 
-    def sync(self) -> int:
-        """Return when everything appended before the call is durable, and the offset up to which that is.
+    def sync(self, upto: int | None = None) -> int:
+        """Return when everything appended before the call (or below `upto`) is durable, and the offset up to which that is.
 
         One call serves every append that came before it. A failure is final: the kernel may have dropped the pages it
         could not write, so a second sync would succeed without having written them.
@@ -337,6 +343,8 @@ class PartitionLog:
             with self._lock:
                 if self._fault is not None:
                     raise self._fault
+                if upto is not None and self._durable_offset >= upto:
+                    return self._durable_offset  # somebody else's sync, while this call waited for its turn
                 if self._durable_offset == self._state.end_offset and not self._pending:
                     return self._durable_offset
                 pending, active = list(self._pending), self._active
@@ -375,8 +383,8 @@ class PartitionLog:
         for segment in pending:
             seal_segment(segment, segment.reach())
         if self._names_changed:
+            self._names_changed = False  # first: a roll during the sync is for the next one
             self._disk.sync_folder(self.folder)
-            self._names_changed = False
         active.sync(reached)
 
     def _fail(self, fault: StorageFault) -> None:
@@ -500,25 +508,40 @@ class PartitionLog:
             return self._state.transactions.aborted_in(start, end)
 
     def batches_of(self, segment: Segment, number: int = 0) -> Iterator[Found]:
-        """Every batch of a segment from index entry `number` on, checked; damage is noted and raised."""
+        """Every batch of a segment from index entry `number` on, checked; damage is noted and raised.
+
+        The file is taken now and kept: the segment may be exchanged or removed while its batches are still asked for.
+        """
+        return self._noting_damage(segment, segment.walk_from(number, check=True, epochs=self._state.epochs))
+
+    def _noting_damage(self, segment: Segment, batches: Iterator[Found]) -> Iterator[Found]:
         try:
-            yield from segment.walk_from(number, check=True, epochs=self._state.epochs)
+            yield from batches
         except BadBatch as bad:
             raise self._note_damage(segment, bad) from bad
 
     def find_batch_by_time(self, timestamp_ms: int) -> Iterator[bytes]:
         """Batches, in order, from the first whose latest timestamp reaches `timestamp_ms`."""
-        for segment in self.segments:
-            if segment.max_timestamp_ms < timestamp_ms or segment.next_offset <= self.start_offset:
-                continue
-            for found in self.batches_of(segment, segment.index.first_with_time(timestamp_ms)):
-                if found.header.max_timestamp >= timestamp_ms and found.header.next_offset > self.start_offset:
+        offset = self.start_offset
+        while True:
+            with self._lock:
+                # One segment at a time: compaction and retention may exchange them between two steps.
+                later = [s for s in self._segments if s.next_offset > offset and s.max_timestamp_ms >= timestamp_ms]
+                if not later:
+                    return
+                segment = later[0]
+                batches = self.batches_of(segment, segment.index.first_with_time(timestamp_ms))
+            for found in batches:
+                if found.header.max_timestamp >= timestamp_ms and found.header.next_offset > offset:
                     yield found.window[found.at : found.at + found.header.size_bytes]
+            offset = segment.next_offset
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Where `epoch` (or the largest below it) ended: what a follower asks before it truncates."""
         with self._lock:
-            return self._state.epochs.end_offset_for(epoch, self._state.end_offset)
+            known, end = self._state.epochs.end_offset_for(epoch, self._state.end_offset)
+            # The history reaches back to the first batch on the disk, which may lie below the start.
+            return known, end if end < 0 else max(end, self._state.start_offset)
 
     # -- changing the ends -----------------------------------------------------------------------------------
 
@@ -561,7 +584,10 @@ class PartitionLog:
             except BadBatch as bad:
                 raise self._note_damage(segment, bad) from bad
             self.sync()
-            self._save_image(self._state.image(truncate_to=boundary), copies=2)
+            image = self._state.image(truncate_to=boundary)
+            # The batch that holds the start may go as a whole: the log is empty then, and starts where it ends.
+            image.start_offset = min(image.start_offset, boundary)
+            self._save_image(image, copies=2)
             self._reload()
             return self._state.end_offset
 
@@ -590,7 +616,7 @@ class PartitionLog:
                     f"cannot delete up to {offset}, the log ends at {self._state.end_offset}",
                 )
             if offset > self._state.start_offset:
-                self._state.advance_start(offset)
+                self._state.advance_start(offset, self._segment_of(offset).base_offset)
                 self.checkpoint(copies=2)
                 self._remove_below_start()
             return self._state.start_offset
@@ -616,10 +642,12 @@ class PartitionLog:
     def close(self) -> None:
         """Make everything durable and note that the stop was clean. A failed or damaged partition is just let go."""
         with self._sync_lock, self._lock:
-            if not self._closed and self._fault is None and not self.report.damages:
-                self.checkpoint(copies=2, clean_stop=True)
-            self._closed = True
-            for segment in self._segments:
-                segment.retire()
-                self._pool.drop(segment.path)
-            self._moved.notify_all()
+            try:
+                if not self._closed and self._fault is None and not self.report.damages:
+                    self.checkpoint(copies=2, clean_stop=True)
+            finally:
+                self._closed = True
+                for segment in self._segments:
+                    segment.retire()
+                    self._pool.drop(segment.path)
+                self._moved.notify_all()

@@ -238,6 +238,10 @@ class Recovery:
             number += 1
         if state.end_offset < durable_end:
             self._lose_end(segments, state, durable_end)
+        elif limit is not None:
+            state.epochs.cut_end(state.end_offset)
+        else:
+            state.epochs.pull_back(state.end_offset)
         return state
 
     def _trust(self, segment: Segment, following: int) -> bool:
@@ -380,6 +384,9 @@ class Recovery:
         if active.mark.position != active.size:
             active.sync(active.reach())
             active.sync_file()
+        if active.index.stale:
+            # Before the state: an entry of batches that were cut must not be found below the state's end offset.
+            active.save_index(sealed=False)
         self._disk.sync_folder(self._folder)
         self._slots.save(encode_image(state.image()), copies=2 if self.report.notes else 1)
 

@@ -48,9 +48,10 @@ class PartitionState:
         self.transactions.apply(header, commit=commit)
         self.end_offset = header.next_offset
 
-    def advance_start(self, start_offset: int) -> None:
+    def advance_start(self, start_offset: int, kept_from: int) -> None:
+        """Move the start. Batches stay on the disk from `kept_from` on, and each needs its epoch as long as it is there."""
         self.start_offset = start_offset
-        self.epochs.cut_start(start_offset)
+        self.epochs.cut_start(kept_from)
         self.transactions.cut_start(start_offset)
         self.cleaned_offset = max(self.cleaned_offset, start_offset)
 
