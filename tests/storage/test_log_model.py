@@ -5,10 +5,12 @@ it a fixed set runs, the same everywhere.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -21,6 +23,7 @@ from braidlog.storage.compaction import Compaction
 from braidlog.storage.log import Log, Topic
 from braidlog.storage.partition import Appended, PartitionLog
 from braidlog.storage.retention import retain
+from braidlog.storage.segment import Segment
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 
@@ -154,7 +157,9 @@ class Model:
         for batch in self.batches:
             if batch.next > upto or batch.commit is not None:
                 continue
-            kept = [] if self.is_aborted(batch, aborted) else [r for r in batch.rows if r[2] is None or last[r[2]] == r[0]]
+            kept = (
+                [] if self.is_aborted(batch, aborted) else [r for r in batch.rows if r[2] is None or last[r[2]] == r[0]]
+            )
             if batch.next <= self.cleaned and now - batch.newest > delete_retention:
                 kept = [row for row in kept if row[2] is None or row[3] is not None]
             if kept and len(kept) < len(batch.rows) and not append_time:
@@ -378,10 +383,8 @@ class LogMachine(RuleBasedStateMachine):
         self.hear(batch)
 
     @rule(rows=records, ahead=st.sampled_from([0, 0, 1, 3, -1]), astray=st.sampled_from([0, 0, 0, 1]))
-    def append_replicated(
-        self, rows: list[tuple[bytes | None, bytes | None, int]], ahead: int, astray: int
-    ) -> None:
-        epoch = max(self.model.epoch, 0) + ahead
+    def append_replicated(self, rows: list[tuple[bytes | None, bytes | None, int]], ahead: int, astray: int) -> None:
+        epoch = max(max(self.model.epoch, 0) + ahead, 0)
         now = self.clock.now_ms()
         data = self.encode(rows, base_offset=self.model.end + astray, leader_epoch=epoch)
         if astray or epoch < max(self.model.epoch, 0):
@@ -452,7 +455,7 @@ class LogMachine(RuleBasedStateMachine):
         """After a truncation: a fold over what is left, less what compaction and expiry had taken."""
         expected = self.model.writers()
         found = {
-            p.producer_id: Writer(p.epoch, p.timestamp_ms, [tuple(b[:4]) for b in p.batches])
+            p.producer_id: Writer(p.epoch, p.timestamp_ms, [(b[0], b[1], b[2], b[3]) for b in p.batches])
             for p in self.partition.state.producers.image()
         }
         if not self.model.thinned and not self.model.forgot:
@@ -471,13 +474,16 @@ class LogMachine(RuleBasedStateMachine):
                 self.topic.delete_before(offset)
             assert caught.value.reason is Reason.OFFSET_OUT_OF_RANGE
             return
-        self.move_start(max(offset, self.model.start))
+        self.move_start(max(offset, self.model.start), self.partition.segments)
         assert self.topic.delete_before(offset) == self.model.start
 
-    def move_start(self, start: int) -> None:
+    def move_start(self, start: int, bases: Sequence[Segment]) -> None:
         if start > self.model.start:
             self.model.start = start
             self.model.cleaned = max(self.model.cleaned, start)
+            kept_from = max(s.base_offset for s in bases if s.base_offset <= start)
+            ended = [entry for entry in self.model.epochs if entry[1] <= kept_from]
+            self.model.epochs = ended[-1:] + self.model.epochs[len(ended) :]
 
     @rule(ms=st.sampled_from([UNLIMITED, 0, 5000, 100_000]), size=st.sampled_from([UNLIMITED, 0, 3000, 10_000]))
     def retain(self, ms: int, size: int) -> None:
@@ -497,7 +503,7 @@ class LogMachine(RuleBasedStateMachine):
                 break
             total -= segment.data_bytes
             expected = segment.next_offset
-        self.move_start(expected)
+        self.move_start(expected, [*before, *self.partition.segments])
         assert start == self.model.start
 
     @rule(keys_max=st.sampled_from([1, 1000]))
@@ -514,10 +520,8 @@ class LogMachine(RuleBasedStateMachine):
         if keys_max > 1:
             assert done.upto == fresh[-1].next_offset
         removed = self.model.compact(done.upto, now, self.delete_retention, append_time=self.append_time)
-        below = sum(len(b.rows) for b in self.model.batches if b.next <= self.model.start)
-        if self.model.start == 0:
+        if self.model.start == 0:  # else some of what the model removed lay in segments that are gone
             assert done.records_removed == removed
-        assert below >= 0
 
     @rule()
     def expire(self) -> None:
@@ -576,7 +580,6 @@ class LogMachine(RuleBasedStateMachine):
         assert found.read() == data
         headers = self.check_batches(data)
         assert headers[0].base_offset == found.offset <= offset < headers[0].next_offset
-        assert found.offset <= offset
         assert headers[-1].next_offset == found.next_offset <= limit
         assert len(data) == found.size
         assert len(headers) == 1 or len(data) <= size
@@ -635,14 +638,14 @@ class LogMachine(RuleBasedStateMachine):
         assert partition.durable_offset <= partition.end_offset
         assert partition.damages == []
         segments = partition.segments
-        for segment, following in zip(segments, segments[1:], strict=False):
+        for segment, following in pairwise(segments):
             assert segment.next_offset == following.base_offset
         assert segments[0].base_offset <= self.model.start
 
     @invariant()
     def producers_agree(self) -> None:
         found = {
-            p.producer_id: Writer(p.epoch, p.timestamp_ms, [tuple(b[:4]) for b in p.batches])
+            p.producer_id: Writer(p.epoch, p.timestamp_ms, [(b[0], b[1], b[2], b[3]) for b in p.batches])
             for p in self.partition.state.producers.image()
         }
         assert found == self.writers
@@ -670,8 +673,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=int(CAMPAIGN) if CAMPAIGN else 120,
-    phases=[Phase.generate],
+    max_examples=int(CAMPAIGN) if CAMPAIGN else 1500,
     stateful_step_count=40,
     derandomize=CAMPAIGN is None,
     print_blob=True,

@@ -15,7 +15,6 @@ import msgspec
 
 from braidlog.codec.kernel import scan_keys
 from braidlog.codec.records import read_section, select_batch
-from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.storage.files import Disk
 from braidlog.storage.partition import PartitionLog
@@ -54,7 +53,12 @@ class Compaction:
         self._pinned: set[int] = set()
 
     def run(self) -> Compacted:
+        with self._partition.upkeep:
+            return self._run()
+
+    def _run(self) -> Compacted:
         partition = self._partition
+        partition.check_writable()
         partition.sync()
         with partition.lock:
             limit = min(partition.durable_offset, partition.last_stable_offset)
@@ -105,7 +109,7 @@ class Compaction:
             try:
                 for found in self._partition.batches_of(segment):
                     result.records_removed += self._copy(found, rewriter)
-            except StorageFault:
+            except BaseException:
                 rewriter.abandon()
                 raise
             group.append(segment)

@@ -20,7 +20,7 @@ from braidlog.codec.compression import Compression
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.model.clock import Clock, SystemClock
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Header, NewRecord, Record
 from braidlog.model.settings import Flush, TopicSettings, settings_from
@@ -28,7 +28,7 @@ from braidlog.storage.commit import Flusher, wait_durable
 from braidlog.storage.compaction import Compacted, Compaction
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.storage.folder import DataFolder, TopicMeta
-from braidlog.storage.partition import Appended, PartitionLog
+from braidlog.storage.partition import Appended, FileSlice, PartitionLog
 from braidlog.storage.retention import retain
 
 READ_BYTES = 1024 * 1024
@@ -42,6 +42,7 @@ class Topic:
         self._meta = meta
         self._partitions: dict[int, PartitionLog] = {}
         self._round = 0
+        self._closed = False
 
     # -- what is there ---------------------------------------------------------------------------------------
 
@@ -62,6 +63,9 @@ class Topic:
         partition = self._partitions.get(number)
         if partition is None:
             with self._log.lock:
+                # A closed topic must not open its partitions again: the folder, or the name, may be somebody else's now.
+                if self._closed:
+                    raise BrokerError(Reason.LOG_CLOSED, f"topic {self.name!r} in {self._log.path} is closed")
                 partition = self._partitions.get(number)
                 if partition is None:
                     partition = self._partitions[number] = self._log.folder.open_partition(self.name, number)
@@ -165,14 +169,14 @@ class Topic:
         """The records from `offset` to what is the end when it is reached. Memory: about one megabyte of log."""
         source = self.partition(partition)
         position = source.start_offset if offset is None else offset
-        while True:
-            end = self._readable_end(source)
-            upto = min(end, source.last_stable_offset) if committed_only else end
-            found = source.slice_at(position, READ_BYTES, upto=upto)
-            if found is None:
-                return
+        while found := self._next_slice(source, position, committed_only=committed_only):
             yield from self._records(source, found.read(), position, found.next_offset, committed_only=committed_only)
             position = found.next_offset
+
+    def _next_slice(self, source: PartitionLog, position: int, *, committed_only: bool) -> FileSlice | None:
+        end = self._readable_end(source)
+        upto = min(end, source.last_stable_offset) if committed_only else end
+        return source.slice_at(position, READ_BYTES, upto=upto)
 
     def follow(
         self,
@@ -182,16 +186,20 @@ class Topic:
         timeout: float | None = None,
         committed_only: bool = True,
     ) -> Iterator[Record]:
-        """Like `iterate`, but at the end wait for more; stop when nothing came for `timeout` seconds (None: never)."""
+        """Like `iterate`, but at the end wait for more; stop when nothing came for `timeout` seconds (None: never).
+
+        It ends when the log or the topic is closed, and raises the fault of a partition that has stopped.
+        """
         source = self.partition(partition)
         position = source.start_offset if offset is None else offset
-        while True:
-            for record in self.iterate(position, partition=partition, committed_only=committed_only):
-                yield record
-                position = record.offset + 1
-            seen = self._readable_end(source)
-            durable = self.settings.flush is Flush.ACK
-            if self._log.is_closed or not source.wait_beyond(seen, timeout, durable=durable):
+        durable = self.settings.flush is Flush.ACK
+        while not source.is_closed:
+            seen = self._readable_end(source)  # before reading: what comes after the read is then not slept over
+            while found := self._next_slice(source, position, committed_only=committed_only):
+                data = found.read()
+                yield from self._records(source, data, position, found.next_offset, committed_only=committed_only)
+                position = found.next_offset
+            if not source.wait_beyond(seen, timeout, durable=durable):
                 return
 
     def _records(
@@ -241,15 +249,29 @@ class Topic:
             partition.sync()
 
     def close(self) -> None:
-        for partition in list(self._partitions.values()):
-            partition.close()
-        self._partitions.clear()
+        """Close every partition, also behind one that cannot be; the first fault is raised when all are."""
+        with self._log.lock:
+            self._closed = True
+            partitions, self._partitions = list(self._partitions.values()), {}
+        close_all([partition.close for partition in partitions])
 
     def renew(self, meta: TopicMeta) -> None:
         """Take changed settings into use."""
         self._meta = meta
         for partition in self._partitions.values():
             partition.settings = meta.settings
+
+
+def close_all(closings: Sequence[Callable[[], None]]) -> None:
+    """Call all of them, then raise the first fault: one bad disk page must not cost the others their clean stop."""
+    faults = []
+    for close in closings:
+        try:
+            close()
+        except StorageFault as fault:
+            faults.append(fault)
+    if faults:
+        raise faults[0]
 
 
 class Log:
@@ -295,10 +317,11 @@ class Log:
         return [meta.name for meta in self.folder.topics()]
 
     def topic(self, name: str) -> Topic:
-        topic = self._topics.get(name)
-        if topic is None:
-            topic = self._topics[name] = Topic(self, self.folder.topic(name))
-        return topic
+        with self.lock:  # two topics of one name would open its partitions twice
+            topic = self._topics.get(name)
+            if topic is None:
+                topic = self._topics[name] = Topic(self, self.folder.topic(name))
+            return topic
 
     def create_topic(self, name: str, *, partitions: int = 1, **settings: Any) -> Topic:  # noqa: ANN401
         """Create a topic; settings are those of `TopicSettings`, by name."""
@@ -363,7 +386,6 @@ class Log:
         try:
             if self._flusher is not None:
                 self._flusher.stop()
-            for topic in self._topics.values():
-                topic.close()
+            close_all([topic.close for topic in self._topics.values()])
         finally:
             self.folder.release()

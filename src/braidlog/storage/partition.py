@@ -91,7 +91,10 @@ class PartitionLog:
         self._saved = self._state.image()
         self._bases = [segment.base_offset for segment in self._segments]
         self._pending: list[Segment] = []
-        self._sync_lock = threading.RLock()  # taken before _lock where both are: one sync at a time
+        # Taken in this order where more than one is. Held by whoever exchanges or removes segments, from the first look to
+        # the last: a compaction must not put back what a truncation took away, nor outlive a close.
+        self.upkeep = threading.RLock()
+        self._sync_lock = threading.RLock()  # one sync at a time
         self._lock = threading.RLock()
         self._moved = threading.Condition(self._lock)
         self._fault: StorageFault | None = None
@@ -134,6 +137,10 @@ class PartitionLog:
     def end_offset(self) -> int:
         """The offset the next record gets."""
         return self._state.end_offset
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     @property
     def durable_offset(self) -> int:
@@ -186,7 +193,7 @@ class PartitionLog:
         returns the offsets it has.
         """
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             parts: list[Buffer] = []
             headers: list[BatchHeader] = []
             view = memoryview(data)
@@ -215,7 +222,7 @@ class PartitionLog:
     def append_replicated(self, data: Buffer, *, now_ms: int) -> Appended:
         """Append batches as another replica has them: offsets and epochs are theirs and must follow ours."""
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             headers = []
             view = memoryview(data)
             position, offset = 0, self._state.end_offset
@@ -237,7 +244,7 @@ class PartitionLog:
     def append_marker(self, batch: bytes, *, leader_epoch: int = FIRST_EPOCH, now_ms: int) -> Appended:
         """Append a control batch (codec.records.control_batch): the end of a transaction."""
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             header = read_header(batch)
             check_crc(batch, 0, header)
             if not header.is_control:
@@ -246,7 +253,8 @@ class PartitionLog:
             parts: list[Buffer] = [placed(header, kept.base_offset, leader_epoch), memoryview(batch)[16:]]
             return self._write(parts, [kept], batch, now_ms)
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
+        """Raise unless the partition takes changes: a failed, closed or damaged one does not."""
         if self._fault is not None:
             raise self._fault
         if self._closed:
@@ -326,7 +334,7 @@ class PartitionLog:
     def begin_epoch(self, leader_epoch: int) -> None:
         """A new leader takes over: its epoch starts at the end of the log."""
         with self._sync_lock, self._lock:
-            self._check_writable()
+            self.check_writable()
             if leader_epoch != self._state.epochs.latest:
                 self._state.epochs.begin(leader_epoch, self._state.end_offset)
                 self.checkpoint(copies=2)
@@ -433,9 +441,15 @@ class PartitionLog:
             self._since_checkpoint_bytes = 0
 
     def wait_beyond(self, offset: int, timeout: float | None, *, durable: bool) -> bool:
-        """Wait until the log (or its durable part) has grown beyond `offset`; False if the time ran out first."""
+        """Wait until the log (or its durable part) has grown beyond `offset`; False if the time ran out first.
+
+        Also returns when the partition is closed, and raises its fault if it has stopped: nothing will come then.
+        """
         with self._lock:
-            return self._moved.wait_for(lambda: self._is_beyond(offset, durable=durable), timeout)
+            moved = self._moved.wait_for(lambda: self._is_beyond(offset, durable=durable), timeout)
+            if self._fault is not None:
+                raise self._fault
+            return moved
 
     def _is_beyond(self, offset: int, *, durable: bool) -> bool:
         if self._closed or self._fault is not None:
@@ -548,7 +562,7 @@ class PartitionLog:
     def roll(self, now_ms: int) -> None:
         """Start a new segment, if the active one holds anything."""
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             if self._active.data_bytes:
                 self._roll(now_ms)
 
@@ -572,8 +586,8 @@ class PartitionLog:
         For replication only: a follower drops what its leader does not have. The intent is durable first, so that a crash
         half-way is finished by recovery and not taken for damage.
         """
-        with self._sync_lock, self._lock:
-            self._check_writable()
+        with self.upkeep, self._sync_lock, self._lock:
+            self.check_writable()
             if offset >= self._state.end_offset:
                 return self._state.end_offset
             if offset < self._state.start_offset:
@@ -608,8 +622,8 @@ class PartitionLog:
 
     def advance_start(self, offset: int) -> int:
         """Delete the records below `offset`; return the new start. The start is durable before any file goes."""
-        with self._sync_lock, self._lock:
-            self._check_writable()
+        with self.upkeep, self._sync_lock, self._lock:
+            self.check_writable()
             if offset > self._state.end_offset:
                 raise BrokerError(
                     Reason.OFFSET_OUT_OF_RANGE,
@@ -641,7 +655,7 @@ class PartitionLog:
 
     def close(self) -> None:
         """Make everything durable and note that the stop was clean. A failed or damaged partition is just let go."""
-        with self._sync_lock, self._lock:
+        with self.upkeep, self._sync_lock, self._lock:
             try:
                 if not self._closed and self._fault is None and not self.report.damages:
                     self.checkpoint(copies=2, clean_stop=True)
