@@ -483,7 +483,7 @@ class LogMachine(RuleBasedStateMachine):
             self.model.cleaned = max(self.model.cleaned, start)
             kept_from = max(s.base_offset for s in bases if s.base_offset <= start)
             ended = [entry for entry in self.model.epochs if entry[1] <= kept_from]
-            self.model.epochs = ended[-1:] + self.model.epochs[len(ended) :]
+            self.model.epochs = [(epoch, kept_from) for epoch, _ in ended[-1:]] + self.model.epochs[len(ended) :]
 
     @rule(ms=st.sampled_from([UNLIMITED, 0, 5000, 100_000]), size=st.sampled_from([UNLIMITED, 0, 3000, 10_000]))
     def retain(self, ms: int, size: int) -> None:

@@ -62,12 +62,14 @@ class EpochHistory:
             self._epochs.pop()
             self._starts.pop()
 
-    def pull_back(self, end_offset: int) -> None:
-        """The log turned out to end before an epoch that had begun: that epoch begins at its end instead."""
+    def draw_back(self, end_offset: int) -> None:
+        """The log lost a tail that was never durable: the latest epoch, announced beyond it, now begins at its end.
+
+        It is not forgotten, or a leader that it had replaced could write again.
+        """
         latest = self.latest
-        if self._starts and self._starts[-1] > end_offset:
-            self.cut_end(end_offset)
-            self.begin(latest, end_offset)
+        self.cut_end(end_offset + 1)
+        self.begin(latest, end_offset)
 
     def cut_start(self, start_offset: int) -> None:
         """Forget epochs that ended before `start_offset`; the one in force there now begins there."""

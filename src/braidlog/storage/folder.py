@@ -118,10 +118,15 @@ class DataFolder:
             self._disk.make_folder(join(self.path, "topics"))
             if len(found) < 2:
                 slots.save(found[0].payload)
+            else:
+                slots.secure()
         return identity
 
     def _open_topics(self) -> None:
         shelf = join(self.path, "topics")
+        if not self._read_only:
+            # A process that was killed may have left names that are seen and not durable: what is built on them must be.
+            self._disk.sync_folder(shelf)
         for name in self._disk.names(shelf) if self._disk.exists(shelf) else []:
             if name.endswith((_NEW, _GONE)):
                 self.notes.append(f"topics/{name}: a change that was never finished was undone or finished")
@@ -140,6 +145,8 @@ class DataFolder:
         if slots.faults and not self._read_only:
             self.notes += [f"topics/{name}/{file}: {fault}; written again" for file, fault in slots.faults.items()]
             slots.save(msgspec.json.encode(meta))
+        elif not self._read_only:
+            slots.secure()
         self._topics[meta.name] = (folder, meta)
 
     # -- topics ----------------------------------------------------------------------------------------------

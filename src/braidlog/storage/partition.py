@@ -479,6 +479,8 @@ class PartitionLog:
                 return None
             segment = self._segment_of(offset)
             epochs = self._state.epochs
+            if not segment.base_offset <= offset < segment.next_offset:
+                raise self._missing(offset)
             try:
                 extent = segment.extent(offset, max(bytes_max, 1), limit, epochs)
             except BadBatch as bad:
@@ -493,6 +495,13 @@ class PartitionLog:
         """The bytes of `slice_at`; empty where there is nothing to read yet."""
         found = self.slice_at(offset, bytes_max, upto=upto)
         return b"" if found is None else found.read()
+
+    def _missing(self, offset: int) -> StorageFault:
+        """No segment holds an offset of the log: that was reported when the log was opened."""
+        for damage in self.report.damages:
+            if damage.first_offset <= offset < damage.next_offset:
+                return StorageFault(str(damage))
+        raise AssertionError(f"offset {offset} is in no segment and was not reported as damage")
 
     def _segment_of(self, offset: int) -> Segment:
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
@@ -512,6 +521,7 @@ class PartitionLog:
             )
             if damage not in self.report.damages:
                 self.report.damages.append(damage)
+            segment.index.split(bad.offset, bad.position, segment.max_timestamp_ms)
             if after is not None:
                 segment.index.split(next_offset, end, segment.max_timestamp_ms)
             return StorageFault(str(damage))
@@ -569,16 +579,31 @@ class PartitionLog:
     def _roll(self, now_ms: int) -> None:
         end = self._state.end_offset
         head = SegmentHead(self.identity, end, now_ms, 0)
-        # The snapshot lets a later truncation or a lost checkpoint fold from here instead of from the start.
-        snapshot = self._disk.create(join(self.folder, state_name(end)))
-        snapshot.write_at(pack_slot(STATE_MAGIC, 0, encode_image(self._state.image())), 0)
-        snapshot.sync()
-        snapshot.close()
-        segment = Segment.create(self._disk, self.folder, head, self._pool, self.settings.index_interval_bytes)
+        try:
+            # The snapshot lets a later truncation or a lost checkpoint fold from here instead of from the start.
+            snapshot = self._disk.create(join(self.folder, state_name(end)))
+            snapshot.write_at(pack_slot(STATE_MAGIC, 0, encode_image(self._state.image())), 0)
+            snapshot.sync()
+            snapshot.close()
+            segment = Segment.create(self._disk, self.folder, head, self._pool, self.settings.index_interval_bytes)
+        except StorageFault:
+            self._undo_roll(end)
+            raise
         self._pending.append(self._active)
         self._segments.append(segment)
         self._bases.append(end)
         self._names_changed = True
+
+    def _undo_roll(self, base_offset: int) -> None:
+        """Take away what a refused roll left: the active segment may yet grow past it, and the next roll needs the names."""
+        try:
+            for name in (log_name(base_offset), state_name(base_offset)):
+                path = join(self.folder, name)
+                if self._disk.exists(path):
+                    self._disk.remove(path)
+                    self._names_changed = True
+        except StorageFault as fault:
+            self._fail(fault)
 
     def truncate(self, offset: int) -> int:
         """Drop everything from `offset` on and return the new end: the start of the batch that held it, if it cut one.
@@ -598,10 +623,7 @@ class PartitionLog:
             except BadBatch as bad:
                 raise self._note_damage(segment, bad) from bad
             self.sync()
-            image = self._state.image(truncate_to=boundary)
-            # The batch that holds the start may go as a whole: the log is empty then, and starts where it ends.
-            image.start_offset = min(image.start_offset, boundary)
-            self._save_image(image, copies=2)
+            self._save_image(self._state.image(truncate_to=boundary), copies=2)
             self._reload()
             return self._state.end_offset
 
@@ -630,16 +652,17 @@ class PartitionLog:
                     f"cannot delete up to {offset}, the log ends at {self._state.end_offset}",
                 )
             if offset > self._state.start_offset:
-                self._state.advance_start(offset, self._segment_of(offset).base_offset)
+                self._state.advance_start(offset)
                 self.checkpoint(copies=2)
                 self._remove_below_start()
             return self._state.start_offset
 
     def _remove_below_start(self) -> None:
         while len(self._segments) > 1 and self._segments[1].base_offset <= self._state.start_offset:
-            self._segments.pop(0).remove()
             self._bases.pop(0)
+            self._segments.pop(0).remove()  # if the disk refuses, the next opening finishes it
         self._disk.sync_folder(self.folder)
+        self._state.epochs.cut_start(self._bases[0])
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a rewritten segment (already durable and renamed into place) where `old` stood."""

@@ -16,6 +16,7 @@ from braidlog.codec.records import ControlKind, control_kind
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage, RecoveryReport
+from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk, join
 from braidlog.storage.pool import FilePool
 from braidlog.storage.segment import (
@@ -38,6 +39,8 @@ from braidlog.storage.walk import BadBatch, Found, find_batch, walk
 STATE_MAGIC = b"BRAIDSTA"
 MARKER_BYTES_MAX = 4096
 _LOG = ".log"
+_INDEX = ".idx"
+_STATE = ".state"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 
@@ -79,6 +82,7 @@ class Recovery:
         self._read_only = read_only
         self.report = RecoveryReport()
         self._slots = SlotPair(disk, folder, "state", STATE_MAGIC)
+        self._intended = False
 
     def run(self) -> Recovered:
         self._finish_swaps()
@@ -117,6 +121,8 @@ class Recovery:
         for name, fault in self._slots.faults.items():
             self._note(f"{name}: {fault}; the other checkpoint is used")
         self.report.clean_stop = bool(images) and images[0].clean_stop
+        # An intent that stays in a slot would cut the log again the day the other slot is damaged.
+        self._intended = any(image.truncate_to != NOTHING_TO_CUT for image in images)
         return images
 
     def _open_heads(self, newest: StateImage | None) -> list[Segment]:
@@ -180,9 +186,12 @@ class Recovery:
             base = segments[0].base_offset
             image = StateImage(start_offset=base, end_offset=base)
         if images:
-            image.start_offset = max(image.start_offset, images[0].start_offset)
+            # A cut below the start, to the beginning of the batch that the start is in, leaves an empty log there.
+            image.start_offset = min(max(image.start_offset, images[0].start_offset), limit)
             image.cleaned_offset = min(images[0].cleaned_offset, limit)
-            image.epochs = images[0].epochs
+            history = EpochHistory(images[0].epochs)
+            history.cut_end(limit)
+            image.epochs = history.entries()
             return image, True
         self._note("no checkpoint holds; the state is folded from the batches again")
         return image, False
@@ -227,21 +236,16 @@ class Recovery:
             if following is not None and following <= image.end_offset and self._trust(segment, following):
                 number += 1
                 continue
-            self._check_size(segment)
             ended = self._walk_segment(segments, number, state, limit, strict=strict)
-            if ended or (following is not None and self._is_broken(segments, number, following)):
+            if ended or self._is_broken(segments, number):
                 for later in reversed(segments[number + 1 :]):
                     if not self._read_only:
                         later.remove()
                     self._note(f"{log_name(later.base_offset)}: follows a write that never became durable; removed")
                 del segments[number + 1 :]
             number += 1
-        if state.end_offset < durable_end:
-            self._lose_end(segments, state, durable_end)
-        elif limit is not None:
-            state.epochs.cut_end(state.end_offset)
-        else:
-            state.epochs.pull_back(state.end_offset)
+        self._lose_end(segments, state, durable_end)
+        state.epochs.draw_back(state.end_offset)
         return state
 
     def _trust(self, segment: Segment, following: int) -> bool:
@@ -253,17 +257,6 @@ class Recovery:
         segment.max_timestamp_ms = seal.timestamp_ms
         return True
 
-    def _check_size(self, segment: Segment) -> None:
-        if segment.size < segment.mark.position:
-            self._damage(
-                log_name(segment.base_offset),
-                segment.size,
-                segment.mark.position,
-                segment.base_offset,
-                segment.mark.next_offset,
-                "the file was cut",
-            )
-
     def _walk_segment(
         self, segments: list[Segment], number: int, state: PartitionState, limit: int | None, *, strict: bool
     ) -> bool:
@@ -271,34 +264,28 @@ class Recovery:
         segment = segments[number]
         entry = segment.load_index_below(state.end_offset)
         position, offset = entry.position, entry.offset
-        while True:
+        epochs = state.epochs if strict else None
+        while limit is None or offset < limit:
             try:
-                epochs = state.epochs if strict else None
                 for found in walk(segment.file, position, segment.size, offset, epochs=epochs):
-                    position, offset = found.position, found.header.base_offset
-                    if limit is not None and found.header.base_offset >= limit:
-                        self._cut(segment, position, offset, "a truncation that was begun is finished")
-                        return True
                     self._take(segment, state, found, learn=not strict)
-                    position += found.header.size_bytes
-                    offset = found.header.next_offset
+                    position, offset = found.position + found.header.size_bytes, found.header.next_offset
+                    if offset == limit:
+                        break  # before the next batch is looked at: the history may have forgotten its epoch
+                else:
+                    return False
             except BadBatch as bad:
                 if not self._is_durable(segments, number, bad.position):
-                    self._cut(
-                        segment,
-                        bad.position,
-                        bad.offset,
-                        f"a write that never became durable is cut off: {bad.why}",
-                    )
+                    why = f"a write that never became durable is cut off: {bad.why}"
+                    self._cut(segment, bad.position, bad.offset, why)
                     return True
-                resumed = self._step_over(segment, bad)
+                resumed = self._step_over(segments, number, bad)
                 if resumed is None:
-                    segment.next_offset = max(segment.next_offset, bad.offset)
                     return False
                 position, offset = resumed
-                segment.index.split(offset, position, segment.max_timestamp_ms)
-                continue
-            return False
+        if position < segment.size:
+            self._cut(segment, position, offset, "a truncation that was begun is finished")
+        return True
 
     def _take(self, segment: Segment, state: PartitionState, found: Found, *, learn: bool) -> None:
         header = found.header
@@ -318,33 +305,39 @@ class Recovery:
         later = segments[number + 1 :]
         return position < segments[number].mark.position or any(s.mark.position > DATA_START for s in later)
 
-    def _is_broken(self, segments: list[Segment], number: int, following: int) -> bool:
+    def _expected_end(self, segments: list[Segment], number: int) -> int:
+        """The offset the segment must reach: that of the next one, or the last one's mark."""
+        return segments[number + 1].base_offset if number + 1 < len(segments) else segments[number].mark.next_offset
+
+    def _is_broken(self, segments: list[Segment], number: int) -> bool:
         """Whether the segment ends before the next one begins, because its last writes never became durable."""
-        segment = segments[number]
-        if segment.next_offset == following:
+        segment, expected = segments[number], self._expected_end(segments, number)
+        is_last = number + 1 == len(segments)
+        if segment.next_offset == expected or (is_last and segment.next_offset > expected):
             return False
         if not self._is_durable(segments, number, segment.size):
             return True
-        self._damage(
-            log_name(segment.base_offset),
-            segment.size,
-            segment.size,
-            segment.next_offset,
-            following,
-            f"the segment ends with offset {segment.next_offset}, the next one begins with {following}",
-        )
-        segment.next_offset = following
+        self._lose(segment, segment.next_offset, expected, f"it must reach offset {expected}, {{}} is the last")
         return False
 
-    def _step_over(self, segment: Segment, bad: BadBatch) -> tuple[int, int] | None:
+    def _lose(self, segment: Segment, first: int, next_offset: int, why: str) -> None:
+        """Offsets that should be at the end of the segment and are not; those already reported are left out."""
+        first = max([first, *(damage.next_offset for damage in self.report.damages if damage.first_offset <= first)])
+        if first < next_offset:
+            name, size = log_name(segment.base_offset), segment.size
+            self._damage(name, size, max(size, segment.mark.position), first, next_offset, why.format(first - 1))
+
+    def _step_over(self, segments: list[Segment], number: int, bad: BadBatch) -> tuple[int, int] | None:
         """Report damage from `bad` to the next whole batch; return where that one is, None if there is none."""
+        segment = segments[number]
         found = find_batch(segment.file, bad.position + 1, segment.size, bad.offset + 1)
-        name = log_name(segment.base_offset)
-        if found is None:
-            end_offset = max(segment.mark.next_offset, bad.offset)
-            self._damage(name, bad.position, segment.size, bad.offset, end_offset, bad.why)
-            return None
-        self._damage(name, bad.position, found[0], bad.offset, found[1], bad.why)
+        end_offset = max(self._expected_end(segments, number), bad.offset)
+        end, next_offset = found or (segment.size, end_offset)
+        self._damage(log_name(segment.base_offset), bad.position, end, bad.offset, next_offset, bad.why)
+        # An entry of its own, never checked: what was found good before it must not vouch for it.
+        segment.index.split(bad.offset, bad.position, segment.max_timestamp_ms)
+        if found is not None:
+            segment.index.split(next_offset, end, segment.max_timestamp_ms)
         return found
 
     def _cut(self, segment: Segment, position: int, next_offset: int, why: str) -> None:
@@ -357,11 +350,10 @@ class Recovery:
             segment.cut(position, next_offset)
 
     def _lose_end(self, segments: list[Segment], state: PartitionState, durable_end: int) -> None:
-        """The log ends before an offset that a checkpoint saw durable."""
-        if not self.report.damages:
-            last = segments[-1] if segments else None
-            name, size = (log_name(last.base_offset), last.size) if last else (self._folder, 0)
-            self._damage(name, size, size, state.end_offset, durable_end, "the end of the log is missing")
+        """Where the log ends before an offset that was durable, readers must meet a fault there and not the end."""
+        if segments:
+            self._lose(segments[-1], state.end_offset, durable_end, "the end of the log is missing, {} is the last")
+        state.end_offset = max([state.end_offset, *(damage.next_offset for damage in self.report.damages)])
 
     def _damage(self, file: str, position: int, end: int, first: int, next_offset: int, why: str) -> None:
         self.report.damages.append(Damage(join(self._folder, file), position, end, first, next_offset, why))
@@ -384,11 +376,20 @@ class Recovery:
         if active.mark.position != active.size:
             active.sync(active.reach())
             active.sync_file()
-        if active.index.stale:
-            # Before the state: an entry of batches that were cut must not be found below the state's end offset.
-            active.save_index(sealed=False)
+        self._remove_strays()
         self._disk.sync_folder(self._folder)
-        self._slots.save(encode_image(state.image()), copies=2 if self.report.notes else 1)
+        # Before the checkpoint: recovery believes the index file up to the offset of the checkpoint.
+        active.save_index(sealed=False)
+        self._slots.save(encode_image(state.image()), copies=2 if self.report.notes or self._intended else 1)
+
+    def _remove_strays(self) -> None:
+        """Files beside a segment that is not there: its creation, or its removal, was not finished."""
+        names = self._disk.names(self._folder)
+        for name in names:
+            stem, dot, suffix = name.partition(".")
+            if dot + suffix in (_STATE, _INDEX) and stem.isdigit() and stem + _LOG not in names:
+                self._note(f"{name}: belongs to no segment; removed")
+                self._disk.remove(join(self._folder, name))
 
 
 def seal_segment(segment: Segment, reached: Mark) -> None:

@@ -86,6 +86,15 @@ class SlotPair:
         self._newest = slots[0] if slots else None
         return slots
 
+    def secure(self) -> None:
+        """Make durable what was loaded: a process that was killed may have written it and not synced it."""
+        if self._newest is not None:
+            file = self._disk.open(join(self._folder, self._newest.name), writable=True)
+            try:
+                file.sync()
+            finally:
+                file.close()
+
     def save(self, payload: bytes, *, copies: int = 1) -> None:
         """Return when the value is durable in `copies` of the two files."""
         for _ in range(copies):

@@ -48,10 +48,9 @@ class PartitionState:
         self.transactions.apply(header, commit=commit)
         self.end_offset = header.next_offset
 
-    def advance_start(self, start_offset: int, kept_from: int) -> None:
-        """Move the start. Batches stay on the disk from `kept_from` on, and each needs its epoch as long as it is there."""
+    def advance_start(self, start_offset: int) -> None:
+        # Epochs stay until their segment goes: batches below the start are still stepped over on the way to it.
         self.start_offset = start_offset
-        self.epochs.cut_start(kept_from)
         self.transactions.cut_start(start_offset)
         self.cleaned_offset = max(self.cleaned_offset, start_offset)
 
