@@ -120,9 +120,7 @@ def see(topic: Topic, number: int) -> Seen:
         p.last_stable_offset,
         read_raw(p, p.start_offset, p.end_offset),
         tuple(p.state.epochs.entries()),
-        tuple(
-            sorted((q.producer_id, q.epoch, tuple(tuple(b) for b in q.batches)) for q in p.state.producers.image())
-        ),
+        tuple(sorted((q.producer_id, q.epoch, tuple(tuple(b) for b in q.batches)) for q in p.state.producers.image())),
         tuple(p.aborted_in(p.start_offset, p.end_offset)),
         tuple((r.offset, r.key, r.value) for r in topic.iterate(partition=number)),
     )
@@ -388,9 +386,7 @@ class World:
                 base_sequence=seq,
                 transactional=transactional,
             )
-            rows = tuple(
-                (base + i, key, value) for i, (key, value) in enumerate(zip(names, values, strict=True))
-            )
+            rows = tuple((base + i, key, value) for i, (key, value) in enumerate(zip(names, values, strict=True)))
             shown_epoch = pepoch if pid != NO_PRODUCER else -1
             made.append(Batch(base, base + count, model.epoch, rows, pid, shown_epoch, seq, transactional))
             if pid != NO_PRODUCER:
