@@ -48,6 +48,7 @@ def make_partition(disk: Disk, settings: TopicSettings | None = None, pool: File
     pool = pool or FilePool(disk)
     settings = settings or small()
     PartitionLog.create(disk, FOLDER, IDENTITY, settings, pool, now_ms=NOW)
+    disk.sync_folder("/")
     return PartitionLog(disk, FOLDER, IDENTITY, settings, pool)
 
 
