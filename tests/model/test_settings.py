@@ -23,7 +23,7 @@ def test_bounds_are_inclusive(name: str, low: int, high: int) -> None:
     for value in (low - 1, high + 1):
         assert refusal({name: value}) == f"{name} must be {low} to {high}, not {value}"
         with pytest.raises(BrokerError):
-            TopicSettings(**{name: value})
+            TopicSettings(**{name: value})  # type: ignore[arg-type]
 
 
 def test_every_number_has_bounds() -> None:

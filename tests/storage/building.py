@@ -1,5 +1,7 @@
 """What the storage tests build with: batches, headers, a partition on a simulated disk."""
 
+from typing import Any
+
 from braidlog.codec.batch import BatchHeader, read_header
 from braidlog.codec.records import control_batch, encode_batch
 from braidlog.model.settings import TopicSettings, settings_from
@@ -13,13 +15,13 @@ IDENTITY = Identity(bytes(range(16)), 0)
 FOLDER = "/p"
 
 
-def batch(*values: bytes | None, key: bytes | None = None, at: int = NOW, **fields: object) -> bytes:
+def batch(*values: bytes | None, key: bytes | None = None, at: int = NOW, **fields: Any) -> bytes:
     """One batch; `fields` are those of `encode_batch`."""
     fields.setdefault("keys", None if key is None else [key] * len(values))
-    return encode_batch(list(values), base_timestamp=at, **fields)  # type: ignore[arg-type]
+    return encode_batch(list(values), base_timestamp=at, **fields)
 
 
-def sent(producer: int, epoch: int, sequence: int, count: int = 1, *, offset: int = 0, **fields: object) -> BatchHeader:
+def sent(producer: int, epoch: int, sequence: int, count: int = 1, *, offset: int = 0, **fields: Any) -> BatchHeader:
     """The header of an idempotent producer's batch as it stands in the log."""
     values = [b"v"] * count
     data = batch(

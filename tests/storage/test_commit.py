@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.storage.building import IDENTITY, NOW, batch, make_partition, small
 
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -16,7 +17,6 @@ from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
-from tests.storage.building import IDENTITY, NOW, batch, make_partition, small
 
 DEADLINE = 20.0
 
@@ -129,7 +129,12 @@ def test_submitted_partitions_are_synced_and_told() -> None:
     partition.append(batch(b"v"), now_ms=NOW)
     told: list[StorageFault | None] = []
     done = threading.Event()
-    flusher.submit(partition, lambda fault: (told.append(fault), done.set())[0])
+
+    def tell(fault: StorageFault | None) -> None:
+        told.append(fault)
+        done.set()
+
+    flusher.submit(partition, tell)
     assert done.wait(DEADLINE)
     assert told == [None]
     assert partition.durable_offset == 1

@@ -1,6 +1,10 @@
 """The last value of each key stays; offsets, markers, and what has no key stay too."""
 
+import errno
+from typing import Any
+
 import pytest
+from tests.storage.building import NOW, batch, make_partition, marker, open_partition, small
 
 from braidlog.codec.batch import iter_batches
 from braidlog.codec.compression import Compression
@@ -10,7 +14,6 @@ from braidlog.storage.compaction import KEYS_MAX, Compacted, Compaction, dirty_r
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.testing.disk import SimulatedDisk
-from tests.storage.building import NOW, batch, make_partition, marker, open_partition, small
 
 
 class Setting:
@@ -21,7 +24,7 @@ class Setting:
         self.pool = FilePool(self.disk)
         self.partition = make_partition(self.disk, small(**settings), self.pool)
 
-    def put(self, *records: tuple[bytes | None, bytes | None], at: int = NOW, **fields: object) -> None:
+    def put(self, *records: tuple[bytes | None, bytes | None], at: int = NOW, **fields: Any) -> None:
         keys, values = [k for k, _ in records], [v for _, v in records]
         self.partition.append(batch(*values, keys=keys, at=at, **fields), now_ms=NOW)
         self.partition.roll(NOW)
@@ -200,6 +203,21 @@ def test_damage_stops_it_and_leaves_nothing_behind() -> None:
     assert [p for p in log.disk.files() if p.endswith((".cleaned", ".swap"))] == []
     with pytest.raises(StorageFault, match="takes no writes"):
         log.compact()
+
+
+def test_a_full_disk_stops_it_and_the_next_run_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braidlog.storage.rewrite._WRITE_BYTES", 1)
+    log = Setting()
+    log.put((b"a", b"1"))
+    log.put((b"a", b"2"))
+    log.partition.sync()
+    log.disk.fail_at = {len(log.disk.operations) + 3: errno.ENOSPC}  # create, head, batch
+    with pytest.raises(StorageFault, match="No space left"):
+        log.compact()
+    assert [p for p in log.disk.files() if p.endswith((".cleaned", ".swap"))] == []
+    assert len(log.left()) == 2
+    log.compact()
+    assert len(log.left()) == 1
 
 
 def test_a_closed_partition_is_not_compacted() -> None:

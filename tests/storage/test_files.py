@@ -4,12 +4,13 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.files import OsDisk, OsFile, join, parent
+from braidlog.storage.files import OsDisk, join, parent
 
 
 @pytest.fixture
@@ -90,11 +91,12 @@ def test_links_are_not_followed(disk: OsDisk, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "secret")
-    for attempt in (
+    attempts: list[Callable[[], object]] = [
         lambda: disk.open(str(link), writable=False),
         lambda: disk.open(str(link), writable=True),
         lambda: disk.create(str(link)),
-    ):
+    ]
+    for attempt in attempts:
         with pytest.raises(StorageFault):
             attempt()
     assert (tmp_path / "secret").read_bytes() == b"secret"
@@ -103,7 +105,12 @@ def test_links_are_not_followed(disk: OsDisk, tmp_path: Path) -> None:
 def test_a_file_opened_to_read_is_not_written(disk: OsDisk, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"abc")
     file = disk.open(str(tmp_path / "f"), writable=False)
-    for attempt in (lambda: file.write_at(b"x", 0), lambda: file.append([b"x"], 0), lambda: file.truncate(0)):
+    attempts: list[Callable[[], object]] = [
+        lambda: file.write_at(b"x", 0),
+        lambda: file.append([b"x"], 0),
+        lambda: file.truncate(0),
+    ]
+    for attempt in attempts:
         with pytest.raises(StorageFault):
             attempt()
     assert (file.size(), file.read_at(9, 0)) == (3, b"abc")
@@ -172,7 +179,6 @@ def test_a_file_closes_once_and_by_itself(disk: OsDisk, tmp_path: Path) -> None:
         os.fstat(descriptor)
     with pytest.raises(StorageFault, match="Bad file descriptor"):
         file.size()
-    OsFile(-1, "nowhere").close()
 
 
 def test_the_lock_says_who_holds_it(disk: OsDisk, tmp_path: Path) -> None:

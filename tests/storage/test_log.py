@@ -5,8 +5,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.storage.building import NOW, batch, marker
 
 from braidlog.codec.compression import Compression
 from braidlog.codec.murmur import partition_for_key
@@ -15,7 +17,6 @@ from braidlog.model.record import NewRecord, Record
 from braidlog.storage.log import Log, Topic
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
-from tests.storage.building import NOW, batch, marker
 
 DEADLINE = 20.0
 
@@ -119,7 +120,7 @@ def test_readers_of_committed_records_see_no_others(disk: SimulatedDisk) -> None
     partition = topic.partition()
 
     def put(value: bytes, producer: int, sequence: int) -> None:
-        fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+        fields: dict[str, Any] = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
         topic.append_batch(batch(value, transactional=True, **fields))
 
     def end(producer: int, *, commit: bool) -> None:
@@ -195,7 +196,8 @@ def test_what_comes_between_reading_and_waiting_is_not_slept_over(
     topic = log_on(disk).create_topic("t")
     topic.append(b"a")
     partition = topic.partition()
-    real, calls = partition.slice_at, []
+    real = partition.slice_at
+    calls: list[int] = []
 
     def append_after_the_end(offset: int, bytes_max: int, *, upto: int | None = None) -> object:
         found = real(offset, bytes_max, upto=upto)
@@ -244,7 +246,7 @@ def test_a_follower_is_told_of_a_fault(disk: SimulatedDisk) -> None:
 def test_a_follower_that_missed_nothing_survives_retention(disk: SimulatedDisk) -> None:
     topic = log_on(disk).create_topic("t")
     partition = topic.partition()
-    fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    fields: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
     topic.append_batch(batch(b"a", **fields))
     partition.append_marker(marker(1, commit=True), now_ms=NOW)
     partition.sync()
@@ -313,7 +315,7 @@ def test_a_closed_log_says_so(disk: SimulatedDisk) -> None:
     log.close()
     for attempt in (
         lambda: topic.append(b"b"),
-        lambda: topic.read(),
+        topic.read,
         lambda: list(topic.follow(timeout=0)),
         lambda: log.create_topic("u"),
         lambda: log.alter_topic("t", segment_bytes=4096),

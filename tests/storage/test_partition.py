@@ -2,14 +2,15 @@
 
 import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from tests.storage.building import FOLDER, NOW, batch, make_partition, marker, open_partition, small
 
 from braidlog.codec.batch import CONTROL, HEADER, iter_batches, read_header, seal
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.storage.partition import PartitionLog
-from braidlog.testing.disk import SimulatedDisk
-from tests.storage.building import FOLDER, NOW, batch, make_partition, marker, open_partition, small
+from braidlog.testing.disk import SimulatedDisk, SimulatedFile
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def disk() -> SimulatedDisk:
     return SimulatedDisk()
 
 
-def add(partition: PartitionLog, *values: bytes, now: int = NOW, **fields: object) -> int:
+def add(partition: PartitionLog, *values: bytes, now: int = NOW, **fields: Any) -> int:
     return partition.append(batch(*values, **fields), now_ms=now).base_offset
 
 
@@ -171,7 +172,12 @@ def test_a_failed_sync_is_final(disk: SimulatedDisk) -> None:
     with pytest.raises(StorageFault, match="Input/output error"):
         partition.sync()
     disk.fail_at = {}
-    for attempt in (partition.sync, lambda: add(partition, b"b"), lambda: partition.wait_beyond(5, 0, durable=True)):
+    attempts: list[Callable[[], object]] = [
+        partition.sync,
+        lambda: add(partition, b"b"),
+        lambda: partition.wait_beyond(5, 0, durable=True),
+    ]
+    for attempt in attempts:
         with pytest.raises(StorageFault, match="must be reopened"):
             attempt()
     partition.close()
@@ -306,7 +312,7 @@ def test_a_transaction_that_began_below_the_start_does_not_hold_readers_there(di
 def test_truncation_takes_whole_batches_epochs_and_producers_back(disk: SimulatedDisk) -> None:
     partition = make_partition(disk)
     for sequence in range(6):
-        fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 2 * sequence}
+        fields: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 2 * sequence}
         partition.append(batch(b"a", b"b", **fields), leader_epoch=sequence // 2, now_ms=NOW)
     assert partition.truncate(99) == 12
     assert partition.truncate(7) == 6  # the batch [6, 8) goes as a whole
@@ -357,19 +363,79 @@ def test_read_only_changes_nothing(disk: SimulatedDisk) -> None:
     assert killed.fingerprint() == before
 
 
-def test_a_reader_finds_damage_names_it_and_stops_the_writers(disk: SimulatedDisk) -> None:
-    partition = make_partition(disk, small(segment_bytes=65536))
+SIZE = len(batch(bytes(300)))
+
+
+def sealed_and_damaged(disk: SimulatedDisk, number: int, byte: int, **settings: object) -> PartitionLog:
+    """Nine batches in a sealed segment, one of them damaged after it was trusted: only a reader can find it."""
+    partition = make_partition(disk, small(segment_bytes=65536, **settings))
     for _ in range(9):
         add(partition, bytes(300))
+    partition.roll(NOW)
     partition.close()
-    position = 128 + 3 * (len(batch(bytes(300)))) + 100
-    disk.flip_bit(f"{FOLDER}/00000000000000000000.log", position * 8)
-    partition = open_partition(disk, small(segment_bytes=65536, index_interval_bytes=65536))
-    good = partition.slice_at(0, 400)
-    if good is not None and not partition.damages:
-        with pytest.raises(StorageFault, match="offsets from 3 cannot be read"):
-            partition.read(3, 400)
-    assert [(d.first_offset, d.next_offset) for d in partition.damages] == [(3, 4)]
-    assert partition.read(4, 400)
+    disk.flip_bit(f"{FOLDER}/00000000000000000000.log", (128 + number * SIZE + byte) * 8)
+    partition = open_partition(disk, small(segment_bytes=65536, **settings))
+    assert partition.damages == []
+    return partition
+
+
+@pytest.mark.parametrize("byte", [0, 8, 15, 16, 100])
+@pytest.mark.parametrize("interval", [256, 65536])
+def test_a_reader_finds_damage_names_it_and_stops_the_writers(disk: SimulatedDisk, interval: int, byte: int) -> None:
+    partition = sealed_and_damaged(disk, 3, byte, index_interval_bytes=interval)
+    with pytest.raises(StorageFault, match="1 offsets from 3 cannot be read"):
+        partition.read(3, 400)
+    assert [(d.first_offset, d.next_offset, d.position) for d in partition.damages] == [(3, 4, 128 + 3 * SIZE)]
+    for offset in (0, 1, 2, 4, 8):
+        assert read_header(partition.read(offset, 400)).base_offset == offset
     with pytest.raises(StorageFault, match="takes no writes until its damage is repaired"):
         add(partition, b"x")
+    with pytest.raises(StorageFault, match="1 offsets from 3 cannot be read"):
+        partition.read(3, 400)
+    assert len(partition.damages) == 1
+
+
+def test_a_search_by_time_and_a_truncation_find_damage_too(disk: SimulatedDisk) -> None:
+    partition = sealed_and_damaged(disk, 3, 100)
+    with pytest.raises(StorageFault, match="from 3 cannot be read"):
+        list(partition.find_batch_by_time(0))
+    disk = SimulatedDisk()
+    partition = sealed_and_damaged(disk, 3, 8, index_interval_bytes=65536)
+    with pytest.raises(StorageFault, match="from 3 cannot be read"):
+        partition.truncate(5)
+    assert partition.end_offset == 9
+
+
+def test_an_append_whose_remains_stay_stops_the_partition(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a")
+    now = len(disk.operations)
+    disk.fail_at = {now + 1: errno.ENOSPC, now + 2: errno.EIO}
+    disk.short = 70
+    with pytest.raises(StorageFault, match="No space left"):
+        add(partition, b"b" * 500)
+    with pytest.raises(StorageFault, match="must be reopened"):
+        add(partition, b"c")
+
+
+def test_a_checkpoint_that_fails_stops_the_partition(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a")
+    partition.sync()
+    disk.fail_at = {len(disk.operations) + 1: errno.EIO}
+    with pytest.raises(StorageFault, match="Input/output"):
+        partition.checkpoint()
+    with pytest.raises(StorageFault, match="must be reopened"):
+        add(partition, b"c")
+
+
+def test_what_was_synced_long_ago_leaves_the_page_cache(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[tuple[int, int]] = []
+    monkeypatch.setattr(SimulatedFile, "forget", lambda _, position, size: forgotten.append((position, size)))
+    partition = make_partition(disk, small(segment_bytes=2**20, flush_window_bytes=4096))
+    for _ in range(20):
+        add(partition, bytes(1000))
+        partition.sync()
+    assert [position for position, _ in forgotten] == [0, *(position + size for position, size in forgotten[:-1])]
+    kept = partition.segments[-1].size - sum(size for _, size in forgotten)
+    assert 4096 <= kept < 2 * 4096 + 1100

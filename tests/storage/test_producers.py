@@ -1,12 +1,12 @@
 """Idempotent producers: five batches, sequences that wrap, epochs that fence."""
 
 import pytest
+from tests.storage.building import NOW, batch, marker, sent
 
 from braidlog.codec.batch import read_header
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage import producers
 from braidlog.storage.producers import ProducerTable
-from tests.storage.building import NOW, batch, marker, sent
 
 
 def table(*sequences: int, epoch: int = 0) -> ProducerTable:

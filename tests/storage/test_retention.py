@@ -1,10 +1,11 @@
 """Old records go by age and by size, whole segments from the front."""
 
+from tests.storage.building import NOW, batch, make_partition, open_partition, small
+
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
 from braidlog.testing.disk import SimulatedDisk
-from tests.storage.building import NOW, batch, make_partition, open_partition, small
 
 
 def filled(disk: SimulatedDisk, settings: TopicSettings) -> PartitionLog:

@@ -1,6 +1,7 @@
 """A new segment in the place of old ones: the same offsets, whatever is left of them."""
 
 import pytest
+from tests.storage.building import IDENTITY, NOW, batch
 
 from braidlog.codec.batch import iter_batches
 from braidlog.storage import rewrite
@@ -8,7 +9,6 @@ from braidlog.storage.pool import FilePool
 from braidlog.storage.rewrite import SegmentRewriter
 from braidlog.storage.segment import DATA_START, SegmentHead
 from braidlog.testing.disk import SimulatedDisk
-from tests.storage.building import IDENTITY, NOW, batch
 
 STEM = "/00000000000000000005"
 

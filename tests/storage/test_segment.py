@@ -1,8 +1,10 @@
 """One segment: its head, its mark, and which bytes answer which question."""
 
 import pytest
+from tests.storage.building import IDENTITY, NOW, batch
 
 from braidlog.codec.batch import iter_batches, read_header
+from braidlog.codec.crc import crc32c
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.pool import FilePool
 from braidlog.storage.segment import (
@@ -23,7 +25,6 @@ from braidlog.storage.segment import (
 )
 from braidlog.storage.walk import BadBatch
 from braidlog.testing.disk import SimulatedDisk
-from tests.storage.building import IDENTITY, NOW, batch
 
 EPOCHS = EpochHistory([(0, 0)])
 HEAD = SegmentHead(IDENTITY, 10, NOW, 3)
@@ -94,6 +95,15 @@ def test_a_segment_in_a_wrong_place_is_noticed() -> None:
             read_head(data, identity, base)
     with pytest.raises(BadHead, match="the file has 127 bytes"):
         read_head(data[:127], IDENTITY, 10)
+
+
+def test_another_version_is_refused_even_if_its_checksum_holds() -> None:
+    for at, byte in ((9, 2), (11, 1), (39, 1), (59, 1), (0, 65)):
+        body = bytearray(pack_head(HEAD)[:60])
+        body[at] = byte
+        data = (bytes(body) + crc32c(bytes(body)).to_bytes(4, "big")).ljust(DATA_START, b"\0")
+        with pytest.raises(BadHead, match="not a segment this version reads"):
+            read_head(data, IDENTITY, 10)
 
 
 def test_a_mark_of_another_base_or_generation_does_not_hold() -> None:
@@ -218,6 +228,33 @@ def test_a_retired_segment_takes_no_writes_and_can_be_activated_again() -> None:
     segment.activate()
     segment.append([data], [read_header(data)])
     assert segment.next_offset == 12
+
+
+def test_hints_are_few_and_true() -> None:
+    segment = segment_of(SimulatedDisk(), *[1] * 100, interval=100_000)
+    at = ends(segment)
+    for offset in range(10, 110):
+        assert segment.extent(offset, 1, 999, EPOCHS)[:3] == (at[offset - 10], at[offset - 9], offset)
+    assert len(segment._hints) == 64
+    assert segment.locate(110, EPOCHS) == (segment.size, 110)
+    with pytest.raises(AssertionError, match="not in the segment"):
+        segment.locate(111, EPOCHS)
+
+
+def test_an_empty_segment_has_nothing_to_walk() -> None:
+    assert list(segment_of(SimulatedDisk()).walk_from(0, check=True)) == []
+
+
+def test_a_cut_behind_the_mark_leaves_the_mark() -> None:
+    disk = SimulatedDisk()
+    segment = segment_of(disk, 1)
+    segment.sync(segment.reach())
+    data = batch(b"x", base_offset=11)
+    segment.append([data], [read_header(data)])
+    mark, before = segment.mark, len(disk.operations)
+    segment.cut(mark.position, 11)
+    assert segment.mark == mark
+    assert [o.kind for o in disk.operations[before:]] == ["truncate", "sync"]
 
 
 def test_what_is_handed_out_outlives_the_removal() -> None:

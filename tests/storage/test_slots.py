@@ -60,7 +60,7 @@ def test_every_damaged_bit_is_noticed(bit: int) -> None:
 @pytest.mark.parametrize("size", range(PAYLOAD_AT + 5))
 def test_every_cut_is_noticed(size: int) -> None:
     data = pack_slot(MAGIC, 1, b"value")
-    with pytest.raises(ValueError, match="bytes|payload"):
+    with pytest.raises(ValueError, match=r"bytes|payload"):
         unpack_slot(MAGIC, "value.a", data[:size])
 
 

@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
+from tests.storage.building import batch, marker, sent
 
 from braidlog.codec.batch import BatchHeader, read_header
 from braidlog.model.errors import StorageFault
 from braidlog.storage.state import PartitionState, StateImage, decode_image, encode_image
-from tests.storage.building import batch, marker, sent
 
 
 def headers() -> list[tuple[BatchHeader, bool | None]]:

@@ -126,8 +126,7 @@ def test_compaction_and_retention_go_on_under_writers_and_readers(tmp_path: Path
                 one.result(DEADLINE)
         finally:
             stop.set()
-        for one in upkeep:
-            assert one.result(DEADLINE) > 0
+        assert all(one.result(DEADLINE) > 0 for one in upkeep)
         assert partition.damages == []
         partition.roll(log.clock.now_ms())
         topic.compact()

@@ -1,8 +1,9 @@
 """Open and aborted transactions of one partition."""
 
+from tests.storage.building import batch, marker, sent
+
 from braidlog.codec.batch import read_header
 from braidlog.storage.transactions import Aborted, TransactionIndex
-from tests.storage.building import batch, marker, sent
 
 
 def begin(index: TransactionIndex, producer: int, offset: int, count: int = 1) -> None:

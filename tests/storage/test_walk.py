@@ -1,13 +1,13 @@
 """From batch to batch: the chain holds, or the first fault is named."""
 
 import pytest
+from tests.storage.building import batch
 
 from braidlog.storage import walk as walking
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import File
 from braidlog.storage.walk import BadBatch, find_batch, walk
 from braidlog.testing.disk import SimulatedDisk
-from tests.storage.building import batch
 
 
 def chain(sizes: list[int]) -> list[bytes]:

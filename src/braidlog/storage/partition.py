@@ -519,7 +519,8 @@ class PartitionLog:
                 next_offset,
                 bad.why,
             )
-            if damage not in self.report.damages:
+            # Once per place: how it shows itself depends on where a reader came from.
+            if not any((d.file, d.position) == (damage.file, damage.position) for d in self.report.damages):
                 self.report.damages.append(damage)
             segment.index.split(bad.offset, bad.position, segment.max_timestamp_ms)
             if after is not None:
