@@ -1,6 +1,8 @@
 """The last value of each key stays; offsets, markers, and what has no key stay too."""
 
 import errno
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.compaction import KEYS_MAX, Compacted, Compaction, dirty_ratio
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
+from braidlog.storage.segment import Segment
 from braidlog.testing.disk import SimulatedDisk
 
 
@@ -218,6 +221,39 @@ def test_a_full_disk_stops_it_and_the_next_run_succeeds(monkeypatch: pytest.Monk
     assert len(log.left()) == 2
     log.compact()
     assert len(log.left()) == 1
+
+
+@pytest.mark.parametrize("how", ["truncate", "advance_start", "close"])
+def test_nothing_takes_segments_away_under_a_compaction(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    log = Setting()
+    for value in (b"1", b"2", b"3"):
+        log.put((b"a", value))
+    arrived = threading.Event()
+    changes: dict[str, Callable[[], object]] = {
+        "truncate": lambda: log.partition.truncate(1),
+        "advance_start": lambda: log.partition.advance_start(2),
+        "close": log.partition.close,
+    }
+    real = Compaction._rewrite_all
+
+    def change() -> None:
+        arrived.set()
+        changes[how]()
+
+    def interrupted(compaction: Compaction, sealed: Sequence[Segment], result: Compacted) -> None:
+        other.start()
+        assert arrived.wait(20)
+        other.join(0.1)  # it would be through by now, if nothing kept it out
+        real(compaction, sealed, result)
+
+    other = threading.Thread(target=change)
+    monkeypatch.setattr(Compaction, "_rewrite_all", interrupted)
+    assert log.compact().upto == 3
+    other.join(20)
+    assert not other.is_alive()
+    again = open_partition(log.disk.after_kill())
+    assert again.damages == []
+    assert (again.start_offset, again.end_offset) == {"truncate": (0, 0), "advance_start": (2, 3), "close": (0, 3)}[how]
 
 
 def test_a_closed_partition_is_not_compacted() -> None:

@@ -123,11 +123,11 @@ def test_a_topic_grows_and_never_shrinks() -> None:
     disk = SimulatedDisk()
     folder = folder_on(disk)
     folder.create_topic("a", 2, TopicSettings())
-    disk.make_folder("/data/topics/00000001/0002")
-    disk.create("/data/topics/00000001/0002/half").close()  # of a growth that was never finished
+    disk.make_folder("/data/topics/00000001/0002.new")
+    disk.create("/data/topics/00000001/0002.new/half").close()  # of a growth that was never finished
     assert folder.grow_topic("a", 4).partitions == 4
     assert reopened(disk).open_partition("a", 3).end_offset == 0
-    assert not disk.exists("/data/topics/00000001/0002/half")
+    assert [path for path in disk.files() if "half" in path] == []
     for count in (4, 3, 0, -1, 10_001):
         assert reason(lambda count=count: folder.grow_topic("a", count)) is Reason.INVALID_PARTITION_COUNT
     for count in (0, 10_001):
@@ -160,7 +160,7 @@ def test_a_damaged_topic_does_not_take_the_others_down() -> None:
         disk.flip_bit(f"/data/topics/00000002/topic.{slot}", 400)
     again = reopened(disk)
     assert [t.name for t in again.topics()] == ["a", "c"]
-    assert again.notes == ["topics/00000001/topic.a: checksum does not hold; written again"]
+    assert again.notes == ["topics/00000001/topic.a: checksum does not hold; the other one is used"]
     with pytest.raises(BrokerError, match="1 cannot be opened, it may be one of them: topics/00000002 cannot be read"):
         again.topic("b")
     assert reopened(again._disk).notes == []  # type: ignore[arg-type]

@@ -249,10 +249,11 @@ def test_a_cut_behind_the_mark_leaves_the_mark() -> None:
     disk = SimulatedDisk()
     segment = segment_of(disk, 1)
     segment.sync(segment.reach())
-    data = batch(b"x", base_offset=11)
-    segment.append([data], [read_header(data)])
+    for offset in (11, 12):
+        data = batch(b"x", base_offset=offset)
+        segment.append([data], [read_header(data)])
     mark, before = segment.mark, len(disk.operations)
-    segment.cut(mark.position, 11)
+    segment.cut(ends(segment)[2], 12)
     assert segment.mark == mark
     assert [o.kind for o in disk.operations[before:]] == ["truncate", "sync"]
 

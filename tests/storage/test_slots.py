@@ -44,7 +44,7 @@ def test_either_file_may_be_lost_when_saved_twice(name: str) -> None:
     disk = SimulatedDisk()
     pair(disk).save(b"kept", copies=2)
     disk.drop(name)
-    assert load_newest(pair(disk), "it") == b"kept"
+    assert load_newest(pair(disk), "it", read_only=True) == b"kept"
 
 
 @pytest.mark.parametrize("bit", range(0, (PAYLOAD_AT + 5) * 8, 7))
@@ -76,12 +76,12 @@ def test_another_version_and_another_magic_are_refused() -> None:
 def test_the_fault_says_what_is_wrong_with_both_files() -> None:
     disk = SimulatedDisk()
     with pytest.raises(StorageFault, match="it cannot be read: both files are missing"):
-        load_newest(SlotPair(disk, "/", "value", MAGIC), "it")
+        load_newest(SlotPair(disk, "/", "value", MAGIC), "it", read_only=True)
     pair(disk).save(b"value", copies=2)
     disk.flip_bit("/value.a", 230)
     disk.cut("/value.b", 3)
     with pytest.raises(StorageFault, match=r"value\.a: checksum does not hold; value\.b: 3 bytes"):
-        load_newest(SlotPair(disk, "/", "value", MAGIC), "it")
+        load_newest(SlotPair(disk, "/", "value", MAGIC), "it", read_only=True)
 
 
 def test_a_save_mends_a_damaged_file() -> None:
@@ -90,9 +90,19 @@ def test_a_save_mends_a_damaged_file() -> None:
     disk.flip_bit("/value.a", 230)
     slots = SlotPair(disk, "/", "value", MAGIC)
     slots.load()
+    assert slots.faults == {"value.a": "checksum does not hold"}
     slots.save(b"two")
-    assert slots.faults == {}
     assert [slot.payload for slot in pair(disk).load()] == [b"two", b"one"]
+
+
+def test_what_is_loaded_to_be_used_is_mended_and_still_told() -> None:
+    disk = SimulatedDisk()
+    pair(disk).save(b"one", copies=2)
+    disk.flip_bit("/value.b", 230)
+    slots = SlotPair(disk, "/", "value", MAGIC)
+    assert load_newest(slots, "it", read_only=False) == b"one"
+    assert list(slots.faults) == ["value.b"]
+    assert len(pair(disk).load()) == 2
 
 
 def test_a_crash_at_any_call_leaves_the_old_or_the_new_value() -> None:
@@ -101,4 +111,4 @@ def test_a_crash_at_any_call_leaves_the_old_or_the_new_value() -> None:
     slots.save(b"old", copies=2)
     slots.save(b"new")
     for _, crashed in disk.crash_states():
-        assert load_newest(SlotPair(crashed, "/", "value", MAGIC), "it") in (b"old", b"new")
+        assert load_newest(SlotPair(crashed, "/", "value", MAGIC), "it", read_only=True) in (b"old", b"new")

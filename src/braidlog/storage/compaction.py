@@ -15,6 +15,7 @@ import msgspec
 
 from braidlog.codec.kernel import scan_keys
 from braidlog.codec.records import read_section, select_batch
+from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.storage.files import Disk
 from braidlog.storage.partition import PartitionLog
@@ -149,9 +150,14 @@ class Compaction:
         ]
 
     def _exchange(self, group: Sequence[Segment], rewriter: SegmentRewriter, result: Compacted) -> None:
-        new = rewriter.finish()
+        new = rewriter.write()
         with self._partition.lock:
-            swap_in(self._disk, self._partition.folder, self._pool, group, new)
+            try:
+                rewriter.publish()
+                swap_in(self._disk, self._partition.folder, self._pool, group, new)
+            except StorageFault as fault:
+                self._partition.stop(fault)
+                raise
             self._partition.replace_segments(group, new)
         result.bytes_after += new.data_bytes
 

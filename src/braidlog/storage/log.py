@@ -9,18 +9,19 @@ Invariant: what `append` returned is as safe as the topic's `flush` says; what `
         for record in topic: ...
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import msgspec
 
-from braidlog.codec.batch import iter_batches
+from braidlog.codec.batch import BatchHeader, iter_batches
 from braidlog.codec.compression import Compression
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.model.clock import Clock, SystemClock
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Header, NewRecord, Record
 from braidlog.model.settings import Flush, TopicSettings, settings_from
@@ -206,7 +207,7 @@ class Topic:
         self, source: PartitionLog, data: bytes, start: int, end: int, *, committed_only: bool
     ) -> Iterator[Record]:
         aborted = source.aborted_in(start, end) if committed_only else []
-        for position, header in iter_batches(data):
+        for position, header in self._checked(source, data, end):
             if header.is_control or header.next_offset <= start:
                 continue
             if header.is_transactional and any(txn.covers(header) for txn in aborted):
@@ -214,6 +215,24 @@ class Topic:
             for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
                 if row[0] >= start:
                     yield Record(*row)
+
+    def _checked(self, source: PartitionLog, data: bytes, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches of a slice, which was checked when it was first read: the disk may have changed it since."""
+        batches = iter_batches(data)
+        expected: int | None = None
+        while True:
+            try:
+                found = next(batches, None)
+            except ProtocolError as error:
+                raise _changed(source, str(error)) from error
+            if found is None:
+                break
+            if expected not in (None, found[1].base_offset):
+                raise _changed(source, f"offset {found[1].base_offset} follows, not {expected}")
+            yield found
+            expected = found[1].next_offset
+        if expected != end:
+            raise _changed(source, f"the batches end at offset {expected}, not {end}")
 
     def offset_at(self, timestamp_ms: int, *, partition: int = 0) -> int | None:
         """The offset of the first record written at or after `timestamp_ms`; None if there is none."""
@@ -249,11 +268,13 @@ class Topic:
             partition.sync()
 
     def close(self) -> None:
-        """Close every partition, also behind one that cannot be; the first fault is raised when all are."""
+        """Close every partition, also when one fails; the first fault is raised at the end."""
         with self._log.lock:
             self._closed = True
             partitions, self._partitions = list(self._partitions.values()), {}
-        close_all([partition.close for partition in partitions])
+        with contextlib.ExitStack() as stack:
+            for partition in partitions:
+                stack.callback(partition.close)
 
     def renew(self, meta: TopicMeta) -> None:
         """Take changed settings into use."""
@@ -262,16 +283,8 @@ class Topic:
             partition.settings = meta.settings
 
 
-def close_all(closings: Sequence[Callable[[], None]]) -> None:
-    """Call all of them, then raise the first fault: one bad disk page must not cost the others their clean stop."""
-    faults = []
-    for close in closings:
-        try:
-            close()
-        except StorageFault as fault:
-            faults.append(fault)
-    if faults:
-        raise faults[0]
+def _changed(source: PartitionLog, why: str) -> StorageFault:
+    return StorageFault(f"batches changed on the disk after they were checked: {why}", source.folder)
 
 
 class Log:
@@ -354,7 +367,8 @@ class Log:
             self.folder.topic(name)
             topic = self._topics.pop(name, None)
             if topic is not None:
-                topic.close()
+                with contextlib.suppress(StorageFault):  # what cannot be made durable is about to be deleted
+                    topic.close()
             self.folder.delete_topic(name)
 
         self._locked(change)
@@ -383,9 +397,9 @@ class Log:
             if self.is_closed:
                 return
             self.is_closed = True
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.folder.release)
+            for topic in self._topics.values():
+                stack.callback(topic.close)
             if self._flusher is not None:
                 self._flusher.stop()
-            close_all([topic.close for topic in self._topics.values()])
-        finally:
-            self.folder.release()

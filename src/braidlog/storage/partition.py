@@ -28,7 +28,7 @@ from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFau
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage
 from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.files import Buffer, Disk, File, join
+from braidlog.storage.files import Buffer, Disk, File, is_full, join
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import STATE_MAGIC, Recovery, is_commit, seal_segment
 from braidlog.storage.segment import Identity, Mark, Segment, SegmentHead, log_name, state_name
@@ -104,6 +104,7 @@ class PartitionLog:
         self._unsynced_bytes = 0
         self._since_checkpoint_bytes = 0
         self._names_changed = False
+        self._slots_in_doubt = False
         self._forgotten: tuple[int, int] = (self._active.base_offset, 0)
 
     @classmethod
@@ -293,7 +294,7 @@ class PartitionLog:
         for header in headers:
             commits.append(is_commit(data, position, header))  # may refuse, so before anything is written
             position += header.size_bytes
-        if any(header.leader_epoch != self._state.epochs.latest for header in headers):
+        if self._slots_in_doubt or any(header.leader_epoch != self._state.epochs.latest for header in headers):
             self._begin_epochs(headers)
         size = sum(header.size_bytes for header in headers)
         active = self._active
@@ -423,8 +424,19 @@ class PartitionLog:
             self._since_checkpoint_bytes = 0
 
     def _save_image(self, image: StateImage, copies: int = 1) -> None:
-        """Called with the lock held: two images must not overtake each other."""
-        self._slots.save(encode_image(image), copies=copies)
+        """Called with the lock held: two images must not overtake each other.
+
+        A save that failed may have reached the disk all the same. It may tell of what has not happened (an epoch, a
+        truncation), so nothing is written until both slots are known again.
+        """
+        try:
+            self._slots.save(encode_image(image), copies=2 if self._slots_in_doubt else copies)
+        except StorageFault as fault:
+            self._slots_in_doubt = True
+            if not is_full(fault):
+                self._fail(fault)
+            raise
+        self._slots_in_doubt = False
         self._saved = image
 
     def checkpoint(self, *, copies: int = 1, clean_stop: bool = False) -> None:
@@ -470,6 +482,9 @@ class PartitionLog:
         """
         with self._lock:
             limit = self._state.end_offset if upto is None else min(upto, self._state.end_offset)
+            if offset > self._state.end_offset and self.report.damages:
+                # The end itself may be among what was lost: a consumer must not take this for a log that was cut short.
+                raise StorageFault(str(self.report.damages[-1]))
             if not self._state.start_offset <= offset <= self._state.end_offset:
                 raise BrokerError(
                     Reason.OFFSET_OUT_OF_RANGE,
@@ -624,8 +639,12 @@ class PartitionLog:
             except BadBatch as bad:
                 raise self._note_damage(segment, bad) from bad
             self.sync()
-            self._save_image(self._state.image(truncate_to=boundary), copies=2)
-            self._reload()
+            try:
+                self._save_image(self._state.image(truncate_to=boundary), copies=2)
+                self._reload()
+            except StorageFault as fault:
+                self._fail(fault)  # the intent may be durable: only an opening can tell
+                raise
             return self._state.end_offset
 
     def _reload(self) -> None:
@@ -672,17 +691,25 @@ class PartitionLog:
         self._segments[first : first + len(old)] = [new]
         self._bases = [segment.base_offset for segment in self._segments]
 
+    def stop(self, fault: StorageFault) -> None:
+        """A change of files failed half-way: what is in memory may not be what is on the disk. Opening again sorts it out."""
+        self._fail(fault)
+
     @property
     def lock(self) -> threading.RLock:
         """Held by retention and compaction while they exchange segments."""
         return self._lock
 
     def close(self) -> None:
-        """Make everything durable and note that the stop was clean. A failed or damaged partition is just let go."""
+        """Make everything durable and note that the stop was clean, or raise. A damaged partition is just let go."""
         with self.upkeep, self._sync_lock, self._lock:
             try:
-                if not self._closed and self._fault is None and not self.report.damages:
+                if self._closed or self.report.damages:
+                    return
+                if self._fault is None:
                     self.checkpoint(copies=2, clean_stop=True)
+                elif self._durable_offset < self._state.end_offset:
+                    raise self._fault  # with a lazy `flush` nobody may have heard of it yet
             finally:
                 self._closed = True
                 for segment in self._segments:

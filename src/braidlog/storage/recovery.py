@@ -4,7 +4,7 @@ Knows: what a crash can leave behind and what it cannot. Refuses to know: readin
 Invariant: a write that never became durable is cut off; anything else that is wrong is damage, and damage is reported and
 left in place, never cut. Recovering twice gives the same as recovering once, and a crash in the middle changes nothing.
 
-Order: finish interrupted swaps, read the checkpoint, read the heads, finish an interrupted retention or truncation, walk the
+Order: read the checkpoint, finish interrupted swaps, read the heads, finish an interrupted retention or truncation, walk the
 batches that the checkpoint does not cover, make durable what was found.
 """
 
@@ -17,7 +17,7 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage, RecoveryReport
 from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.files import Buffer, Disk, join
+from braidlog.storage.files import Buffer, Disk, File, join
 from braidlog.storage.pool import FilePool
 from braidlog.storage.segment import (
     DATA_START,
@@ -85,8 +85,8 @@ class Recovery:
         self._intended = False
 
     def run(self) -> Recovered:
-        self._finish_swaps()
         images = self._load_images()
+        self._finish_swaps(EpochHistory(images[0].epochs) if images else None)
         segments = self._open_heads(images[0] if images else None)
         image, strict = self._choose_image(images, segments)
         self._remove_retained(segments, image)
@@ -102,7 +102,7 @@ class Recovery:
     def _note(self, text: str) -> None:
         self.report.notes.append(text)
 
-    def _finish_swaps(self) -> None:
+    def _finish_swaps(self, epochs: EpochHistory | None) -> None:
         """A `.cleaned` file was not finished: it goes. A `.swap` file is whole: it takes its place."""
         names = self._disk.names(self._folder)
         for name in names:
@@ -112,9 +112,31 @@ class Recovery:
                     self._disk.remove(join(self._folder, name))
         for name in names:
             if name.endswith(SWAP):
-                self._note(f"{name}: a finished rewrite takes its place")
-                if not self._read_only:
-                    finish_swap(self._disk, self._folder, int(name.removesuffix(SWAP)))
+                self._finish_swap(name, int(name.removesuffix(SWAP)), epochs)
+
+    def _finish_swap(self, name: str, base: int, epochs: EpochHistory | None) -> None:
+        """Check before the old files go: while they are there, a damaged rewrite costs nothing."""
+        file = self._disk.open(join(self._folder, name), writable=False)
+        try:
+            next_offset = self._check_swap(file, base, epochs)
+        except (BadHead, BadBatch) as bad:
+            self._damage(name, 0, file.size(), base, base, f"a rewrite cannot take its place: {bad}")
+            return
+        finally:
+            file.close()
+        self._note(f"{name}: a finished rewrite takes its place")
+        if not self._read_only:
+            finish_swap(self._disk, self._folder, base, next_offset)
+
+    def _check_swap(self, file: File, base: int, epochs: EpochHistory | None) -> int:
+        """The offset after the last one of a rewrite that is whole."""
+        _, mark = read_head(file.read_at(DATA_START, 0), self._identity, base)
+        end, offset = DATA_START, base
+        for found in walk(file, DATA_START, file.size(), base, epochs=epochs):
+            end, offset = found.position + found.header.size_bytes, found.header.next_offset
+        if mark != Mark(end, offset):
+            raise BadBatch(end, offset, f"its durable mark is {mark}")
+        return offset
 
     def _load_images(self) -> list[StateImage]:
         images = [decode_image(slot.payload) for slot in self._slots.load()]
@@ -245,7 +267,12 @@ class Recovery:
                 del segments[number + 1 :]
             number += 1
         self._lose_end(segments, state, durable_end)
+        announced = state.epochs.entries()
         state.epochs.draw_back(state.end_offset)
+        if state.epochs.entries() != announced:
+            self._note(
+                f"epoch {state.epochs.latest}: announced beyond what became durable, begins at {state.end_offset}"
+            )
         return state
 
     def _trust(self, segment: Segment, following: int) -> bool:
@@ -352,7 +379,8 @@ class Recovery:
     def _lose_end(self, segments: list[Segment], state: PartitionState, durable_end: int) -> None:
         """Where the log ends before an offset that was durable, readers must meet a fault there and not the end."""
         if segments:
-            self._lose(segments[-1], state.end_offset, durable_end, "the end of the log is missing, {} is the last")
+            last, expected = segments[-1], max(durable_end, state.end_offset)
+            self._lose(last, last.next_offset, expected, "the end of the log is missing, {} is the last")
         state.end_offset = max([state.end_offset, *(damage.next_offset for damage in self.report.damages)])
 
     def _damage(self, file: str, position: int, end: int, first: int, next_offset: int, why: str) -> None:
@@ -367,15 +395,18 @@ class Recovery:
         for segment in segments[:-1]:
             if segment.mark.position != segment.size:
                 segment.activate()
+                segment.write_again()
                 seal_segment(segment, segment.reach())
             elif not segment.index_is_sealed:
                 self._note(f"{index_name(segment.base_offset)}: rebuilt")
                 segment.save_index(sealed=True)
         active = segments[-1]
         active.activate()
-        if active.mark.position != active.size:
+        if active.mark.position != active.size or not active.data_bytes:
+            active.write_again()
             active.sync(active.reach())
-            active.sync_file()
+        # Also where the mark agrees: a process killed in a truncation leaves a length that is seen and not durable.
+        active.sync_file()
         self._remove_strays()
         self._disk.sync_folder(self._folder)
         # Before the checkpoint: recovery believes the index file up to the offset of the checkpoint.
@@ -400,22 +431,14 @@ def seal_segment(segment: Segment, reached: Mark) -> None:
     segment.retire()
 
 
-def finish_swap(disk: Disk, folder: str, base: int) -> None:
-    """Put the whole file `<base>.swap` in the place of every segment whose offsets it holds."""
-    path = join(folder, f"{base:020d}{SWAP}")
-    file = disk.open(path, writable=False)
-    data = file.read_at(DATA_START, 0)
-    file.close()
-    generation = int.from_bytes(data[12:16], "big")
-    mark = read_mark(data, base, generation)
-    if mark is None:
-        raise StorageFault("the durable mark of a finished rewrite does not hold", path)
+def finish_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
+    """Put the whole file `<base>.swap`, which holds offsets [base, next_offset), in the place of every segment of these."""
     names = disk.names(folder)
     for name in reversed(names):
-        if name.endswith(_LOG) and base < int(name.removesuffix(_LOG)) < mark.next_offset:
+        if name.endswith(_LOG) and base < int(name.removesuffix(_LOG)) < next_offset:
             inner = int(name.removesuffix(_LOG))
             for part in (state_name(inner), index_name(inner), name):
                 if part in names:
                     disk.remove(join(folder, part))
-    disk.rename(path, join(folder, log_name(base)))
+    disk.rename(join(folder, f"{base:020d}{SWAP}"), join(folder, log_name(base)))
     disk.sync_folder(folder)
