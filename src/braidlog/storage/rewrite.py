@@ -106,6 +106,5 @@ def swap_in(disk: Disk, folder: str, pool: FilePool, old: Sequence[Segment], new
     if disk.exists(stale):
         disk.remove(stale)
     finish_swap(disk, folder, new.base_offset, new.next_offset)
-    pool.drop(new.path)  # again: a reader without the lock may have opened the old file in between
     new.save_index(sealed=True)
     new.retire()
