@@ -122,7 +122,8 @@ class Flusher:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(self._has_work, timeout=self._time_left())
+                while not self._has_work():
+                    self._wake.wait(self._time_left())  # asked again each time: an append may have brought it nearer
                 if self._stopping and not self._requests:
                     return
                 batch, self._requests = self._requests, {}
