@@ -27,47 +27,41 @@ from braidlog.wire.flux.messages import Answer, ErrorCode, Failed, Request, Resp
 from braidlog.wire.flux.records import LINE_BYTES_MAX
 
 
-class _Lines:
-    """The lines of a stream, one by one; they are taken from the inbox many at a time."""
+class _LineEnd:
+    """What both ends share: the lines of a stream, one by one. They are taken from the inbox many at a time."""
 
     def __init__(self) -> None:
         self._inbox = Inbox()
-        self._taken: Iterator[bytes] = iter(())
-        self.closed = False
-
-    def feed(self, data: Buffer) -> None:
-        if not self.closed:
-            self._inbox.feed(data)
-
-    def next(self) -> bytes | None:
-        """The next line without its newline; None until it is whole. ProtocolError once a line is too long, whole or not."""
-        line = next(self._taken, None)
-        if line is None and not self.closed:
-            self._taken = iter(self._inbox.take_lines(LINE_BYTES_MAX))
-            line = next(self._taken, None)
-        return line
-
-    def close(self) -> None:
-        self.closed = True
-        self._taken = iter(())
-        self._inbox = Inbox()
-
-
-class ServerConnection:
-    """The broker's end."""
-
-    def __init__(self) -> None:
-        self._lines = _Lines()
+        self._lines: Iterator[bytes] = iter(())
+        self._closed = False
 
     def receive(self, data: Buffer) -> None:
-        self._lines.feed(data)
+        if not self._closed:
+            self._inbox.feed(data)
+
+    def _next_line(self) -> bytes | None:
+        """The next line without its newline; None until it is whole. ProtocolError once a line is too long, whole or not."""
+        line = next(self._lines, None)
+        if line is None:
+            self._lines = iter(self._inbox.take_lines(LINE_BYTES_MAX))
+            line = next(self._lines, None)
+        return line
+
+    def _close(self) -> None:
+        self._closed = True
+        self._lines = iter(())
+        self._inbox = Inbox()
+
+
+class ServerConnection(_LineEnd):
+    """The broker's end."""
 
     def next_event(self) -> Request | Refused | NeedData:
         try:
-            line = self._lines.next()
+            line = self._next_line()
         except ProtocolError as error:
             # Where the next line begins cannot be known without reading the rest of this one: answer, then close.
-            self._lines.close()
+            self._close()
             return refusal(NO_ID, ErrorCode.BAD_REQUEST, str(error), error, close=True)
         return NEED_DATA if line is None else read_request(line)
 
@@ -85,11 +79,11 @@ class ServerConnection:
         return write_error(response.correlation_id, response.answer)
 
 
-class ClientConnection:
+class ClientConnection(_LineEnd):
     """The client's end: it remembers what it asked, for an answer can only be read knowing the question."""
 
     def __init__(self) -> None:
-        self._lines = _Lines()
+        super().__init__()
         self._asked: dict[str, Request] = {}
 
     @property
@@ -104,16 +98,13 @@ class ClientConnection:
         self._asked[message.correlation_id] = message
         return line
 
-    def receive(self, data: Buffer) -> None:
-        self._lines.feed(data)
-
     def next_event(self) -> Response | Refused | NeedData:
         """An answer, in the server's order. A `Refused` closes: an answer that cannot be read is one that someone waits for."""
         try:
-            line = self._lines.next()
+            line = self._next_line()
             return NEED_DATA if line is None else self._read(line)
         except ProtocolError as error:
-            self._lines.close()
+            self._close()
             return Refused(error, None, close=True)
 
     def _read(self, line: bytes) -> Response:

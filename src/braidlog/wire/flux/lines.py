@@ -10,7 +10,10 @@ same message; no line that is written holds a newline, or is longer than a line 
 """
 
 import re
+from itertools import permutations
 from typing import Any, Final
+
+import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.limits import TOPIC_NAME_CHARS_MAX
@@ -30,7 +33,7 @@ from braidlog.wire.flux.messages import (
 )
 from braidlog.wire.flux.operations import BY_COMMAND, BY_REQUEST, Argument, Operation, Place
 from braidlog.wire.flux.records import LINE_BYTES_MAX, read_messages, write_messages
-from braidlog.wire.flux.tokens import KEY_BYTES_MAX, PAIR, shown, write_pair
+from braidlog.wire.flux.tokens import KEY_BYTES_MAX, read_pair, shown, write_pair
 
 VERSION: Final = b"V1"
 
@@ -49,7 +52,26 @@ _ARGUMENTS_MAX = max(len(operation.arguments) for operation in BY_COMMAND.values
 _FIELD = re.compile(rb"([a-z_]+)=(\[[^\[\]=]*\]|[^ ]*)(?: +|$)")
 _CODE = re.compile(r"[A-Z_]{1,64}")
 
-_ACKS_WORDS: Final = {b"acks=" + acks.encode(): acks for acks in Acks}
+
+class Reader(msgspec.Struct, frozen=True):
+    """A row of the table, its arguments sorted by where they stand."""
+
+    operation: Operation
+    required: tuple[Argument, ...]
+    optional: tuple[Argument, ...]
+    options: dict[bytes, Argument]
+
+    @classmethod
+    def of(cls, operation: Operation) -> "Reader":
+        places: dict[Place, list[Argument]] = {place: [] for place in Place}
+        for argument in operation.arguments:
+            places[argument.place].append(argument)
+        options = {argument.word.encode(): argument for argument in places[Place.OPTION]}
+        return cls(operation, tuple(places[Place.REQUIRED]), tuple(places[Place.OPTIONAL]), options)
+
+
+READERS: Final = {command: Reader.of(operation) for command, operation in BY_COMMAND.items()}
+_BY_REQUEST: Final = {reader.operation.request: reader for reader in READERS.values()}
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------------
@@ -63,35 +85,31 @@ def read_request(line: bytes) -> Request | Refused:
     """
     parts = line.split(b"|", 3)
     if len(parts) != 4:
-        return refusal(
-            NO_ID, ErrorCode.BAD_REQUEST, f"a request has four fields between bars, this one has {len(parts)}"
-        )
+        return _TOO_FEW[len(parts)]
     version, word, command, args = parts
+    if version != VERSION or not word or not command or len(word) > CORRELATION_ID_BYTES_MAX:
+        return refusal(NO_ID, ErrorCode.BAD_REQUEST, _envelope_fault(version, word))
     try:
         correlation_id = word.decode("utf-8")
     except UnicodeDecodeError:
         return refusal(NO_ID, ErrorCode.BAD_REQUEST, "the correlation id is not UTF-8")
-    if fault := _envelope_fault(version, word, command):
-        return refusal(NO_ID, ErrorCode.BAD_REQUEST, fault)
-    operation = BY_COMMAND.get(command) or BY_COMMAND.get(
-        command.upper()
-    )  # protocols.md: commands are case-insensitive
-    if operation is None:
-        return refusal(correlation_id, ErrorCode.UNKNOWN_COMMAND, f"unsupported command {shown(command)}")
     try:
-        if operation.request is Produce and (request := read_produce(correlation_id, args)) is not None:
+        if command == b"PRODUCE" and (request := read_produce(correlation_id, args)) is not None:
             return request
-        return read_arguments(operation, correlation_id, args)
+        reader = READERS.get(command) or READERS.get(command.upper())  # protocols.md: commands are case-insensitive
+        if reader is None:
+            return refusal(correlation_id, ErrorCode.UNKNOWN_COMMAND, f"unsupported command {shown(command)}")
+        return read_arguments(reader, correlation_id, args)
     except ProtocolError as error:
         return refusal(correlation_id, ErrorCode.BAD_REQUEST, str(error), error)
 
 
-def _envelope_fault(version: bytes, correlation_id: bytes, command: bytes) -> str | None:
+def _envelope_fault(version: bytes, correlation_id: bytes) -> str:
     if version != VERSION:
         return f"protocol version must be V1, not {shown(version)}"
     if not 1 <= len(correlation_id) <= CORRELATION_ID_BYTES_MAX:
         return f"a correlation id has 1 to {CORRELATION_ID_BYTES_MAX} bytes, this one has {len(correlation_id)}"
-    return None if command else "the command is empty"
+    return "the command is empty"
 
 
 def refusal(
@@ -100,45 +118,69 @@ def refusal(
     return Refused(error or ProtocolError(message), Response(correlation_id, Failed(code, message)), close)
 
 
-def read_produce(correlation_id: str, args: bytes) -> Produce | None:
-    """PRODUCE in its usual forms, `topic key:value` with or without `acks=`; None for any other, which the table then reads.
+# Made once: a peer that sends a megabyte of newlines should not cost a million errors.
+_TOO_FEW: Final = {
+    count: refusal(NO_ID, ErrorCode.BAD_REQUEST, f"a request has four fields between bars, this one has {count}")
+    for count in (1, 2, 3)
+}
 
-    The hot request, by hand: a test holds it equal to `read_arguments`.
+# Every way to write PRODUCE's two options, with what it means; and each meaning in the one way that we write it.
+_PRODUCE_OPTIONS: Final = {
+    words: (acks, encoding)
+    for acks in Acks
+    for encoding in Encoding
+    for acks_words in ({(b"acks=" + acks.encode(),), ()} if acks is Acks.LEADER else {(b"acks=" + acks.encode(),)})
+    for words in permutations((*acks_words, b"enc=b64") if encoding is Encoding.BASE64 else acks_words)
+}
+_PRODUCE_WORDS: Final = {
+    (acks, encoding): (b"" if acks is Acks.LEADER else b" acks=" + acks.encode())
+    + (b" enc=b64" if encoding is Encoding.BASE64 else b"")
+    for acks in Acks
+    for encoding in Encoding
+}
+
+
+def read_produce(correlation_id: str, args: bytes) -> Produce | None:
+    """PRODUCE, the hot request, by hand; None for what is not usual or not right, which the table then reads or refuses.
+
+    A test holds it equal to `read_arguments`.
     """
-    words = args.split(None, 3)
-    acks: Acks | None = Acks.LEADER
-    if len(words) == 3:
-        acks = _ACKS_WORDS.get(words[2])
-    if acks is None or not 2 <= len(words) <= 3:
+    words = args.split(None, 4)
+    if len(words) < 2 or (options := _PRODUCE_OPTIONS.get(tuple(words[2:]))) is None:
         return None
     topic = words[0]
-    key, colon, value = words[1].partition(b":")
-    if not colon or len(topic) > TOPIC_NAME_CHARS_MAX or len(key) > KEY_BYTES_MAX or not topic.isascii():
+    if len(topic) > TOPIC_NAME_CHARS_MAX or not topic.isascii() or not (name := topic.decode()).isprintable():
         return None
-    name = topic.decode()
-    return Produce(correlation_id, name, key, value, acks) if name.isprintable() else None
+    acks, encoding = options
+    if encoding is Encoding.BASE64:
+        key, value = read_pair(words[1], base64=True)
+        return Produce(correlation_id, name, key, value, acks, encoding)
+    plain_key, colon, plain_value = words[1].partition(b":")
+    if not colon or len(plain_key) > KEY_BYTES_MAX:
+        return None
+    return Produce(correlation_id, name, plain_key, plain_value, acks)
 
 
-def read_arguments(operation: Operation, correlation_id: str, args: bytes) -> Request:
+def read_arguments(reader: Reader, correlation_id: str, args: bytes) -> Request:
     """The request that a command's arguments make; ProtocolError in words for the peer."""
+    operation = reader.operation
     words = args.split(None, _ARGUMENTS_MAX + 1)  # one more than any command has: enough to see that there are too many
-    required = operation.placed(Place.REQUIRED)
-    if len(words) < len(required):
+    count = len(reader.required)
+    if len(words) < count:
         raise ProtocolError(_usage(operation))
     values: dict[str, Any] = {}
-    for argument, word in zip(required, words, strict=False):
+    for argument, word in zip(reader.required, words, strict=False):
         values[argument.field] = _read_word(operation, argument, word)
-    rest = words[len(required) :]
-    for argument in operation.placed(Place.OPTIONAL):
+    rest = words[count:]
+    for argument in reader.optional:
         if rest and b"=" not in rest[0]:
             values[argument.field] = _read_word(operation, argument, rest.pop(0))
-    options = {argument.word.encode(): argument for argument in operation.placed(Place.OPTION)}
     for word in rest:
-        option, equals, value = word.partition(b"=")
-        if not equals or option not in options:  # no option, an unknown one, or one given twice
+        name, _, value = word.partition(b"=")
+        option = reader.options.get(name)
+        if option is None or option.field in values:  # no option of this command, or one given twice
             raise ProtocolError(f"{shown(word)} is too much; {_usage(operation)}")
-        argument = options.pop(option)
-        values[argument.field] = _read_word(operation, argument, value)
+        values[option.field] = _read_word(operation, option, value)
     return (operation.build or operation.request)(correlation_id, **values)
 
 
@@ -158,24 +200,29 @@ def _read_word(operation: Operation, argument: Argument, word: bytes) -> Any:  #
 
 def write_request(request: Request) -> bytes:
     """The line that asks it, newline included; ValueError for a message that the dialect cannot say."""
-    operation = BY_REQUEST[type(request)]
-    words = [_write_argument(request, argument) for argument in operation.placed(Place.REQUIRED)]
-    for argument in operation.placed(Place.OPTIONAL) + operation.placed(Place.OPTION):
-        value = getattr(request, argument.field)
-        if value == _default(operation.request, argument.field):
-            continue
-        prefix = argument.word.encode() + b"=" if argument.place is Place.OPTION else b""
-        words.append(prefix + argument.kind.write(value))
+    reader = _BY_REQUEST[type(request)]
     word = request.correlation_id.encode("utf-8")
-    if not 1 <= len(word) <= CORRELATION_ID_BYTES_MAX or b"|" in word or b"\n" in word or word == NO_ID.encode():
+    if not 1 <= len(word) <= CORRELATION_ID_BYTES_MAX or b"|" in word or b"\n" in word or word == b"0":
         raise ValueError(f"{request.correlation_id[:40]!r} cannot be a correlation id")
-    return _line(b"%b|%b|%b|%b" % (VERSION, word, operation.command.encode(), b" ".join(words)))
+    args = write_produce(request, reader) if isinstance(request, Produce) else write_arguments(request, reader)
+    return _line(b"V1|%b|%b|%b" % (word, reader.operation.command.encode(), args))
 
 
-def _write_argument(request: Request, argument: Argument) -> bytes:
-    if isinstance(request, Produce) and argument.kind is PAIR:
-        return write_pair(request.key, request.value, base64=request.encoding is Encoding.BASE64)
-    return argument.kind.write(getattr(request, argument.field))
+def write_arguments(request: Request, reader: Reader) -> bytes:
+    """The arguments in the table's order; an option that has its default is left out."""
+    words = [argument.kind.write(getattr(request, argument.field)) for argument in reader.required]
+    for argument in (*reader.optional, *reader.options.values()):
+        value = getattr(request, argument.field)
+        if value != _default(type(request), argument.field):
+            prefix = argument.word.encode() + b"=" if argument.place is Place.OPTION else b""
+            words.append(prefix + argument.kind.write(value))
+    return b" ".join(words)
+
+
+def write_produce(request: Produce, reader: Reader) -> bytes:
+    topic = reader.required[0].kind.write(request.topic)
+    pair = write_pair(request.key, request.value, base64=request.encoding is Encoding.BASE64)
+    return b"%b %b%b" % (topic, pair, _PRODUCE_WORDS[request.acks, request.encoding])
 
 
 def _default(request: type[Request], field: str) -> object:

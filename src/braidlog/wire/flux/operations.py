@@ -72,9 +72,6 @@ class Operation(msgspec.Struct, frozen=True):
     text: str = ""
     build: Callable[..., m.Request] | None = None
 
-    def placed(self, place: Place) -> tuple[Argument, ...]:
-        return tuple(argument for argument in self.arguments if argument.place is place)
-
     @property
     def syntax(self) -> str:
         """The arguments as the seed's table writes them."""

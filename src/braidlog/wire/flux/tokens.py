@@ -196,7 +196,7 @@ def write_pair(key: bytes | None, value: bytes | None, *, base64: bool) -> bytes
     if key is None or value is None:
         raise ValueError("plain text has no null key or value: use enc=b64")
     word = key + b":" + value
-    if b":" in key or len(word.split()) != 1 or word.split()[0] != word:
+    if b":" in key or word.split(None, 1) != [word]:
         raise ValueError("plain text has no colon in a key and no blanks in a key or value: use enc=b64")
     return word
 
