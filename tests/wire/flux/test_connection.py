@@ -14,6 +14,7 @@ from braidlog.wire.flux import (
     Failed,
     GetMetadata,
     Metadata,
+    PartitionLeaderSet,
     Ping,
     Pong,
     Produce,
@@ -179,6 +180,13 @@ def test_names_in_answers_cannot_break_the_line() -> None:
             server.respond(CreateTopic("1", topic, 1, 1), TopicCreated(topic, 1, 1, 1, 1))
     with pytest.raises(ValueError, match="brackets"):
         server.respond(GetMetadata("1"), Metadata(("a]b",), ()))
+
+
+@pytest.mark.parametrize("topic", ["[a", "a]", "[", "[]", "[a=", "a=b"])
+def test_a_name_with_brackets_is_not_taken_for_a_list(topic: str) -> None:
+    request = SetPartitionLeader("1", topic, 0, 1, (1, 0))
+    answer = PartitionLeaderSet(topic, 0, 1, (1, 0), 1, 1)
+    assert ask(request, ServerConnection().respond(request, answer)) == [Response("1", answer)]
 
 
 @pytest.mark.parametrize(

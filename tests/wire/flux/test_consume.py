@@ -74,7 +74,20 @@ def test_any_client_reads_the_records_that_were_meant_or_is_told_of_base64(
 
 
 @pytest.mark.parametrize(
-    "value", [b"a b", b"a,b", b"a\nb", b"a\r", b"\xff", None, "a\u00a0".encode(), b" hw=7", "\ufeffa".encode()]
+    "value",
+    [
+        b"a b",
+        b"a,b",
+        b"a\nb",
+        b"a\r",
+        b"\xff",
+        None,
+        "a\u00a0".encode(),
+        b" hw=7",
+        "\ufeffa".encode(),
+        b"a\x1c",
+        b"a\x1f",
+    ],
 )
 def test_a_value_that_plain_text_cannot_say_is_an_error_that_names_the_cure(value: bytes | None) -> None:
     records = recorded(value, first=17)
@@ -137,6 +150,22 @@ def test_an_answer_that_is_too_long_is_not_written() -> None:
     records = recorded(b"v" * (LINE_BYTES_MAX - 10))
     with pytest.raises(ValueError, match="too long"):
         ServerConnection().respond(PLAIN, Consumed(records, 0))
+
+
+def test_an_answer_of_exactly_the_limit_is_written_and_read() -> None:
+    size = LINE_BYTES_MAX - len(b"V1|1|OK|messages=0: hw=0")
+    line = ServerConnection().respond(PLAIN, Consumed(recorded(b"v" * size), 0))
+    assert len(line) == LINE_BYTES_MAX + 1
+    assert isinstance(ask_one(PLAIN, line), Response)
+    with pytest.raises(ValueError, match="too long"):
+        ServerConnection().respond(PLAIN, Consumed(recorded(b"v" * (size + 1)), 0))
+
+
+@pytest.mark.parametrize(("key", "value"), [(0, 800_000), (800_000, 0), (400_000, 400_000)])
+def test_base64_is_longer_than_what_it_says(key: int, value: int) -> None:
+    record = ConsumedRecord(0, b"k" * key, b"v" * value)
+    assert records_that_fit(PLAIN, [record]) == 1
+    assert records_that_fit(BASE64, [record]) == 0
 
 
 def test_a_record_that_no_line_holds_is_an_error_and_not_an_empty_answer() -> None:
