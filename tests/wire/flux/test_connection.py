@@ -1,5 +1,7 @@
 """Both ends: limits of a line, answers by id in any order, what closes and what does not."""
 
+from base64 import b64encode
+
 import pytest
 from tests.wire.flux.conversation import ask, drain, serve, serve_one
 
@@ -25,6 +27,7 @@ from braidlog.wire.flux import (
     TopicCreated,
 )
 from braidlog.wire.flux.lines import CORRELATION_ID_BYTES_MAX, ERROR_CHARS_MAX
+from braidlog.wire.flux.tokens import KEY_BYTES_MAX
 
 
 def produce_line(size: int) -> bytes:
@@ -223,3 +226,13 @@ def test_a_long_list_is_refused_before_it_is_split() -> None:
 def test_many_words_are_refused_without_being_split() -> None:
     refused = serve_one(b"V1|1|PRODUCE|" + b"ab " * 300_000 + b"\n")
     assert isinstance(refused, Refused)
+
+
+@pytest.mark.parametrize("tail", [b":v", b":v acks=all", b":dg== enc=b64"])
+def test_a_key_has_a_limit(tail: bytes) -> None:
+    longest = b64encode(b"k" * KEY_BYTES_MAX) if b"b64" in tail else b"k" * KEY_BYTES_MAX
+    longer = b64encode(b"k" * (KEY_BYTES_MAX + 1)) if b"b64" in tail else b"k" * (KEY_BYTES_MAX + 1)
+    assert isinstance(serve_one(b"V1|1|PRODUCE|t " + longest + tail + b"\n"), Produce)
+    refused = serve_one(b"V1|1|PRODUCE|t " + longer + tail + b"\n")
+    assert isinstance(refused, Refused)
+    assert "a key has at most" in str(refused.error)
