@@ -150,7 +150,6 @@ def test_submitted_partitions_are_synced_and_told() -> None:
 def test_requests_that_come_during_a_sync_share_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = make_partition(SimulatedDisk())
     gate = Gate(partition, monkeypatch)
-    commit = GroupCommit(partition)
     flusher = Flusher(ManualClock())
     told = threading.Semaphore(0)
 
