@@ -50,6 +50,7 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 ENVELOPE_TOPICS = {b"", b"admin"}
 
 _LENGTH = Struct(">I")
+_SHORT = Struct(">H")
 _PRODUCE = next(row for row in OPERATIONS if row.name == BATCH)
 _ACKS = frozenset(Acks)
 
@@ -145,20 +146,25 @@ class ServerConnection:
 
 
 class ClientConnection:
-    """The client's end, in either spelling, with or without envelopes. Answers are told apart by what was asked."""
+    """The client's end. Answers are told apart by what was asked.
+
+    `envelope` is the topic of the envelope around commands, None for commands without one.
+    """
 
     def __init__(
         self,
         *,
         spelling: Spelling = Spelling.CLIENTS,
-        envelope: bool = True,
+        envelope: str | None = "",
         compression: str = "none",
         compressors: Mapping[str, Compressor] = COMPRESSORS,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._spelling = spelling
-        self._envelope = envelope
+        if envelope is not None and envelope.encode() not in ENVELOPE_TOPICS:
+            raise ValueError("an envelope's topic is empty or admin")
+        self._envelope = b"" if envelope is None else _SHORT.pack(len(envelope)) + envelope.encode()
         self._compressor = choose(compression, compressors)
         self._inbox = Inbox()
         self._asked: deque[Operation] = deque()
@@ -172,8 +178,7 @@ class ClientConnection:
             if self._compressor is not None and len(body) <= self.frame_bytes_max:
                 body = self._compressor.compress(body)
         else:
-            body = write_command(message, self._spelling, credentials)
-            body = b"\x00\x00" + body if self._envelope else body
+            body = self._envelope + write_command(message, self._spelling, credentials)
         framed = _frame(body, self.frame_bytes_max)
         self._asked.append(BY_REQUEST[type(message)])
         return framed

@@ -117,10 +117,10 @@ class Consume(msgspec.Struct, frozen=True):
 class Stream(msgspec.Struct, frozen=True):
     topic: str
     partition: PartitionNumber
-    offset: Natural | None = None
     group: str = ""
     member: str = ""
     generation: Integer | None = None
+    offset: Natural | None = None
     records_max: Count | None = msgspec.field(default=None, name="batch")
     isolation_level: str = ""
     auto_offset_reset: str = msgspec.field(default="", name="autoOffsetReset")
@@ -223,7 +223,7 @@ class AppendStream(msgspec.Struct, frozen=True):
     version: Natural
     message: bytes
     event_type: str = ""
-    schema_version: Natural = 1
+    schema_version: Natural | None = None
     producer_id: str = msgspec.field(default="", name="producerId")
     metadata: str = ""
 
