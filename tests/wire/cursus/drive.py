@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from braidlog.wire.contract import NEED_DATA
-from braidlog.wire.cursus import ClientConnection, Operation, Request, ServerConnection, Spelling
+from braidlog.wire.cursus import Batch, ClientConnection, Operation, Request, ServerConnection, Spelling
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus.messages import OPERATIONS
 
@@ -42,7 +42,6 @@ def asked(operation: Operation, spelling: Spelling = Spelling.CLIENTS) -> Reques
 
 def say(server: ServerConnection, request: Request, answer: Any) -> bytes:
     """What a broker sends for an answer: pushed for a stream, else responded."""
-    if request.operation.name == "STREAM" and not hasattr(answer, "code"):
-        assert isinstance(answer, (a.KeepAlive, a.StreamControl, *ROWS["CONSUME"].answers))
+    if isinstance(answer, (Batch, a.KeepAlive, a.StreamControl)) and request.operation.name == "STREAM":
         return server.push(request, answer)
     return server.respond(request, answer)

@@ -9,13 +9,13 @@ import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events
+from tests.wire.cursus.fuzz import fuzz_one
+from tests.wire.cursus.vectors import VECTORS, Vector
 
 from braidlog.wire.contract import Refused
 from braidlog.wire.cursus import ClientConnection, Request, ServerConnection
 from braidlog.wire.cursus.compressors import COMPRESSORS
-from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events
-from tests.wire.cursus.fuzz import fuzz_one
-from tests.wire.cursus.vectors import VECTORS, Vector
 
 MUTATIONS = 20_000
 SEED = 20_240_603

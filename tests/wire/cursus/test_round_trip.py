@@ -1,8 +1,10 @@
 """What one end writes, the other end reads: every message of the table, both directions, both spellings."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events, say
+from tests.wire.cursus.strategies import BATCHES, CREDENTIALS, FAILURES, RECORDS, answer_of, request_of
 
 from braidlog.wire.cursus import (
     OPERATIONS,
@@ -17,14 +19,14 @@ from braidlog.wire.cursus import (
 )
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus.batch import count_fitting, header_bytes, record_bytes, write_batch
-from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events, say
-from tests.wire.cursus.strategies import BATCHES, CREDENTIALS, FAILURES, RECORDS, answer_of, request_of
 
 SPELLINGS = st.sampled_from(Spelling)
+few = settings(max_examples=25)  # per row; there are many rows
 ANSWERS = [(row, kind) for row in OPERATIONS for kind in row.answers]
 
 
 @pytest.mark.parametrize("row", OPERATIONS, ids=[row.name for row in OPERATIONS])
+@few
 @given(data=st.data(), spelling=SPELLINGS, envelope=st.sampled_from([None, "", "admin"]))
 def test_requests(row: Operation, data: st.DataObject, spelling: Spelling, envelope: str | None) -> None:
     message = data.draw(request_of(row, spelling))
@@ -38,6 +40,7 @@ def test_requests(row: Operation, data: st.DataObject, spelling: Spelling, envel
 
 
 @pytest.mark.parametrize("row", OPERATIONS[1:], ids=[row.name for row in OPERATIONS[1:]])
+@few
 @given(data=st.data(), credentials=CREDENTIALS)
 def test_credentials_travel_with_any_command(row: Operation, data: st.DataObject, credentials: object) -> None:
     if row.name == "AUTH":
@@ -48,6 +51,7 @@ def test_credentials_travel_with_any_command(row: Operation, data: st.DataObject
 
 
 @pytest.mark.parametrize(("row", "kind"), ANSWERS, ids=[f"{row.name}-{kind.__name__}" for row, kind in ANSWERS])
+@few
 @given(data=st.data(), spelling=SPELLINGS)
 def test_answers(row: Operation, kind: type, data: st.DataObject, spelling: Spelling) -> None:
     answer = data.draw(answer_of(kind))
@@ -56,6 +60,7 @@ def test_answers(row: Operation, kind: type, data: st.DataObject, spelling: Spel
 
 
 @pytest.mark.parametrize("row", OPERATIONS, ids=[row.name for row in OPERATIONS])
+@few
 @given(failure=FAILURES)
 def test_failures(row: Operation, failure: Failure) -> None:
     wire = say(ServerConnection(), asked(row), failure)
@@ -63,6 +68,7 @@ def test_failures(row: Operation, failure: Failure) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+@few
 @given(batch=BATCHES, spelling=SPELLINGS)
 def test_compressed_both_ways(compression: str, batch: Batch, spelling: Spelling) -> None:
     server = ServerConnection(compression=compression)
@@ -73,6 +79,7 @@ def test_compressed_both_ways(compression: str, batch: Batch, spelling: Spelling
     assert events(reader, [server.respond(asked(ROWS["CONSUME"], spelling), batch)]) == [batch]
 
 
+@few
 @given(st.lists(st.sampled_from([row for row in OPERATIONS if row.name != "STREAM"]), max_size=6), st.data())
 def test_a_pipeline_is_answered_in_order(rows: list[Operation], data: st.DataObject) -> None:
     client, server = ClientConnection(), ServerConnection()
@@ -88,7 +95,11 @@ def test_a_pipeline_is_answered_in_order(rows: list[Operation], data: st.DataObj
 def test_a_stream_is_pushed_until_it_is_closed(batches: list[Batch], spelling: Spelling) -> None:
     client, server = ClientConnection(spelling=spelling), ServerConnection()
     (request,) = events(server, [client.request(asked(ROWS["STREAM"], spelling).message)])
-    frames = [*batches, a.KeepAlive(), a.StreamControl("CLOSE", "stopped", 5)]
+    frames: list[Batch | a.KeepAlive | a.StreamControl] = [
+        *batches,
+        a.KeepAlive(),
+        a.StreamControl("CLOSE", "stopped", 5),
+    ]
     assert events(client, [server.push(request, frame) for frame in frames]) == frames
     # The stream is over: the next answer belongs to the next request.
     (request,) = events(server, [client.request(asked(ROWS["LIST"]).message)])

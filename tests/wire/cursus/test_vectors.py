@@ -3,12 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events, say
+from tests.wire.cursus.vectors import VECTORS, Vector
 
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.cursus import ClientConnection, Request, ServerConnection
 from braidlog.wire.cursus.messages import OPERATIONS
-from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events, say
-from tests.wire.cursus.vectors import VECTORS, Vector
 
 ENVELOPES = {None: None, "empty": "", "admin": "admin"}
 REQUESTS = [v for v in VECTORS if v.from_client and v.mode != "refuse"]
