@@ -18,7 +18,7 @@ def operations_table() -> str:
     ]
     for row in OPERATIONS:
         answers = ", ".join(kind.__name__ for kind in row.answers)
-        errors = ", ".join(f"`{code}`" for code in row.errors) or "–"
+        errors = ", ".join(f"`{code}`" for code in row.errors) or "none"
         lines.append(f"| `{row.name}` | {row.purpose} | {_seed(row)} | {_clients(row)} | {answers} | {errors} |")
     return "\n".join(lines)
 
@@ -34,7 +34,7 @@ def _seed(row: Operation) -> str:
     if row.name == BATCH:
         return "binary"
     if row.positional is None:
-        return "–"
+        return "not in the seed"
     return " ".join(f"`{name}`" for name in row.positional) or "none"
 
 
