@@ -254,3 +254,22 @@ def test_every_error_says_when() -> None:
 
 def test_acks_mean() -> None:
     assert [acks.every_replica for acks in r.Acks] == [False, False, True, True]
+
+
+def test_words_are_counted() -> None:
+    def create(unknown: int) -> bytes:
+        return frame(b"CREATE topic=t " + b" ".join(b"k%d=1" % i for i in range(unknown)))
+
+    assert isinstance(events(ServerConnection(), [create(63)])[0], Request)
+    assert events(ServerConnection(), [create(64)])[0].answer.code == ErrorCode.UNEXPECTED_ARGUMENT
+    (event,) = events(ServerConnection(), [frame(b"CREATE topic=" + b"t" * (1024 * 1024))])
+    assert event.answer.code == ErrorCode.UNEXPECTED_ARGUMENT
+
+
+def test_offsets_are_counted() -> None:
+    def commit(partitions: int) -> bytes:
+        offsets = b",".join(b"P%d:1" % i for i in range(partitions))
+        return frame(b"BATCH_COMMIT topic=t group=g member=m generation=1 " + offsets)
+
+    assert len(events(ServerConnection(), [commit(10_000)])[0].message.offsets) == 10_000
+    assert events(ServerConnection(), [commit(10_001)])[0].answer.code == "invalid_offsets"
