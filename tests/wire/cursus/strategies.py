@@ -39,7 +39,11 @@ OFFSETS = st.dictionaries(st.integers(0, 2**31 - 1), NUMBER, min_size=1, max_siz
 RANGES = st.lists(st.builds(a.OffsetRange, st.integers(0, 2**31 - 1), NUMBER, NUMBER, NUMBER, NUMBER), max_size=3).map(
     tuple
 )
-FAILURES = st.builds(Failure, WORD, st.lists(st.tuples(WORD, TEXT), max_size=3).map(tuple))
+FAILURES = st.builds(
+    Failure,
+    st.one_of(WORD, st.just("NOT_LEADER")),
+    st.lists(st.tuples(st.one_of(WORD, st.just("LEADER_IS")), TEXT), max_size=3).map(tuple),
+)
 METADATA = st.one_of(
     WORD,
     st.dictionaries(TEXT, st.one_of(TEXT, st.integers(), st.lists(TEXT, max_size=2)), max_size=3).map(

@@ -23,6 +23,7 @@ _PREFIX = b"ERROR:"
 _PLAIN = re.compile(r'[^\s"\\\x00-\x1f\x7f]*')
 _FIELD = re.compile(r'([^\s="]+)=("(?:[^"\\]|\\.)*"|\S*)')
 _FIELDS_MAX = 64
+_LEADER_IS = "LEADER_IS"
 
 
 class ErrorCode(StrEnum):
@@ -148,12 +149,14 @@ def failure_line(failure: Failure) -> str:
     if not failure.code or _PLAIN.fullmatch(failure.code) is None:
         raise ValueError(f"{failure.code!r} is no error code")
     parts = [failure.code]
-    for name, value in failure.fields:
+    for index, (name, value) in enumerate(failure.fields):
         if not name or _PLAIN.fullmatch(name) is None or "=" in name:
             raise ValueError(f"{name!r} is no field name")
+        plain = _PLAIN.fullmatch(value) is not None
         # protocols.md: `ERROR: NOT_LEADER LEADER_IS h:p`; clients look for these two words with one blank between.
-        joint = " " if name == "LEADER_IS" else "="
-        parts.append(f"{name}{joint}{value if _PLAIN.fullmatch(value) else _quote(value)}")
+        redirects = index == 0 and name == _LEADER_IS and failure.code == ErrorCode.NOT_LEADER
+        joint = " " if redirects and plain and value else "="
+        parts.append(f"{name}{joint}{value if plain else _quote(value)}")
     return " ".join(parts)
 
 
@@ -174,9 +177,9 @@ def parse_failure_line(line: str) -> Failure:
     if _PLAIN.fullmatch(code) is None:
         raise ProtocolError("an error code with a quote or a control character in it")
     fields: list[tuple[str, str]] = []
-    if rest.startswith("LEADER_IS "):
-        leader, _, rest = rest[len("LEADER_IS ") :].strip().partition(" ")
-        fields.append(("LEADER_IS", leader))
+    if code == ErrorCode.NOT_LEADER and rest.startswith(_LEADER_IS + " "):
+        leader, _, rest = rest[len(_LEADER_IS) :].strip().partition(" ")
+        fields.append((_LEADER_IS, leader))
     for match in _FIELD.finditer(rest):
         if len(fields) == _FIELDS_MAX:
             raise ProtocolError(f"an error with more than {_FIELDS_MAX} fields")
