@@ -182,3 +182,23 @@ def test_campaign() -> None:
         if time.monotonic() > deadline:
             break
     print(f"{states} crash states, seeds {first} to {seed}")
+
+
+def test_an_index_from_before_a_truncation() -> None:
+    """Its entries point into batches that are gone; two kills later the checkpoint covers their offsets again."""
+    world = World()
+    world.open()
+    world.create("t", flush_window_bytes=1 << 20, segment_bytes=1 << 16)
+    for number in range(14):
+        world.append("t", size=90 + number)
+    world.reopen()
+    world.truncate("t", 4)
+    for number in range(14):
+        world.append("t", size=150 + 7 * number % 50)
+    disk = world.disk
+    for turn in range(3):
+        disk = disk.after_kill()
+        try:
+            compare(open_log(disk, world.clock.now_ms()), world.topics, killed=True)
+        except AssertionError as error:
+            raise AssertionError(f"opening {turn}: {error}") from error

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from tests.storage.crashing import FOLDER, Seen, World, fixed_ids, open_log, see_all
+from tests.storage.crashing import FOLDER, Seen, World, compare, fixed_ids, open_log, see_all
 
 from braidlog.codec.batch import iter_batches
 from braidlog.codec.records import decode_batch, encode_batch
@@ -457,3 +457,38 @@ def _read_written(p: PartitionLog, written: Mapping[int, tuple[bytes | None, byt
                 assert written[at] == (key, value), f"record {at} is served wrong"
         offset = piece.next_offset
     return missing
+
+
+def test_either_checkpoint_alone_is_enough() -> None:
+    """After every call that returned: what only a checkpoint knows (epochs, the start, an end of a truncation) is in both."""
+    world = World()
+    world.open()
+    world.create("t", flush_window_bytes=1 << 20)
+
+    def announce_by_append(epoch: int) -> None:
+        world.at("t")[1].epoch = epoch
+        world.append("t", count=2, size=80, pid=1)
+
+    steps: list[Callable[[], None]] = [
+        lambda: world.append("t", count=3, pid=1),
+        lambda: announce_by_append(3),
+        lambda: world.append("t", size=1500),
+        lambda: world.delete_before("t", 2),
+        lambda: announce_by_append(4),
+        lambda: world.append("t", size=2000),
+        lambda: world.append("t", size=2000),
+        lambda: world.delete_before("t", 6),
+        lambda: world.epoch("t", 6),
+        lambda: world.append("t", size=100),
+        lambda: world.truncate("t", 8),
+        lambda: announce_by_append(9),
+    ]
+    for number, step in enumerate(steps):
+        step()
+        for slot in ("state.a", "state.b"):
+            disk = world.disk.after_kill()
+            disk.cut(f"{PLACE}/{slot}", 20)
+            try:
+                compare(open_log(disk), world.topics, killed=True)
+            except Exception as error:
+                raise AssertionError(f"step {number} without {slot}: {error}") from error
