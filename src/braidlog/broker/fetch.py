@@ -30,6 +30,19 @@ class Wanted(msgspec.Struct, frozen=True):
     bytes_max: int
 
 
+class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
+    """There is no such offset. Carries what there is: some dialects tell it."""
+
+    def __init__(self, hosted: HostedPartition, requested: int) -> None:
+        self.requested = requested
+        self.start_offset = hosted.start_offset
+        self.high_watermark = hosted.high_watermark
+        super().__init__(
+            Reason.OFFSET_OUT_OF_RANGE,
+            f"offset {requested} is not in {hosted}, which has [{hosted.start_offset}, {hosted.high_watermark})",
+        )
+
+
 class Fetched(msgspec.Struct, frozen=True):
     """What one partition gave: a slice of whole batches, or nothing; and where its log stands."""
 
@@ -98,6 +111,8 @@ class Fetch:
         self, hosted: HostedPartition, offset: int, bytes_max: int, *, committed_only: bool, replica: str | None
     ) -> Fetched:
         upto = self._limit(hosted, committed_only=committed_only, replica=replica)
+        if not hosted.start_offset <= offset <= max(hosted.high_watermark, upto):
+            raise OffsetOutOfRange(hosted, offset)
         found = hosted.log.slice_at(offset, bytes_max, upto=upto) if bytes_max > 0 else None
         aborted = hosted.log.aborted_in(offset, found.next_offset) if committed_only and found is not None else []
         return Fetched(found, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, aborted)
@@ -132,8 +147,15 @@ class Fetch:
         wait_ms: int = 0,
         committed_only: bool = True,
         replica: str | None = None,
+        beyond_end: bool = False,
     ) -> Records:
-        """Records of one partition: at least one if there is any, about `bytes_max` bytes of them."""
+        """Records of one partition: at least one if there is any, about `bytes_max` bytes of them.
+
+        With `beyond_end`, an offset that is not there yet gives no records instead of an error.
+        """
+        hosted = self._topics.partition(topic, partition)
+        if beyond_end and offset > hosted.high_watermark:
+            return Records([], offset, hosted.high_watermark)
         wanted = [Wanted(topic, partition, offset, bytes_max)]
         (fetched,) = await self.fetch(
             wanted, bytes_max=bytes_max, wait_ms=wait_ms, committed_only=committed_only, replica=replica

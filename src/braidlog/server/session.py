@@ -9,7 +9,7 @@ off; all answers of one read leave in one write.
 import asyncio
 import logging
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -72,9 +72,8 @@ class Session(asyncio.Protocol):
     # -- the loop calls --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=1024 * 1024)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
+        self._transport.set_write_buffer_limits(high=1024 * 1024)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
         self._owner.opened(self)
@@ -147,7 +146,7 @@ class Session(asyncio.Protocol):
 
     def _refuse(self, refused: Refused) -> None:
         turn = _Turn()
-        turn.answer = None if refused.answer is None else self.connection.respond(None, refused.answer)
+        turn.answer = None if refused.answer is None else self.connection.respond(refused, refused.answer)
         self._turns.append(turn)
         if refused.close:
             log.info("%s %s: %s; closing", self._adapter.dialect, self.peer, refused.error)

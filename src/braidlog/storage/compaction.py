@@ -54,7 +54,12 @@ class Compaction:
         self._pinned: set[int] = set()
 
     def run(self) -> Compacted:
+        with self._partition.upkeep:
+            return self._run()
+
+    def _run(self) -> Compacted:
         partition = self._partition
+        partition.check_writable()
         partition.sync()
         with partition.lock:
             limit = min(partition.durable_offset, partition.last_stable_offset)
@@ -105,7 +110,7 @@ class Compaction:
             try:
                 for found in self._partition.batches_of(segment):
                     result.records_removed += self._copy(found, rewriter)
-            except StorageFault:
+            except BaseException:
                 rewriter.abandon()
                 raise
             group.append(segment)
@@ -145,9 +150,14 @@ class Compaction:
         ]
 
     def _exchange(self, group: Sequence[Segment], rewriter: SegmentRewriter, result: Compacted) -> None:
-        new = rewriter.finish()
+        new = rewriter.write()
         with self._partition.lock:
-            swap_in(self._disk, self._partition.folder, self._pool, group, new)
+            try:
+                rewriter.publish()
+                swap_in(self._disk, self._partition.folder, self._pool, group, new)
+            except StorageFault as fault:
+                self._partition.stop(fault)
+                raise
             self._partition.replace_segments(group, new)
         result.bytes_after += new.data_bytes
 

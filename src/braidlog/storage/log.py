@@ -9,18 +9,19 @@ Invariant: what `append` returned is as safe as the topic's `flush` says; what `
         for record in topic: ...
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import msgspec
 
-from braidlog.codec.batch import iter_batches
+from braidlog.codec.batch import BatchHeader, iter_batches
 from braidlog.codec.compression import Compression
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.model.clock import Clock, SystemClock
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Header, NewRecord, Record
 from braidlog.model.settings import Flush, TopicSettings, settings_from
@@ -28,7 +29,7 @@ from braidlog.storage.commit import Flusher, GroupCommit
 from braidlog.storage.compaction import Compacted, Compaction
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.storage.folder import DataFolder, TopicMeta
-from braidlog.storage.partition import Appended, PartitionLog
+from braidlog.storage.partition import Appended, FileSlice, PartitionLog
 from braidlog.storage.retention import retain
 
 READ_BYTES = 1024 * 1024
@@ -43,6 +44,7 @@ class Topic:
         self._partitions: dict[int, PartitionLog] = {}
         self._commits: dict[int, GroupCommit] = {}
         self._round = 0
+        self._closed = False
 
     # -- what is there ---------------------------------------------------------------------------------------
 
@@ -63,6 +65,9 @@ class Topic:
         partition = self._partitions.get(number)
         if partition is None:
             with self._log.lock:
+                # A closed topic must not open its partitions again: the folder, or the name, may be somebody else's now.
+                if self._closed:
+                    raise BrokerError(Reason.LOG_CLOSED, f"topic {self.name!r} in {self._log.path} is closed")
                 partition = self._partitions.get(number)
                 if partition is None:
                     partition = self._log.folder.open_partition(self.name, number)
@@ -168,14 +173,14 @@ class Topic:
         """The records from `offset` to what is the end when it is reached. Memory: about one megabyte of log."""
         source = self.partition(partition)
         position = source.start_offset if offset is None else offset
-        while True:
-            end = self._readable_end(source)
-            upto = min(end, source.last_stable_offset) if committed_only else end
-            found = source.slice_at(position, READ_BYTES, upto=upto)
-            if found is None:
-                return
+        while found := self._next_slice(source, position, committed_only=committed_only):
             yield from self._records(source, found.read(), position, found.next_offset, committed_only=committed_only)
             position = found.next_offset
+
+    def _next_slice(self, source: PartitionLog, position: int, *, committed_only: bool) -> FileSlice | None:
+        end = self._readable_end(source)
+        upto = min(end, source.last_stable_offset) if committed_only else end
+        return source.slice_at(position, READ_BYTES, upto=upto)
 
     def follow(
         self,
@@ -185,23 +190,27 @@ class Topic:
         timeout: float | None = None,
         committed_only: bool = True,
     ) -> Iterator[Record]:
-        """Like `iterate`, but at the end wait for more; stop when nothing came for `timeout` seconds (None: never)."""
+        """Like `iterate`, but at the end wait for more; stop when nothing came for `timeout` seconds (None: never).
+
+        It ends when the log or the topic is closed, and raises the fault of a partition that has stopped.
+        """
         source = self.partition(partition)
         position = source.start_offset if offset is None else offset
-        while True:
-            seen = self._readable_end(source)  # before the reading: what comes during it must not be waited for
-            for record in self.iterate(position, partition=partition, committed_only=committed_only):
-                yield record
-                position = record.offset + 1
-            durable = self.settings.flush is Flush.ACK
-            if self._log.is_closed or not source.wait_beyond(seen, timeout, durable=durable):
+        durable = self.settings.flush is Flush.ACK
+        while not source.is_closed:
+            seen = self._readable_end(source)  # before reading: what comes after the read is then not slept over
+            while found := self._next_slice(source, position, committed_only=committed_only):
+                data = found.read()
+                yield from self._records(source, data, position, found.next_offset, committed_only=committed_only)
+                position = found.next_offset
+            if not source.wait_beyond(seen, timeout, durable=durable):
                 return
 
     def _records(
         self, source: PartitionLog, data: bytes, start: int, end: int, *, committed_only: bool
     ) -> Iterator[Record]:
         aborted = source.aborted_in(start, end) if committed_only else []
-        for position, header in iter_batches(data):
+        for position, header in self._checked(source, data, end):
             if header.is_control or header.next_offset <= start:
                 continue
             if header.is_transactional and any(txn.covers(header) for txn in aborted):
@@ -209,6 +218,24 @@ class Topic:
             for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
                 if row[0] >= start:
                     yield Record(*row)
+
+    def _checked(self, source: PartitionLog, data: bytes, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches of a slice, which was checked when it was first read: the disk may have changed it since."""
+        batches = iter_batches(data)
+        expected: int | None = None
+        while True:
+            try:
+                found = next(batches, None)
+            except ProtocolError as error:
+                raise _changed(source, str(error)) from error
+            if found is None:
+                break
+            if expected not in (None, found[1].base_offset):
+                raise _changed(source, f"offset {found[1].base_offset} follows, not {expected}")
+            yield found
+            expected = found[1].next_offset
+        if expected != end:
+            raise _changed(source, f"the batches end at offset {expected}, not {end}")
 
     def offset_at(self, timestamp_ms: int, *, partition: int = 0) -> int | None:
         """The offset of the first record written at or after `timestamp_ms`; None if there is none."""
@@ -244,15 +271,23 @@ class Topic:
             partition.sync()
 
     def close(self) -> None:
-        for partition in list(self._partitions.values()):
-            partition.close()
-        self._partitions.clear()
+        """Close every partition, also when one fails; the first fault is raised at the end."""
+        with self._log.lock:
+            self._closed = True
+            partitions, self._partitions = list(self._partitions.values()), {}
+        with contextlib.ExitStack() as stack:
+            for partition in partitions:
+                stack.callback(partition.close)
 
     def renew(self, meta: TopicMeta) -> None:
         """Take changed settings into use."""
         self._meta = meta
         for partition in self._partitions.values():
             partition.settings = meta.settings
+
+
+def _changed(source: PartitionLog, why: str) -> StorageFault:
+    return StorageFault(f"batches changed on the disk after they were checked: {why}", source.folder)
 
 
 class Log:
@@ -298,10 +333,11 @@ class Log:
         return [meta.name for meta in self.folder.topics()]
 
     def topic(self, name: str) -> Topic:
-        topic = self._topics.get(name)
-        if topic is None:
-            topic = self._topics[name] = Topic(self, self.folder.topic(name))
-        return topic
+        with self.lock:  # two topics of one name would open its partitions twice
+            topic = self._topics.get(name)
+            if topic is None:
+                topic = self._topics[name] = Topic(self, self.folder.topic(name))
+            return topic
 
     def create_topic(self, name: str, *, partitions: int = 1, **settings: Any) -> Topic:  # noqa: ANN401
         """Create a topic; settings are those of `TopicSettings`, by name."""
@@ -334,7 +370,8 @@ class Log:
             self.folder.topic(name)
             topic = self._topics.pop(name, None)
             if topic is not None:
-                topic.close()
+                with contextlib.suppress(StorageFault):  # what cannot be made durable is about to be deleted
+                    topic.close()
             self.folder.delete_topic(name)
 
         self._locked(change)
@@ -363,10 +400,9 @@ class Log:
             if self.is_closed:
                 return
             self.is_closed = True
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.folder.release)
+            for topic in self._topics.values():
+                stack.callback(topic.close)
             if self._flusher is not None:
                 self._flusher.stop()
-            for topic in self._topics.values():
-                topic.close()
-        finally:
-            self.folder.release()

@@ -29,7 +29,8 @@ from braidlog.codec.batch import (
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage
-from braidlog.storage.files import Buffer, Disk, File, join
+from braidlog.storage.epochs import EpochHistory
+from braidlog.storage.files import Buffer, Disk, File, is_full, join
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import STATE_MAGIC, Recovery, is_commit, seal_segment
 from braidlog.storage.segment import Identity, Mark, Segment, SegmentHead, log_name, state_name
@@ -92,7 +93,10 @@ class PartitionLog:
         self._saved = self._state.image()
         self._bases = [segment.base_offset for segment in self._segments]
         self._pending: list[Segment] = []
-        self._sync_lock = threading.RLock()  # taken before _lock where both are: one sync at a time
+        # Taken in this order where more than one is. Held by whoever exchanges or removes segments, from the first look to
+        # the last: a compaction must not put back what a truncation took away, nor outlive a close.
+        self.upkeep = threading.RLock()
+        self._sync_lock = threading.RLock()  # one sync at a time
         self._lock = threading.RLock()
         self._moved = threading.Condition(self._lock)
         self._followers = 0
@@ -103,6 +107,7 @@ class PartitionLog:
         self._unsynced_bytes = 0
         self._since_checkpoint_bytes = 0
         self._names_changed = False
+        self._slots_in_doubt = False
         self._forgotten: tuple[int, int] = (self._active.base_offset, 0)
 
     @classmethod
@@ -138,14 +143,20 @@ class PartitionLog:
         return self._state.end_offset
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def durable_offset(self) -> int:
         """Everything below survives power loss."""
         return self._durable_offset
 
     @property
     def last_stable_offset(self) -> int:
+        """Committed readers may go so far: no transaction is open below, except one that began before the start."""
         with self._lock:
-            return self._state.transactions.last_stable_offset(self._state.end_offset)
+            stable = self._state.transactions.last_stable_offset(self._state.end_offset)
+            return max(stable, self._state.start_offset)
 
     @property
     def unsynced_bytes(self) -> int:
@@ -186,16 +197,19 @@ class PartitionLog:
         returns the offsets it has.
         """
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             parts: list[Buffer] = []
             headers: list[BatchHeader] = []
             view = memoryview(data)
             position, offset = 0, self._state.end_offset
             while position < len(view):
                 header = self._check_produced(view, position)
+                if header.base_sequence >= 0 and header.size_bytes != len(view):
+                    # Kafka too takes one batch per idempotent append: half a retry has no honest answer.
+                    raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")
                 duplicate = self._state.producers.check(header)
                 if duplicate is not None:
-                    return self._answer_duplicate(view, header, duplicate.base_offset, duplicate.last_offset)
+                    return Appended(duplicate.base_offset, duplicate.last_offset, duplicate=True)
                 end = position + header.size_bytes
                 body = view[position + PLACED_BYTES : end]
                 if self.settings.append_time:
@@ -207,12 +221,12 @@ class PartitionLog:
                 offset += header.last_offset_delta + 1
             if not headers:
                 raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
-            return self._write(parts, headers, data, leader_epoch, now_ms)
+            return self._write(parts, headers, data, now_ms)
 
     def append_replicated(self, data: Buffer, *, now_ms: int) -> Appended:
         """Append batches as another replica has them: offsets and epochs are theirs and must follow ours."""
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             headers = []
             view = memoryview(data)
             position, offset = 0, self._state.end_offset
@@ -229,21 +243,22 @@ class PartitionLog:
                 offset = header.next_offset
             if not headers:
                 raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
-            return self._write([view], headers, data, headers[-1].leader_epoch, now_ms)
+            return self._write([view], headers, data, now_ms)
 
     def append_marker(self, batch: bytes, *, leader_epoch: int = FIRST_EPOCH, now_ms: int) -> Appended:
         """Append a control batch (codec.records.control_batch): the end of a transaction."""
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             header = read_header(batch)
             check_crc(batch, 0, header)
             if not header.is_control:
                 raise BrokerError(Reason.INVALID_RECORD, "a transaction marker is a control batch")
             kept = rebased(header, self._state.end_offset, leader_epoch)
             parts: list[Buffer] = [placed(header, kept.base_offset, leader_epoch), memoryview(batch)[PLACED_BYTES:]]
-            return self._write(parts, [kept], batch, leader_epoch, now_ms)
+            return self._write(parts, [kept], batch, now_ms)
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
+        """Raise unless the partition takes changes: a failed, closed or damaged one does not."""
         if self._fault is not None:
             raise self._fault
         if self._closed:
@@ -266,24 +281,26 @@ class PartitionLog:
             raise ProtocolError(f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets")
         if header.attributes & CONTROL:
             raise BrokerError(Reason.INVALID_RECORD, "control batches are written by the log, not by producers")
+        if header.is_transactional and header.producer_id < 0:
+            raise BrokerError(Reason.INVALID_RECORD, "a transaction needs a producer: nobody else could end it")
         return header
-
-    def _answer_duplicate(self, data: memoryview, header: BatchHeader, base_offset: int, last_offset: int) -> Appended:
-        if header.size_bytes != len(data):
-            # Kafka too takes one batch per idempotent append: half a retry has no honest answer.
-            raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")
-        return Appended(base_offset, last_offset, duplicate=True)
 
     def _write(
         self,
         parts: Sequence[Buffer],
         headers: Sequence[BatchHeader],
         data: Buffer,
-        leader_epoch: int,
         now_ms: int,
     ) -> Appended:
         state = self._state
-        if leader_epoch != state.epochs.latest:
+        position = 0
+        commits = []
+        for header in headers:
+            # A marker may be refused, so before anything is written.
+            commits.append(is_commit(data, position, header) if header.attributes & CONTROL else None)
+            position += header.size_bytes
+        latest = state.epochs.latest
+        if self._slots_in_doubt or any(header.leader_epoch != latest for header in headers):
             self._begin_epochs(headers)
         size = len(data)
         active = self._active
@@ -291,11 +308,8 @@ class PartitionLog:
         if active.size + size > settings.segment_bytes or now_ms - active.head.created_ms >= settings.segment_ms:
             self._roll_unless_empty(now_ms)
         self._write_active(parts, headers)
-        position = 0
-        for header in headers:
-            commit = is_commit(data, position, header) if header.attributes & CONTROL else None
+        for header, commit in zip(headers, commits, strict=True):
             state.apply(header, commit=commit)
-            position += header.size_bytes
         self._unsynced_bytes += size
         self._since_checkpoint_bytes += size
         if self._followers:
@@ -315,15 +329,17 @@ class PartitionLog:
 
     def _begin_epochs(self, headers: Sequence[BatchHeader]) -> None:
         """Epochs are durable before the first batch that carries them, in both slots: they protect the batches' own."""
+        history = EpochHistory(self._state.epochs.entries())
         for header in headers:
-            self._state.epochs.begin(header.leader_epoch, header.base_offset)
+            history.begin(header.leader_epoch, header.base_offset)
         # The last image with these epochs, not a new one: what was appended since may not be durable yet.
-        self._save_image(msgspec.structs.replace(self._saved, epochs=self._state.epochs.entries()), copies=2)
+        self._save_image(msgspec.structs.replace(self._saved, epochs=history.entries()), copies=2)
+        self._state.epochs = history  # last: an epoch that was refused or could not be saved has not begun
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """A new leader takes over: its epoch starts at the end of the log."""
         with self._sync_lock, self._lock:
-            self._check_writable()
+            self.check_writable()
             if leader_epoch != self._state.epochs.latest:
                 self._state.epochs.begin(leader_epoch, self._state.end_offset)
                 self.checkpoint(copies=2)
@@ -331,7 +347,7 @@ class PartitionLog:
     # -- durability ------------------------------------------------------------------------------------------
 
     def sync(self, upto: int | None = None) -> int:
-        """Return when everything appended before the call is durable, and the offset up to which that is.
+        """Return when everything appended before the call (or below `upto`) is durable, and the offset up to which that is.
 
         One call serves every append that came before it; a caller that waited here while its own append (below `upto`)
         was served by another's sync does not sync again. A failure is final: the kernel may have dropped the pages it
@@ -341,7 +357,9 @@ class PartitionLog:
             with self._lock:
                 if self._fault is not None:
                     raise self._fault
-                if self._durable_offset >= (self._state.end_offset if upto is None else upto) and not self._pending:
+                if upto is not None and self._durable_offset >= upto:
+                    return self._durable_offset  # somebody else's sync, while this call waited for its turn
+                if self._durable_offset == self._state.end_offset and not self._pending:
                     return self._durable_offset
                 pending, active = list(self._pending), self._active
                 reached = active.reach()
@@ -379,8 +397,8 @@ class PartitionLog:
         for segment in pending:
             seal_segment(segment, segment.reach())
         if self._names_changed:
+            self._names_changed = False  # first: a roll during the sync is for the next one
             self._disk.sync_folder(self.folder)
-            self._names_changed = False
         active.sync(reached)
 
     def _fail(self, fault: StorageFault) -> None:
@@ -411,8 +429,19 @@ class PartitionLog:
             self._since_checkpoint_bytes = 0
 
     def _save_image(self, image: StateImage, copies: int = 1) -> None:
-        """Called with the lock held: two images must not overtake each other."""
-        self._slots.save(encode_image(image), copies=copies)
+        """Called with the lock held: two images must not overtake each other.
+
+        A save that failed may have reached the disk all the same. It may tell of what has not happened (an epoch, a
+        truncation), so nothing is written until both slots are known again.
+        """
+        try:
+            self._slots.save(encode_image(image), copies=2 if self._slots_in_doubt else copies)
+        except StorageFault as fault:
+            self._slots_in_doubt = True
+            if not is_full(fault):
+                self._fail(fault)
+            raise
+        self._slots_in_doubt = False
         self._saved = image
 
     def checkpoint(self, *, copies: int = 1, clean_stop: bool = False) -> None:
@@ -429,13 +458,19 @@ class PartitionLog:
             self._since_checkpoint_bytes = 0
 
     def wait_beyond(self, offset: int, timeout: float | None, *, durable: bool) -> bool:
-        """Wait until the log (or its durable part) has grown beyond `offset`; False if the time ran out first."""
+        """Wait until the log (or its durable part) has grown beyond `offset`; False if the time ran out first.
+
+        Also returns when the partition is closed, and raises its fault if it has stopped: nothing will come then.
+        """
         with self._lock:
             self._followers += 1
             try:
-                return self._moved.wait_for(lambda: self._is_beyond(offset, durable=durable), timeout)
+                moved = self._moved.wait_for(lambda: self._is_beyond(offset, durable=durable), timeout)
             finally:
                 self._followers -= 1
+            if self._fault is not None:
+                raise self._fault
+            return moved
 
     def _is_beyond(self, offset: int, *, durable: bool) -> bool:
         if self._closed or self._fault is not None:
@@ -456,6 +491,9 @@ class PartitionLog:
         """
         with self._lock:
             limit = self._state.end_offset if upto is None else min(upto, self._state.end_offset)
+            if offset > self._state.end_offset and self.report.damages:
+                # The end itself may be among what was lost: a consumer must not take this for a log that was cut short.
+                raise StorageFault(str(self.report.damages[-1]))
             if not self._state.start_offset <= offset <= self._state.end_offset:
                 raise BrokerError(
                     Reason.OFFSET_OUT_OF_RANGE,
@@ -465,6 +503,8 @@ class PartitionLog:
                 return None
             segment = self._segment_of(offset)
             epochs = self._state.epochs
+            if not segment.base_offset <= offset < segment.next_offset:
+                raise self._missing(offset)
             try:
                 extent = segment.extent(offset, max(bytes_max, 1), limit, epochs)
             except BadBatch as bad:
@@ -479,6 +519,13 @@ class PartitionLog:
         """The bytes of `slice_at`; empty where there is nothing to read yet."""
         found = self.slice_at(offset, bytes_max, upto=upto)
         return b"" if found is None else found.read()
+
+    def _missing(self, offset: int) -> StorageFault:
+        """No segment holds an offset of the log: that was reported when the log was opened."""
+        for damage in self.report.damages:
+            if damage.first_offset <= offset < damage.next_offset:
+                return StorageFault(str(damage))
+        raise AssertionError(f"offset {offset} is in no segment and was not reported as damage")
 
     def _segment_of(self, offset: int) -> Segment:
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
@@ -496,8 +543,10 @@ class PartitionLog:
                 next_offset,
                 bad.why,
             )
-            if damage not in self.report.damages:
+            # Once per place: how it shows itself depends on where a reader came from.
+            if not any((d.file, d.position) == (damage.file, damage.position) for d in self.report.damages):
                 self.report.damages.append(damage)
+            segment.index.split(bad.offset, bad.position, segment.max_timestamp_ms)
             if after is not None:
                 segment.index.split(next_offset, end, segment.max_timestamp_ms)
             return StorageFault(str(damage))
@@ -508,32 +557,47 @@ class PartitionLog:
             return self._state.transactions.aborted_in(start, end)
 
     def batches_of(self, segment: Segment, number: int = 0) -> Iterator[Found]:
-        """Every batch of a segment from index entry `number` on, checked; damage is noted and raised."""
+        """Every batch of a segment from index entry `number` on, checked; damage is noted and raised.
+
+        The file is taken now and kept: the segment may be exchanged or removed while its batches are still asked for.
+        """
+        return self._noting_damage(segment, segment.walk_from(number, check=True, epochs=self._state.epochs))
+
+    def _noting_damage(self, segment: Segment, batches: Iterator[Found]) -> Iterator[Found]:
         try:
-            yield from segment.walk_from(number, check=True, epochs=self._state.epochs)
+            yield from batches
         except BadBatch as bad:
             raise self._note_damage(segment, bad) from bad
 
     def find_batch_by_time(self, timestamp_ms: int) -> Iterator[bytes]:
         """Batches, in order, from the first whose latest timestamp reaches `timestamp_ms`."""
-        for segment in self.segments:
-            if segment.max_timestamp_ms < timestamp_ms or segment.next_offset <= self.start_offset:
-                continue
-            for found in self.batches_of(segment, segment.index.first_with_time(timestamp_ms)):
-                if found.header.max_timestamp >= timestamp_ms and found.header.next_offset > self.start_offset:
+        offset = self.start_offset
+        while True:
+            with self._lock:
+                # One segment at a time: compaction and retention may exchange them between two steps.
+                later = [s for s in self._segments if s.next_offset > offset and s.max_timestamp_ms >= timestamp_ms]
+                if not later:
+                    return
+                segment = later[0]
+                batches = self.batches_of(segment, segment.index.first_with_time(timestamp_ms))
+            for found in batches:
+                if found.header.max_timestamp >= timestamp_ms and found.header.next_offset > offset:
                     yield found.window[found.at : found.at + found.header.size_bytes]
+            offset = segment.next_offset
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Where `epoch` (or the largest below it) ended: what a follower asks before it truncates."""
         with self._lock:
-            return self._state.epochs.end_offset_for(epoch, self._state.end_offset)
+            known, end = self._state.epochs.end_offset_for(epoch, self._state.end_offset)
+            # The history reaches back to the first batch on the disk, which may lie below the start.
+            return known, end if end < 0 else max(end, self._state.start_offset)
 
     # -- changing the ends -----------------------------------------------------------------------------------
 
     def roll(self, now_ms: int) -> None:
         """Start a new segment, if the active one holds anything."""
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             self._roll_unless_empty(now_ms)
 
     def _roll_unless_empty(self, now_ms: int) -> None:
@@ -543,16 +607,31 @@ class PartitionLog:
     def _roll(self, now_ms: int) -> None:
         end = self._state.end_offset
         head = SegmentHead(self.identity, end, now_ms, 0)
-        # The snapshot lets a later truncation or a lost checkpoint fold from here instead of from the start.
-        snapshot = self._disk.create(join(self.folder, state_name(end)))
-        snapshot.write_at(pack_slot(STATE_MAGIC, 0, encode_image(self._state.image())), 0)
-        snapshot.sync()
-        snapshot.close()
-        segment = Segment.create(self._disk, self.folder, head, self._pool, self.settings.index_interval_bytes)
+        try:
+            # The snapshot lets a later truncation or a lost checkpoint fold from here instead of from the start.
+            snapshot = self._disk.create(join(self.folder, state_name(end)))
+            snapshot.write_at(pack_slot(STATE_MAGIC, 0, encode_image(self._state.image())), 0)
+            snapshot.sync()
+            snapshot.close()
+            segment = Segment.create(self._disk, self.folder, head, self._pool, self.settings.index_interval_bytes)
+        except StorageFault:
+            self._undo_roll(end)
+            raise
         self._pending.append(self._active)
         self._segments.append(segment)
         self._bases.append(end)
         self._names_changed = True
+
+    def _undo_roll(self, base_offset: int) -> None:
+        """Take away what a refused roll left: the active segment may yet grow past it, and the next roll needs the names."""
+        try:
+            for name in (log_name(base_offset), state_name(base_offset)):
+                path = join(self.folder, name)
+                if self._disk.exists(path):
+                    self._disk.remove(path)
+                    self._names_changed = True
+        except StorageFault as fault:
+            self._fail(fault)
 
     def truncate(self, offset: int) -> int:
         """Drop everything from `offset` on and return the new end: the start of the batch that held it, if it cut one.
@@ -560,8 +639,8 @@ class PartitionLog:
         For replication only: a follower drops what its leader does not have. The intent is durable first, so that a crash
         half-way is finished by recovery and not taken for damage.
         """
-        with self._sync_lock, self._lock:
-            self._check_writable()
+        with self.upkeep, self._sync_lock, self._lock:
+            self.check_writable()
             if offset >= self._state.end_offset:
                 return self._state.end_offset
             if offset < self._state.start_offset:
@@ -572,8 +651,12 @@ class PartitionLog:
             except BadBatch as bad:
                 raise self._note_damage(segment, bad) from bad
             self.sync()
-            self._save_image(self._state.image(truncate_to=boundary), copies=2)
-            self._reload()
+            try:
+                self._save_image(self._state.image(truncate_to=boundary), copies=2)
+                self._reload()
+            except StorageFault as fault:
+                self._fail(fault)  # the intent may be durable: only an opening can tell
+                raise
             return self._state.end_offset
 
     def _reload(self) -> None:
@@ -593,8 +676,8 @@ class PartitionLog:
 
     def advance_start(self, offset: int) -> int:
         """Delete the records below `offset`; return the new start. The start is durable before any file goes."""
-        with self._sync_lock, self._lock:
-            self._check_writable()
+        with self.upkeep, self._sync_lock, self._lock:
+            self.check_writable()
             if offset > self._state.end_offset:
                 raise BrokerError(
                     Reason.OFFSET_OUT_OF_RANGE,
@@ -608,9 +691,10 @@ class PartitionLog:
 
     def _remove_below_start(self) -> None:
         while len(self._segments) > 1 and self._segments[1].base_offset <= self._state.start_offset:
-            self._segments.pop(0).remove()
             self._bases.pop(0)
+            self._segments.pop(0).remove()  # if the disk refuses, the next opening finishes it
         self._disk.sync_folder(self.folder)
+        self._state.epochs.cut_start(self._bases[0])
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a rewritten segment (already durable and renamed into place) where `old` stood."""
@@ -619,18 +703,28 @@ class PartitionLog:
         self._segments[first : first + len(old)] = [new]
         self._bases = [segment.base_offset for segment in self._segments]
 
+    def stop(self, fault: StorageFault) -> None:
+        """A change of files failed half-way: what is in memory may not be what is on the disk. Opening again sorts it out."""
+        self._fail(fault)
+
     @property
     def lock(self) -> threading.RLock:
         """Held by retention and compaction while they exchange segments."""
         return self._lock
 
     def close(self) -> None:
-        """Make everything durable and note that the stop was clean. A failed or damaged partition is just let go."""
-        with self._sync_lock, self._lock:
-            if not self._closed and self._fault is None and not self.report.damages:
-                self.checkpoint(copies=2, clean_stop=True)
-            self._closed = True
-            for segment in self._segments:
-                segment.retire()
-                self._pool.drop(segment.path)
-            self._moved.notify_all()
+        """Make everything durable and note that the stop was clean, or raise. A damaged partition is just let go."""
+        with self.upkeep, self._sync_lock, self._lock:
+            try:
+                if self._closed or self.report.damages:
+                    return
+                if self._fault is None:
+                    self.checkpoint(copies=2, clean_stop=True)
+                elif self._durable_offset < self._state.end_offset:
+                    raise self._fault  # with a lazy `flush` nobody may have heard of it yet
+            finally:
+                self._closed = True
+                for segment in self._segments:
+                    segment.retire()
+                    self._pool.drop(segment.path)
+                self._moved.notify_all()

@@ -70,6 +70,7 @@ class SlotPair:
     def load(self) -> list[Slot]:
         """The whole slots, newest first. `faults` then names each file that is there and is not whole."""
         slots = []
+        self.faults = {}
         for name in self._names:
             path = join(self._folder, name)
             if not self._disk.exists(path):
@@ -86,6 +87,15 @@ class SlotPair:
         self._newest = slots[0] if slots else None
         return slots
 
+    def even_out(self, slots: list[Slot]) -> None:
+        """After `load`: save the newest value again unless both files hold it.
+
+        Two equal files were written one after the other, the first synced before the second: that value is durable. A value
+        in one file only may be what a failed or killed save left in the page cache.
+        """
+        if slots and (len(slots) < len(self._names) or slots[0].payload != slots[1].payload):
+            self.save(slots[0].payload)
+
     def save(self, payload: bytes, *, copies: int = 1) -> None:
         """Return when the value is durable in `copies` of the two files."""
         for _ in range(copies):
@@ -94,7 +104,6 @@ class SlotPair:
             name = self._names[0] if first else self._names[1]
             self._write(name, pack_slot(self._magic, sequence, payload))
             self._newest = Slot(name, sequence, b"")
-            self.faults.pop(name, None)
 
     def _write(self, name: str, data: bytes) -> None:
         path = join(self._folder, name)
@@ -110,10 +119,12 @@ class SlotPair:
             self._disk.sync_folder(self._folder)
 
 
-def load_newest(pair: SlotPair, what: str) -> bytes:
-    """The newest payload, or a `StorageFault` that says what is wrong with both files."""
+def load_newest(pair: SlotPair, what: str, *, read_only: bool) -> bytes:
+    """The newest payload, durable in both files; or a `StorageFault` that says what is wrong with both."""
     slots = pair.load()
     if not slots:
         why = "; ".join(f"{name}: {fault}" for name, fault in pair.faults.items()) or "both files are missing"
         raise StorageFault(f"{what} cannot be read: {why}")
+    if not read_only:
+        pair.even_out(slots)
     return slots[0].payload
