@@ -5,7 +5,7 @@ Invariant: a request is authorised before its handler runs; a request type witho
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.broker.authorize import Operation
@@ -29,13 +29,15 @@ class RoutedAdapter:
 
     dialect = ""
     ordered = True
-    routes: Mapping[type, Route] = {}
+    routes: ClassVar[Mapping[type, Route]] = {}
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     def handle(self, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
-        route = self.routes[type(request)]
+        return self.serve(self.routes[type(request)], conversation, request)
+
+    def serve(self, route: Route, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
         if route.operation is None:
             return route.handler(request, self._services, conversation)
         return self._authorized(route, conversation, request)

@@ -34,6 +34,19 @@ class Wanted(msgspec.Struct, frozen=True):
     bytes_max: int
 
 
+class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
+    """There is no such offset. Carries what there is: some dialects tell it."""
+
+    def __init__(self, hosted: HostedPartition, requested: int) -> None:
+        self.requested = requested
+        self.start_offset = hosted.start_offset
+        self.high_watermark = hosted.high_watermark
+        super().__init__(
+            Reason.OFFSET_OUT_OF_RANGE,
+            f"offset {requested} is not in {hosted}, which has [{hosted.start_offset}, {hosted.high_watermark})",
+        )
+
+
 class Fetched(msgspec.Struct, frozen=True):
     """What one partition gave: a slice of whole batches, or nothing; and where its log stands."""
 
@@ -102,6 +115,9 @@ class Fetch:
         nothing_yet = True
         for want, partition in zip(wanted, hosted, strict=True):
             room = min(want.bytes_max, left)
+            if not partition.start_offset <= want.offset <= partition.end_offset:
+                # The end, not the watermark: a record that is there and not committed yet is waited for.
+                raise OffsetOutOfRange(partition, want.offset)
             upto = self._limit(partition, committed_only=committed_only, replica=replica)
             found = partition.log.slice_at(want.offset, room, upto=upto) if room > 0 or nothing_yet else None
             if found is not None and not nothing_yet and found.size > room:
@@ -148,12 +164,17 @@ class Fetch:
         committed_only: bool = True,
         replica: str | None = None,
         leader_only: bool = False,
+        beyond_end: bool = False,
     ) -> Records:
         """Records of one partition from `offset` on: at least one if there is any, else about `bytes_max` bytes of them.
 
         Offsets that hold no record (markers, aborted or compacted ones) are stepped over, so that a reader who knows only
-        record offsets is not held up by them.
+        record offsets is not held up by them. With `beyond_end`, an offset that is not there yet gives no records instead of
+        an error.
         """
+        hosted = self._topics.partition(topic, partition)
+        if beyond_end and offset > hosted.end_offset:
+            return Records([], offset, hosted.high_watermark)
         deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
         while True:
             left_ms = max(round((deadline - self._world.monotonic()) * 1000), 0)

@@ -115,6 +115,12 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     origins: dict[str, str]
     """Dotted name → "default", "file …", "environment …" or "flag"."""
 
+    def flat(self) -> dict[str, Any]:
+        """Every setting by its dotted name. Tokens are shown by name only: even a hash is nobody's business."""
+        values = _flatten(msgspec.to_builtins(self.config))
+        values["auth.tokens"] = dict.fromkeys(values["auth.tokens"], "…")
+        return values
+
 
 def load_config(file: tuple[str, str] | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> LoadedConfig:
     """Put the layers together. `file` is (name, text); `flags` are dotted names."""

@@ -182,7 +182,7 @@ class Session(asyncio.Protocol):
     def _refuse(self, refused: Refused) -> None:
         turn = _Turn()
         self._turns.append(turn)
-        self._keep(turn, None if refused.answer is None else self.connection.respond(None, refused.answer))
+        self._keep(turn, None if refused.answer is None else self.connection.respond(refused, refused.answer))
         if refused.close:
             log.info("%s %s: %s; closing", self._adapter.dialect, self.peer, refused.error)
             self.close()

@@ -145,9 +145,14 @@ class Compaction:
         ]
 
     def _exchange(self, group: Sequence[Segment], rewriter: SegmentRewriter, result: Compacted) -> None:
-        new = rewriter.finish()
+        new = rewriter.write()
         with self._partition.lock:
-            swap_in(self._disk, self._partition.folder, self._pool, group, new)
+            try:
+                rewriter.publish()
+                swap_in(self._disk, self._partition.folder, self._pool, group, new)
+            except StorageFault as fault:
+                self._partition.stop(fault)
+                raise
             self._partition.replace_segments(group, new)
         result.bytes_after += new.data_bytes
 

@@ -62,6 +62,15 @@ class EpochHistory:
             self._epochs.pop()
             self._starts.pop()
 
+    def draw_back(self, end_offset: int) -> None:
+        """The log lost a tail that was never durable: the latest epoch, announced beyond it, now begins at its end.
+
+        It is not forgotten, or a leader that it had replaced could write again.
+        """
+        latest = self.latest
+        self.cut_end(end_offset + 1)
+        self.begin(latest, end_offset)
+
     def cut_start(self, start_offset: int) -> None:
         """Forget epochs that ended before `start_offset`; the one in force there now begins there."""
         keep = max(bisect_right(self._starts, start_offset) - 1, 0)

@@ -107,6 +107,11 @@ def _faults(path: str, doing: str) -> Iterator[None]:
         raise StorageFault(f"cannot {doing}: {error.strerror or error}", path) from error
 
 
+def is_full(fault: StorageFault) -> bool:
+    """Whether the disk refused for want of room: nothing is broken, and room can come back."""
+    return isinstance(fault.__cause__, OSError) and fault.__cause__.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 class OsFile:
     """A file descriptor that closes itself when the last holder lets go of it."""
 

@@ -13,7 +13,9 @@ it is taken apart. A name never becomes a path; folders are numbered.
              quarantine/                  damaged bytes that a repair took out, with a report beside them
 """
 
+import contextlib
 import uuid
+from collections.abc import Iterator
 
 import msgspec
 
@@ -62,11 +64,12 @@ class DataFolder:
         self.notes: list[str] = []
         self.broken_topics: dict[str, str] = {}
         self._topics: dict[str, tuple[str, TopicMeta]] = {}
+        self._fault: StorageFault | None = None
         if not disk.exists(join(path, "folder.a")) and not disk.exists(join(path, "folder.b")):
             if not create or read_only:
                 raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} is not a braidlog data folder")
             self._refuse_strangers()
-        self._make_folders(path)
+            self._make_folders(path)
         self._lock = None if read_only else disk.lock(join(path, "LOCK"))
         try:
             self.identity = self._open_identity()
@@ -83,11 +86,14 @@ class DataFolder:
     # -- opening ---------------------------------------------------------------------------------------------
 
     def _make_folders(self, path: str) -> None:
-        """Make the folder and those above it, each one durable in the one that holds it."""
+        """Make the folder and those above it, each one durable in the one that holds it.
+
+        The deepest one that is there may have been made by a process that was killed before it could sync its name.
+        """
         if not self._disk.exists(path):
             self._make_folders(parent(path))
             self._disk.make_folder(path)
-            self._disk.sync_folder(parent(path))
+        self._disk.sync_folder(parent(path))
 
     def _refuse_strangers(self) -> None:
         """A folder with other things in it is probably a mistyped path, not a place for a log."""
@@ -116,12 +122,14 @@ class DataFolder:
             raise StorageFault(f"the folder has format {identity.format}, this version reads {FORMAT}", self.path)
         if not self._read_only:
             self._disk.make_folder(join(self.path, "topics"))
-            if len(found) < 2:
-                slots.save(found[0].payload)
+            slots.even_out(found)
         return identity
 
     def _open_topics(self) -> None:
         shelf = join(self.path, "topics")
+        if not self._read_only:
+            # A process that was killed may have left names that are seen and not durable: what is built on them must be.
+            self._disk.sync_folder(shelf)
         for name in self._disk.names(shelf) if self._disk.exists(shelf) else []:
             if name.endswith((_NEW, _GONE)):
                 self.notes.append(f"topics/{name}: a change that was never finished was undone or finished")
@@ -133,13 +141,12 @@ class DataFolder:
     def _open_topic(self, folder: str, name: str) -> None:
         slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
         try:
-            meta = msgspec.json.decode(load_newest(slots, f"topics/{name}"), type=TopicMeta)
+            payload = load_newest(slots, f"topics/{name}", read_only=self._read_only)
+            meta = msgspec.json.decode(payload, type=TopicMeta)
         except (StorageFault, msgspec.MsgspecError) as fault:
             self.broken_topics[name] = str(fault)  # the other topics are still good; this one says so when asked for
             return
-        if slots.faults and not self._read_only:
-            self.notes += [f"topics/{name}/{file}: {fault}; written again" for file, fault in slots.faults.items()]
-            slots.save(msgspec.json.encode(meta))
+        self.notes += [f"topics/{name}/{file}: {fault}; the other one is used" for file, fault in slots.faults.items()]
         self._topics[meta.name] = (folder, meta)
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -161,6 +168,8 @@ class DataFolder:
     def create_topic(self, name: str, partitions: int, settings: TopicSettings) -> TopicMeta:
         check_topic_name(name)
         _check_partitions(partitions)
+        if self._fault is not None:
+            raise self._fault
         if name in self._topics:
             raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
         meta = TopicMeta(
@@ -173,19 +182,35 @@ class DataFolder:
         shelf = join(self.path, "topics")
         number = 1 + max((int(n.split(".")[0]) for n in self._disk.names(shelf)), default=0)
         building, folder = join(shelf, f"{number:08d}{_NEW}"), join(shelf, f"{number:08d}")
-        self._disk.make_folder(building)
-        for partition in range(partitions):
-            self._create_partition(building, meta, partition)
-        self._save_meta(building, meta)
-        self._disk.sync_folder(building)
-        self._disk.rename(building, folder)
-        self._disk.sync_folder(shelf)
+        try:
+            self._disk.make_folder(building)
+            for partition in range(partitions):
+                self._create_partition(join(building, f"{partition:04d}"), meta, partition)
+            self._save_meta(building, meta)
+            self._disk.sync_folder(building)
+        except StorageFault:
+            with contextlib.suppress(
+                StorageFault
+            ):  # the first fault is the one to tell; the rest goes at the next opening
+                self._remove_tree(building)
+            raise
+        with self._no_way_back():
+            self._disk.rename(building, folder)
+            self._disk.sync_folder(shelf)
         self._topics[name] = (folder, meta)
         return meta
 
-    def _create_partition(self, folder: str, meta: TopicMeta, partition: int) -> None:
+    @contextlib.contextmanager
+    def _no_way_back(self) -> Iterator[None]:
+        """A change of topics' names that fails half-way leaves it open which names are durable: change no more of them."""
+        try:
+            yield
+        except StorageFault as fault:
+            self._fault = StorageFault(f"topics cannot be made or deleted until the folder is opened again: {fault}")
+            raise
+
+    def _create_partition(self, place: str, meta: TopicMeta, partition: int) -> None:
         identity = Identity(bytes.fromhex(meta.topic_id), partition)
-        place = join(folder, f"{partition:04d}")
         PartitionLog.create(self._disk, place, identity, meta.settings, self.pool, now_ms=self._clock.now_ms())
 
     def _save_meta(self, folder: str, meta: TopicMeta) -> None:
@@ -205,8 +230,11 @@ class DataFolder:
         for partition in range(meta.partitions, partitions):
             place = join(folder, f"{partition:04d}")
             if self._disk.exists(place):
-                self._remove_tree(place)  # left by a growth that was never finished
-            self._create_partition(folder, meta, partition)
+                continue  # whole and empty, left by a growth that the topic's settings may or may not know of
+            if self._disk.exists(place + _NEW):
+                self._remove_tree(place + _NEW)
+            self._create_partition(place + _NEW, meta, partition)
+            self._disk.rename(place + _NEW, place)
         self._disk.sync_folder(folder)
         return self._replace_meta(name, folder, msgspec.structs.replace(meta, partitions=partitions))
 
@@ -221,9 +249,12 @@ class DataFolder:
 
     def delete_topic(self, name: str) -> None:
         folder, _ = self._find(name)
-        self._disk.rename(folder, folder + _GONE)
-        self._disk.sync_folder(join(self.path, "topics"))
+        if self._fault is not None:
+            raise self._fault
         del self._topics[name]
+        with self._no_way_back():
+            self._disk.rename(folder, folder + _GONE)
+            self._disk.sync_folder(join(self.path, "topics"))
         self._remove_tree(folder + _GONE)
 
     def open_partition(self, name: str, partition: int) -> PartitionLog:

@@ -50,6 +50,7 @@ class SparseIndex:
         self._timestamps = array("q")
         self.verified = bytearray()
         self.saved = 0
+        self.is_stale = False
         self.end: Entry | None = None
 
     def __len__(self) -> int:
@@ -72,6 +73,7 @@ class SparseIndex:
         self._positions.insert(number, position)
         self._timestamps.insert(number, timestamp_before_ms)
         self.verified.insert(number, False)
+        self.is_stale |= self.saved > number
         self.saved = min(self.saved, number)
 
     def seal(self, end: Entry) -> None:
@@ -98,6 +100,7 @@ class SparseIndex:
     def cut(self, position: int) -> None:
         """Forget entries at or beyond `position`."""
         keep = bisect_left(self._positions, position)
+        self.is_stale |= self.saved > keep or self.end is not None
         del self._offsets[keep:], self._positions[keep:], self._timestamps[keep:], self.verified[keep:]
         self.saved = min(self.saved, keep)
         self.end = None
@@ -121,9 +124,9 @@ class SparseIndex:
         return head + _CRC.pack(crc32c(head))
 
     def save(self, disk: Disk, path: str) -> None:
-        """Write what is not in the file yet and sync it."""
+        """Write what is not in the file yet, cut off what no longer holds, and sync it."""
         data = self.unsaved()
-        if not data:
+        if not data and not self.is_stale:
             return
         file = disk.open(path, writable=True) if disk.exists(path) else disk.create(path)
         try:
@@ -133,11 +136,16 @@ class SparseIndex:
             file.sync()
         finally:
             file.close()
+        self.is_stale = False
         self.saved = len(self)  # the seal is written again by whoever saves next, over itself
 
     def load(self, file: File) -> str | None:
         """Read the entries that hold. Return why the rest does not, or None if all do."""
-        data = file.read_at(file.size(), 0)
+        fault = self._load(file.read_at(file.size(), 0))
+        self.is_stale = fault is not None
+        return fault
+
+    def _load(self, data: bytes) -> str | None:
         head = self._head()
         if data[:HEAD_BYTES] != head:
             return "its head is not that of this segment"

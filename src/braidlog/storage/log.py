@@ -9,18 +9,19 @@ Invariant: what `append` returned is as safe as the topic's `flush` says; what `
         for record in topic: ...
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import msgspec
 
-from braidlog.codec.batch import iter_batches
+from braidlog.codec.batch import BatchHeader, iter_batches
 from braidlog.codec.compression import Compression
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.model.clock import Clock, SystemClock
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Header, NewRecord, Record
 from braidlog.model.settings import Flush, TopicSettings, settings_from
@@ -201,7 +202,7 @@ class Topic:
         self, source: PartitionLog, data: bytes, start: int, end: int, *, committed_only: bool
     ) -> Iterator[Record]:
         aborted = source.aborted_in(start, end) if committed_only else []
-        for position, header in iter_batches(data):
+        for position, header in self._checked(source, data, end):
             if header.is_control or header.next_offset <= start:
                 continue
             if header.is_transactional and any(txn.covers(header) for txn in aborted):
@@ -209,6 +210,22 @@ class Topic:
             for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
                 if row[0] >= start:
                     yield Record(*row)
+
+    def _checked(self, source: PartitionLog, data: bytes, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches of a slice, which was checked when it was first read: the disk may have changed it since."""
+        expected: int | None = None
+        try:
+            for position, header in iter_batches(data):
+                if expected not in (None, header.base_offset):
+                    raise ProtocolError(f"offset {header.base_offset} follows, not {expected}", position)
+                yield position, header
+                expected = header.next_offset
+            if expected != end:
+                raise ProtocolError(f"the batches end at offset {expected}, not {end}")
+        except ProtocolError as error:
+            raise StorageFault(
+                f"batches changed on the disk after they were checked: {error}", source.folder
+            ) from error
 
     def offset_at(self, timestamp_ms: int, *, partition: int = 0) -> int | None:
         """The offset of the first record written at or after `timestamp_ms`; None if there is none."""
@@ -244,9 +261,12 @@ class Topic:
             partition.sync()
 
     def close(self) -> None:
-        for partition in list(self._partitions.values()):
-            partition.close()
+        """Close every partition, also when one fails; the first fault is raised at the end."""
+        partitions = list(self._partitions.values())
         self._partitions.clear()
+        with contextlib.ExitStack() as stack:
+            for partition in partitions:
+                stack.callback(partition.close)
 
     def renew(self, meta: TopicMeta) -> None:
         """Take changed settings into use."""
@@ -334,7 +354,8 @@ class Log:
             self.folder.topic(name)
             topic = self._topics.pop(name, None)
             if topic is not None:
-                topic.close()
+                with contextlib.suppress(StorageFault):  # what cannot be made durable is about to be deleted
+                    topic.close()
             self.folder.delete_topic(name)
 
         self._locked(change)
@@ -363,10 +384,9 @@ class Log:
             if self.is_closed:
                 return
             self.is_closed = True
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.folder.release)
+            for topic in self._topics.values():
+                stack.callback(topic.close)
             if self._flusher is not None:
                 self._flusher.stop()
-            for topic in self._topics.values():
-                topic.close()
-        finally:
-            self.folder.release()

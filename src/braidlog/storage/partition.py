@@ -29,7 +29,8 @@ from braidlog.codec.batch import (
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage
-from braidlog.storage.files import Buffer, Disk, File, join
+from braidlog.storage.epochs import EpochHistory
+from braidlog.storage.files import Buffer, Disk, File, is_full, join
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import STATE_MAGIC, Recovery, is_commit, seal_segment
 from braidlog.storage.segment import Identity, Mark, Segment, SegmentHead, log_name, state_name
@@ -103,6 +104,7 @@ class PartitionLog:
         self._unsynced_bytes = 0
         self._since_checkpoint_bytes = 0
         self._names_changed = False
+        self._slots_in_doubt = False
         self._forgotten: tuple[int, int] = (self._active.base_offset, 0)
 
     @classmethod
@@ -283,7 +285,7 @@ class PartitionLog:
         now_ms: int,
     ) -> Appended:
         state = self._state
-        if leader_epoch != state.epochs.latest:
+        if leader_epoch != state.epochs.latest or self._slots_in_doubt:
             self._begin_epochs(headers)
         size = len(data)
         active = self._active
@@ -315,10 +317,12 @@ class PartitionLog:
 
     def _begin_epochs(self, headers: Sequence[BatchHeader]) -> None:
         """Epochs are durable before the first batch that carries them, in both slots: they protect the batches' own."""
+        history = EpochHistory(self._state.epochs.entries())
         for header in headers:
-            self._state.epochs.begin(header.leader_epoch, header.base_offset)
+            history.begin(header.leader_epoch, header.base_offset)
         # The last image with these epochs, not a new one: what was appended since may not be durable yet.
-        self._save_image(msgspec.structs.replace(self._saved, epochs=self._state.epochs.entries()), copies=2)
+        self._save_image(msgspec.structs.replace(self._saved, epochs=history.entries()), copies=2)
+        self._state.epochs = history
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """A new leader takes over: its epoch starts at the end of the log."""
@@ -411,8 +415,19 @@ class PartitionLog:
             self._since_checkpoint_bytes = 0
 
     def _save_image(self, image: StateImage, copies: int = 1) -> None:
-        """Called with the lock held: two images must not overtake each other."""
-        self._slots.save(encode_image(image), copies=copies)
+        """Called with the lock held: two images must not overtake each other.
+
+        A save that failed may have reached the disk all the same. It may tell of what has not happened (an epoch, a
+        truncation), so nothing is written until both slots are known again.
+        """
+        try:
+            self._slots.save(encode_image(image), copies=2 if self._slots_in_doubt else copies)
+        except StorageFault as fault:
+            self._slots_in_doubt = True
+            if not is_full(fault):
+                self._fail(fault)
+            raise
+        self._slots_in_doubt = False
         self._saved = image
 
     def checkpoint(self, *, copies: int = 1, clean_stop: bool = False) -> None:
@@ -456,6 +471,9 @@ class PartitionLog:
         """
         with self._lock:
             limit = self._state.end_offset if upto is None else min(upto, self._state.end_offset)
+            if offset > self._state.end_offset and self.report.damages:
+                # The end itself may be among what was lost: a consumer must not take this for a log that was cut short.
+                raise StorageFault(str(self.report.damages[-1]))
             if not self._state.start_offset <= offset <= self._state.end_offset:
                 raise BrokerError(
                     Reason.OFFSET_OUT_OF_RANGE,
@@ -465,6 +483,8 @@ class PartitionLog:
                 return None
             segment = self._segment_of(offset)
             epochs = self._state.epochs
+            if not segment.base_offset <= offset < segment.next_offset:
+                raise self._missing(offset)
             try:
                 extent = segment.extent(offset, max(bytes_max, 1), limit, epochs)
             except BadBatch as bad:
@@ -479,6 +499,13 @@ class PartitionLog:
         """The bytes of `slice_at`; empty where there is nothing to read yet."""
         found = self.slice_at(offset, bytes_max, upto=upto)
         return b"" if found is None else found.read()
+
+    def _missing(self, offset: int) -> StorageFault:
+        """No segment holds an offset of the log: that was reported when the log was opened."""
+        for damage in self.report.damages:
+            if damage.first_offset <= offset < damage.next_offset:
+                return StorageFault(str(damage))
+        raise AssertionError(f"offset {offset} is in no segment and was not reported as damage")
 
     def _segment_of(self, offset: int) -> Segment:
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
@@ -498,6 +525,7 @@ class PartitionLog:
             )
             if damage not in self.report.damages:
                 self.report.damages.append(damage)
+            segment.index.split(bad.offset, bad.position, segment.max_timestamp_ms)
             if after is not None:
                 segment.index.split(next_offset, end, segment.max_timestamp_ms)
             return StorageFault(str(damage))
@@ -543,16 +571,31 @@ class PartitionLog:
     def _roll(self, now_ms: int) -> None:
         end = self._state.end_offset
         head = SegmentHead(self.identity, end, now_ms, 0)
-        # The snapshot lets a later truncation or a lost checkpoint fold from here instead of from the start.
-        snapshot = self._disk.create(join(self.folder, state_name(end)))
-        snapshot.write_at(pack_slot(STATE_MAGIC, 0, encode_image(self._state.image())), 0)
-        snapshot.sync()
-        snapshot.close()
-        segment = Segment.create(self._disk, self.folder, head, self._pool, self.settings.index_interval_bytes)
+        try:
+            # The snapshot lets a later truncation or a lost checkpoint fold from here instead of from the start.
+            snapshot = self._disk.create(join(self.folder, state_name(end)))
+            snapshot.write_at(pack_slot(STATE_MAGIC, 0, encode_image(self._state.image())), 0)
+            snapshot.sync()
+            snapshot.close()
+            segment = Segment.create(self._disk, self.folder, head, self._pool, self.settings.index_interval_bytes)
+        except StorageFault:
+            self._undo_roll(end)
+            raise
         self._pending.append(self._active)
         self._segments.append(segment)
         self._bases.append(end)
         self._names_changed = True
+
+    def _undo_roll(self, base_offset: int) -> None:
+        """Take away what a refused roll left: the active segment may yet grow past it, and the next roll needs the names."""
+        try:
+            for name in (log_name(base_offset), state_name(base_offset)):
+                path = join(self.folder, name)
+                if self._disk.exists(path):
+                    self._disk.remove(path)
+                    self._names_changed = True
+        except StorageFault as fault:
+            self._fail(fault)
 
     def truncate(self, offset: int) -> int:
         """Drop everything from `offset` on and return the new end: the start of the batch that held it, if it cut one.
@@ -572,8 +615,12 @@ class PartitionLog:
             except BadBatch as bad:
                 raise self._note_damage(segment, bad) from bad
             self.sync()
-            self._save_image(self._state.image(truncate_to=boundary), copies=2)
-            self._reload()
+            try:
+                self._save_image(self._state.image(truncate_to=boundary), copies=2)
+                self._reload()
+            except StorageFault as fault:
+                self._fail(fault)  # the intent may be durable: only an opening can tell
+                raise
             return self._state.end_offset
 
     def _reload(self) -> None:
@@ -608,9 +655,10 @@ class PartitionLog:
 
     def _remove_below_start(self) -> None:
         while len(self._segments) > 1 and self._segments[1].base_offset <= self._state.start_offset:
-            self._segments.pop(0).remove()
             self._bases.pop(0)
+            self._segments.pop(0).remove()  # if the disk refuses, the next opening finishes it
         self._disk.sync_folder(self.folder)
+        self._state.epochs.cut_start(self._bases[0])
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a rewritten segment (already durable and renamed into place) where `old` stood."""
@@ -619,18 +667,28 @@ class PartitionLog:
         self._segments[first : first + len(old)] = [new]
         self._bases = [segment.base_offset for segment in self._segments]
 
+    def stop(self, fault: StorageFault) -> None:
+        """A change of files failed half-way: what is in memory may not be what is on the disk. Opening again sorts it out."""
+        self._fail(fault)
+
     @property
     def lock(self) -> threading.RLock:
         """Held by retention and compaction while they exchange segments."""
         return self._lock
 
     def close(self) -> None:
-        """Make everything durable and note that the stop was clean. A failed or damaged partition is just let go."""
+        """Make everything durable and note that the stop was clean, or raise. A damaged partition is just let go."""
         with self._sync_lock, self._lock:
-            if not self._closed and self._fault is None and not self.report.damages:
-                self.checkpoint(copies=2, clean_stop=True)
-            self._closed = True
-            for segment in self._segments:
-                segment.retire()
-                self._pool.drop(segment.path)
-            self._moved.notify_all()
+            try:
+                if self._closed or self.report.damages:
+                    return
+                if self._fault is None:
+                    self.checkpoint(copies=2, clean_stop=True)
+                elif self._durable_offset < self._state.end_offset:
+                    raise self._fault  # with a lazy `flush` nobody may have heard of it yet
+            finally:
+                self._closed = True
+                for segment in self._segments:
+                    segment.retire()
+                    self._pool.drop(segment.path)
+                self._moved.notify_all()

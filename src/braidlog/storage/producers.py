@@ -50,7 +50,8 @@ class ProducerTable:
         return len(self._producers)
 
     def image(self) -> list[Producer]:
-        return list(self._producers.values())
+        """Copies: an image is encoded later, when the live ones have moved on."""
+        return [Producer(p.producer_id, p.epoch, p.timestamp_ms, list(p.batches)) for p in self._producers.values()]
 
     def find(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)

@@ -4,7 +4,7 @@ Knows: what a crash can leave behind and what it cannot. Refuses to know: readin
 Invariant: a write that never became durable is cut off; anything else that is wrong is damage, and damage is reported and
 left in place, never cut. Recovering twice gives the same as recovering once, and a crash in the middle changes nothing.
 
-Order: finish interrupted swaps, read the checkpoint, read the heads, finish an interrupted retention or truncation, walk the
+Order: read the checkpoint, finish interrupted swaps, read the heads, finish an interrupted retention or truncation, walk the
 batches that the checkpoint does not cover, make durable what was found.
 """
 
@@ -16,6 +16,7 @@ from braidlog.codec.records import ControlKind, control_kind
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage, RecoveryReport
+from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk, join
 from braidlog.storage.pool import FilePool
 from braidlog.storage.segment import (
@@ -38,6 +39,8 @@ from braidlog.storage.walk import BadBatch, Found, find_batch, walk
 STATE_MAGIC = b"BRAIDSTA"
 MARKER_BYTES_MAX = 4096
 _LOG = ".log"
+_INDEX = ".idx"
+_STATE = ".state"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 
@@ -79,10 +82,11 @@ class Recovery:
         self._read_only = read_only
         self.report = RecoveryReport()
         self._slots = SlotPair(disk, folder, "state", STATE_MAGIC)
+        self._intended = False
 
     def run(self) -> Recovered:
-        self._finish_swaps()
         images = self._load_images()
+        self._finish_swaps(EpochHistory(images[0].epochs) if images else None)
         segments = self._open_heads(images[0] if images else None)
         image, strict = self._choose_image(images, segments)
         self._remove_retained(segments, image)
@@ -98,7 +102,7 @@ class Recovery:
     def _note(self, text: str) -> None:
         self.report.notes.append(text)
 
-    def _finish_swaps(self) -> None:
+    def _finish_swaps(self, epochs: EpochHistory | None) -> None:
         """A `.cleaned` file was not finished: it goes. A `.swap` file is whole: it takes its place."""
         names = self._disk.names(self._folder)
         for name in names:
@@ -108,15 +112,35 @@ class Recovery:
                     self._disk.remove(join(self._folder, name))
         for name in names:
             if name.endswith(SWAP):
-                self._note(f"{name}: a finished rewrite takes its place")
-                if not self._read_only:
-                    finish_swap(self._disk, self._folder, int(name.removesuffix(SWAP)))
+                self._finish_swap(name, int(name.removesuffix(SWAP)), epochs)
+
+    def _finish_swap(self, name: str, base: int, epochs: EpochHistory | None) -> None:
+        """Check before the old files go: while they are there, a damaged rewrite costs nothing."""
+        file = self._disk.open(join(self._folder, name), writable=False)
+        size, data = file.size(), file.read_at(DATA_START, 0)
+        end, offset = DATA_START, base
+        try:
+            _, mark = read_head(data, self._identity, base)
+            for found in walk(file, DATA_START, size, base, epochs=epochs):
+                end, offset = found.position + found.header.size_bytes, found.header.next_offset
+            if mark != Mark(end, offset):
+                raise BadBatch(end, offset, f"its durable mark is {mark}")
+        except (BadHead, BadBatch) as bad:
+            self._damage(name, end, size, base, base, f"a rewrite cannot take its place: {bad}")
+            return
+        finally:
+            file.close()
+        self._note(f"{name}: a finished rewrite takes its place")
+        if not self._read_only:
+            finish_swap(self._disk, self._folder, base, offset)
 
     def _load_images(self) -> list[StateImage]:
         images = [decode_image(slot.payload) for slot in self._slots.load()]
         for name, fault in self._slots.faults.items():
             self._note(f"{name}: {fault}; the other checkpoint is used")
         self.report.clean_stop = bool(images) and images[0].clean_stop
+        # An intent that stays in a slot would cut the log again the day the other slot is damaged.
+        self._intended = any(image.truncate_to != NOTHING_TO_CUT for image in images)
         return images
 
     def _open_heads(self, newest: StateImage | None) -> list[Segment]:
@@ -180,9 +204,12 @@ class Recovery:
             base = segments[0].base_offset
             image = StateImage(start_offset=base, end_offset=base)
         if images:
-            image.start_offset = max(image.start_offset, images[0].start_offset)
+            # A cut below the start, to the beginning of the batch that the start is in, leaves an empty log there.
+            image.start_offset = min(max(image.start_offset, images[0].start_offset), limit)
             image.cleaned_offset = min(images[0].cleaned_offset, limit)
-            image.epochs = images[0].epochs
+            history = EpochHistory(images[0].epochs)
+            history.cut_end(limit)
+            image.epochs = history.entries()
             return image, True
         self._note("no checkpoint holds; the state is folded from the batches again")
         return image, False
@@ -227,17 +254,16 @@ class Recovery:
             if following is not None and following <= image.end_offset and self._trust(segment, following):
                 number += 1
                 continue
-            self._check_size(segment)
             ended = self._walk_segment(segments, number, state, limit, strict=strict)
-            if ended or (following is not None and self._is_broken(segments, number, following)):
+            if ended or self._is_broken(segments, number):
                 for later in reversed(segments[number + 1 :]):
                     if not self._read_only:
                         later.remove()
                     self._note(f"{log_name(later.base_offset)}: follows a write that never became durable; removed")
                 del segments[number + 1 :]
             number += 1
-        if state.end_offset < durable_end:
-            self._lose_end(segments, state, durable_end)
+        self._lose_end(segments, state, durable_end)
+        state.epochs.draw_back(state.end_offset)
         return state
 
     def _trust(self, segment: Segment, following: int) -> bool:
@@ -249,17 +275,6 @@ class Recovery:
         segment.max_timestamp_ms = seal.timestamp_ms
         return True
 
-    def _check_size(self, segment: Segment) -> None:
-        if segment.size < segment.mark.position:
-            self._damage(
-                log_name(segment.base_offset),
-                segment.size,
-                segment.mark.position,
-                segment.base_offset,
-                segment.mark.next_offset,
-                "the file was cut",
-            )
-
     def _walk_segment(
         self, segments: list[Segment], number: int, state: PartitionState, limit: int | None, *, strict: bool
     ) -> bool:
@@ -267,34 +282,28 @@ class Recovery:
         segment = segments[number]
         entry = segment.load_index_below(state.end_offset)
         position, offset = entry.position, entry.offset
-        while True:
+        epochs = state.epochs if strict else None
+        while limit is None or offset < limit:
             try:
-                epochs = state.epochs if strict else None
                 for found in walk(segment.file, position, segment.size, offset, epochs=epochs):
-                    position, offset = found.position, found.header.base_offset
-                    if limit is not None and found.header.base_offset >= limit:
-                        self._cut(segment, position, offset, "a truncation that was begun is finished")
-                        return True
                     self._take(segment, state, found, learn=not strict)
-                    position += found.header.size_bytes
-                    offset = found.header.next_offset
+                    position, offset = found.position + found.header.size_bytes, found.header.next_offset
+                    if offset == limit:
+                        break  # before the next batch is looked at: the history may have forgotten its epoch
+                else:
+                    return False
             except BadBatch as bad:
                 if not self._is_durable(segments, number, bad.position):
-                    self._cut(
-                        segment,
-                        bad.position,
-                        bad.offset,
-                        f"a write that never became durable is cut off: {bad.why}",
-                    )
+                    why = f"a write that never became durable is cut off: {bad.why}"
+                    self._cut(segment, bad.position, bad.offset, why)
                     return True
-                resumed = self._step_over(segment, bad)
+                resumed = self._step_over(segments, number, bad)
                 if resumed is None:
-                    segment.next_offset = max(segment.next_offset, bad.offset)
                     return False
                 position, offset = resumed
-                segment.index.split(offset, position, segment.max_timestamp_ms)
-                continue
-            return False
+        if position < segment.size:
+            self._cut(segment, position, offset, "a truncation that was begun is finished")
+        return True
 
     def _take(self, segment: Segment, state: PartitionState, found: Found, *, learn: bool) -> None:
         header = found.header
@@ -314,33 +323,39 @@ class Recovery:
         later = segments[number + 1 :]
         return position < segments[number].mark.position or any(s.mark.position > DATA_START for s in later)
 
-    def _is_broken(self, segments: list[Segment], number: int, following: int) -> bool:
+    def _expected_end(self, segments: list[Segment], number: int) -> int:
+        """The offset the segment must reach: that of the next one, or the last one's mark."""
+        return segments[number + 1].base_offset if number + 1 < len(segments) else segments[number].mark.next_offset
+
+    def _is_broken(self, segments: list[Segment], number: int) -> bool:
         """Whether the segment ends before the next one begins, because its last writes never became durable."""
-        segment = segments[number]
-        if segment.next_offset == following:
+        segment, expected = segments[number], self._expected_end(segments, number)
+        is_last = number + 1 == len(segments)
+        if segment.next_offset == expected or (is_last and segment.next_offset > expected):
             return False
         if not self._is_durable(segments, number, segment.size):
             return True
-        self._damage(
-            log_name(segment.base_offset),
-            segment.size,
-            segment.size,
-            segment.next_offset,
-            following,
-            f"the segment ends with offset {segment.next_offset}, the next one begins with {following}",
-        )
-        segment.next_offset = following
+        self._lose(segment, segment.next_offset, expected, f"it must reach offset {expected}, {{}} is the last")
         return False
 
-    def _step_over(self, segment: Segment, bad: BadBatch) -> tuple[int, int] | None:
+    def _lose(self, segment: Segment, first: int, next_offset: int, why: str) -> None:
+        """Offsets that should be at the end of the segment and are not; those already reported are left out."""
+        first = max([first, *(damage.next_offset for damage in self.report.damages if damage.first_offset <= first)])
+        if first < next_offset:
+            name, size = log_name(segment.base_offset), segment.size
+            self._damage(name, size, max(size, segment.mark.position), first, next_offset, why.format(first - 1))
+
+    def _step_over(self, segments: list[Segment], number: int, bad: BadBatch) -> tuple[int, int] | None:
         """Report damage from `bad` to the next whole batch; return where that one is, None if there is none."""
+        segment = segments[number]
         found = find_batch(segment.file, bad.position + 1, segment.size, bad.offset + 1)
-        name = log_name(segment.base_offset)
-        if found is None:
-            end_offset = max(segment.mark.next_offset, bad.offset)
-            self._damage(name, bad.position, segment.size, bad.offset, end_offset, bad.why)
-            return None
-        self._damage(name, bad.position, found[0], bad.offset, found[1], bad.why)
+        end_offset = max(self._expected_end(segments, number), bad.offset)
+        end, next_offset = found or (segment.size, end_offset)
+        self._damage(log_name(segment.base_offset), bad.position, end, bad.offset, next_offset, bad.why)
+        # An entry of its own, never checked: what was found good before it must not vouch for it.
+        segment.index.split(bad.offset, bad.position, segment.max_timestamp_ms)
+        if found is not None:
+            segment.index.split(next_offset, end, segment.max_timestamp_ms)
         return found
 
     def _cut(self, segment: Segment, position: int, next_offset: int, why: str) -> None:
@@ -353,11 +368,11 @@ class Recovery:
             segment.cut(position, next_offset)
 
     def _lose_end(self, segments: list[Segment], state: PartitionState, durable_end: int) -> None:
-        """The log ends before an offset that a checkpoint saw durable."""
-        if not self.report.damages:
-            last = segments[-1] if segments else None
-            name, size = (log_name(last.base_offset), last.size) if last else (self._folder, 0)
-            self._damage(name, size, size, state.end_offset, durable_end, "the end of the log is missing")
+        """Where the log ends before an offset that was durable, readers must meet a fault there and not the end."""
+        if segments:
+            last, expected = segments[-1], max(durable_end, state.end_offset)
+            self._lose(last, last.next_offset, expected, "the end of the log is missing, {} is the last")
+        state.end_offset = max([state.end_offset, *(damage.next_offset for damage in self.report.damages)])
 
     def _damage(self, file: str, position: int, end: int, first: int, next_offset: int, why: str) -> None:
         self.report.damages.append(Damage(join(self._folder, file), position, end, first, next_offset, why))
@@ -371,17 +386,32 @@ class Recovery:
         for segment in segments[:-1]:
             if segment.mark.position != segment.size:
                 segment.activate()
+                segment.write_again()
                 seal_segment(segment, segment.reach())
             elif not segment.index_is_sealed:
                 self._note(f"{index_name(segment.base_offset)}: rebuilt")
                 segment.save_index(sealed=True)
         active = segments[-1]
         active.activate()
-        if active.mark.position != active.size:
+        if active.mark.position != active.size or not active.data_bytes:
+            active.write_again()
             active.sync(active.reach())
-            active.sync_file()
+        # Also where the mark agrees: a process killed in a truncation leaves a length that is seen and not durable.
+        active.sync_file()
+        self._remove_strays()
         self._disk.sync_folder(self._folder)
-        self._slots.save(encode_image(state.image()), copies=2 if self.report.notes else 1)
+        # Before the checkpoint: recovery believes the index file up to the offset of the checkpoint.
+        active.save_index(sealed=False)
+        self._slots.save(encode_image(state.image()), copies=2 if self.report.notes or self._intended else 1)
+
+    def _remove_strays(self) -> None:
+        """Files beside a segment that is not there: its creation, or its removal, was not finished."""
+        names = self._disk.names(self._folder)
+        for name in names:
+            stem, dot, suffix = name.partition(".")
+            if dot + suffix in (_STATE, _INDEX) and stem.isdigit() and stem + _LOG not in names:
+                self._note(f"{name}: belongs to no segment; removed")
+                self._disk.remove(join(self._folder, name))
 
 
 def seal_segment(segment: Segment, reached: Mark) -> None:
@@ -392,22 +422,14 @@ def seal_segment(segment: Segment, reached: Mark) -> None:
     segment.retire()
 
 
-def finish_swap(disk: Disk, folder: str, base: int) -> None:
-    """Put the whole file `<base>.swap` in the place of every segment whose offsets it holds."""
-    path = join(folder, f"{base:020d}{SWAP}")
-    file = disk.open(path, writable=False)
-    data = file.read_at(DATA_START, 0)
-    file.close()
-    generation = int.from_bytes(data[12:16], "big")
-    mark = read_mark(data, base, generation)
-    if mark is None:
-        raise StorageFault("the durable mark of a finished rewrite does not hold", path)
+def finish_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
+    """Put the whole file `<base>.swap`, which holds offsets [base, next_offset), in the place of every segment of these."""
     names = disk.names(folder)
     for name in reversed(names):
-        if name.endswith(_LOG) and base < int(name.removesuffix(_LOG)) < mark.next_offset:
+        if name.endswith(_LOG) and base < int(name.removesuffix(_LOG)) < next_offset:
             inner = int(name.removesuffix(_LOG))
             for part in (state_name(inner), index_name(inner), name):
                 if part in names:
                     disk.remove(join(folder, part))
-    disk.rename(path, join(folder, log_name(base)))
+    disk.rename(join(folder, f"{base:020d}{SWAP}"), join(folder, log_name(base)))
     disk.sync_folder(folder)

@@ -79,16 +79,19 @@ class SegmentRewriter:
             self._segment.append(self._parts, self._headers)
             self._parts, self._headers = [], []
 
-    def finish(self) -> Segment:
-        """Make the file whole and durable, and give it the name from which there is no way back."""
+    def write(self) -> Segment:
+        """Make the file whole and durable."""
         self._close_gap()
         self._flush()
         self._segment.sync(self._segment.reach())
         self._segment.sync_file()
+        return self._segment
+
+    def publish(self) -> None:
+        """Give the file the name from which there is no way back."""
         cleaned = join(self._folder, self._stem + CLEANED)
         self._disk.rename(cleaned, join(self._folder, self._stem + SWAP))
         self._disk.sync_folder(self._folder)
-        return self._segment
 
     def abandon(self) -> None:
         self._segment.retire()
@@ -102,6 +105,6 @@ def swap_in(disk: Disk, folder: str, pool: FilePool, old: Sequence[Segment], new
     stale = join(folder, index_name(new.base_offset))
     if disk.exists(stale):
         disk.remove(stale)
-    finish_swap(disk, folder, new.base_offset)
+    finish_swap(disk, folder, new.base_offset, new.next_offset)
     new.save_index(sealed=True)
     new.retire()

@@ -27,12 +27,14 @@ The mark is rewritten in place after each sync and so becomes durable with the n
 It tells recovery how far damage is damage and from where on a bad batch is merely a write that never finished.
 """
 
+import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from braidlog.codec.batch import BatchHeader
 from braidlog.codec.crc import crc32c
+from braidlog.model.errors import StorageFault
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk, File, join
 from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
@@ -47,6 +49,7 @@ _HEAD = struct.Struct(">8sHHI16sIIqqI")
 _CRC = struct.Struct(">I")
 _MARK = struct.Struct(">Qq")
 _HINTS_MAX = 64
+_COPY_BYTES = 1024 * 1024
 
 
 class Identity(NamedTuple):
@@ -238,6 +241,17 @@ class Segment:
         self._writer.truncate(self.size)
         self._writer.sync()
 
+    def write_again(self) -> None:
+        """Write the head and what lies above the mark once more, for the next sync to make durable.
+
+        After a failed sync the page cache shows bytes that the disk does not have and that no later sync would write.
+        """
+        assert self._writer is not None
+        self._writer.write_at(self._writer.read_at(DATA_START, 0), 0)
+        for position in range(self.mark.position, self.size, _COPY_BYTES):
+            size = min(_COPY_BYTES, self.size - position)
+            self._writer.write_at(self._writer.read_at(size, position), position)
+
     def take(self, position: int, header: BatchHeader, *, verified: bool) -> None:
         """Account for a batch that is in the file."""
         index = self.index if self._index is None else self._index  # a property call less for every batch
@@ -257,7 +271,13 @@ class Segment:
 
     def set_mark(self, mark: Mark) -> None:
         assert self._writer is not None
-        self._writer.write_at(pack_mark(mark, _seed(self.base_offset, self.head.generation)), MARK_AT)
+        seed = _seed(self.base_offset, self.head.generation)
+        try:
+            self._writer.write_at(pack_mark(mark, seed), MARK_AT)
+        except StorageFault:
+            with contextlib.suppress(StorageFault):  # half a mark would be taken for damage; the old one is true too
+                self._writer.write_at(pack_mark(self.mark, seed), MARK_AT)
+            raise
         self.mark = mark
 
     def sync_file(self) -> None:
@@ -279,7 +299,7 @@ class Segment:
         self.activate()
         writer = self._writer
         assert writer is not None
-        if self.mark.position > position:
+        if self.mark.position >= position:  # equal: what is seen may be a lowered mark whose sync failed
             self.set_mark(Mark(position, next_offset))
             writer.sync()
         writer.truncate(position)

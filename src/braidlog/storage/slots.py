@@ -86,6 +86,15 @@ class SlotPair:
         self._newest = slots[0] if slots else None
         return slots
 
+    def even_out(self, slots: list[Slot]) -> None:
+        """After `load`: save the newest value again unless both files hold it.
+
+        Two equal files were written one after the other, the first synced before the second: that value is durable. A value
+        in one file only may be what a failed or killed save left in the page cache.
+        """
+        if slots and (len(slots) < len(self._names) or slots[0].payload != slots[1].payload):
+            self.save(slots[0].payload)
+
     def save(self, payload: bytes, *, copies: int = 1) -> None:
         """Return when the value is durable in `copies` of the two files."""
         for _ in range(copies):
@@ -110,10 +119,12 @@ class SlotPair:
             self._disk.sync_folder(self._folder)
 
 
-def load_newest(pair: SlotPair, what: str) -> bytes:
-    """The newest payload, or a `StorageFault` that says what is wrong with both files."""
+def load_newest(pair: SlotPair, what: str, *, read_only: bool) -> bytes:
+    """The newest payload, durable in both files; or a `StorageFault` that says what is wrong with both."""
     slots = pair.load()
     if not slots:
         why = "; ".join(f"{name}: {fault}" for name, fault in pair.faults.items()) or "both files are missing"
         raise StorageFault(f"{what} cannot be read: {why}")
+    if not read_only:
+        pair.even_out(slots)
     return slots[0].payload

@@ -50,8 +50,8 @@ class PartitionState:
         self.end_offset = header.next_offset
 
     def advance_start(self, start_offset: int) -> None:
+        # Epochs stay until their segment goes: batches below the start are still stepped over on the way to it.
         self.start_offset = start_offset
-        self.epochs.cut_start(start_offset)
         self.transactions.cut_start(start_offset)
         self.cleaned_offset = max(self.cleaned_offset, start_offset)
 

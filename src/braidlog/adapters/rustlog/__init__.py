@@ -1,0 +1,1 @@
+"""RustLog meets the services."""

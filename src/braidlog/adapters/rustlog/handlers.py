@@ -1,0 +1,184 @@
+"""Each RustLog request in a few lines: translate, call the service, translate back.
+
+Knows: both forms' manners (protocols.md, "rustlog"). Refuses to know: bytes, sockets, how anything is done.
+"""
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, ClassVar
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.routing import Route, RoutedAdapter
+from braidlog.adapters.rustlog.errors import binary_error, json_error
+from braidlog.broker.append import Acks
+from braidlog.broker.authorize import Operation
+from braidlog.broker.metrics import render_metrics
+from braidlog.broker.offsets import Commit
+from braidlog.broker.services import Services
+from braidlog.codec.records import encode_batch
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.record import Record
+from braidlog.wire.rustlog import messages as m
+from braidlog.wire.rustlog.connection import Request, ServerConnection
+from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, Form
+from braidlog.wire.rustlog.sizes import fitting
+
+WAIT_MS_MAX = 30_000
+_RECORD_OVERHEAD_BYTES = 64  # a batch packs records closer than an answer does
+
+
+async def produce(request: Request, services: Services, _: Conversation) -> m.ProduceResponse:
+    message: m.Produce = request.message  # type: ignore[assignment]
+    if not message.records:
+        services.topics.partition(message.topic, message.partition)
+        return m.ProduceResponse(base_offset=0, record_count=0)
+    batch = encode_batch(message.records, keys=message.keys, base_timestamp=services.world.now_ms())
+    appended = await services.append.append(message.topic, message.partition, batch, acks=Acks.LEADER)
+    return m.ProduceResponse(base_offset=appended.base_offset, record_count=len(message.records))
+
+
+async def fetch(request: Request, services: Services, _: Conversation) -> m.FetchResponse | m.BriefFetchResponse:
+    message: m.Fetch = request.message  # type: ignore[assignment]
+    offset = message.offset
+    if request.form is Form.BINARY and message.group_id:
+        # The published clients' server starts a group where it committed, whatever offset is asked for.
+        committed = services.offsets.committed(message.group_id, message.topic, message.partition)
+        if committed is None:
+            services.topics.partition(message.topic, message.partition)
+            return m.BriefFetchResponse([], 0)
+        offset = committed.offset
+    found = await services.fetch.records(
+        message.topic,
+        message.partition,
+        offset,
+        bytes_max=min(max(message.max_bytes, 1), FRAME_BYTES_MAX // 2),
+        wait_ms=min(message.max_wait_ms or 0, WAIT_MS_MAX),
+        beyond_end=True,
+    )
+    if request.form is Form.BINARY:
+        return _fit_values(found.records, found.next_offset)
+    return _fit_records(found.records, found.next_offset)
+
+
+def _fit_values(records: list[Record], next_offset: int) -> m.BriefFetchResponse:
+    values = [record.value or b"" for record in records]
+    count = _checked(fitting(values, Form.BINARY), len(values))
+    return m.BriefFetchResponse(values[:count], next_offset if count == len(values) else records[count].offset)
+
+
+def _fit_records(records: list[Record], next_offset: int) -> m.FetchResponse:
+    shown = [
+        m.FetchedRecord(
+            offset=record.offset,
+            timestamp=max(record.timestamp_ms, 0) * 1000,
+            payload=record.value or b"",
+            key=record.key,
+            headers=record.headers,
+        )
+        for record in records
+    ]
+    count = _checked(fitting(shown, Form.JSON), len(shown))
+    return m.FetchResponse(
+        records=shown[:count], next_offset=next_offset if count == len(shown) else shown[count].offset
+    )
+
+
+def _checked(count: int, wanted: int) -> int:
+    if wanted and not count:
+        raise BrokerError(Reason.RECORD_TOO_LARGE, f"the next record does not fit a frame of {FRAME_BYTES_MAX} bytes")
+    return count
+
+
+async def commit(request: Request, services: Services, _: Conversation) -> m.OffsetCommitResponse:
+    message: m.OffsetCommit = request.message  # type: ignore[assignment]
+    try:
+        services.topics.partition(message.topic, message.partition)
+    except BrokerError as error:
+        if error.reason in (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND) and request.form is Form.JSON:
+            return m.OffsetCommitResponse(success=False)  # the seed answers so, and not with an Error
+        raise
+    await services.offsets.commit(message.group, [Commit(message.topic, message.partition, message.offset)])
+    return m.OffsetCommitResponse(success=True)
+
+
+async def committed(request: Request, services: Services, _: Conversation) -> m.OffsetFetchResponse:
+    message: m.OffsetFetch = request.message  # type: ignore[assignment]
+    found = services.offsets.committed(message.group, message.topic, message.partition)
+    return m.OffsetFetchResponse(offset=None if found is None else found.offset)
+
+
+async def create_topic(request: Request, services: Services, _: Conversation) -> m.CreateTopicResponse:
+    message: m.CreateTopic = request.message  # type: ignore[assignment]
+    if not 1 <= message.partition_count <= m.PARTITIONS_PER_TOPIC_MAX:
+        raise BrokerError(Reason.INVALID_PARTITION_COUNT, f"a topic has 1 to {m.PARTITIONS_PER_TOPIC_MAX} partitions")
+    meta = await services.topics.create(message.topic, message.partition_count)
+    return m.CreateTopicResponse(success=True, partitions_created=meta.partitions)
+
+
+async def list_topics(_: Request, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
+    names = services.authorize.visible(conversation.principal, services.topics.names())
+    return m.ListTopicsResponse(topics=[m.TopicSummary(name, services.topics.meta(name).partitions) for name in names])
+
+
+async def describe_topic(request: Request, services: Services, _: Conversation) -> m.DescribeTopicResponse:
+    message: m.DescribeTopic = request.message  # type: ignore[assignment]
+    hosted = services.topics.partitions(message.topic)
+    shown = [m.PartitionSummary(h.number, h.high_watermark, h.start_offset, len(h.log.segments)) for h in hosted]
+    return m.DescribeTopicResponse(topic=message.topic, partitions=shown)
+
+
+async def describe_partition(request: Request, services: Services, _: Conversation) -> m.DescribePartitionResponse:
+    message: m.DescribePartition = request.message  # type: ignore[assignment]
+    hosted = services.topics.partition(message.topic, message.partition)
+    return m.DescribePartitionResponse(
+        topic=message.topic,
+        partition=message.partition,
+        high_watermark=hosted.high_watermark,
+        log_start_offset=hosted.start_offset,
+        segment_count=len(hosted.log.segments),
+    )
+
+
+async def metrics(_: Request, services: Services, __: Conversation) -> m.MetricsFetchResponse:
+    return m.MetricsFetchResponse(metrics=render_metrics(services))
+
+
+async def ping(_: Request, __: Services, ___: Conversation) -> m.Pong:
+    return m.Pong()
+
+
+def _topic(request: Request) -> str | None:
+    topic: str = request.message.topic  # type: ignore[union-attr]
+    return topic
+
+
+class RustlogAdapter(RoutedAdapter):
+    """RustLog behind a listener. Its clients match answers by order."""
+
+    dialect = "rustlog"
+    ordered = True
+    routes: ClassVar[Mapping[type, Route]] = {
+        m.Produce: Route(produce, Operation.WRITE, _topic),
+        m.Fetch: Route(fetch, Operation.READ, _topic),
+        m.OffsetCommit: Route(commit, Operation.READ, _topic),
+        m.OffsetFetch: Route(committed, Operation.READ, _topic),
+        m.CreateTopic: Route(create_topic, Operation.CREATE, _topic),
+        m.ListTopics: Route(list_topics, Operation.DESCRIBE),
+        m.DescribeTopic: Route(describe_topic, Operation.DESCRIBE, _topic),
+        m.DescribePartition: Route(describe_partition, Operation.DESCRIBE, _topic),
+        m.MetricsFetch: Route(metrics, Operation.DESCRIBE),
+        m.Ping: Route(ping, None),
+    }
+
+    def open(self) -> ServerConnection:
+        return ServerConnection()
+
+    def route(self, request: Request) -> Route:
+        return self.routes[type(request.message)]
+
+    def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Any]:
+        return self.serve(self.route(request), conversation, request)
+
+    def failure(self, request: Request, error: Exception) -> m.Error:
+        if request.form is Form.BINARY:
+            return binary_error(type(request.message), error)
+        return json_error(error)

@@ -1,0 +1,134 @@
+"""`braid serve`, `braid dev`, `braid config`: run a node, and show what it would run with.
+
+Knows: flags, signals, what to print when the node is ready. Refuses to know: what a node does.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.server.compose import Server
+from braidlog.server.config import ListenersConfig, LoadedConfig, load_config
+
+
+def _load(config: str | None, data_dir: str | None, changes: tuple[str, ...], more: dict[str, Any]) -> LoadedConfig:
+    flags: dict[str, Any] = dict(more)
+    if data_dir is not None:
+        flags["data_dir"] = data_dir
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set takes NAME=VALUE, not {change!r}")
+        flags[name] = value
+    return load_config(_read(config), os.environ, flags)
+
+
+def _read(config: str | None) -> tuple[str, str] | None:
+    if config is None:
+        return None
+    try:
+        return config, Path(config).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BrokerError(Reason.INVALID_SETTING, f"{config}: {error.strerror}") from error
+
+
+def _common(command: Any) -> Any:  # noqa: ANN401 - a decorator over click's commands
+    command = click.option("--config", "-c", metavar="FILE", help="Settings in TOML.")(command)
+    command = click.option("--data-dir", metavar="FOLDER", help="Where the log lives.")(command)
+    return click.option(
+        "--set",
+        "changes",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="Any setting, e.g. listeners.flux.port=0; may be repeated. `braid config show` lists them.",
+    )(command)
+
+
+@click.command(epilog="Example: braid serve --data-dir /var/lib/braidlog --set listeners.cursus.port=10000")
+@_common
+@click.option("--free-ports", is_flag=True, help="Listen on free ports, and print which as JSON.")
+@click.option("--allow-open", is_flag=True, help="Listen beyond loopback without authentication.")
+def serve(
+    config: str | None, data_dir: str | None, changes: tuple[str, ...], *, free_ports: bool, allow_open: bool
+) -> None:
+    """Run a node: one port per protocol, until SIGTERM or SIGINT.
+
+    When it is ready it prints one line of JSON with its ports. It stops gracefully: answers what was asked, syncs, notes the
+    clean stop. Settings come from the file, then the environment (BRAID_DATA_DIR, BRAID_LISTENERS__CURSUS__PORT=…), then flags.
+    """
+    more: dict[str, Any] = {"auth.allow_open": True} if allow_open else {}
+    if free_ports:
+        more |= {f"listeners.{name}.port": 0 for name in ListenersConfig.__struct_fields__}
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    _run(_serve(_load(config, data_dir, changes, more)))
+
+
+@click.command(epilog="Example: braid dev --data-dir ./data")
+@_common
+def dev(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> None:
+    """Run a node on this machine for trying things out, and say how to reach it."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    _run(_serve(_load(config, data_dir, changes, {}), friendly=True))
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop  # noqa: PLC0415 - optional: faster where it is installed
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def _serve(loaded: LoadedConfig, *, friendly: bool = False) -> None:
+    server = Server(loaded.config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.request_stop)
+    try:
+        await server.start()
+        _announce(server, friendly=friendly)
+        await server.run()
+    finally:
+        await server.stop()
+
+
+def _announce(server: Server, *, friendly: bool) -> None:
+    if not friendly:
+        click.echo(json.dumps({"ready": True, "pid": os.getpid(), "ports": server.ports}))
+        sys.stdout.flush()
+        return
+    click.echo(f"braidlog is ready; its data is in {server.config.data_dir}")
+    for dialect, port in sorted(server.ports.items()):
+        click.echo(f"  {dialect + '://':12}127.0.0.1:{port}")
+    click.echo("Stop it with Ctrl-C.")
+
+
+@click.group()
+def config() -> None:
+    """What a node would run with."""
+
+
+@config.command(epilog="Example: BRAID_LISTENERS__FLUX__PORT=7000 braid config show --origin")
+@_common
+@click.option("--origin", is_flag=True, help="Also say where each value comes from.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def show(config: str | None, data_dir: str | None, changes: tuple[str, ...], *, origin: bool, output: str) -> None:
+    """Every setting and its value."""
+    loaded = _load(config, data_dir, changes, {})
+    rows = {name: (value, loaded.origins.get(name, "default")) for name, value in loaded.flat().items()}
+    if output == "json":
+        click.echo(json.dumps({n: {"value": v, "origin": o} if origin else v for n, (v, o) in rows.items()}, indent=2))
+        return
+    width = max(map(len, rows))
+    for name, (value, where) in rows.items():
+        click.echo(f"{name:{width}}  {json.dumps(value)}" + (f"  ({where})" if origin else ""))

@@ -1,0 +1,109 @@
+"""A real node in a process of its own, for tests: start it, use its ports, stop it, kill it, start it again.
+
+Knows: processes and the one line of JSON a node prints. Refuses to know: dialects.
+Invariant: a process that was started is ended, whatever the test does.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+READY_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 60
+
+
+class ServerProcess:
+    """`braid serve` on free ports over a data folder."""
+
+    def __init__(self, data_dir: str | Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self.data_dir = str(data_dir)
+        self._arguments = arguments
+        self._environment = environment or {}
+        self._process: subprocess.Popen[str] | None = None
+        self._errors: IO[str] | None = None
+        self.ports: dict[str, int] = {}
+
+    def start(self) -> Self:
+        command = [sys.executable, "-m", "braidlog.cli", "serve", "--free-ports", "--data-dir", self.data_dir]
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(  # noqa: S603 - our own command
+            [*command, *self._arguments],
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, **self._environment},
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self.wait()
+            raise RuntimeError(f"the node did not start:\n{self.errors()}")
+        ready: dict[str, Any] = json.loads(line)
+        self.ports = ready["ports"]
+        return self
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def errors(self) -> str:
+        """What the node has written to stderr."""
+        assert self._errors is not None
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def address(self, dialect: str) -> tuple[str, int]:
+        return "127.0.0.1", self.ports[dialect]
+
+    def resident_bytes(self) -> int:
+        """The node's resident memory, from /proc."""
+        pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def stop(self) -> int:
+        """Ask it to stop gracefully; return its exit code."""
+        assert self._process is not None
+        if self.is_running:
+            self._process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self._process is not None
+        self._process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        assert self._process is not None
+        code = self._process.wait(STOP_SECONDS_MAX)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return code
+
+    def restart(self) -> Self:
+        """Start it again over the same folder, on the same ports: clients find it where it was."""
+        kept = [f"listeners.{dialect}.port={port}" for dialect, port in self.ports.items()]
+        self._arguments = (*self._arguments, *(part for pair in kept for part in ("--set", pair)))
+        return self.start()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.is_running:
+            self.kill() if kind is not None else self.stop()
+        if self._errors is not None:
+            self._errors.close()

@@ -1,0 +1,195 @@
+"""Frames of mlog: bytes become requests and answers, and back. No socket, no clock.
+
+Knows: where a frame begins and ends, which messages each side may send, and in which order answers come. Refuses to
+know: what a request means.
+Invariant: peer bytes never raise. They give messages, then at most one `Refused`, after which the connection takes
+nothing more.
+
+    0        2                 6                          6 + size
+    +--------+-----------------+--------------------------+
+    | u16    | u32             | JSON                     |
+    | type   | size            | `size` bytes, ≤ 4 MiB    |
+    +--------+-----------------+--------------------------+
+"""
+
+import struct
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import Buffer, Inbox
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
+from braidlog.wire.mlog.gojson import GoReader, write
+from braidlog.wire.mlog.messages import (
+    NUMBER_OF,
+    OPERATION_OF,
+    OPERATIONS,
+    FetchStreamRequest,
+    FetchStreamResponse,
+    LogEntry,
+    MessageType,
+    Operation,
+    Pushed,
+    ReplicateResponse,
+    Request,
+    Response,
+)
+from braidlog.wire.mlog.sizes import PAYLOAD_BYTES_MAX
+
+_HEADER: Final = struct.Struct(">HI")
+
+IN_FLIGHT_MAX: Final = 4096
+"""Requests of one client connection that wait for their answers."""
+
+_REQUEST_READERS: Final[dict[int, GoReader[Any]]] = {row.number: GoReader(row.request) for row in OPERATIONS}
+_RESPONSE_READERS: Final[dict[int, GoReader[Any]]] = {
+    MessageType.RPC_ERROR: GoReader(RPCErrorResponse),
+    **{row.response_number: GoReader(row.response) for row in OPERATIONS},
+}
+
+
+def frame(message: Request | Response) -> bytes:
+    """The message as one frame; ValueError if no frame can hold it."""
+    payload = write(message)
+    size = len(payload)
+    if size > PAYLOAD_BYTES_MAX:
+        raise ValueError(f"{type(message).__name__} takes {size} bytes, a frame holds {PAYLOAD_BYTES_MAX}")
+    return _HEADER.pack(NUMBER_OF[type(message)], size) + payload
+
+
+class _Frames:
+    """What has arrived from one peer, and whether it is still believed."""
+
+    __slots__ = ("_inbox", "_readers", "_stopped")
+
+    def __init__(self, readers: dict[int, GoReader[Any]]) -> None:
+        self._inbox = Inbox()
+        self._readers = readers
+        self._stopped = False
+
+    def receive(self, data: Buffer) -> None:
+        """Bytes as they came, cut anywhere."""
+        if not self._stopped:
+            self._inbox.feed(data)
+
+    def _next_message(self) -> Any:  # noqa: ANN401 - a request or a response: the readers say which
+        """The next message; `ProtocolError` for a frame that is none."""
+        header = self._inbox.peek(_HEADER.size)
+        if header is None:
+            return NEED_DATA
+        number, size = _HEADER.unpack(header)
+        # Refuse before buffering: neither an unknown message nor 4 GiB of a known one are worth waiting for.
+        reader = self._readers.get(number)
+        if reader is None:
+            raise ProtocolError(f"message type {number} is not one that this side can be sent", 0)
+        if size > PAYLOAD_BYTES_MAX:
+            raise ProtocolError(f"a payload of {size} bytes is announced, {PAYLOAD_BYTES_MAX} is the limit", 2)
+        if len(self._inbox) < _HEADER.size + size:
+            return NEED_DATA
+        self._inbox.take(_HEADER.size)
+        payload = self._inbox.take(size)
+        assert payload is not None
+        return reader.read(payload)
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._inbox = Inbox()  # what a refused peer sent is not kept
+
+
+class ServerConnection(_Frames):
+    """The server's end: requests come out, answers go in.
+
+    Answers leave in request order; whoever calls `respond` and `push` keeps it. A request may come while a FetchStream
+    is open: pushed frames have a type of their own (11), so its answer may stand between them.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_REQUEST_READERS)
+
+    def next_event(self) -> Request | Refused | NeedData:
+        if self._stopped:
+            return NEED_DATA
+        try:
+            event: Request | NeedData = self._next_message()
+        except ProtocolError as error:
+            self._stop()
+            return Refused(error, RPCErrorResponse(ErrorCode.UNKNOWN, str(error)), close=True)
+        return event
+
+    def respond(self, request: Request | Refused, answer: Response) -> bytes:
+        """The one answer to a request, or an error. ValueError if it is larger than a frame: see sizes.py."""
+        if type(answer) is not RPCErrorResponse:
+            operation = None if isinstance(request, Refused) else OPERATION_OF[type(request)]
+            if operation is None or operation.streams or type(answer) is not operation.response:
+                raise TypeError(f"{type(answer).__name__} does not answer {type(request).__name__}")
+        return frame(answer)
+
+    def push(self, message: Pushed) -> bytes:
+        """One more answer to a ReplicateStream (the last has `end_of_stream`) or to a FetchStream."""
+        if type(message) not in (ReplicateResponse, FetchStreamResponse):
+            raise TypeError(f"{type(message).__name__} is not pushed")
+        return frame(message)
+
+    def push_entries(self, entries: Iterable[LogEntry]) -> bytes:
+        """FetchStream frames, one for each entry, in one piece."""
+        return b"".join([frame(FetchStreamResponse(entry)) for entry in entries])
+
+
+class ClientConnection(_Frames):
+    """The client's end: requests go in, answers come out in the same order; an `RPCErrorResponse` stands for any.
+
+    While a FetchStream is open no other request is taken: nobody could tell whose error an RPCError is.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        super().__init__(_RESPONSE_READERS)
+        self._waiting: deque[Operation] = deque()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose (last) answer has not come."""
+        return len(self._waiting)
+
+    def request(self, message: Request) -> bytes:
+        """The bytes to send. ValueError if the message, or one more message, does not fit."""
+        operation = OPERATION_OF[type(message)]
+        if self._stopped:
+            raise ValueError("the connection was refused and takes no more requests")
+        if self._waiting and self._waiting[-1].request is FetchStreamRequest:
+            raise ValueError("a FetchStream is open: other requests go through another connection")
+        if len(self._waiting) >= IN_FLIGHT_MAX:
+            raise ValueError(f"{IN_FLIGHT_MAX} requests wait for their answers already")
+        data = frame(message)
+        self._waiting.append(operation)
+        return data
+
+    def next_event(self) -> Response | Refused | NeedData:
+        if self._stopped:
+            return NEED_DATA
+        try:
+            event: Response | NeedData = self._next_message()
+            if event is not NEED_DATA:
+                self._settle(event)
+        except ProtocolError as error:
+            self._stop()
+            return Refused(error, None, close=True)
+        return event
+
+    def _settle(self, message: Response) -> None:
+        """Cross off the request that this message answers."""
+        if isinstance(message, RPCErrorResponse):
+            # With nothing in flight too: a server may say why before it closes.
+            if self._waiting:
+                self._waiting.popleft()
+            return
+        if not self._waiting or type(message) is not self._waiting[0].response:
+            expected = self._waiting[0].response.__name__ if self._waiting else "nothing"
+            raise ProtocolError(f"{type(message).__name__} came where {expected} was due", 0)
+        if not self._waiting[0].streams or (isinstance(message, ReplicateResponse) and message.end_of_stream):
+            self._waiting.popleft()

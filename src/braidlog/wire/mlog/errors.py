@@ -1,0 +1,113 @@
+"""Error codes, the error a client raises for one, and which errors mean "look for the leader again".
+
+Knows: the seed's 17 codes and its ShouldReconnect. Refuses to know: which reason of ours becomes which code (the
+adapter's table).
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final
+
+from braidlog.wire.mlog.gojson import I32, GoStruct
+
+
+class ErrorCode(IntEnum):
+    """By position in the seed, "Error codes and response types"."""
+
+    UNKNOWN = 0
+    TOPIC_REQUIRED = 1
+    TOPIC_NAME_REQUIRED = 2
+    TOPIC_NOT_FOUND = 3
+    NOT_TOPIC_LEADER = 4
+    VALUES_REQUIRED = 5
+    READ_OFFSET = 6
+    COMMIT_OFFSET = 7
+    RECOVER_OFFSETS = 8
+    REPLICA_COUNT_INVALID = 9
+    LEADER_ADDR_REQUIRED = 10
+    RAFT_LEADER_UNAVAILABLE = 11
+    TOPIC_EXISTS = 12
+    NOT_ENOUGH_NODES = 13
+    CANNOT_REACH_LEADER = 14
+    INVALID_ACK_MODE = 15
+    TIMEOUT_CATCH_UP = 16
+
+
+CODE_MEANS: Final[dict[ErrorCode, str]] = {
+    ErrorCode.UNKNOWN: "anything without a code of its own, and bytes that are not a request",
+    ErrorCode.TOPIC_REQUIRED: "the request names no topic",
+    ErrorCode.TOPIC_NAME_REQUIRED: "a topic to create or delete has no name",
+    ErrorCode.TOPIC_NOT_FOUND: "no such topic; for a fetch also: led by another node",
+    ErrorCode.NOT_TOPIC_LEADER: "a produce for a topic that another node leads",
+    ErrorCode.VALUES_REQUIRED: "a produce without a value",
+    ErrorCode.READ_OFFSET: "nothing can be read at this offset (yet): clients poll on it",
+    ErrorCode.COMMIT_OFFSET: "the offset could not be committed",
+    ErrorCode.RECOVER_OFFSETS: "the committed offsets could not be read",
+    ErrorCode.REPLICA_COUNT_INVALID: "a replica count that no cluster can have",
+    ErrorCode.LEADER_ADDR_REQUIRED: "the leader's address is not known",
+    ErrorCode.RAFT_LEADER_UNAVAILABLE: "this node does not lead the metadata and knows no node that does",
+    ErrorCode.TOPIC_EXISTS: "a topic of this name exists",
+    ErrorCode.NOT_ENOUGH_NODES: "N replicas need N+1 nodes",
+    ErrorCode.CANNOT_REACH_LEADER: "the node that leads cannot be reached",
+    ErrorCode.INVALID_ACK_MODE: "Acks is not 0, 1 or 2",
+    ErrorCode.TIMEOUT_CATCH_UP: "Acks 2: the in-sync replicas did not catch up in time",
+}
+
+# The seed's ShouldReconnect. CANNOT_REACH_LEADER is not in it, so a client that gets 14 does not look again.
+RECONNECT_CODES: Final = frozenset(
+    {ErrorCode.NOT_TOPIC_LEADER, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.RAFT_LEADER_UNAVAILABLE}
+)
+
+
+class RPCErrorResponse(GoStruct, frozen=True, rename={"code": "code", "message": "message"}):
+    """Message 20: takes the place of any answer. The only message with JSON tags, hence lower-case keys."""
+
+    # Any int32, not only ours: a newer server may know more codes.
+    code: I32 = ErrorCode.UNKNOWN
+    message: str = ""
+
+
+class RPCError(Exception):
+    """What a client raises for an `RPCErrorResponse`."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @classmethod
+    def from_response(cls, response: RPCErrorResponse) -> "RPCError":
+        return cls(response.code, response.message)
+
+
+def should_reconnect(error: BaseException | RPCErrorResponse | None) -> bool:
+    """Whether a client should look for the leader again and reconnect (the seed's ShouldReconnect).
+
+    | error, or what caused it                                    | again? |
+    |-------------------------------------------------------------|--------|
+    | an RPC error with a code of `RECONNECT_CODES`               | yes    |
+    | any other RPC error, whatever it was caused by              | no     |
+    | end of stream (EOFError; asyncio.IncompleteReadError is one) | yes    |
+    | an error of the network: OSError that is not about a file   | yes    |
+    | anything else, None                                         | no     |
+    """
+    if isinstance(error, RPCErrorResponse):
+        return error.code in RECONNECT_CODES
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, RPCError):
+            return cause.code in RECONNECT_CODES
+    return any(_is_network(cause) for cause in causes)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    # Go's errors.As and errors.Is look through wrapped errors; ours are wrapped by `raise ... from`.
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def _is_network(error: BaseException) -> bool:
+    return isinstance(error, EOFError) or (isinstance(error, OSError) and error.filename is None)

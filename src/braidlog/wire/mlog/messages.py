@@ -1,0 +1,403 @@
+"""The messages of mlog and the table of its operations.
+
+Knows: every message's fields and number, which answers belong to a request, which errors it may give. Refuses to know:
+frames (connection.py) and how Go spells JSON (gojson.py).
+Invariant: reader, writer, the page in docs/ and the tests' parameters follow from `OPERATIONS`; nothing lists the
+messages again.
+
+Attributes are our words; on the wire they are Go field names (`consumer_id` is `Id`). None is Go's nil, where Go tells
+it from empty.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from braidlog.wire.mlog.errors import CODE_MEANS, ErrorCode, RPCErrorResponse
+from braidlog.wire.mlog.gojson import I32, I64, U32, U64, GoStruct
+
+
+class MessageType(IntEnum):
+    """By position in the seed, "Message type enumeration"."""
+
+    REPLICATE_STREAM = 0
+    REPLICATE_RESP = 1
+    PRODUCE = 2
+    PRODUCE_RESP = 3
+    PRODUCE_BATCH = 4
+    PRODUCE_BATCH_RESP = 5
+    FETCH = 6
+    FETCH_RESP = 7
+    FETCH_BATCH = 8
+    FETCH_BATCH_RESP = 9
+    FETCH_STREAM = 10
+    FETCH_STREAM_RESP = 11
+    COMMIT_OFFSET = 12
+    COMMIT_OFFSET_RESP = 13
+    FETCH_OFFSET = 14
+    FETCH_OFFSET_RESP = 15
+    CREATE_TOPIC = 16
+    CREATE_TOPIC_RESP = 17
+    DELETE_TOPIC = 18
+    DELETE_TOPIC_RESP = 19
+    RPC_ERROR = 20
+    FIND_TOPIC_LEADER = 21
+    FIND_TOPIC_LEADER_RESP = 22
+    FIND_RAFT_LEADER = 23
+    FIND_RAFT_LEADER_RESP = 24
+    LIST_TOPICS = 25
+    LIST_TOPICS_RESP = 26
+    APPLY_ISR_UPDATE_EVENT = 27
+    APPLY_ISR_UPDATE_EVENT_RESP = 28
+
+
+class AckMode(IntEnum):
+    """What a produce waits for. A message may carry any int32: one that is none of these gets INVALID_ACK_MODE."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = 2
+
+
+class LogEntry(GoStruct, frozen=True, gc=False):
+    offset: U64 = 0
+    value: bytes | None = None
+
+
+class ReplicateRequest(GoStruct, frozen=True):
+    """Not in the seed: the fields its clients send (protocols.md)."""
+
+    topic: str = ""
+    offset: U64 = 0
+    batch_size: U32 = 0
+    replica_node_id: str = ""
+
+
+class ReplicateResponse(GoStruct, frozen=True):
+    """One of 1..n answers: `raw_chunk` is a replication batch (replication.py). The last has `end_of_stream`."""
+
+    topic: str = ""
+    raw_chunk: bytes | None = None
+    end_of_stream: bool = False
+    leader_leo: I64 = 0
+
+
+class ProduceRequest(GoStruct, frozen=True):
+    topic: str = ""
+    value: bytes | None = None
+    acks: I32 = AckMode.NONE
+
+
+class ProduceResponse(GoStruct, frozen=True):
+    offset: U64 = 0
+
+
+class ProduceBatchRequest(GoStruct, frozen=True):
+    topic: str = ""
+    values: tuple[bytes | None, ...] | None = None
+    acks: I32 = AckMode.NONE
+
+
+class ProduceBatchResponse(GoStruct, frozen=True):
+    base_offset: U64 = 0
+    last_offset: U64 = 0
+    count: U32 = 0
+
+
+class FetchRequest(GoStruct, frozen=True):
+    """With `replica_node_id` a replica asks: it reads uncommitted records, and its offset is its log end."""
+
+    topic: str = ""
+    consumer_id: str = ""
+    offset: U64 = 0
+    replica_node_id: str = ""
+
+
+class FetchResponse(GoStruct, frozen=True):
+    entry: LogEntry | None = None
+
+
+class FetchBatchRequest(GoStruct, frozen=True):
+    topic: str = ""
+    consumer_id: str = ""
+    offset: U64 = 0
+    max_count: U32 = 0
+    replica_node_id: str = ""
+
+
+class FetchBatchResponse(GoStruct, frozen=True):
+    # nil, not []: what Go writes for "nothing" is `{"Entries":null}`.
+    entries: tuple[LogEntry | None, ...] | None = None
+
+
+class FetchStreamRequest(GoStruct, frozen=True):
+    """Without a body in the seed; ours has the body of FetchRequest (protocols.md)."""
+
+    topic: str = ""
+    consumer_id: str = ""
+    offset: U64 = 0
+    replica_node_id: str = ""
+
+
+class FetchStreamResponse(GoStruct, frozen=True):
+    """The body of FetchResponse, pushed for each record as it is committed."""
+
+    entry: LogEntry | None = None
+
+
+class CommitOffsetRequest(GoStruct, frozen=True):
+    topic: str = ""
+    consumer_id: str = ""
+    offset: U64 = 0
+
+
+class CommitOffsetResponse(GoStruct, frozen=True):
+    success: bool = False
+
+
+class FetchOffsetRequest(GoStruct, frozen=True):
+    topic: str = ""
+    consumer_id: str = ""
+
+
+class FetchOffsetResponse(GoStruct, frozen=True):
+    offset: U64 = 0
+
+
+class CreateTopicRequest(GoStruct, frozen=True):
+    """`replica_count` does not count the leader; `designated_leader_node_id` is set by a Raft leader that forwards."""
+
+    topic: str = ""
+    replica_count: U32 = 0
+    designated_leader_node_id: str = ""
+
+
+class CreateTopicResponse(GoStruct, frozen=True):
+    topic: str = ""
+    replica_node_ids: tuple[str, ...] | None = None
+
+
+class DeleteTopicRequest(GoStruct, frozen=True):
+    topic: str = ""
+
+
+class DeleteTopicResponse(GoStruct, frozen=True):
+    topic: str = ""
+
+
+class FindTopicLeaderRequest(GoStruct, frozen=True):
+    topic: str = ""
+
+
+class FindTopicLeaderResponse(GoStruct, frozen=True):
+    leader_addr: str = ""
+
+
+class FindRaftLeaderRequest(GoStruct, frozen=True):
+    pass
+
+
+class FindRaftLeaderResponse(GoStruct, frozen=True):
+    raft_leader_addr: str = ""
+
+
+class ListTopicsRequest(GoStruct, frozen=True):
+    pass
+
+
+class ReplicaInfo(GoStruct, frozen=True):
+    node_id: str = ""
+    is_isr: bool = False
+    leo: I64 = 0
+
+
+class TopicInfo(GoStruct, frozen=True):
+    name: str = ""
+    leader_node_id: str = ""
+    leader_epoch: I64 = 0
+    replicas: tuple[ReplicaInfo, ...] | None = None
+
+
+class ListTopicsResponse(GoStruct, frozen=True):
+    topics: tuple[TopicInfo, ...] | None = None
+
+
+class ApplyIsrUpdateEventRequest(GoStruct, frozen=True):
+    """Carries neither epoch nor version: whoever applies it must fence it by what it knows itself."""
+
+    topic: str = ""
+    replica_node_id: str = ""
+    isr: bool = False
+
+
+class ApplyIsrUpdateEventResponse(GoStruct, frozen=True):
+    pass
+
+
+Request = (
+    ReplicateRequest
+    | ProduceRequest
+    | ProduceBatchRequest
+    | FetchRequest
+    | FetchBatchRequest
+    | FetchStreamRequest
+    | CommitOffsetRequest
+    | FetchOffsetRequest
+    | CreateTopicRequest
+    | DeleteTopicRequest
+    | FindTopicLeaderRequest
+    | FindRaftLeaderRequest
+    | ListTopicsRequest
+    | ApplyIsrUpdateEventRequest
+)
+Pushed = ReplicateResponse | FetchStreamResponse
+Response = (
+    Pushed
+    | ProduceResponse
+    | ProduceBatchResponse
+    | FetchResponse
+    | FetchBatchResponse
+    | CommitOffsetResponse
+    | FetchOffsetResponse
+    | CreateTopicResponse
+    | DeleteTopicResponse
+    | FindTopicLeaderResponse
+    | FindRaftLeaderResponse
+    | ListTopicsResponse
+    | ApplyIsrUpdateEventResponse
+    | RPCErrorResponse
+)
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One row: what is asked, what is answered, what it is for, what can go wrong."""
+
+    number: MessageType
+    request: type[Request]
+    response: type[Response]
+    purpose: str
+    errors: tuple[ErrorCode, ...]
+    streams: bool = False
+    """Answered by `push`, any number of times."""
+
+    @property
+    def response_number(self) -> MessageType:
+        return MessageType(self.number + 1)  # in the seed's list each response follows its request
+
+    @property
+    def name(self) -> str:
+        return "".join(word.capitalize() for word in self.number.name.split("_"))
+
+
+_E = ErrorCode
+_TOPIC = (_E.TOPIC_REQUIRED, _E.TOPIC_NOT_FOUND)
+_PRODUCE = (*_TOPIC, _E.NOT_TOPIC_LEADER, _E.VALUES_REQUIRED, _E.INVALID_ACK_MODE, _E.TIMEOUT_CATCH_UP)
+_METADATA = (_E.RAFT_LEADER_UNAVAILABLE, _E.CANNOT_REACH_LEADER)
+
+OPERATIONS: Final = (
+    Operation(
+        MessageType.REPLICATE_STREAM,
+        ReplicateRequest,
+        ReplicateResponse,
+        "a replica asks for records as replication batches; 1..n answers",
+        (*_TOPIC, _E.NOT_TOPIC_LEADER, _E.READ_OFFSET),
+        streams=True,
+    ),
+    Operation(MessageType.PRODUCE, ProduceRequest, ProduceResponse, "append one record", _PRODUCE),
+    Operation(MessageType.PRODUCE_BATCH, ProduceBatchRequest, ProduceBatchResponse, "append records", _PRODUCE),
+    Operation(MessageType.FETCH, FetchRequest, FetchResponse, "read one record", (*_TOPIC, _E.READ_OFFSET)),
+    Operation(
+        MessageType.FETCH_BATCH,
+        FetchBatchRequest,
+        FetchBatchResponse,
+        "read records; for a consumer nothing is no error",
+        (*_TOPIC, _E.READ_OFFSET),
+    ),
+    Operation(
+        MessageType.FETCH_STREAM,
+        FetchStreamRequest,
+        FetchStreamResponse,
+        "push records as they are committed, until the client closes",
+        (*_TOPIC, _E.READ_OFFSET),
+        streams=True,
+    ),
+    Operation(
+        MessageType.COMMIT_OFFSET,
+        CommitOffsetRequest,
+        CommitOffsetResponse,
+        "store where a consumer goes on",
+        (*_TOPIC, _E.COMMIT_OFFSET),
+    ),
+    Operation(
+        MessageType.FETCH_OFFSET,
+        FetchOffsetRequest,
+        FetchOffsetResponse,
+        "where a consumer goes on",
+        (*_TOPIC, _E.RECOVER_OFFSETS),
+    ),
+    Operation(
+        MessageType.CREATE_TOPIC,
+        CreateTopicRequest,
+        CreateTopicResponse,
+        "create a topic; N replicas need N+1 nodes",
+        (_E.TOPIC_NAME_REQUIRED, _E.REPLICA_COUNT_INVALID, _E.TOPIC_EXISTS, _E.NOT_ENOUGH_NODES, *_METADATA),
+    ),
+    Operation(
+        MessageType.DELETE_TOPIC,
+        DeleteTopicRequest,
+        DeleteTopicResponse,
+        "delete a topic",
+        (_E.TOPIC_NAME_REQUIRED, _E.TOPIC_NOT_FOUND, *_METADATA),
+    ),
+    Operation(
+        MessageType.FIND_TOPIC_LEADER,
+        FindTopicLeaderRequest,
+        FindTopicLeaderResponse,
+        "the address of a topic's leader",
+        (*_TOPIC, _E.LEADER_ADDR_REQUIRED),
+    ),
+    Operation(
+        MessageType.FIND_RAFT_LEADER,
+        FindRaftLeaderRequest,
+        FindRaftLeaderResponse,
+        "the address of the node that leads the metadata",
+        (_E.RAFT_LEADER_UNAVAILABLE,),
+    ),
+    Operation(MessageType.LIST_TOPICS, ListTopicsRequest, ListTopicsResponse, "all topics with their replicas", ()),
+    Operation(
+        MessageType.APPLY_ISR_UPDATE_EVENT,
+        ApplyIsrUpdateEventRequest,
+        ApplyIsrUpdateEventResponse,
+        "a topic's leader says that a replica is in sync, or no longer",
+        (*_TOPIC, *_METADATA),
+    ),
+)
+"""Every operation may also give UNKNOWN."""
+
+OPERATION_OF: Final[dict[type[Request], Operation]] = {operation.request: operation for operation in OPERATIONS}
+
+NUMBER_OF: Final[dict[type[Request] | type[Response], MessageType]] = {
+    RPCErrorResponse: MessageType.RPC_ERROR,
+    **{operation.request: operation.number for operation in OPERATIONS},
+    **{operation.response: operation.response_number for operation in OPERATIONS},
+}
+"""The seed's type switch: which number a message has on the wire."""
+
+
+def operations_table() -> str:
+    """The table of docs/dialects/mlog.md."""
+    rows = ["| type | operation | answer | for | errors |", "|---|---|---|---|---|"]
+    for operation in OPERATIONS:
+        answer = f"{operation.response_number.value}{', pushed' if operation.streams else ''}"
+        errors = " ".join(str(code.value) for code in sorted(operation.errors))
+        rows.append(f"| {operation.number.value} | {operation.name} | {answer} | {operation.purpose} | {errors} |")
+    rows.append(f"| {MessageType.RPC_ERROR.value} | RPCError | | takes the place of any answer | |")
+    return "\n".join(rows)
+
+
+def errors_table() -> str:
+    """The table of error codes of docs/dialects/mlog.md."""
+    rows = ["| code | name | when |", "|---|---|---|"]
+    rows += [f"| {code.value} | {code.name} | {CODE_MEANS[code]} |" for code in ErrorCode]
+    return "\n".join(rows)

@@ -1,0 +1,60 @@
+"""How much fits into one frame, so that an answer is cut before it is built.
+
+Knows: the payload limit and the exact bytes of an entry. Refuses to know: where entries come from.
+Invariant: entries counted by `entries_that_fit` make a FetchBatchResponse that `respond` takes and our client reads.
+
+    {"Entries":[{"Offset":7,"Value":"aGVsbG8="},{"Offset":8,"Value":null}]}
+    ~~~~~~~~~~~~                                                         ~~   13 bytes + 1 comma for each entry but the first
+                {"Offset":7,"Value":"aGVsbG8="}                               21 bytes + digits + the value
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from braidlog.codec.jsonguard import TOKENS_MAX
+from braidlog.wire.mlog.messages import LogEntry
+
+PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The seed's MaxFrameSize: it limits the payload, so a frame has six bytes more."""
+
+ENTRIES_PER_ANSWER_MAX: Final = (TOKENS_MAX - 8) // 3
+"""Three JSON tokens an entry (a brace, a comma inside, a comma after): with more, `check_json` refuses the answer."""
+
+_OFFSET_DIGITS_MAX: Final = 19
+_ANSWER_BYTES: Final = len('{"Entries":[]}') - 1  # the first entry has no comma before it
+_ENTRY_BYTES: Final = len(',{"Offset":,"Value":}')
+
+VALUE_BYTES_MAX: Final = (PAYLOAD_BYTES_MAX - _ANSWER_BYTES - _ENTRY_BYTES - _OFFSET_DIGITS_MAX - 2) // 4 * 3
+"""What can be fetched at whatever offset. A produce frame can carry a few bytes more, which could never be read again."""
+
+
+def base64_bytes(size: int) -> int:
+    """How long `size` bytes become."""
+    return (size + 2) // 3 * 4
+
+
+def entry_bytes(entry: LogEntry) -> int:
+    """What one entry adds to a FetchBatchResponse, with its comma."""
+    value = 4 if entry.value is None else 2 + base64_bytes(len(entry.value))
+    return _ENTRY_BYTES + len(str(entry.offset)) + value
+
+
+def entries_that_fit(entries: Sequence[LogEntry], payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> int:
+    """How many of the first entries one FetchBatchResponse can hold; 0 if not even the first."""
+    entries = entries[:ENTRIES_PER_ANSWER_MAX]
+    room = payload_bytes_max - _ANSWER_BYTES
+    # Most answers are far below the limit: one addition tells, with each entry at its largest.
+    value_bytes = sum([0 if entry.value is None else len(entry.value) for entry in entries])
+    if len(entries) * (_ENTRY_BYTES + _OFFSET_DIGITS_MAX + 2 + 4) + base64_bytes(value_bytes) <= room:
+        return len(entries)
+    for count, entry in enumerate(entries):
+        room -= entry_bytes(entry)
+        if room < 0:
+            return count
+    return len(entries)
+
+
+def raw_chunk_bytes_max(topic: str) -> int:
+    """The largest replication batch that one ReplicateResponse of this (legal, so plain ASCII) topic can carry."""
+    around = len('{"Topic":"","RawChunk":"","EndOfStream":false,"LeaderLEO":-9223372036854775808}') + len(topic)
+    return (PAYLOAD_BYTES_MAX - around) // 4 * 3

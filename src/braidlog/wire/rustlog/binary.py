@@ -1,0 +1,254 @@
+"""The binary form: payload bytes ⇄ messages, as the published clients write them (protocols.md, "rustlog").
+
+Knows: the layout of every binary message, as a table of fields. Refuses to know: frames' limits, JSON, and who asks.
+Invariant: a count or length is believed only as far as bytes are there; a payload that ends early, or goes on after its last
+field, is a `ProtocolError`.
+
+    payload   ┌────────┬───────────────┐       str     ┌───────────┬───────┐     records  ┌───────┬───────────────────────┐
+              │ type 1 │ fields …      │               │ length 2  │ UTF-8 │              │ n   4 │ n x (length 4, bytes) │
+              └────────┴───────────────┘               └───────────┴───────┘              └───────┴───────────────────────┘
+"""
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from braidlog.codec.cursor import Reader, text16
+from braidlog.codec.errors import ProtocolError
+from braidlog.wire.rustlog import messages as m
+from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, ERROR_BYTE, Operation
+
+_U16: Final = struct.Struct(">H")
+_U32: Final = struct.Struct(">I")
+_U64: Final = struct.Struct(">Q")
+
+_ERROR_TEXT_BYTES_MAX: Final = 0xFFFF
+
+
+class Kind(NamedTuple):
+    """How one field is read and written."""
+
+    label: str
+    read: Callable[[Reader, str], Any]
+    write: Callable[[Any], bytes]
+
+
+def _read_flag(reader: Reader, what: str) -> bool:
+    at = reader.position
+    value = reader.u8(what)
+    if value > 1:
+        raise ProtocolError(f"{what} is {value}, neither 0 nor 1", at)
+    return value == 1
+
+
+def _write_flag(value: bool) -> bytes:  # noqa: FBT001 - the flag is the value that is written
+    return b"\x01" if value else b"\x00"
+
+
+def _read_maybe_u64(reader: Reader, what: str) -> int | None:
+    return reader.u64(what) if _read_flag(reader, what) else None
+
+
+def _write_maybe_u64(value: int | None) -> bytes:
+    return b"\x00" if value is None else b"\x01" + _U64.pack(value)
+
+
+def _read_text32(reader: Reader, what: str) -> str:
+    at = reader.position
+    raw = reader.take(reader.u32(what), what)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"{what} is not UTF-8", at + 4 + error.start) from error
+
+
+def _write_text32(value: str) -> bytes:
+    raw = value.encode("utf-8")
+    return _U32.pack(len(raw)) + raw
+
+
+def _write_text16_cut(value: str) -> bytes:
+    """A sentence for people: cut, between characters, where it does not fit."""
+    raw = value.encode("utf-8", "replace")[:_ERROR_TEXT_BYTES_MAX]
+    return text16(raw.decode("utf-8", "ignore"))
+
+
+def _read_records(reader: Reader, what: str) -> list[bytes]:
+    count = reader.count(reader.u32(what), 4, what)
+    records = _even_records(reader, count)
+    return _uneven_records(reader, count, what) if records is None else records
+
+
+def _even_records(reader: Reader, count: int) -> list[bytes] | None:
+    """Records that all have the length of the first, at C speed; None, and nothing read, if they have not.
+
+    The first and the last length are looked at before the rest: a batch that is not even costs two unpacks more.
+    """
+    data, at = reader.data, reader.position
+    if count < 2:
+        return None
+    size = _U32.unpack_from(data, at)[0]
+    end = at + count * (4 + size)
+    if end > len(data) or _U32.unpack_from(data, end - 4 - size)[0] != size:
+        return None
+    items = struct.iter_unpack(f">I{size}s", memoryview(data)[at:end])
+    records = [value for length, value in items if length == size]
+    if len(records) != count:
+        return None
+    reader.position = end
+    return records
+
+
+def _uneven_records(reader: Reader, count: int, what: str) -> list[bytes]:
+    """One unpack and one slice per record.
+
+    A length that lies sends `at` beyond the end: the next unpack fails there, or the check after the loop does.
+    """
+    data, at = reader.data, reader.position
+    assert isinstance(data, bytes)
+    length_at = _U32.unpack_from
+    records: list[bytes] = []
+    append = records.append
+    try:
+        for _ in range(count):
+            end = at + 4 + length_at(data, at)[0]
+            append(data[at + 4 : end])
+            at = end
+    except struct.error:
+        raise ProtocolError(f"{what} end after {len(records)} of {count}", min(at, len(data))) from None
+    if at > len(data):
+        raise ProtocolError(f"the last of {count} {what} ends {at - len(data)} bytes after the message", len(data))
+    reader.position = at
+    return records
+
+
+def _write_records(records: list[bytes]) -> bytes:
+    """Lengths and values take turns in one join."""
+    parts: list[bytes] = [b""] * (2 * len(records) + 1)
+    parts[0] = _U32.pack(len(records))
+    parts[1::2] = map(_U32.pack, map(len, records))
+    parts[2::2] = records
+    return b"".join(parts)
+
+
+def _read_topics(reader: Reader, what: str) -> list[m.TopicSummary]:
+    count = reader.count(reader.u32(what), 6, what)
+    return [m.TopicSummary(reader.text16("topic"), reader.u32("partition count")) for _ in range(count)]
+
+
+def _write_topics(topics: list[m.TopicSummary]) -> bytes:
+    """Sorted, as the published server sends them and its clients print them."""
+    return _counted(
+        text16(each.name) + _U32.pack(each.partition_count) for each in sorted(topics, key=lambda each: each.name)
+    )
+
+
+def _read_partitions(reader: Reader, what: str) -> list[m.BriefPartition]:
+    count = reader.count(reader.u32(what), 12, what)
+    return [m.BriefPartition(reader.u32("partition"), reader.u64("high watermark")) for _ in range(count)]
+
+
+def _write_partitions(partitions: list[m.BriefPartition]) -> bytes:
+    return _counted(_U32.pack(each.partition) + _U64.pack(each.high_watermark) for each in partitions)
+
+
+def _counted(items: Iterable[bytes]) -> bytes:
+    written = list(items)
+    return _U32.pack(len(written)) + b"".join(written)
+
+
+TEXT = Kind("str", Reader.text16, text16)
+SENTENCE = Kind("str", Reader.text16, _write_text16_cut)
+TEXT32 = Kind("u32 len + text", _read_text32, _write_text32)
+FLAG = Kind("u8", _read_flag, _write_flag)
+CODE = Kind("u16", Reader.u16, _U16.pack)
+U32 = Kind("u32", Reader.u32, _U32.pack)
+U64 = Kind("u64", Reader.u64, _U64.pack)
+MAYBE_U64 = Kind("u8 has [u64]", _read_maybe_u64, _write_maybe_u64)
+RECORDS = Kind("u32 n, n x (u32 len, bytes)", _read_records, _write_records)
+TOPICS = Kind("u32 n, n x (str, u32)", _read_topics, _write_topics)
+PARTITIONS = Kind("u32 n, n x (u32 id, u64 hw)", _read_partitions, _write_partitions)
+
+Layout = tuple[tuple[str, Kind], ...]
+
+LAYOUTS: Final[dict[type[msgspec.Struct], Layout]] = {
+    m.Produce: (("topic", TEXT), ("partition", U32), ("records", RECORDS)),
+    m.ProduceResponse: (("base_offset", U64), ("record_count", U32)),
+    m.Fetch: (("group_id", TEXT), ("topic", TEXT), ("partition", U32), ("offset", U64), ("max_bytes", U32)),
+    m.BriefFetchResponse: (("records", RECORDS), ("next_offset", U64)),
+    m.OffsetCommit: (("group", TEXT), ("topic", TEXT), ("partition", U32), ("offset", U64)),
+    m.OffsetCommitResponse: (("success", FLAG),),
+    m.OffsetFetch: (("group", TEXT), ("topic", TEXT), ("partition", U32)),
+    m.OffsetFetchResponse: (("offset", MAYBE_U64),),
+    m.CreateTopic: (("topic", TEXT), ("partition_count", U32)),
+    m.BriefCreateTopicResponse: (("success", FLAG),),
+    m.ListTopics: (),
+    m.ListTopicsResponse: (("topics", TOPICS),),
+    m.DescribeTopic: (("topic", TEXT),),
+    m.BriefDescribeTopicResponse: (("topic", TEXT), ("partition_count", U32), ("partitions", PARTITIONS)),
+    m.DescribePartition: (("topic", TEXT), ("partition", U32)),
+    m.BriefDescribePartitionResponse: (("topic", TEXT), ("partition", U32), ("high_watermark", U64)),
+    m.MetricsFetch: (),
+    m.MetricsFetchResponse: (("metrics", TEXT32),),
+    m.Ping: (),
+    m.Pong: (),
+    m.Error: (("code", CODE), ("message", SENTENCE)),
+}
+"""The fields of each message, in the order of the wire. A field of the JSON form that is missing here is not carried."""
+
+
+def read_request(payload: bytes) -> m.RequestMessage:
+    """The request in a payload whose first byte names an operation."""
+    return _read(payload, BY_TYPE_BYTE[payload[0]].request)  # type: ignore[no-any-return]
+
+
+def read_answer(payload: bytes) -> tuple[Operation | None, m.Answer]:
+    """The answer in a payload, and the operation it says it answers; None for an Error, which answers any."""
+    type_byte = payload[0]
+    if type_byte == ERROR_BYTE:
+        return None, _read(payload, m.Error, details=None)
+    operation = BY_TYPE_BYTE.get(type_byte)
+    if operation is None:
+        raise ProtocolError(f"no answer has the type 0x{type_byte:02X}", 0)
+    return operation, _read(payload, operation.binary_response)
+
+
+def _read(payload: bytes, kind: type[msgspec.Struct], **absent: None) -> Any:  # noqa: ANN401 - `kind` decides
+    reader = Reader(payload, 1)
+    values = [field.read(reader, name) for name, field in LAYOUTS[kind]]
+    reader.end(kind.__name__)
+    return kind(*values, **absent)
+
+
+def write_request(message: m.RequestMessage) -> bytes:
+    """The payload of a request. What only JSON can carry must not be in it."""
+    operation = BY_REQUEST[type(message)]
+    additive = {"id", "keys", "max_wait_ms"}.intersection(message.__struct_fields__)
+    carried = sorted(name for name in additive if getattr(message, name) is not None)
+    if carried:
+        raise ValueError(f"the binary form of {operation.name} does not carry {', '.join(carried)}")
+    return _write(operation.type_byte, message)
+
+
+def write_answer(operation: Operation | None, answer: msgspec.Struct) -> bytes:
+    """The payload of an answer; one in the shape of the JSON form is narrowed to what this form carries."""
+    if isinstance(answer, m.Error):
+        return _write(ERROR_BYTE, answer)
+    if operation is None:
+        raise TypeError(f"{type(answer).__name__} answers no request; only an Error can")
+    if operation.narrow is not None and type(answer) is operation.response:
+        answer = operation.narrow(answer)
+    if type(answer) is not operation.binary_response:
+        raise TypeError(f"{type(answer).__name__} is no answer to {operation.name}")
+    return _write(operation.type_byte, answer)
+
+
+def _write(type_byte: int, message: msgspec.Struct) -> bytes:
+    parts = [bytes((type_byte,))]
+    try:
+        parts += [field.write(getattr(message, name)) for name, field in LAYOUTS[type(message)]]
+    except struct.error as error:
+        raise ValueError(f"a field of {type(message).__name__} does not fit its bytes: {error}") from error
+    return b"".join(parts)

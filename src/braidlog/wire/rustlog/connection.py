@@ -1,0 +1,223 @@
+"""Both ends of a rustlog connection: bytes in, messages out; messages in, bytes out.
+
+Knows: frames, which form a payload has, which faults end a connection. Refuses to know: fields (`messages.py`), their spelling
+(`jsonform.py`, `binary.py`), services.
+Invariant: peer bytes never raise; the same bytes, however cut, give the same events; an answer has the form of its request.
+
+    ┌──────────────────┬────────────────────────────┐     first byte of the payload
+    │ length    u32 BE │ payload   1 … 10 MiB bytes │     01 to 09, FF         binary
+    └──────────────────┴────────────────────────────┘     {, blank             JSON
+
+The byte 09 is both MetricsFetch and a tab, which JSON allows before its object. A MetricsFetch is that byte alone, and a tab
+alone is no JSON: the length tells them apart. A first byte that is neither is malformed JSON.
+"""
+
+import struct
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import Buffer, Inbox
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.rustlog import binary, jsonform
+from braidlog.wire.rustlog.messages import (
+    FRAME_BYTES_MAX,
+    Answer,
+    BinaryErrorCode,
+    Error,
+    ErrorCode,
+    Form,
+    Id,
+    JsonAnswer,
+    RequestMessage,
+)
+from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, Operation
+
+_LENGTH: Final = struct.Struct(">I")
+_TAB: Final = 0x09
+_JSON_FIRST: Final = frozenset(b"{ \t\n\r")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a client asks, and in which form it wants the answer."""
+
+    message: RequestMessage
+    form: Form
+
+    @property
+    def id(self) -> Id:
+        return self.message.id
+
+
+class RefusedFrame(Refused, frozen=True):
+    """A frame that is no request. `respond(event, event.answer)` gives its bytes, as for a request."""
+
+    form: Form
+    id: Id = None
+
+
+class Response(msgspec.Struct, frozen=True):
+    """What a server answered to the oldest request without an answer."""
+
+    message: Answer
+    form: Form
+    request: type[RequestMessage] | None
+    """The type of the request that it answers; None for an Error that came unasked, before the server closes."""
+
+
+class ServerConnection:
+    """The server's end. Answers must leave in the order of the events: this dialect's clients match by order."""
+
+    def __init__(self) -> None:
+        self._inbox = Inbox()
+        self._closed = False
+        self._form = Form.JSON  # of the last payload that could be told: the form to refuse a frame in that cannot
+
+    def receive(self, data: Buffer) -> None:
+        if not self._closed:
+            self._inbox.feed(data)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that have arrived and are not yet a request."""
+        return len(self._inbox)
+
+    def next_event(self) -> Request | RefusedFrame | NeedData:
+        if self._closed:
+            return NEED_DATA
+        try:
+            payload = _take_payload(self._inbox)
+        except ProtocolError as error:
+            return self._refuse(error, close=True, code=BinaryErrorCode.FRAME)
+        return NEED_DATA if payload is None else self._understand(payload)
+
+    def _understand(self, payload: bytes) -> Request | RefusedFrame:
+        first = payload[0]
+        try:
+            if first in BY_TYPE_BYTE and (first != _TAB or len(payload) == 1):
+                self._form = Form.BINARY
+                return Request(binary.read_request(payload), Form.BINARY)
+            if first in _JSON_FIRST:
+                self._form = Form.JSON
+            return Request(jsonform.read_request(payload), Form.JSON)
+        except jsonform.InvalidError as error:
+            return self._refuse(error, close=False, request_id=error.request_id)
+        except ProtocolError as error:
+            # Malformed JSON ends the connection, says the seed. A binary frame's end is known whatever is in it: the published
+            # server answers 2 and reads on.
+            return self._refuse(error, close=isinstance(error, jsonform.MalformedError))
+
+    def respond(self, request: Request | RefusedFrame, answer: Answer) -> bytes:
+        """The frame that answers a request, in the request's form. ValueError if it is larger than a frame may be."""
+        operation = BY_REQUEST[type(request.message)] if isinstance(request, Request) else None
+        if request.form is Form.BINARY:
+            return _frame(binary.write_answer(operation, answer))
+        if not isinstance(answer, Error) and (operation is None or type(answer) is not operation.response):
+            raise TypeError(f"{type(answer).__name__} does not answer {operation.name if operation else 'a refusal'}")
+        return _frame(jsonform.write(jsonform.with_id(_as_json(answer), request.id)))
+
+    def _refuse(
+        self,
+        error: ProtocolError,
+        *,
+        close: bool,
+        code: BinaryErrorCode = BinaryErrorCode.DECODE,
+        request_id: Id = None,
+    ) -> RefusedFrame:
+        if close:
+            self._closed = True
+            self._inbox = Inbox()
+        in_form = code if self._form is Form.BINARY else ErrorCode.INVALID_REQUEST
+        return RefusedFrame(error, Error(int(in_form), str(error), None), close, self._form, request_id)
+
+
+class ClientConnection:
+    """The client's end. `form` is the form of its requests."""
+
+    def __init__(self, form: Form = Form.JSON) -> None:
+        self.form = form
+        self._inbox = Inbox()
+        self._closed = False
+        self._waiting: deque[tuple[Operation, Id]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._waiting)
+
+    def request(self, message: RequestMessage) -> bytes:
+        """The frame of a request. ValueError if it is larger than a frame may be, or its form cannot carry it."""
+        payload = binary.write_request(message) if self.form is Form.BINARY else jsonform.write(message)
+        frame = _frame(payload)
+        self._waiting.append((BY_REQUEST[type(message)], message.id))
+        return frame
+
+    def receive(self, data: Buffer) -> None:
+        if not self._closed:
+            self._inbox.feed(data)
+
+    def next_event(self) -> Response | Refused | NeedData:
+        if self._closed:
+            return NEED_DATA
+        try:
+            payload = _take_payload(self._inbox)
+            if payload is None:
+                return NEED_DATA
+            return self._response(payload)
+        except ProtocolError as error:
+            # Answers are matched by order: after one that is not understood, no later one can be trusted.
+            self._closed = True
+            self._inbox = Inbox()
+            return Refused(error, None, close=True)
+
+    def _response(self, payload: bytes) -> Response:
+        """A server that cannot tell the form of a frame refuses it in JSON: an Error is taken in either form."""
+        message: Answer
+        operation: Operation | None
+        if payload[0] == 0x7B or self.form is Form.JSON:
+            message, form = jsonform.read_answer(payload), Form.JSON
+            self._check_id(message)
+            operation = None if isinstance(message, Error) else self._expected(type(message), form)
+        else:
+            operation, message = binary.read_answer(payload)
+            form = Form.BINARY
+            if operation is not None:
+                self._expected(type(message), form)
+        answered = self._waiting.popleft()[0] if self._waiting else None
+        return Response(message, form, None if answered is None else answered.request)  # type: ignore[arg-type]
+
+    def _expected(self, answer: type, form: Form) -> Operation:
+        if not self._waiting:
+            raise ProtocolError(f"{answer.__name__} answers no request")
+        operation = self._waiting[0][0]
+        wanted = operation.binary_response if self.form is Form.BINARY else operation.response
+        if answer is not wanted or form is not self.form:
+            raise ProtocolError(f"{answer.__name__} in {form.value} is no answer to {operation.name}")
+        return operation
+
+    def _check_id(self, message: JsonAnswer) -> None:
+        """A server that knows nothing of `id` leaves it out; one that echoes another id is out of step."""
+        wanted = self._waiting[0][1] if self._waiting else None
+        if message.id is not None and message.id != wanted:
+            raise ProtocolError(f"an answer has id {message.id!r}, the oldest request has {wanted!r}")
+
+
+def _take_payload(inbox: Inbox) -> bytes | None:
+    """The next payload, None until it is whole. Too large or empty, it is refused by its four bytes alone."""
+    payload = inbox.take_frame(FRAME_BYTES_MAX)
+    if payload == b"":
+        raise ProtocolError("a frame is empty, 1 byte is the least", 0)
+    return payload
+
+
+def _frame(payload: bytes) -> bytes:
+    if len(payload) > FRAME_BYTES_MAX:
+        raise ValueError(f"a message of {len(payload)} bytes does not fit a frame of {FRAME_BYTES_MAX}")
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def _as_json(answer: Answer) -> JsonAnswer:
+    assert isinstance(answer, JsonAnswer)
+    return answer

@@ -1,0 +1,214 @@
+"""A disk that refuses, once, at every operation of every workload: no false acknowledgement, no lost record, no stuck folder.
+
+Row 8 of the promises, and the disk's part of row 20. After the refusal the process goes on as a client would: it appends again
+(and is told honestly whether that worked), then the power goes, or the process is killed and started again.
+"""
+
+import contextlib
+import errno
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from braidlog.model.errors import StorageFault
+from braidlog.testing.disk import Operation, SimulatedDisk
+from tests.storage import workloads
+from tests.storage.crashing import World, compare, fixed_ids, go_on, lost, open_log, operations_of, see_all
+
+WRITES = ("append", "write_at")
+ROOMY = (*WRITES, "create", "make_folder", "rename", "truncate")
+SEED = 4
+
+
+@pytest.fixture(autouse=True)
+def _same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed_ids(monkeypatch)
+
+
+def plans(operation: Operation, random: Random) -> list[tuple[int, int]]:
+    """(errno, bytes that a failing write still writes) to try at an operation."""
+    if operation.kind in WRITES:
+        return [(errno.EIO, 0), (errno.ENOSPC, random.randrange(operation.bytes + 1))]
+    return [(errno.ENOSPC, 0)] if operation.kind in ROOMY and random.random() < 0.5 else [(errno.EIO, 0)]
+
+
+def run_with_fault(work: Callable[[World], None], number: int, code: int, short: int) -> tuple[World, bool]:
+    """Run the workload up to the call that the fault makes fail; tell whether one did."""
+    world = World()
+    world.disk.fail_at = {number: code}
+    world.disk.short = short
+    try:
+        work(world)
+    except StorageFault:
+        return world, True
+    return world, False
+
+
+def settle(world: World) -> None:
+    """What the caller of a failed call knows: what is in the log now is what it sees there, if it can still write."""
+    for name, topic in world.topics.items():
+        if name not in world.log.topics():
+            continue
+        for number, model in enumerate(topic.partitions):
+            p = world.log.topic(name).partition(number)
+            try:
+                end = p.end_offset
+                batches, epoch, cut_to = model.batches, model.epoch, model.cut_to
+                model.batches, model.epoch = model.below(end), max(model.epoch, p.state.epochs.latest)
+                model.cut_to = None
+                world.append(name, number, size=30)
+                world.sync(name, number)
+            except StorageFault:
+                if p.end_offset == end:
+                    model.batches, model.epoch, model.cut_to = batches, epoch, cut_to
+                with pytest.raises(StorageFault):
+                    p.sync()
+                    world.append(name, number, size=30)
+
+
+def check_all(world: World, disk: SimulatedDisk) -> None:
+    """After the power went, with everything or nothing of what was pending; and after a mere restart."""
+    for state in (lost(disk), next(state for label, state in disk.crash_states(1))):
+        compare(open_log(state, world.clock.now_ms()), world.topics)
+    killed = disk.after_kill()
+    log = open_log(killed, world.clock.now_ms())
+    shown = compare(log, world.topics, killed=True)
+    # The page cache shows bytes that a failed sync did not write: what the next process shows must be on the disk.
+    assert see_all(open_log(lost(killed), world.clock.now_ms())) == shown
+    go_on(log, killed, shown)
+
+
+@pytest.mark.parametrize("name", workloads.ALL)
+def test_a_fault_at_every_operation(name: str) -> None:
+    random = Random(SEED)
+    faults = 0
+    for operation in operations_of(workloads.ALL[name]):
+        for code, short in plans(operation, random):
+            world, failed = run_with_fault(workloads.ALL[name], operation.number, code, short)
+            where = f"{errno.errorcode[code]} at {operation.number} {operation.kind} {operation.path}, {short} bytes written"
+            faults += 1
+            try:
+                check_all(world, world.disk)
+                if failed and world.log is not None and not world.log.is_closed:
+                    settle(world)
+                    check_all(world, world.disk)
+                    with contextlib.suppress(StorageFault):
+                        world.close()
+                    check_all(world, world.disk)
+            except Exception as error:
+                raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
+    print(f"{name}: {faults} faults, seed {SEED}")
+    assert faults > 150
+
+
+def partition_with(records: int) -> World:
+    world = World()
+    world.open()
+    world.create("t")
+    for _ in range(records):
+        world.append("t")
+    return world
+
+
+def fail_next(world: World, kind: str, ending: str, code: int = errno.EIO, short: int = 0) -> None:
+    """Make the next operation of this kind on such a file fail."""
+    disk = world.disk
+
+    def before(operation: Operation) -> None:
+        if operation.kind == kind and operation.path.endswith(ending):
+            disk.fail_at = {operation.number: code}
+            disk.short = short
+            disk.on_operation = None
+
+    disk.on_operation = before
+
+
+def test_a_failed_sync_is_final() -> None:
+    """The second sync would succeed and mean nothing: the kernel has called the lost pages clean."""
+    world = partition_with(3)
+    p = world.log.topic("t").partition()
+    fail_next(world, "sync", ".log")
+    with pytest.raises(StorageFault):
+        world.append("t")
+    assert p.durable_offset == 3
+    for _ in range(3):
+        with pytest.raises(StorageFault, match="stopped after a fault"):
+            p.sync()
+        with pytest.raises(StorageFault, match="stopped after a fault"):
+            world.log.topic("t").append(b"more")
+    assert len(world.log.topic("t").read()) == 3
+    with pytest.raises(StorageFault, match="stopped after a fault"):
+        world.log.close()
+    assert see_all(open_log(lost(world.disk)))["t", 0].end == 3
+
+
+@pytest.mark.parametrize("short", [0, 1, 60, 100])
+def test_a_full_disk_fails_one_append_alone(short: int) -> None:
+    world = partition_with(3)
+    p = world.log.topic("t").partition()
+    fail_next(world, "append", ".log", errno.ENOSPC, short)
+    size = len(world.disk.content(p.segments[-1].path))
+    with pytest.raises(StorageFault, match="No space"):
+        world.log.topic("t").append(b"too much")
+    assert len(world.disk.content(p.segments[-1].path)) == size, "remains of a refused append"
+    assert world.log.topic("t").append(b"room again") == 3
+    records = open_log(lost(world.disk)).topic("t").read()
+    assert [record.value for record in records][3:] == [b"room again"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [("create", ".state"), ("write_at", ".state"), ("sync", ".state"), ("create", ".log"), ("write_at", ".log")],
+)
+def test_a_full_disk_at_a_roll(kind: str, ending: str) -> None:
+    """A roll that is refused leaves no names behind, and the next append rolls."""
+    world = partition_with(3)
+    topic = world.log.topic("t")
+    for _ in range(2):
+        topic.append(b"x" * 1500)
+    before = world.disk.files()
+    fail_next(world, kind, ending, errno.ENOSPC)
+    with pytest.raises(StorageFault, match="No space"):
+        topic.append(b"x" * 1500)
+    assert world.disk.files() == before
+    world.log.alter_topic("t", segment_bytes=65536)  # the segment that could not be left grows on past the refused roll
+    assert topic.append(b"room again" * 200) == 5
+    for state in (lost(world.disk), world.disk.after_kill()):
+        assert [record.offset for record in open_log(state).topic("t").read()] == list(range(6))
+
+
+def test_a_full_disk_at_the_first_append_of_an_epoch() -> None:
+    world = World()
+    world.open()
+    world.create("t")
+    fail_next(world, "write_at", "state.a", errno.ENOSPC, 5)
+    with pytest.raises(StorageFault, match="No space"):
+        world.log.topic("t").append(b"too much")
+    assert world.log.topic("t").append(b"room again") == 0
+    assert [r.value for r in open_log(lost(world.disk)).topic("t").read()] == [b"room again"]
+
+
+def test_a_failed_creation_can_be_repeated() -> None:
+    world = World()
+    world.open()
+    fail_next(world, "create", "state.b", errno.ENOSPC)
+    with pytest.raises(StorageFault):
+        world.log.create_topic("t")
+    assert world.disk.names("/data/topics") == []
+    world.log.create_topic("t").append(b"x")
+    assert len(open_log(lost(world.disk)).topic("t").read()) == 1
+
+
+def test_close_closes_the_rest() -> None:
+    """One partition that cannot be made durable does not keep the others from it."""
+    world = World()
+    world.open()
+    world.create("t", partitions=3, flush="os", flush_window_bytes=1 << 20)
+    for number in range(3):
+        world.append("t", number)
+    fail_next(world, "sync", ".log")
+    with pytest.raises(StorageFault):
+        world.log.close()
+    ends = [seen.end for seen in see_all(open_log(lost(world.disk))).values()]
+    assert sorted(ends) == [0, 1, 1]

@@ -1,0 +1,3 @@
+module capture
+
+go 1.19

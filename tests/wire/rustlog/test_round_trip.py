@@ -1,0 +1,99 @@
+"""Whatever one end writes, the other reads: every row of the table, both forms, both directions."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.wire.rustlog import strategies
+
+from braidlog.codec.cursor import Reader
+from braidlog.wire.rustlog import binary
+from braidlog.wire.rustlog import messages as m
+from braidlog.wire.rustlog.connection import ClientConnection, Request, Response, ServerConnection
+from braidlog.wire.rustlog.messages import Form
+from braidlog.wire.rustlog.operations import OPERATIONS, Operation
+
+both_forms = pytest.mark.parametrize("form", list(Form))
+every_row = pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
+
+
+@every_row
+@both_forms
+@given(data=st.data())
+@settings(max_examples=40)
+def test_there_and_back(row: Operation, form: Form, data: st.DataObject) -> None:
+    client, server = ClientConnection(form), ServerConnection()
+    message = data.draw(strategies.request(row.request, form))
+    server.receive(client.request(message))
+    request = server.next_event()
+    assert request == Request(message, form)
+    assert isinstance(request, Request)
+
+    kind = row.response if form is Form.JSON else row.binary_response
+    answer = data.draw(strategies.answers[kind])
+    client.receive(server.respond(request, answer))
+    response = client.next_event()
+    assert isinstance(response, Response)
+    assert response.request is row.request
+    assert response.message == expected(answer, message, form)
+
+
+@both_forms
+@given(data=st.data())
+@settings(max_examples=60)
+def test_an_error_answers_any_request(form: Form, data: st.DataObject) -> None:
+    client, server = ClientConnection(form), ServerConnection()
+    message = data.draw(strategies.request(data.draw(st.sampled_from(OPERATIONS)).request, form))
+    server.receive(client.request(message))
+    request = server.next_event()
+    assert isinstance(request, Request)
+    error = data.draw(strategies.errors if form is Form.JSON else strategies.brief_errors)
+    client.receive(server.respond(request, error))
+    assert client.next_event() == Response(expected(error, message, form), form, type(message))
+
+
+def expected(answer: Any, message: m.RequestMessage, form: Form) -> Any:
+    """JSON gets the request's id; a binary list of topics comes sorted."""
+    if form is Form.JSON:
+        return msgspec.structs.replace(answer, id=message.id)
+    if isinstance(answer, m.ListTopicsResponse):
+        return m.ListTopicsResponse(sorted(answer.topics, key=lambda topic: topic.name))
+    return answer
+
+
+@pytest.mark.parametrize("row", [row for row in OPERATIONS if row.narrow], ids=lambda row: row.name)
+@given(data=st.data())
+def test_an_answer_in_the_shape_of_json_is_narrowed_for_a_binary_client(row: Operation, data: st.DataObject) -> None:
+    request = Request(data.draw(strategies.request(row.request, Form.BINARY)), Form.BINARY)
+    full = data.draw(strategies.answers[row.response])
+    assert row.narrow is not None
+    frame = ServerConnection().respond(request, full)
+    assert frame == ServerConnection().respond(request, row.narrow(full))
+    client = ClientConnection(Form.BINARY)
+    client.request(request.message)
+    client.receive(frame)
+    response = client.next_event()
+    assert isinstance(response, Response)
+    carried = set(response.message.__struct_fields__) & set(full.__struct_fields__) - {"records", "partitions"}
+    assert all(getattr(response.message, name) == getattr(full, name) for name in carried)
+
+
+@given(strategies.records)
+def test_records_of_one_length_take_the_fast_way_and_mean_the_same(values: list[bytes]) -> None:
+    written = binary.RECORDS.write(values)
+    slow = Reader(written, 4)
+    assert binary._uneven_records(slow, len(values), "records") == values
+    fast = Reader(written, 4)
+    taken = binary._even_records(fast, len(values))
+    if len(values) > 1 and len({len(value) for value in values}) == 1:
+        assert taken == values
+        assert fast.position == slow.position
+    else:
+        assert taken is None
+        assert fast.position == 4
+
+
+def test_every_answer_type_has_a_strategy() -> None:
+    assert {row.response for row in OPERATIONS} | {row.binary_response for row in OPERATIONS} == set(strategies.answers)

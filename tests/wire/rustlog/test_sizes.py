@@ -1,0 +1,59 @@
+"""As many records as `fitting` says make an answer that can be sent, and hardly one more would."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.wire.rustlog import strategies
+
+from braidlog.wire.rustlog import messages as m
+from braidlog.wire.rustlog import sizes
+from braidlog.wire.rustlog.connection import Request, ServerConnection
+from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, Form
+
+
+def fetch(form: Form, request_id: m.Id = None) -> Request:
+    return Request(m.Fetch("g", "t", 0, 0, 1, id=request_id), form)
+
+
+@given(st.lists(strategies.fetched, max_size=12), strategies.u64, strategies.ids, st.integers(2000, 4000))
+def test_a_json_answer_of_what_fits_is_within_the_limit(
+    records: list[m.FetchedRecord], next_offset: int, request_id: m.Id, limit: int
+) -> None:
+    count = sizes.fitting(records, Form.JSON, limit)
+    answer = m.FetchResponse(records[:count], next_offset)
+    assert len(ServerConnection().respond(fetch(Form.JSON, request_id), answer)) - 4 <= limit
+
+
+@given(strategies.records, st.integers(13, 200))
+def test_a_binary_answer_holds_exactly_what_fits(values: list[bytes], limit: int) -> None:
+    count = sizes.fitting(values, Form.BINARY, limit)
+
+    def size(number: int) -> int:
+        answer = m.BriefFetchResponse(values[:number], 7)
+        return len(ServerConnection().respond(fetch(Form.BINARY), answer)) - 4
+
+    assert size(count) <= limit
+    assert count == len(values) or size(count + 1) > limit
+
+
+@given(strategies.fetched)
+def test_a_json_record_is_measured_within_its_digits(record: m.FetchedRecord) -> None:
+    with_one = m.FetchResponse([record, record], 0)
+    without = m.FetchResponse([record], 0)
+    server = ServerConnection()
+    real = len(server.respond(fetch(Form.JSON), with_one)) - len(server.respond(fetch(Form.JSON), without))
+    digits = 38 - len(str(record.offset)) - len(str(record.timestamp))
+    assert sizes.json_record_bytes(record) == real + digits + (1 if record.headers else 0)
+
+
+@pytest.mark.parametrize("form", list(Form))
+def test_a_record_too_large_for_any_answer_does_not_fit(form: Form) -> None:
+    value = bytes(FRAME_BYTES_MAX)
+    records = [value] if form is Form.BINARY else [m.FetchedRecord(0, 0, value)]
+    assert sizes.fitting(records, form) == 0
+
+
+def test_what_a_binary_client_wrote_may_be_too_large_for_json() -> None:
+    value = bytes(8 * 1024 * 1024)
+    assert sizes.fitting([value], Form.BINARY) == 1
+    assert sizes.fitting([m.FetchedRecord(0, 0, value)], Form.JSON) == 0
