@@ -60,9 +60,7 @@ class Node:
         offset = hosted.start_offset
         while True:
             got = self.run(
-                self.services.fetch.records(
-                    topic, partition, offset, bytes_max=1 << 20, committed_only=committed_only
-                )
+                self.services.fetch.records(topic, partition, offset, bytes_max=1 << 20, committed_only=committed_only)
             )
             if not got.records:
                 return found

@@ -3,11 +3,11 @@
 import errno
 
 import pytest
+from tests.broker.node import Node, batch_of
 
 from braidlog.broker.append import Acks
 from braidlog.broker.hosted import Role
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
-from tests.broker.node import Node, batch_of
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Fetching: long polls, limits, what each kind of reader may see, offsets by time."""
 
 import pytest
+from tests.broker.node import Node, batch_of
 
 from braidlog.broker.append import Acks
 from braidlog.broker.fetch import Fetched, Wanted
@@ -9,7 +10,6 @@ from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.testing.world import Job
-from tests.broker.node import Node, batch_of
 
 MANY = 1 << 20
 

@@ -1,10 +1,10 @@
 """Committed offsets: atomic, durable, refused where they cannot be."""
 
 import pytest
+from tests.broker.node import Node
 
 from braidlog.broker.offsets import Commit, Offsets
 from braidlog.model.errors import BrokerError, Reason
-from tests.broker.node import Node
 
 
 @pytest.fixture

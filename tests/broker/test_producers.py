@@ -3,10 +3,10 @@
 from random import Random
 
 import pytest
+from tests.broker.node import Node
 
 from braidlog.broker.producers import BLOCK
 from braidlog.testing.faults import Crash
-from tests.broker.node import Node
 
 
 def test_ids_are_distinct_and_outlast_restarts() -> None:

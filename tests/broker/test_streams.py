@@ -3,13 +3,13 @@
 from random import Random
 
 import pytest
+from tests.broker.node import Node
 
 from braidlog.broker.streams import ANY_VERSION, VERSION_HEADER, EventStreams, Snapshot, StreamPosition, VersionConflict
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.testing.world import Job
-from tests.broker.node import Node
 
 
 @pytest.fixture
