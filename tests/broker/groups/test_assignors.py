@@ -12,6 +12,7 @@ TOPICS = ["a", "b", "c"]
 wishes_of = st.dictionaries(
     st.sampled_from(MEMBERS), st.frozensets(st.sampled_from(TOPICS), min_size=1), min_size=1, max_size=8
 )
+some_members = st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True)
 counts_of = st.fixed_dictionaries({topic: st.integers(0, 30) for topic in TOPICS})
 
 
@@ -59,7 +60,7 @@ def moves_at_least(before: dict[str, list[int]], members: list[str], count: int)
     return count - kept
 
 
-@given(st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True), st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True), st.integers(0, 40), st.integers(0, 40))  # fmt: skip
+@given(some_members, some_members, st.integers(0, 40), st.integers(0, 40))
 @settings(max_examples=400)
 def test_sticky_moves_as_few_as_possible(before_members, members, before_count, count) -> None:
     one = {member: frozenset({"a"}) for member in before_members}

@@ -294,12 +294,13 @@ class Rebalances:
         try:
             return call()
         except BrokerError as error:
-            assert error.reason in (
+            if error.reason not in (
                 Reason.STALE_GENERATION,
                 Reason.MEMBER_NOT_FOUND,
                 Reason.GROUP_NOT_FOUND,
                 Reason.PARTITION_NOT_ASSIGNED,
-            ), error
+            ):
+                raise
             self.refused += 1
             return None
 
