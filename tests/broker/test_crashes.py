@@ -9,11 +9,11 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from tests.broker.node import Node, batch_of
 
 from braidlog.broker.offsets import Commit
 from braidlog.broker.streams import Snapshot
 from braidlog.testing.faults import Operation
-from tests.broker.node import Node, batch_of
 
 Fact = tuple[str, ...]
 Facts = dict[Fact, object]
@@ -127,7 +127,7 @@ class Campaign:
                 {fact: value for fact, value in facts.items() if fact[0] in kinds}
                 for facts in (found, self.before, self.after)
             )
-            if mine != old and mine != new:
+            if mine not in (old, new):
                 wrong = {fact for fact in {*mine, *old} if mine.get(fact) != old.get(fact)}
                 told = [
                     f"{fact}: {old.get(fact)} -> {mine.get(fact)} (wanted {new.get(fact)})" for fact in sorted(wrong)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.server.toy import until
 
 from braidlog.server.eager import Abandonable, Running, start
 
@@ -15,12 +16,6 @@ class Sink:
 
     def __call__(self, result: Any, error: BaseException | None) -> None:
         self.calls.append((result, error))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 async def outcome_of_task(work: Coroutine[Any, Any, Any]) -> tuple[Any, str | None]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from tests.server.toy import until
 
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -54,12 +55,6 @@ def play(scene: Callable[[LoopWorld, StubLog], Any]) -> None:
 
 def as_log(log: StubLog) -> PartitionLog:
     return cast("PartitionLog", log)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def test_many_waiters_share_one_sync() -> None:

@@ -145,19 +145,9 @@ class Session(asyncio.Protocol):
             return
         self._busy = True
         try:
-            while not self._closing and self._has_room():
-                event = self.connection.next_event()
-                if event is NEED_DATA:
-                    self._note_partial()
-                    break
-                self._partial_since = None
-                self.requests += 1
-                if isinstance(event, Refused):
-                    self._refuse(event)
-                else:
-                    self._begin(event)
-                if self._held_bytes >= _FLUSH_BYTES:
-                    self._flush()
+            # Sending makes room: requests that were left for want of it must not wait for the client to send more.
+            while not self._take_requests() and self._flush() and self._has_room():
+                pass
         except Exception as error:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail("serve", error)
             return
@@ -165,6 +155,25 @@ class Session(asyncio.Protocol):
             self._busy = False
         self._flush()
         self._regulate()
+
+    def _take_requests(self) -> bool:
+        """Start what is whole; False if there was no room for all of it."""
+        while not self._closing:
+            if not self._has_room():
+                return False
+            event = self.connection.next_event()
+            if event is NEED_DATA:
+                self._note_partial()
+                return True
+            self._partial_since = None
+            self.requests += 1
+            if isinstance(event, Refused):
+                self._refuse(event)
+            else:
+                self._begin(event)
+            if self._held_bytes >= _FLUSH_BYTES:
+                self._flush()
+        return True
 
     def _note_partial(self) -> None:
         """The time counts from the frame's first byte: trickling more of it does not buy more time."""
@@ -239,28 +248,33 @@ class Session(asyncio.Protocol):
 
     # -- sending ---------------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
+        """Send what is ready, in order; whether that made room."""
         turns = self._turns
+        under_way = len(turns)
         while turns and turns[0].answer is not _PENDING:
             data = turns.popleft().answer
             if data:
                 self._out.append(data)
         transport = self._transport
-        if transport is None:
+        if transport is None or transport.is_closing():
             self._out.clear()
-            return
-        if self._out:
-            out, self._out = self._out, []
-            data = out[0] if len(out) == 1 else b"".join(out)
-            self._held_bytes -= len(data)
-            if transport.get_write_buffer_size() > _OUTPUT_FACTOR * self._limits.output_bytes_max:
-                log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
-                self.abort()
-                return
-            transport.write(data)
-            self._charge(Direction.FETCH, len(data))
+            return False
+        out, self._out = self._out, []
+        if out:
+            self._write(transport, out[0] if len(out) == 1 else b"".join(out))
         if self._closing and not turns and not self._under_way:
             transport.close()
+        return bool(out) or len(turns) < under_way
+
+    def _write(self, transport: asyncio.Transport, data: bytes) -> None:
+        self._held_bytes -= len(data)
+        if transport.get_write_buffer_size() > _OUTPUT_FACTOR * self._limits.output_bytes_max:
+            log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
+            self.abort()
+        else:
+            transport.write(data)
+            self._charge(Direction.FETCH, len(data))
 
     def _regulate(self) -> None:
         """Read only while there is room for what may come."""
@@ -279,9 +293,8 @@ class Session(asyncio.Protocol):
         """Send a frame outside the order of answers, after those that are ready, waiting while the client takes none."""
         while self._writable is not None:
             await self._writable
-        if self._transport is not None:
-            self._flush()
-        if self._transport is not None:
+        self._flush()
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self._charge(Direction.FETCH, len(data))
 
