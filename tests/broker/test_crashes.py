@@ -20,7 +20,7 @@ Facts = dict[Fact, object]
 GROUPS = ("g1", "g2")
 MEMBERS = ("m1", "m2", "m3")
 KEYS = (b"k1", b"k2")
-STATES_PER_OPERATION = 7
+STATES_PER_OPERATION = 5
 
 
 def observe(node: Node) -> Facts:
@@ -225,5 +225,5 @@ def test_every_operation_of_a_workload_may_be_the_last(seed: int) -> None:
         f"seed {seed}: {campaign.operations} operations, {campaign.states} crash states, "
         f"{time.process_time() - began:.1f} s of CPU"
     )
-    assert campaign.states > 600
+    assert campaign.states > 500
     assert campaign.in_between > 20, "changes under way must have been seen to survive"
