@@ -9,7 +9,7 @@ off; all answers of one read leave in one write, as long as they are small; what
 import asyncio
 import logging
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -83,9 +83,8 @@ class Session(asyncio.Protocol):
     # -- the loop calls --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=min(_WRITE_BUFFER_BYTES, self._limits.output_bytes_max))
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
+        self._transport.set_write_buffer_limits(high=min(_WRITE_BUFFER_BYTES, self._limits.output_bytes_max))
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
         self._owner.opened(self)
