@@ -190,10 +190,10 @@ class Topic:
         source = self.partition(partition)
         position = source.start_offset if offset is None else offset
         while True:
+            seen = self._readable_end(source)  # before the reading: what comes during it must not be waited for
             for record in self.iterate(position, partition=partition, committed_only=committed_only):
                 yield record
                 position = record.offset + 1
-            seen = self._readable_end(source)
             durable = self.settings.flush is Flush.ACK
             if self._log.is_closed or not source.wait_beyond(seen, timeout, durable=durable):
                 return
