@@ -16,7 +16,7 @@ from braidlog.cli import main
 from braidlog.codec.kernel import COMPILED
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-COMMANDS = ["", "log", "log list", "log dump", "log verify", "log repair"]
+COMMANDS = ["", "dev", "serve", "config", "config show", "log", "log list", "log dump", "log verify", "log repair"]
 HELP_TO_CLICK_RATIO_MAX = 4.0
 
 
