@@ -3,10 +3,12 @@
 Knows: names and units. Refuses to know: who scrapes.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.services import Services
+from braidlog.model.errors import StorageFault
 
 _GAUGES: tuple[tuple[str, str, Callable[[HostedPartition], int]], ...] = (
     ("braidlog_partition_start_offset", "First offset that can be read.", lambda h: h.start_offset),
@@ -15,10 +17,16 @@ _GAUGES: tuple[tuple[str, str, Callable[[HostedPartition], int]], ...] = (
 )
 
 
-def render_metrics(services: Services) -> str:
-    """Offsets and sizes of every partition, lag of every group: gauges, one line each."""
+def render_metrics(services: Services, names: Sequence[str]) -> str:
+    """Offsets and sizes of the partitions of the topics with these names, lag of the groups in them: gauges, one line each."""
     lines = []
-    rows = [(hosted.topic, hosted) for name in services.topics.names() for hosted in services.topics.partitions(name)]
+    rows = [(name, hosted) for name in names for hosted in _online(services, name)]
+    lines += [
+        "# HELP braidlog_partitions_offline Partitions that could not be opened.",
+        "# TYPE braidlog_partitions_offline gauge",
+    ]
+    lines += [f"braidlog_partitions_offline {sum(services.topics.meta(name).partitions for name in names) - len(rows)}"]
+    shown = frozenset(names)
     for metric, help_text, value_of in _GAUGES:
         lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} gauge"]
         lines += [f'{metric}{{topic="{topic}",partition="{h.number}"}} {value_of(h)}' for topic, h in rows]
@@ -26,8 +34,16 @@ def render_metrics(services: Services) -> str:
     lines += [f"# HELP {lag} Records a group has not committed yet.", f"# TYPE {lag} gauge"]
     for group in services.groups.names():
         name = group.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        lines += [
-            f'{lag}{{group="{name}",topic="{row.topic}",partition="{row.partition}"}} {row.lag}'
-            for row in services.groups.lag(group)
-        ]
+        with contextlib.suppress(StorageFault):
+            lines += [
+                f'{lag}{{group="{name}",topic="{row.topic}",partition="{row.partition}"}} {row.lag}'
+                for row in services.groups.lag(group)
+                if row.topic in shown
+            ]
     return "\n".join(lines) + "\n"
+
+
+def _online(services: Services, name: str) -> Iterator[HostedPartition]:
+    for number in range(services.topics.meta(name).partitions):
+        with contextlib.suppress(StorageFault):  # said when the node started; here it is counted
+            yield services.topics.partition(name, number)
