@@ -140,7 +140,7 @@ OPERATIONS: Final = (
         m.MetricsFetchResponse,
         "the server's metrics as Prometheus text",
         (E.INVALID_REQUEST, E.INTERNAL_SERVER_ERROR),
-        (B.DECODE, B.INTERNAL),
+        (B.INTERNAL,),  # its byte is a tab: with anything behind it, it is JSON, and fails as such
     ),
     Operation(0xFF, m.Ping, m.Pong, "is anyone there", (E.INVALID_REQUEST,), (B.DECODE,)),
 )
