@@ -3,10 +3,12 @@
 Knows: names and units. Refuses to know: who scrapes.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.services import Services
+from braidlog.model.errors import StorageFault
 
 _GAUGES: dict[str, tuple[str, Callable[[HostedPartition], int]]] = {
     "braidlog_partition_start_offset": ("First offset that can be read.", lambda h: h.start_offset),
@@ -16,18 +18,44 @@ _GAUGES: dict[str, tuple[str, Callable[[HostedPartition], int]]] = {
 _LAG = "braidlog_group_lag_records"
 
 
-def render_metrics(services: Services) -> str:
-    """Offsets and sizes of every partition, lag of every group: gauges, one line each."""
+def render_metrics(services: Services, names: Sequence[str]) -> str:
+    """Offsets and sizes of the partitions of the topics with these names, lag of the groups in them: gauges, one line each."""
     lines = []
+<<<<<<< HEAD
     rows = [hosted for name in services.topics.names() for hosted in services.topics.partitions(name)]
     for metric, (help_text, value_of) in _GAUGES.items():
+=======
+    rows = [(name, hosted) for name in names for hosted in _online(services, name)]
+    lines += [
+        "# HELP braidlog_partitions_offline Partitions that could not be opened.",
+        "# TYPE braidlog_partitions_offline gauge",
+    ]
+    lines += [f"braidlog_partitions_offline {sum(services.topics.meta(name).partitions for name in names) - len(rows)}"]
+    shown = frozenset(names)
+    for metric, help_text, value_of in _GAUGES:
+>>>>>>> adapter-rustlog
         lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} gauge"]
         lines += [f'{metric}{{topic="{h.topic}",partition="{h.number}"}} {value_of(h)}' for h in rows]
     lines += [f"# HELP {_LAG} Records a group has not committed yet.", f"# TYPE {_LAG} gauge"]
     for group in services.groups.names():
         name = group.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+<<<<<<< HEAD
         lines += [
             f'{_LAG}{{group="{name}",topic="{row.topic}",partition="{row.partition}"}} {row.lag}'
             for row in services.groups.lag(group)
         ]
+=======
+        with contextlib.suppress(StorageFault):
+            lines += [
+                f'{lag}{{group="{name}",topic="{row.topic}",partition="{row.partition}"}} {row.lag}'
+                for row in services.groups.lag(group)
+                if row.topic in shown
+            ]
+>>>>>>> adapter-rustlog
     return "\n".join(lines) + "\n"
+
+
+def _online(services: Services, name: str) -> Iterator[HostedPartition]:
+    for number in range(services.topics.meta(name).partitions):
+        with contextlib.suppress(StorageFault):  # said when the node started; here it is counted
+            yield services.topics.partition(name, number)

@@ -10,9 +10,12 @@
 Knows: the reasons. Refuses to know: any dialect's code or text for them.
 """
 
+import errno
 from enum import Enum, auto
 
 from braidlog.codec.errors import ProtocolError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 __all__ = ["BrokerError", "ProtocolError", "Reason", "StorageFault"]
 
@@ -73,3 +76,8 @@ class StorageFault(Exception):  # noqa: N818 - a fault is what it is called in e
     def __init__(self, message: str, path: str | None = None) -> None:
         super().__init__(message if path is None else f"{path}: {message}")
         self.path = path
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk refused for want of room: nothing is broken, and room can come back."""
+        return isinstance(self.__cause__, OSError) and self.__cause__.errno in _FULL

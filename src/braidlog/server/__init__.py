@@ -8,6 +8,7 @@ Refuses to know: any dialect's bytes. May import: adapters and below.
 | `world.py` | the ports of the services on an event loop: durability, waking, time |
 | `eager.py` | run a handler at once, and make it a task only if it has to wait |
 | `session.py` | one connection: bytes in, requests served, answers out in order, limits kept |
+| `budget.py` | what all connections hold in memory together, and who is let go |
 | `listener.py` | a port: accepts, TLS, caps, sweeps away who is too slow |
 | `supervisor.py` | tasks with an owner |
 | `config.py` | settings from file, environment and flags, with their origin |

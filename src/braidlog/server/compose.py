@@ -18,6 +18,7 @@ from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.server.budget import Budget
 from braidlog.server.config import ListenerConfig, ServerConfig, TlsConfig, check_exposure
 from braidlog.server.listener import SWEEP_SECONDS, Listener, ListenerLimits
 from braidlog.server.session import SessionLimits
@@ -55,6 +56,7 @@ class Server:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._supervisor = Supervisor(self._task_failed)
+        self._budget = Budget(config.limits.memory_bytes_max)
         self._quotas = Quotas(config.quotas.default(), config.quotas.principals)
         self._clock = SystemClock()
         self._disk = OsDisk()
@@ -80,9 +82,8 @@ class Server:
             self._folder, world, self._clock, node=config.node, defaults=config.topics, authorize=authorize
         )
         for name in self.services.topics.names():
-            for hosted in self.services.topics.partitions(name):
-                for damage in hosted.log.damages:
-                    log.error("%s is damaged and takes no writes: %s", hosted, damage)
+            for number in range(self.services.topics.meta(name).partitions):
+                self._open_partition(name, number)
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
         for dialect, make in adapters().items():
@@ -90,6 +91,17 @@ class Server:
         self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")
         self._supervisor.every(EXPIRE_SECONDS, self._expire, "expire")
         self._supervisor.every(RETAIN_SECONDS, self._retain, "retain")
+
+    def _open_partition(self, name: str, number: int) -> None:
+        """Recover a partition. One that cannot be opened is offline, loudly; the others are served."""
+        assert self.services is not None
+        try:
+            hosted = self.services.topics.partition(name, number)
+        except StorageFault as fault:
+            log.error("%s/%d is offline: %s", name, number, fault)  # noqa: TRY400 - the fault says where
+            return
+        for damage in hosted.log.damages:
+            log.error("%s is damaged and takes no writes: %s", hosted, damage)
 
     async def _listen(self, dialect: str, adapter: Adapter) -> None:
         settings: ListenerConfig = getattr(self.config.listeners, dialect)
@@ -107,6 +119,7 @@ class Server:
                 idle_seconds_max=limits.idle_seconds_max,
             ),
             limits=ListenerLimits(limits.connections_max, limits.connections_per_peer_max),
+            budget=self._budget,
             advertised=advertised,
             tls=tls_context(settings.tls) if settings.tls.cert else None,
             quotas=self._quotas,

@@ -80,6 +80,8 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output_seconds_max: float = 30.0
     frame_seconds_max: float = 30.0
     idle_seconds_max: float = 600.0
+    memory_bytes_max: int = 128 * 1024 * 1024
+    """What all connections may hold together, of frames that are not whole and of answers that are not taken."""
 
     def __post_init__(self) -> None:
         _check_bounds(self, dict.fromkeys(self.__struct_fields__, (1, 2**40)) | dict.fromkeys(_SECONDS, (0.001, 1e9)))

@@ -63,10 +63,15 @@ class Running:
         else:
             self._wait(waiting)
 
+    @property
+    def is_patient(self) -> bool:
+        """Whether it waits where it may be ended."""
+        return isinstance(self._waiting, Abandonable)
+
     def cancel(self) -> None:
         """End it here if it may be ended here, else at the next place where it may, else let it finish."""
         self._cancelled = True
-        if isinstance(self._waiting, Abandonable):
+        if self.is_patient:
             self._end()
 
     def _end(self) -> None:

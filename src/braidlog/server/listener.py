@@ -16,6 +16,7 @@ import msgspec
 
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
+from braidlog.server.budget import Budget
 from braidlog.server.session import Session, SessionLimits, SessionOwner
 
 log = logging.getLogger("braidlog.listener")
@@ -38,6 +39,7 @@ class Listener(SessionOwner):
         *,
         session_limits: SessionLimits,
         limits: ListenerLimits,
+        budget: Budget,
         advertised: tuple[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
         quotas: Quotas | None = None,
@@ -45,6 +47,7 @@ class Listener(SessionOwner):
         self.adapter = adapter
         self._session_limits = session_limits
         self._limits = limits
+        self._budget = budget
         self._advertised = advertised
         self._tls = tls
         self._quotas = quotas
@@ -63,7 +66,7 @@ class Listener(SessionOwner):
     async def start(self, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Session(self.adapter, self, self._session_limits, self._quotas),
+            lambda: Session(self.adapter, self, self._session_limits, self._budget, self._quotas),
             host,
             port,
             ssl=self._tls,
@@ -122,7 +125,7 @@ class Listener(SessionOwner):
         if self._server is not None:
             self._server.close()
         for session in list(self._sessions):
-            session.close()
+            session.drain()
         if self._sessions:
             self._drained = asyncio.Event()
             with contextlib.suppress(TimeoutError):

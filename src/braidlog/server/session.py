@@ -17,6 +17,7 @@ from braidlog.adapters.contract import Adapter
 from braidlog.broker.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
+from braidlog.server.budget import Budget
 from braidlog.server.eager import Running, start
 from braidlog.wire.contract import NEED_DATA, Refused
 
@@ -54,11 +55,17 @@ class Session(asyncio.Protocol):
     """The server's side of one connection, driven by the loop."""
 
     def __init__(
-        self, adapter: Adapter, owner: "SessionOwner", limits: SessionLimits, quotas: Quotas | None = None
+        self,
+        adapter: Adapter,
+        owner: "SessionOwner",
+        limits: SessionLimits,
+        budget: Budget,
+        quotas: Quotas | None = None,
     ) -> None:
         self._adapter = adapter
         self._owner = owner
         self._limits = limits
+        self._budget = budget
         self._quotas = None if quotas is None or quotas.is_unlimited else quotas
         self._loop = asyncio.get_running_loop()
         self._turns: deque[_Turn] = deque()
@@ -68,6 +75,7 @@ class Session(asyncio.Protocol):
         self._busy = False
         self._pump_due = False
         self._closing = False
+        self._is_tls = False
         self._reading = True
         self._writable: asyncio.Future[None] | None = None
         self._blocked_since: float | None = None
@@ -87,6 +95,8 @@ class Session(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=min(_WRITE_BUFFER_BYTES, self._limits.output_bytes_max))
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
+        self.principal = certified_name(transport.get_extra_info("peercert")) or ANONYMOUS
         self._owner.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
@@ -101,7 +111,13 @@ class Session(asyncio.Protocol):
         self._under_way.clear()
         self._out.clear()
         self._release_writers()
+        self._budget.forget(self)
         self._owner.closed(self)
+
+    def eof_received(self) -> bool:
+        """The client sends no more, but may still read: what it asked is answered, then the connection ends."""
+        self.close()
+        return not self._is_tls  # TLS knows no half of a connection
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -154,6 +170,12 @@ class Session(asyncio.Protocol):
             self._busy = False
         self._flush()
         self._regulate()
+        self._budget.note(self, self.held_bytes())
+
+    def held_bytes(self) -> int:
+        """What this connection keeps in memory: of a frame, of answers in line, of answers that were not taken."""
+        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return int(self.connection.buffered_bytes) + self._held_bytes + unsent
 
     def _take_requests(self) -> bool:
         """Start what is whole; False if there was no room for all of it."""
@@ -340,6 +362,21 @@ class Session(asyncio.Protocol):
             self._transport.pause_reading()
         self._loop.call_soon(self._flush)
 
+    def drain(self) -> None:
+        """The server stops: what is under way is answered. Who only waits is let go, with all that was asked after it."""
+        kept = 0
+        for turn in self._turns:
+            if turn.running is not None and turn.running.is_patient:
+                break
+            kept += 1
+        while len(self._turns) > kept:
+            self._turns.pop()
+        for turn in list(self._under_way):
+            if turn.running is not None and turn.running.is_patient:
+                turn.running.cancel()
+                self._under_way.discard(turn)
+        self.close()
+
     def abort(self) -> None:
         self._closing = True
         if self._transport is not None:
@@ -358,6 +395,17 @@ class Session(asyncio.Protocol):
         if quiet and now - self._last_heard > limits.idle_seconds_max:
             return "it has been silent for too long"
         return None
+
+
+def certified_name(certificate: dict[str, Any] | None) -> str | None:
+    """The name in a client's certificate, which the TLS layer has checked: its common name, else its first alternative name."""
+    if not certificate:
+        return None
+    for parts in certificate.get("subject", ()):
+        for field, value in parts:
+            if field == "commonName" and value:
+                return str(value)
+    return next((str(value) for _, value in certificate.get("subjectAltName", ()) if value), None)
 
 
 class SessionOwner:

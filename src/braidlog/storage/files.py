@@ -109,7 +109,7 @@ def _faults(path: str, doing: str) -> Iterator[None]:
 
 def is_full(fault: StorageFault) -> bool:
     """Whether the disk refused for want of room: nothing is broken, and room can come back."""
-    return isinstance(fault.__cause__, OSError) and fault.__cause__.errno in (errno.ENOSPC, errno.EDQUOT)
+    return fault.is_full
 
 
 class OsFile:

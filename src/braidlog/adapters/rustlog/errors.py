@@ -6,8 +6,11 @@ Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason`
 from braidlog.broker.fetch import OffsetOutOfRange
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.rustlog import messages as m
+from braidlog.wire.rustlog.connection import Request
 from braidlog.wire.rustlog.messages import BinaryErrorCode as B
 from braidlog.wire.rustlog.messages import ErrorCode as E
+from braidlog.wire.rustlog.messages import Form
+from braidlog.wire.rustlog.operations import BY_REQUEST
 
 CODES: dict[Reason, E] = {
     Reason.INVALID_TOPIC_NAME: E.INVALID_REQUEST,
@@ -49,7 +52,7 @@ CODES: dict[Reason, E] = {
     Reason.UNAVAILABLE: E.INTERNAL_SERVER_ERROR,
 }
 
-BINARY_CODES: dict[type, B] = {
+FAILED: dict[type, B] = {
     m.Produce: B.INTERNAL,
     m.Fetch: B.FETCH_FAILED,
     m.OffsetCommit: B.COMMIT_FAILED,
@@ -61,21 +64,44 @@ BINARY_CODES: dict[type, B] = {
     m.MetricsFetch: B.INTERNAL,
     m.Ping: B.INTERNAL,
 }
-"""The published clients tell failures apart by what was asked; a few reasons have codes of their own."""
+"""The published clients tell failures apart by what was asked."""
 
-_BINARY_REASONS: dict[Reason, tuple[B, str]] = {
-    Reason.TOPIC_EXISTS: (B.ALREADY_EXISTS, "already exists"),
-    Reason.INVALID_PARTITION_COUNT: (B.BAD_PARTITION_COUNT, ""),
-    Reason.TOPIC_NOT_FOUND: (B.DOES_NOT_EXIST, "does not exist"),
-    Reason.PARTITION_NOT_FOUND: (B.DOES_NOT_EXIST, "does not exist"),
+NAMED: dict[Reason, B] = {
+    Reason.TOPIC_EXISTS: B.ALREADY_EXISTS,
+    Reason.INVALID_PARTITION_COUNT: B.BAD_PARTITION_COUNT,
+    Reason.TOPIC_NOT_FOUND: B.DOES_NOT_EXIST,
+    Reason.PARTITION_NOT_FOUND: B.DOES_NOT_EXIST,
 }
+"""A few reasons have codes of their own, in the operations whose row of the table names the code."""
+
+_ABSENT = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
+
+WORDS: dict[B, str] = {
+    B.DOES_NOT_EXIST: "does not exist",
+    B.ALREADY_EXISTS: "already exists",
+    B.DESCRIBE_TOPIC_FAILED: "failed",
+    B.DESCRIBE_PARTITION_FAILED: "failed",
+}
+"""What the clients look for in the message: it is there, whatever else it says."""
+
+
+def failure(request: Request, error: Exception) -> m.Answer:
+    """The answer to a request that could not be served."""
+    kind = type(request.message)
+    if request.form is Form.BINARY:
+        return binary_error(kind, error)
+    if kind is m.OffsetCommit and isinstance(error, BrokerError) and error.reason in _ABSENT:
+        return m.OffsetCommitResponse(success=False)  # the seed answers so, and not with an Error
+    return json_error(error)
 
 
 def json_error(error: Exception) -> m.Error:
     if isinstance(error, BrokerError):
         return m.Error(code=int(CODES[error.reason]), message=str(error), details=_details(error))
-    code = E.STORAGE_ERROR if isinstance(error, StorageFault) else E.INVALID_REQUEST
-    return m.Error(code=int(code), message=str(error), details=None)
+    if isinstance(error, StorageFault):
+        code = E.INSUFFICIENT_SPACE if error.is_full else E.STORAGE_ERROR
+        return m.Error(code=int(code), message=str(error), details=None)
+    return m.Error(code=int(E.INVALID_REQUEST), message=str(error), details=None)
 
 
 def _details(error: BrokerError) -> dict[str, object] | None:
@@ -88,12 +114,11 @@ def _details(error: BrokerError) -> dict[str, object] | None:
 
 
 def binary_error(request: type, error: Exception) -> m.Error:
-    """The clients look for certain words in the message: they are there, whatever else it says."""
-    code, words = BINARY_CODES[request], ""
-    if isinstance(error, BrokerError) and error.reason in _BINARY_REASONS:
-        named, words = _BINARY_REASONS[error.reason]
-        described = request in (m.DescribeTopic, m.DescribePartition)
-        code = code if described else named
-        words = "failed" if described else words
+    code = FAILED[request]
+    if isinstance(error, BrokerError):
+        named = NAMED.get(error.reason)
+        if named in BY_REQUEST[request].binary_errors:
+            code = B(named)
+    words = WORDS.get(code, "")
     message = str(error) if words in str(error) else f"{error} ({words})"
     return m.Error(code=int(code), message=message[:1000], details=None)

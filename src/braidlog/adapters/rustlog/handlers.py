@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.routing import Route, RoutedAdapter
-from braidlog.adapters.rustlog.errors import binary_error, json_error
+from braidlog.adapters.rustlog.errors import failure
 from braidlog.broker.append import Acks
 from braidlog.broker.authorize import Operation
 from braidlog.broker.metrics import render_metrics
@@ -20,16 +20,20 @@ from braidlog.model.record import Record
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.connection import Request, ServerConnection
 from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, Form
-from braidlog.wire.rustlog.sizes import fitting
+from braidlog.wire.rustlog.sizes import JSON_RECORD_BYTES, fitting
 
 WAIT_MS_MAX = 30_000
-_RECORD_OVERHEAD_BYTES = 64  # a batch packs records closer than an answer does
+RECORDS_PER_FETCH_MAX = FRAME_BYTES_MAX // JSON_RECORD_BYTES
+"""No JSON answer holds more; a binary one could, but a reader that wants so many small records asks again."""
+_TIMESTAMP_MAX = 2**63 - 1
+_TOPIC_BYTES = len('{"name":"","partition_count":},') + 10
+_ANSWER_BYTES = 2048  # whatever stands around the lines: the type, the longest id
 
 
 async def produce(request: Request, services: Services, _: Conversation) -> m.ProduceResponse:
     message: m.Produce = request.message  # type: ignore[assignment]
     if not message.records:
-        services.topics.partition(message.topic, message.partition)
+        services.topics.check_partition(message.topic, message.partition)
         return m.ProduceResponse(base_offset=0, record_count=0)
     batch = encode_batch(message.records, keys=message.keys, base_timestamp=services.world.now_ms())
     appended = await services.append.append(message.topic, message.partition, batch, acks=Acks.LEADER)
@@ -38,19 +42,16 @@ async def produce(request: Request, services: Services, _: Conversation) -> m.Pr
 
 async def fetch(request: Request, services: Services, _: Conversation) -> m.FetchResponse | m.BriefFetchResponse:
     message: m.Fetch = request.message  # type: ignore[assignment]
-    offset = message.offset
-    if request.form is Form.BINARY and message.group_id:
-        # The published clients' server starts a group where it committed, whatever offset is asked for.
-        committed = services.offsets.committed(message.group_id, message.topic, message.partition)
-        if committed is None:
-            services.topics.partition(message.topic, message.partition)
-            return m.BriefFetchResponse([], 0)
-        offset = committed.offset
+    services.topics.check_partition(message.topic, message.partition)
+    offset = _start(request, message, services)
+    if offset is None:
+        return m.BriefFetchResponse([], 0)
     found = await services.fetch.records(
         message.topic,
         message.partition,
         offset,
-        bytes_max=min(max(message.max_bytes, 1), FRAME_BYTES_MAX // 2),
+        bytes_max=min(max(message.max_bytes, 1), FRAME_BYTES_MAX),
+        records_max=RECORDS_PER_FETCH_MAX,
         wait_ms=min(message.max_wait_ms or 0, WAIT_MS_MAX),
         beyond_end=True,
     )
@@ -59,9 +60,17 @@ async def fetch(request: Request, services: Services, _: Conversation) -> m.Fetc
     return _fit_records(found.records, found.next_offset)
 
 
+def _start(request: Request, message: m.Fetch, services: Services) -> int | None:
+    """Where to read from. The published clients' server starts a group where it committed, whatever offset is asked for."""
+    if request.form is Form.JSON or not message.group_id:
+        return message.offset
+    committed = services.offsets.committed(message.group_id, message.topic, message.partition)
+    return None if committed is None else committed.offset
+
+
 def _fit_values(records: list[Record], next_offset: int) -> m.BriefFetchResponse:
     values = [record.value or b"" for record in records]
-    count = _checked(fitting(values, Form.BINARY), len(values))
+    count = _checked(fitting(values, Form.BINARY), records)
     return m.BriefFetchResponse(values[:count], next_offset if count == len(values) else records[count].offset)
 
 
@@ -69,33 +78,30 @@ def _fit_records(records: list[Record], next_offset: int) -> m.FetchResponse:
     shown = [
         m.FetchedRecord(
             offset=record.offset,
-            timestamp=max(record.timestamp_ms, 0) * 1000,
+            timestamp=min(max(record.timestamp_ms, 0) * 1000, _TIMESTAMP_MAX),  # another door's clients say any time
             payload=record.value or b"",
             key=record.key,
             headers=record.headers,
         )
         for record in records
     ]
-    count = _checked(fitting(shown, Form.JSON), len(shown))
+    count = _checked(fitting(shown, Form.JSON), records)
     return m.FetchResponse(
         records=shown[:count], next_offset=next_offset if count == len(shown) else shown[count].offset
     )
 
 
-def _checked(count: int, wanted: int) -> int:
-    if wanted and not count:
-        raise BrokerError(Reason.RECORD_TOO_LARGE, f"the next record does not fit a frame of {FRAME_BYTES_MAX} bytes")
+def _checked(count: int, records: list[Record]) -> int:
+    if records and not count:
+        raise BrokerError(
+            Reason.RECORD_TOO_LARGE,
+            f"the record at offset {records[0].offset} does not fit a frame of {FRAME_BYTES_MAX} bytes",
+        )
     return count
 
 
 async def commit(request: Request, services: Services, _: Conversation) -> m.OffsetCommitResponse:
     message: m.OffsetCommit = request.message  # type: ignore[assignment]
-    try:
-        services.topics.partition(message.topic, message.partition)
-    except BrokerError as error:
-        if error.reason in (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND) and request.form is Form.JSON:
-            return m.OffsetCommitResponse(success=False)  # the seed answers so, and not with an Error
-        raise
     await services.offsets.commit(message.group, [Commit(message.topic, message.partition, message.offset)])
     return m.OffsetCommitResponse(success=True)
 
@@ -116,7 +122,14 @@ async def create_topic(request: Request, services: Services, _: Conversation) ->
 
 async def list_topics(_: Request, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
     names = services.authorize.visible(conversation.principal, services.topics.names())
+    _check_answer(sum(map(len, names)) + _TOPIC_BYTES * len(names))
     return m.ListTopicsResponse(topics=[m.TopicSummary(name, services.topics.meta(name).partitions) for name in names])
+
+
+def _check_answer(size: int) -> None:
+    """Say so when an answer that cannot be given in parts has outgrown the frame."""
+    if size > FRAME_BYTES_MAX - _ANSWER_BYTES:
+        raise BrokerError(Reason.UNAVAILABLE, f"the answer does not fit a frame of {FRAME_BYTES_MAX} bytes")
 
 
 async def describe_topic(request: Request, services: Services, _: Conversation) -> m.DescribeTopicResponse:
@@ -138,8 +151,11 @@ async def describe_partition(request: Request, services: Services, _: Conversati
     )
 
 
-async def metrics(_: Request, services: Services, __: Conversation) -> m.MetricsFetchResponse:
-    return m.MetricsFetchResponse(metrics=render_metrics(services))
+async def metrics(_: Request, services: Services, conversation: Conversation) -> m.MetricsFetchResponse:
+    names = services.authorize.visible(conversation.principal, services.topics.names())
+    text = render_metrics(services, names)
+    _check_answer(2 * len(text.encode()))
+    return m.MetricsFetchResponse(metrics=text)
 
 
 async def ping(_: Request, __: Services, ___: Conversation) -> m.Pong:
@@ -178,7 +194,5 @@ class RustlogAdapter(RoutedAdapter):
     def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Any]:
         return self.serve(self.route(request), conversation, request)
 
-    def failure(self, request: Request, error: Exception) -> m.Error:
-        if request.form is Form.BINARY:
-            return binary_error(type(request.message), error)
-        return json_error(error)
+    def failure(self, request: Request, error: Exception) -> m.Answer:
+        return failure(request, error)

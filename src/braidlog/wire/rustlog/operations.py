@@ -59,7 +59,7 @@ def _brief_partition(answer: m.DescribePartitionResponse) -> m.BriefDescribePart
 
 
 _ABSENT = (E.TOPIC_NOT_FOUND, E.PARTITION_NOT_FOUND)
-_BROKEN = (E.INTERNAL_SERVER_ERROR, E.STORAGE_ERROR)
+_DISK = (E.STORAGE_ERROR, E.INSUFFICIENT_SPACE)
 
 OPERATIONS: Final = (
     Operation(
@@ -67,7 +67,7 @@ OPERATIONS: Final = (
         m.Produce,
         m.ProduceResponse,
         "append records to a partition",
-        (E.INVALID_REQUEST, *_ABSENT, E.RECORD_TOO_LARGE, *_BROKEN, E.INSUFFICIENT_SPACE),
+        (E.INVALID_REQUEST, *_ABSENT, E.RECORD_TOO_LARGE, E.INTERNAL_SERVER_ERROR, *_DISK),
         (B.DECODE, B.DOES_NOT_EXIST, B.INTERNAL),
     ),
     Operation(
@@ -75,8 +75,8 @@ OPERATIONS: Final = (
         m.Fetch,
         m.FetchResponse,
         "read records from an offset on",
-        (E.INVALID_REQUEST, *_ABSENT, E.RECORD_TOO_LARGE, E.OFFSET_OUT_OF_RANGE, *_BROKEN),
-        (B.DECODE, B.FETCH_FAILED, B.DOES_NOT_EXIST, B.INTERNAL),
+        (E.INVALID_REQUEST, *_ABSENT, E.RECORD_TOO_LARGE, E.OFFSET_OUT_OF_RANGE, E.STORAGE_ERROR),
+        (B.DECODE, B.FETCH_FAILED, B.DOES_NOT_EXIST),
         m.BriefFetchResponse,
         _brief_fetch,
     ),
@@ -85,23 +85,23 @@ OPERATIONS: Final = (
         m.OffsetCommit,
         m.OffsetCommitResponse,
         "store the next offset a group reads",
-        (E.INVALID_REQUEST, *_BROKEN),
-        (B.DECODE, B.COMMIT_FAILED, B.INTERNAL),
+        (E.INVALID_REQUEST, E.OFFSET_OUT_OF_RANGE, *_DISK),
+        (B.DECODE, B.COMMIT_FAILED),
     ),
     Operation(
         0x04,
         m.OffsetFetch,
         m.OffsetFetchResponse,
         "the offset a group has stored, or null",
-        (E.INVALID_REQUEST, *_BROKEN),
-        (B.DECODE, B.INTERNAL),
+        (E.INVALID_REQUEST, E.TOPIC_NOT_FOUND),
+        (B.DECODE, B.DOES_NOT_EXIST, B.INTERNAL),
     ),
     Operation(
         0x05,
         m.CreateTopic,
         m.CreateTopicResponse,
         "create a topic",
-        (E.INVALID_REQUEST, *_BROKEN, E.INSUFFICIENT_SPACE),
+        (E.INVALID_REQUEST, *_DISK),
         (B.DECODE, B.ALREADY_EXISTS, B.BAD_PARTITION_COUNT, B.INTERNAL),
         m.BriefCreateTopicResponse,
         _brief_create,
@@ -111,7 +111,7 @@ OPERATIONS: Final = (
         m.ListTopics,
         m.ListTopicsResponse,
         "all topics and their partition counts",
-        (E.INVALID_REQUEST, *_BROKEN),
+        (E.INVALID_REQUEST, E.INTERNAL_SERVER_ERROR),
         (B.DECODE, B.INTERNAL),
     ),
     Operation(
@@ -119,8 +119,8 @@ OPERATIONS: Final = (
         m.DescribeTopic,
         m.DescribeTopicResponse,
         "the partitions of a topic",
-        (E.INVALID_REQUEST, E.TOPIC_NOT_FOUND, *_BROKEN),
-        (B.DECODE, B.DESCRIBE_TOPIC_FAILED, B.INTERNAL),
+        (E.INVALID_REQUEST, E.TOPIC_NOT_FOUND, E.STORAGE_ERROR),
+        (B.DECODE, B.DESCRIBE_TOPIC_FAILED),
         m.BriefDescribeTopicResponse,
         _brief_topic,
     ),
@@ -129,8 +129,8 @@ OPERATIONS: Final = (
         m.DescribePartition,
         m.DescribePartitionResponse,
         "one partition of a topic",
-        (E.INVALID_REQUEST, *_ABSENT, *_BROKEN),
-        (B.DECODE, B.DESCRIBE_PARTITION_FAILED, B.INTERNAL),
+        (E.INVALID_REQUEST, *_ABSENT, E.STORAGE_ERROR),
+        (B.DECODE, B.DESCRIBE_PARTITION_FAILED),
         m.BriefDescribePartitionResponse,
         _brief_partition,
     ),
@@ -140,7 +140,7 @@ OPERATIONS: Final = (
         m.MetricsFetchResponse,
         "the server's metrics as Prometheus text",
         (E.INVALID_REQUEST, E.INTERNAL_SERVER_ERROR),
-        (B.DECODE, B.INTERNAL),
+        (B.INTERNAL,),  # its byte is a tab: with anything behind it, it is JSON, and fails as such
     ),
     Operation(0xFF, m.Ping, m.Pong, "is anyone there", (E.INVALID_REQUEST,), (B.DECODE,)),
 )

@@ -1,0 +1,57 @@
+"""Data folders as a node finds them: records that came through other doors, damage, roles, a log whose beginning is gone."""
+
+import shutil
+from pathlib import Path
+
+from braidlog.broker.hosted import Role
+from braidlog.broker.services import JOURNAL_TOPIC
+from braidlog.broker.topics import PartitionRole
+from braidlog.cluster.journal import Journal, Table
+from braidlog.model.clock import SystemClock
+from braidlog.model.settings import Flush, TopicSettings
+from braidlog.storage.files import OsDisk
+from braidlog.storage.folder import DataFolder
+
+
+def write_topic(path: Path, topic: str, *batches: bytes, start: int = 0, settings: TopicSettings | None = None) -> None:
+    """A topic of one partition with these batches in it, readable from `start` on."""
+    folder = DataFolder(OsDisk(), str(path), SystemClock())
+    folder.create_topic(topic, 1, settings or TopicSettings())
+    log = folder.open_partition(topic, 0)
+    for batch in batches:
+        log.append(batch, now_ms=1)
+    log.advance_start(start)
+    log.close()
+    folder.release()
+
+
+def follow(path: Path, topic: str) -> None:
+    """Make the node a follower of a topic's first partition."""
+    clock = SystemClock()
+    folder = DataFolder(OsDisk(), str(path), clock)
+    folder.create_topic(JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True))
+    journal = Journal(folder.open_partition(JOURNAL_TOPIC, 0), clock)
+    Table(journal, "role", PartitionRole).put(topic, 0, value=PartitionRole(Role.FOLLOWER, 1))
+    journal.partition.close()
+    folder.release()
+
+
+def partition_folder(path: Path, topic: str) -> Path:
+    folder = DataFolder(OsDisk(), str(path), SystemClock())
+    try:
+        return Path(folder.partition_folder(topic, 0))
+    finally:
+        folder.release()
+
+
+def damage(path: Path, topic: str) -> None:
+    """Change a byte in the middle of a topic's only segment."""
+    (segment,) = partition_folder(path, topic).glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    segment.write_bytes(data)
+
+
+def lose(path: Path, topic: str) -> None:
+    """Take a topic's only partition away."""
+    shutil.rmtree(partition_folder(path, topic))
