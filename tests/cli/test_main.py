@@ -16,7 +16,6 @@ from braidlog.cli import main
 from braidlog.codec.kernel import COMPILED
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-<<<<<<< HEAD
 
 
 def _commands(group: click.Group, path: str = "") -> list[str]:
@@ -31,9 +30,6 @@ def _commands(group: click.Group, path: str = "") -> list[str]:
 
 
 COMMANDS = _commands(main)
-=======
-COMMANDS = ["", "dev", "serve", "config", "config show", "log", "log list", "log dump", "log verify", "log repair"]
->>>>>>> adapter-rustlog
 HELP_TO_CLICK_RATIO_MAX = 4.0
 
 

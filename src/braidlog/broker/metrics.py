@@ -10,21 +10,16 @@ from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.services import Services
 from braidlog.model.errors import StorageFault
 
-_GAUGES: dict[str, tuple[str, Callable[[HostedPartition], int]]] = {
-    "braidlog_partition_start_offset": ("First offset that can be read.", lambda h: h.start_offset),
-    "braidlog_partition_high_watermark": ("Next offset after the last committed record.", lambda h: h.high_watermark),
-    "braidlog_partition_size_bytes": ("Bytes of batches on the disk.", lambda h: h.log.size_bytes),
-}
-_LAG = "braidlog_group_lag_records"
+_GAUGES: tuple[tuple[str, str, Callable[[HostedPartition], int]], ...] = (
+    ("braidlog_partition_start_offset", "First offset that can be read.", lambda h: h.start_offset),
+    ("braidlog_partition_high_watermark", "Next offset after the last committed record.", lambda h: h.high_watermark),
+    ("braidlog_partition_size_bytes", "Bytes of batches on the disk.", lambda h: h.log.size_bytes),
+)
 
 
 def render_metrics(services: Services, names: Sequence[str]) -> str:
     """Offsets and sizes of the partitions of the topics with these names, lag of the groups in them: gauges, one line each."""
     lines = []
-<<<<<<< HEAD
-    rows = [hosted for name in services.topics.names() for hosted in services.topics.partitions(name)]
-    for metric, (help_text, value_of) in _GAUGES.items():
-=======
     rows = [(name, hosted) for name in names for hosted in _online(services, name)]
     lines += [
         "# HELP braidlog_partitions_offline Partitions that could not be opened.",
@@ -33,25 +28,18 @@ def render_metrics(services: Services, names: Sequence[str]) -> str:
     lines += [f"braidlog_partitions_offline {sum(services.topics.meta(name).partitions for name in names) - len(rows)}"]
     shown = frozenset(names)
     for metric, help_text, value_of in _GAUGES:
->>>>>>> adapter-rustlog
         lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} gauge"]
-        lines += [f'{metric}{{topic="{h.topic}",partition="{h.number}"}} {value_of(h)}' for h in rows]
-    lines += [f"# HELP {_LAG} Records a group has not committed yet.", f"# TYPE {_LAG} gauge"]
+        lines += [f'{metric}{{topic="{topic}",partition="{h.number}"}} {value_of(h)}' for topic, h in rows]
+    lag = "braidlog_group_lag_records"
+    lines += [f"# HELP {lag} Records a group has not committed yet.", f"# TYPE {lag} gauge"]
     for group in services.groups.names():
         name = group.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-<<<<<<< HEAD
-        lines += [
-            f'{_LAG}{{group="{name}",topic="{row.topic}",partition="{row.partition}"}} {row.lag}'
-            for row in services.groups.lag(group)
-        ]
-=======
         with contextlib.suppress(StorageFault):
             lines += [
                 f'{lag}{{group="{name}",topic="{row.topic}",partition="{row.partition}"}} {row.lag}'
                 for row in services.groups.lag(group)
                 if row.topic in shown
             ]
->>>>>>> adapter-rustlog
     return "\n".join(lines) + "\n"
 
 
