@@ -79,9 +79,10 @@ class Fetch:
         replica: str | None = None,
     ) -> list[Fetched]:
         """Batches of several partitions, `bytes_max` in all; wait up to `wait_ms` for `bytes_min` of them."""
-        hosted = [self._topics.partition(want.topic, want.partition) for want in wanted]
         deadline = self._world.monotonic() + wait_ms / 1000
         while True:
+            # Looked up in every round: meanwhile a topic may have gone, or a new one of its name may have come.
+            hosted = [self._topics.partition(want.topic, want.partition) for want in wanted]
             results = self._collect(wanted, hosted, bytes_max, committed_only=committed_only, replica=replica)
             size = sum(result.slice.size for result in results if result.slice is not None)
             if size >= bytes_min or not await self._more(hosted, deadline):

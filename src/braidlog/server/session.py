@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from braidlog.adapters.contract import Adapter
+from braidlog.adapters.contract import Adapter, Stream
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.eager import Running, start
 from braidlog.wire.contract import NEED_DATA, Refused
@@ -38,9 +38,10 @@ class SessionLimits(msgspec.Struct, frozen=True):
 class _Turn:
     """A request and, once it is there, its answer."""
 
-    __slots__ = ("answer", "running")
+    __slots__ = ("answer", "request", "running")
 
-    def __init__(self) -> None:
+    def __init__(self, request: Any = None) -> None:  # noqa: ANN401
+        self.request = request
         self.answer: Any = _PENDING
         self.running: Running | None = None
 
@@ -55,6 +56,7 @@ class Session(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._turns: deque[_Turn] = deque()
         self._unordered = 0
+        self._beside: set[_Turn] = set()
         self._out: list[bytes] = []
         self._busy = False
         self._closing = False
@@ -81,10 +83,11 @@ class Session(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
         self._closing = True
         self._transport = None
-        for turn in self._turns:
+        for turn in (*self._turns, *self._beside):
             if turn.running is not None:
                 turn.running.cancel()
         self._turns.clear()
+        self._beside.clear()
         self._release_writers()
         self._owner.closed(self)
 
@@ -142,7 +145,7 @@ class Session(asyncio.Protocol):
 
     def _has_room(self) -> bool:
         under_way = len(self._turns) if self._adapter.ordered else self._unordered
-        return under_way < self._limits.in_flight_max and self._blocked_since is None
+        return under_way + len(self._beside) < self._limits.in_flight_max and self._blocked_since is None
 
     def _refuse(self, refused: Refused) -> None:
         turn = _Turn()
@@ -153,7 +156,7 @@ class Session(asyncio.Protocol):
             self.close()
 
     def _begin(self, request: Any) -> None:  # noqa: ANN401
-        turn = _Turn()
+        turn = _Turn(request)
         if self._adapter.ordered:
             self._turns.append(turn)
         else:
@@ -175,25 +178,68 @@ class Session(asyncio.Protocol):
             if isinstance(error, StorageFault):
                 log.error("%s %s: %s", self._adapter.dialect, self.peer, error)
             answer = self._adapter.failure(request, error)
-        data = None if answer is None else self.connection.respond(request, answer)
-        if self._adapter.ordered:
-            turn.answer = data
-        else:
+        if not self._adapter.ordered:
             self._unordered -= 1
-            if data:
+        if isinstance(answer, Stream):
+            turn.answer = answer
+            if not self._adapter.ordered:
+                self._open_stream(turn)
+        else:
+            data = None if answer is None else self.connection.respond(request, answer)
+            if self._adapter.ordered:
+                turn.answer = data
+            elif data:
                 self._out.append(data)
         if not self._busy:
             self._flush()
             self._serve()
+
+    # -- streams ---------------------------------------------------------------------------------------------
+
+    def _open_stream(self, turn: _Turn) -> None:
+        """Its turn has come. It begins once this turn of the loop has written what was answered before."""
+        stream: Stream = turn.answer
+        turn.answer = _PENDING
+        if not (self._adapter.ordered and stream.holds_turn):
+            self._beside.add(turn)
+        self._loop.call_soon(self._run_stream, turn, stream)
+
+    def _run_stream(self, turn: _Turn, stream: Stream) -> None:
+        if self._transport is None:
+            return
+
+        def done(_: Any, error: BaseException | None) -> None:  # noqa: ANN401
+            if turn not in self._beside:
+                self._answered(turn, turn.request, None, error)
+                return
+            self._beside.discard(turn)
+            if error is not None:
+                self._stream_failed(turn, error)
+
+        turn.running = start(stream.run(), done)
+
+    def _stream_failed(self, turn: _Turn, error: BaseException) -> None:
+        """Between answers to other requests nobody could tell whose error it is: it is the last thing said."""
+        self.close()
+        last = _Turn(turn.request)
+        if self._adapter.ordered:
+            self._turns.append(last)
+        else:
+            self._unordered += 1
+        self._answered(last, last.request, None, error)
 
     # -- sending ---------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
         turns = self._turns
         while turns and turns[0].answer is not _PENDING:
-            data = turns.popleft().answer
-            if data:
-                self._out.append(data)
+            data = turns[0].answer
+            if isinstance(data, Stream):
+                self._open_stream(turns[0] if data.holds_turn else turns.popleft())
+            else:
+                turns.popleft()
+                if data:
+                    self._out.append(data)
         transport = self._transport
         if transport is None:
             self._out.clear()
@@ -225,6 +271,10 @@ class Session(asyncio.Protocol):
             await self._writable
         if self._transport is not None:
             self._transport.write(data)
+        # However fast this client takes what is pushed, the others are served in between.
+        breath = self._loop.create_future()
+        self._loop.call_soon(breath.set_result, None)
+        await breath
 
     # -- ending ----------------------------------------------------------------------------------------------
 
@@ -261,7 +311,7 @@ class Session(asyncio.Protocol):
         allowed = limits.frame_seconds_max + self.connection.buffered_bytes / limits.frame_bytes_per_second_min
         if self._partial_since is not None and now - self._partial_since > allowed:
             return "its frame does not come to an end"
-        quiet = not self._turns and not self._unordered
+        quiet = not self._turns and not self._unordered and not self._beside
         if quiet and now - self._last_heard > limits.idle_seconds_max:
             return "it has been silent for too long"
         return None
