@@ -7,17 +7,15 @@ Invariant: `must` only ever holds what a call that returned has promised; what i
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
 from braidlog.codec.batch import BatchHeader, iter_batches
 from braidlog.codec.records import control_batch, decode_batch, encode_batch
-from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush, settings_from
-from braidlog.storage import folder as folder_module
-from braidlog.storage.commit import wait_durable
+from braidlog.storage.commit import GroupCommit
 from braidlog.storage.log import Log, Topic
 from braidlog.storage.partition import PartitionLog
 from braidlog.testing.clock import ManualClock
@@ -305,10 +303,19 @@ class World:
         self.topics: dict[str, TopicModel] = {}
         self.random = Random(seed)
         self.number = 0
-        self.log: Log = None  # type: ignore[assignment] - opened by the workload, under the hook
+        self._log: Log | None = None
+
+    @property
+    def log(self) -> Log:
+        assert self._log is not None, "the workload opens the log, under the hook"
+        return self._log
+
+    @property
+    def is_open(self) -> bool:
+        return self._log is not None and not self._log.is_closed
 
     def open(self) -> None:
-        self.log = Log(FOLDER, disk=self.disk, clock=self.clock)
+        self._log = Log(FOLDER, disk=self.disk, clock=self.clock)
 
     def close(self) -> None:
         self.log.close()
@@ -410,7 +417,7 @@ class World:
         if sync is None:
             sync = self.log.topic(name).settings.flush is Flush.ACK
         if sync:
-            wait_durable(p, model.end)
+            GroupCommit(p).wait(model.end)
             model.durable = model.end
 
     def retry(self, name: str, pid: int, number: int = 0) -> None:
@@ -521,7 +528,7 @@ def removable(model: PartitionModel, now_ms: int, delete_retention_ms: int) -> s
 def fixed_ids(monkeypatch: Any) -> None:
     """Topic ids by number, so that a run is the same every time."""
     numbers = itertools.count(1)
-    monkeypatch.setattr(folder_module.uuid, "uuid4", lambda: uuid.UUID(int=next(numbers)))
+    monkeypatch.setattr("braidlog.storage.folder.uuid.uuid4", lambda: uuid.UUID(int=next(numbers)))
 
 
 @dataclass
@@ -617,21 +624,8 @@ def go_on(log: Log, disk: SimulatedDisk, shown: dict[tuple[str, int], Seen]) -> 
         assert b"".join(rest[at + 16 : at + h.size_bytes] for at, h in iter_batches(rest)) == data
 
 
-def expect_refused(reason: Reason, call: Callable[[], object]) -> None:
-    try:
-        call()
-    except BrokerError as error:
-        assert error.reason is reason
-    else:
-        raise AssertionError(f"not refused with {reason}")
-
-
 def operations_of(workload: Callable[[World], None]) -> list[Operation]:
     """A dry run: the operations the workload makes when nothing goes wrong."""
     world = World()
     workload(world)
     return world.disk.operations
-
-
-def numbered(operations: Sequence[Operation], kinds: Sequence[str]) -> Iterator[Operation]:
-    return (operation for operation in operations if operation.kind in kinds)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from tests.storage import workloads
+from tests.storage.crashing import World, compare, fixed_ids, go_on, lost, open_log, operations_of, see_all
 
 from braidlog.model.errors import StorageFault
 from braidlog.testing.disk import Operation, SimulatedDisk
-from tests.storage import workloads
-from tests.storage.crashing import World, compare, fixed_ids, go_on, lost, open_log, operations_of, see_all
 
 WRITES = ("append", "write_at")
 ROOMY = (*WRITES, "create", "make_folder", "rename", "truncate")
@@ -45,6 +45,11 @@ def run_with_fault(work: Callable[[World], None], number: int, code: int, short:
     return world, False
 
 
+def write_through(world: World, name: str, number: int) -> None:
+    world.at(name, number)[0].sync()
+    world.append(name, number, size=30)
+
+
 def settle(world: World) -> None:
     """What the caller of a failed call knows: what is in the log now is what it sees there, if it can still write."""
     for name, topic in world.topics.items():
@@ -52,9 +57,9 @@ def settle(world: World) -> None:
             continue
         for number, model in enumerate(topic.partitions):
             p = world.log.topic(name).partition(number)
+            end = p.end_offset
+            batches, epoch, cut_to = model.batches, model.epoch, model.cut_to
             try:
-                end = p.end_offset
-                batches, epoch, cut_to = model.batches, model.epoch, model.cut_to
                 model.batches, model.epoch = model.below(end), max(model.epoch, p.state.epochs.latest)
                 model.cut_to = None
                 world.append(name, number, size=30)
@@ -63,18 +68,20 @@ def settle(world: World) -> None:
                 if p.end_offset == end:
                     model.batches, model.epoch, model.cut_to = batches, epoch, cut_to
                 with pytest.raises(StorageFault):
-                    p.sync()
-                    world.append(name, number, size=30)
+                    write_through(world, name, number)
 
 
-def check_all(world: World, disk: SimulatedDisk) -> None:
-    """After the power went, with everything or nothing of what was pending; and after a mere restart."""
+def check_power(world: World, disk: SimulatedDisk) -> None:
+    """After the power went, with everything or nothing of what was pending."""
     for state in (lost(disk), next(state for label, state in disk.crash_states(1))):
         compare(open_log(state, world.clock.now_ms()), world.topics)
+
+
+def check_restart(world: World, disk: SimulatedDisk) -> None:
+    """After a mere restart the page cache shows bytes that a failed sync did not write: what is shown must be made durable."""
     killed = disk.after_kill()
     log = open_log(killed, world.clock.now_ms())
     shown = compare(log, world.topics, killed=True)
-    # The page cache shows bytes that a failed sync did not write: what the next process shows must be on the disk.
     assert see_all(open_log(lost(killed), world.clock.now_ms())) == shown
     go_on(log, killed, shown)
 
@@ -89,13 +96,13 @@ def test_a_fault_at_every_operation(name: str) -> None:
             where = f"{errno.errorcode[code]} at {operation.number} {operation.kind} {operation.path}, {short} bytes written"
             faults += 1
             try:
-                check_all(world, world.disk)
-                if failed and world.log is not None and not world.log.is_closed:
+                check_power(world, world.disk)
+                if failed and world.is_open:
                     settle(world)
-                    check_all(world, world.disk)
+                    check_restart(world, world.disk)
                     with contextlib.suppress(StorageFault):
                         world.close()
-                    check_all(world, world.disk)
+                    check_power(world, world.disk)
             except Exception as error:
                 raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
     print(f"{name}: {faults} faults, seed {SEED}")

@@ -162,6 +162,9 @@ class DataFolder:
         if found is None:
             known = ", ".join(sorted(self._topics)[:5])
             hint = f"; there are: {known}" if known else "; there are none yet"
+            if self.broken_topics:
+                faults = "; ".join(self.broken_topics.values())
+                hint += f"; {len(self.broken_topics)} cannot be opened, it may be one of them: {faults}"
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist{hint}")
         return found
 
@@ -180,7 +183,8 @@ class DataFolder:
             created_ms=self._clock.now_ms(),
         )
         shelf = join(self.path, "topics")
-        number = 1 + max((int(n.split(".")[0]) for n in self._disk.names(shelf)), default=0)
+        taken = (name.removesuffix(_NEW).removesuffix(_GONE) for name in self._disk.names(shelf))
+        number = 1 + max((int(name) for name in taken if name.isascii() and name.isdigit()), default=0)
         building, folder = join(shelf, f"{number:08d}{_NEW}"), join(shelf, f"{number:08d}")
         try:
             self._disk.make_folder(building)

@@ -17,7 +17,7 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage, RecoveryReport
 from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.files import Buffer, Disk, join
+from braidlog.storage.files import Buffer, Disk, File, join
 from braidlog.storage.pool import FilePool
 from braidlog.storage.segment import (
     DATA_START,
@@ -117,22 +117,26 @@ class Recovery:
     def _finish_swap(self, name: str, base: int, epochs: EpochHistory | None) -> None:
         """Check before the old files go: while they are there, a damaged rewrite costs nothing."""
         file = self._disk.open(join(self._folder, name), writable=False)
-        size, data = file.size(), file.read_at(DATA_START, 0)
-        end, offset = DATA_START, base
         try:
-            _, mark = read_head(data, self._identity, base)
-            for found in walk(file, DATA_START, size, base, epochs=epochs):
-                end, offset = found.position + found.header.size_bytes, found.header.next_offset
-            if mark != Mark(end, offset):
-                raise BadBatch(end, offset, f"its durable mark is {mark}")
+            next_offset = self._check_swap(file, base, epochs)
         except (BadHead, BadBatch) as bad:
-            self._damage(name, end, size, base, base, f"a rewrite cannot take its place: {bad}")
+            self._damage(name, 0, file.size(), base, base, f"a rewrite cannot take its place: {bad}")
             return
         finally:
             file.close()
         self._note(f"{name}: a finished rewrite takes its place")
         if not self._read_only:
-            finish_swap(self._disk, self._folder, base, offset)
+            finish_swap(self._disk, self._folder, base, next_offset)
+
+    def _check_swap(self, file: File, base: int, epochs: EpochHistory | None) -> int:
+        """The offset after the last one of a rewrite that is whole."""
+        _, mark = read_head(file.read_at(DATA_START, 0), self._identity, base)
+        end, offset = DATA_START, base
+        for found in walk(file, DATA_START, file.size(), base, epochs=epochs):
+            end, offset = found.position + found.header.size_bytes, found.header.next_offset
+        if mark != Mark(end, offset):
+            raise BadBatch(end, offset, f"its durable mark is {mark}")
+        return offset
 
     def _load_images(self) -> list[StateImage]:
         images = [decode_image(slot.payload) for slot in self._slots.load()]
@@ -263,7 +267,12 @@ class Recovery:
                 del segments[number + 1 :]
             number += 1
         self._lose_end(segments, state, durable_end)
+        announced = state.epochs.entries()
         state.epochs.draw_back(state.end_offset)
+        if state.epochs.entries() != announced:
+            self._note(
+                f"epoch {state.epochs.latest}: announced beyond what became durable, begins at {state.end_offset}"
+            )
         return state
 
     def _trust(self, segment: Segment, following: int) -> bool:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.wire.rustlog import strategies
 
 from braidlog.codec.cursor import Reader
+from braidlog.codec.errors import ProtocolError
 from braidlog.wire.rustlog import binary
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.connection import ClientConnection, Request, Response, ServerConnection
@@ -93,6 +94,19 @@ def test_records_of_one_length_take_the_fast_way_and_mean_the_same(values: list[
     else:
         assert taken is None
         assert fast.position == 4
+
+
+def test_a_narrowed_topic_counts_its_partitions() -> None:
+    full = m.DescribeTopicResponse("t", [m.PartitionSummary(0, 5, 1, 2), m.PartitionSummary(1, 9, 0, 1)])
+    brief = m.BriefDescribeTopicResponse("t", 2, [m.BriefPartition(0, 5), m.BriefPartition(1, 9)])
+    request = Request(m.DescribeTopic("t"), Form.BINARY)
+    server = ServerConnection()
+    assert server.respond(request, full) == server.respond(request, brief)
+
+
+def test_a_length_that_lies_by_little_is_named_for_what_it_is() -> None:
+    with pytest.raises(ProtocolError, match="the last of 1 records ends 1 bytes after the message"):
+        binary.RECORDS.read(Reader(b"\x00\x00\x00\x01\x00\x00\x00\x03ab"), "records")
 
 
 def test_every_answer_type_has_a_strategy() -> None:

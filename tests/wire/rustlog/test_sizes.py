@@ -53,6 +53,16 @@ def test_a_record_too_large_for_any_answer_does_not_fit(form: Form) -> None:
     assert sizes.fitting(records, form) == 0
 
 
+def test_the_longest_id_is_counted_in() -> None:
+    """256 control characters, six bytes each, beside records that fill the answer to the brim."""
+    record = m.FetchedRecord(2**63 - 1, 2**63 - 1, b"")
+    limit = sizes.JSON_ANSWER_BYTES + 10 * sizes.json_record_bytes(record)
+    assert sizes.fitting([record] * 11, Form.JSON, limit) == 10
+    answer = m.FetchResponse([record] * 10, 2**64 - 1)
+    size = len(ServerConnection().respond(fetch(Form.JSON, "\x01" * 256), answer)) - 4
+    assert size == limit - 1  # the last record has no comma
+
+
 def test_what_a_binary_client_wrote_may_be_too_large_for_json() -> None:
     value = bytes(8 * 1024 * 1024)
     assert sizes.fitting([value], Form.BINARY) == 1

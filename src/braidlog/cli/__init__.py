@@ -1,0 +1,123 @@
+"""The command `braid`: arguments in, sentences and exit codes out.
+
+Knows: names of commands and where each lives; which error is which exit code. Refuses to know: what any command does.
+Invariant: `braid --help` imports click and nothing else of weight; an error a person can act on is one line, never a traceback.
+
+| exit code | meaning                                                          |
+|-----------|------------------------------------------------------------------|
+| 0         | done; or: sound                                                  |
+| 1         | the answer is no: damage was found, or something is left to mend |
+| 2         | wrong usage                                                      |
+| 3         | the request was refused: no such folder or topic, folder in use  |
+| 4         | the disk or the data is broken                                   |
+| 130       | interrupted                                                      |
+"""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+OK, NO, USAGE, REFUSED, FAULT, INTERRUPTED = 0, 1, 2, 3, 4, 130
+HELP_WIDTH_MAX = 100
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and one sentence, and imports one only to run it."""
+
+    def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]], **attrs: Any) -> None:  # noqa: ANN401 - click's own
+        super().__init__(*args, **attrs)
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *self._lazy]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self._lazy[cmd_name][0].partition(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own
+        """As click does it, but from the table: asking each command for its sentence would import them all."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in self._lazy.items()])
+
+
+class Program(LazyGroup):
+    """The outermost group: where an error becomes a line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own
+        from braidlog.model.errors import BrokerError, ProtocolError, StorageFault  # noqa: PLC0415 - not for --help
+
+        try:
+            return super().invoke(ctx)
+        except BrokerError as error:
+            say(str(error))
+            ctx.exit(REFUSED)
+        except (StorageFault, ProtocolError) as error:
+            say(str(error))
+            ctx.exit(FAULT)
+        except (KeyboardInterrupt, click.Abort):
+            say("interrupted")
+            ctx.exit(INTERRUPTED)
+
+
+def say(sentence: str) -> None:
+    """One line on stderr."""
+    click.echo(f"braid: {sentence}", err=True)
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from braidlog import __version__  # noqa: PLC0415 - not for --help
+    from braidlog.codec.kernel import COMPILED  # noqa: PLC0415
+
+    kernel = "compiled" if COMPILED else "pure Python"
+    python = ".".join(map(str, sys.version_info[:3]))
+    click.echo(f"braidlog {__version__} (kernel {kernel}, Python {python})")
+    ctx.exit()
+
+
+@click.group(
+    cls=Program,
+    lazy={
+        "dev": ("braidlog.cli.serve:dev", "Run a node on this machine and say how to reach it."),
+        "serve": ("braidlog.cli.serve:serve", "Run a node: one port per protocol."),
+        "config": ("braidlog.cli.serve:config", "Show every setting of a node and where it comes from."),
+        "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, mend it."),
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH_MAX},
+    epilog="""\b
+Example:
+  braid log list ./data                  what is in a folder
+  braid log dump ./data clicks -n 5      its first records
+  braid log verify ./data                is every byte what was written?
+
+\b
+Exit codes:
+  0  done        1  the answer is no: damage found     2  wrong usage
+  3  refused     4  the disk or the data is broken     130  interrupted
+
+Colours follow NO_COLOR; progress is shown on a terminal only.
+""",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda ctx, param, value: _print_version(ctx, param, value=value),
+    help="Show version, kernel and Python, and exit.",
+)
+def main() -> None:
+    """braidlog: a commit log that installs with pip. Records go in at the end of a topic, get a number that never
+    changes, and are kept as they were written.
+
+    The log lives in a folder. A Python program opens it with `braidlog.Log("data")`; these commands look after it from
+    outside.
+    """

@@ -1,0 +1,342 @@
+"""Show what is in a data folder, batch by batch or record by record, without opening the log.
+
+Knows: how to get from a topic's name to its batches, also past damage. Refuses to know: how a line is printed.
+Invariant: changes nothing, takes no lock, and never stops at damage: what cannot be read becomes a line that says so.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from braidlog.codec.batch import BatchHeader
+from braidlog.codec.compression import Compression
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.records import decode_batch
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.storage.files import Disk
+from braidlog.storage.index import Entry
+from braidlog.storage.recovery import is_commit
+from braidlog.storage.segment import DATA_START, Identity, index_name, state_name
+from braidlog.storage.state import StateImage
+from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+from braidlog.tools.layout import Layout, TopicPlace
+from braidlog.tools.shelf import SegmentFile, Shelf
+
+
+class PartitionListing(msgspec.Struct, kw_only=True):
+    """Offsets [start_offset, end_offset) in so many bytes of segment files."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    segments: int
+    bytes: int
+    fault: str | None = None
+
+
+class TopicListing(msgspec.Struct, kw_only=True):
+    name: str
+    topic_id: str
+    created_ms: int
+    partitions: list[PartitionListing]
+    settings: dict[str, Any]
+
+
+class BatchLine(msgspec.Struct, kw_only=True):
+    """The header of a whole batch: its checksum held."""
+
+    file: str
+    position: int
+    size_bytes: int
+    first_offset: int
+    next_offset: int
+    records: int
+    leader_epoch: int
+    compression: str
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    transactional: bool
+    marker: str | None
+    crc_ok: bool = True
+
+
+class RecordLine(msgspec.Struct, kw_only=True):
+    """One record; `marker` tells of a transaction's end, which has neither key nor value for a reader."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    marker: str | None = None
+
+
+class DamageLine(msgspec.Struct, kw_only=True):
+    """Bytes that are no batch. `next_offset` is None where nothing whole follows."""
+
+    file: str
+    position: int
+    end: int
+    first_offset: int
+    next_offset: int | None
+    why: str
+
+
+class IndexLine(msgspec.Struct, kw_only=True):
+    file: str
+    offset: int
+    position: int
+    timestamp_ms: int
+    seal: bool
+    fault: str | None = None
+
+
+class StateLine(msgspec.Struct, kw_only=True):
+    """A checkpoint or a snapshot, or why it cannot be read."""
+
+    file: str
+    image: StateImage | None
+    fault: str | None = None
+
+
+def list_topics(disk: Disk, path: str) -> list[TopicListing]:
+    """All topics with their partitions, from heads, marks and checkpoints: no batch is checked."""
+    layout = Layout(disk, path)
+    return [
+        TopicListing(
+            name=place.meta.name,
+            topic_id=place.meta.topic_id,
+            created_ms=place.meta.created_ms,
+            partitions=[_list_partition(layout, place, number) for number in range(place.meta.partitions)],
+            settings=msgspec.to_builtins(place.meta.settings),
+        )
+        for place in layout.topics
+    ]
+
+
+def _list_partition(layout: Layout, place: TopicPlace, partition: int) -> PartitionListing:
+    folder = layout.partition_folder(place, partition)
+    listing = PartitionListing(partition=partition, start_offset=0, end_offset=0, segments=0, bytes=0)
+    if not layout.disk.is_folder(folder):
+        listing.fault = "the partition's folder is missing"
+        return listing
+    shelf = Shelf(layout.disk, folder, _identity(place, partition))
+    listing.segments, listing.bytes = len(shelf.segments), shelf.data_bytes
+    if not shelf.segments:
+        listing.fault = "no segment is left"
+    first = shelf.segments[0].base_offset if shelf.segments else 0
+    listing.start_offset = shelf.newest.start_offset if shelf.newest is not None else first
+    ends = [shelf.furthest_offset(), listing.start_offset]
+    if shelf.segments and shelf.truncate_to is None:
+        ends.append(_walked_end(shelf, shelf.segments[-1]))
+    listing.end_offset = max(ends)
+    return listing
+
+
+def _walked_end(shelf: Shelf, file: SegmentFile) -> int:
+    """Where the batches of the last segment end, from the last index entry that a checkpoint vouches for."""
+    entries: list[Entry] = []
+    if file.base_offset in shelf.indexes:
+        entries = shelf.read_index(file.base_offset, file.head.generation).entries
+    entries = [entry for entry in entries if entry.offset < shelf.checkpoint_end and entry.position < file.size]
+    position, end = (entries[-1].position, entries[-1].offset) if entries else (DATA_START, file.base_offset)
+    source = shelf.open(file.name)
+    try:
+        for found in walk(source, position, file.size, end):
+            end = found.header.next_offset
+    except BadBatch as bad:
+        end = bad.offset
+    finally:
+        source.close()
+    return end
+
+
+class PartitionDump:
+    """One partition of one topic, from the files."""
+
+    def __init__(self, disk: Disk, path: str, topic: str, partition: int) -> None:
+        layout = Layout(disk, path)
+        place = layout.choose(topic)[0]
+        folder = layout.partition_folder(place, partition)
+        if not 0 <= partition < place.meta.partitions:
+            count = place.meta.partitions
+            raise BrokerError(
+                Reason.PARTITION_NOT_FOUND, f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
+            )
+        self._label = f"{place.label}/{partition:04d}"
+        self._shelf = Shelf(disk, folder, _identity(place, partition))
+
+    def batches(self, first: int | None = None, upto: int | None = None) -> Iterator[BatchLine | DamageLine]:
+        """The batches that hold offsets of [first, upto)."""
+        for found in self._found(first, upto):
+            yield found if isinstance(found, DamageLine) else self._batch_line(*found)
+
+    def records(self, first: int | None = None, upto: int | None = None) -> Iterator[RecordLine | DamageLine]:
+        """The records with offsets in [first, upto), and the ends of transactions among them."""
+        start, end = self._range(first, upto)
+        for item in self._found(first, upto):
+            if isinstance(item, DamageLine):
+                yield item
+                continue
+            name, found = item
+            try:
+                rows = decode_batch(found.window, found.at, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+                marker = _marker(found)
+            except ProtocolError as error:
+                yield self._unreadable(name, found, error)
+                continue
+            for offset, timestamp_ms, key, value, headers in rows:
+                if start <= offset < end:
+                    yield RecordLine(
+                        offset=offset,
+                        timestamp_ms=timestamp_ms,
+                        key=key,
+                        value=value,
+                        headers=list(headers),
+                        marker=marker,
+                    )
+
+    def index(self) -> Iterator[IndexLine]:
+        """Every entry of every index that holds, and why one does not."""
+        for file in self._shelf.segments:
+            base, name = file.base_offset, f"{self._label}/{index_name(file.base_offset)}"
+            if base not in self._shelf.indexes:
+                yield IndexLine(
+                    file=name, offset=base, position=0, timestamp_ms=-1, seal=False, fault="the index is missing"
+                )
+                continue
+            index = self._shelf.read_index(base, file.head.generation)
+            for entry in index.entries:
+                yield IndexLine(file=name, **entry._asdict(), seal=False)
+            if index.seal is not None:
+                yield IndexLine(file=name, **index.seal._asdict(), seal=True)
+            if index.fault is not None:
+                yield IndexLine(file=name, offset=base, position=0, timestamp_ms=-1, seal=False, fault=index.fault)
+
+    def state(self) -> Iterator[StateLine]:
+        """The checkpoints, newest first, then the snapshots."""
+        shelf = self._shelf
+        for number, image in enumerate(shelf.images):
+            yield StateLine(file=f"{self._label}/state", image=image, fault=None if number == 0 else "superseded")
+        for name, fault in shelf.slot_faults.items():
+            yield StateLine(file=f"{self._label}/{name}", image=None, fault=fault)
+        for base, snapshot in shelf.snapshots.items():
+            yield StateLine(file=f"{self._label}/{state_name(base)}", image=snapshot)
+        for base, fault in shelf.snapshot_faults.items():
+            yield StateLine(file=f"{self._label}/{state_name(base)}", image=None, fault=fault)
+
+    # -- the batches -----------------------------------------------------------------------------------------
+
+    def _range(self, first: int | None, upto: int | None) -> tuple[int, int]:
+        newest = self._shelf.newest
+        start = newest.start_offset if newest is not None else 0
+        return (start if first is None else first), (2**63 if upto is None else upto)
+
+    def _found(self, first: int | None, upto: int | None) -> Iterator[tuple[str, Found] | DamageLine]:
+        start, end = self._range(first, upto)
+        files = self._shelf.segments
+        for number, file in enumerate(files):
+            following = files[number + 1].base_offset if number + 1 < len(files) else None
+            if file.base_offset >= end or (following is not None and following <= start):
+                continue
+            for item in self._walk(file):
+                header = None if isinstance(item, DamageLine) else item[1].header
+                if header is not None and header.next_offset <= start:
+                    continue
+                if header is not None and header.base_offset >= end:
+                    return
+                yield item
+
+    def _walk(self, file: SegmentFile) -> Iterator[tuple[str, Found] | DamageLine]:
+        name = f"{self._label}/{file.name}"
+        if file.head_fault is not None:
+            yield DamageLine(
+                file=name,
+                position=0,
+                end=min(DATA_START, file.size),
+                first_offset=file.base_offset,
+                next_offset=file.base_offset,
+                why=file.head_fault,
+            )
+        if file.is_foreign:
+            return
+        source = self._shelf.open(file.name)
+        position, offset = DATA_START, file.base_offset
+        try:
+            while True:
+                try:
+                    for found in walk(source, position, file.size, offset):
+                        yield name, found
+                except BadBatch as bad:
+                    resumed = find_batch(source, bad.position + 1, file.size, bad.offset + 1)
+                    position, offset = resumed or (file.size, bad.offset)
+                    yield DamageLine(
+                        file=name,
+                        position=bad.position,
+                        end=position,
+                        first_offset=bad.offset,
+                        next_offset=None if resumed is None else offset,
+                        why=bad.why
+                        if self._was_durable(file, bad)
+                        else f"a write that never became durable: {bad.why}",
+                    )
+                    if resumed is not None:
+                        continue
+                return
+        finally:
+            source.close()
+
+    def _was_durable(self, file: SegmentFile, bad: BadBatch) -> bool:
+        is_last = file is self._shelf.segments[-1]
+        return not is_last or file.mark is None or bad.position < file.mark.position
+
+    def _unreadable(self, name: str, found: Found, error: ProtocolError) -> DamageLine:
+        return DamageLine(
+            file=name,
+            position=found.position,
+            end=found.position + found.header.size_bytes,
+            first_offset=found.header.base_offset,
+            next_offset=found.header.next_offset,
+            why=f"its records do not decode: {error}",
+        )
+
+    def _batch_line(self, name: str, found: Found) -> BatchLine:
+        header = found.header
+        try:
+            marker = _marker(found)
+        except ProtocolError:
+            marker = "unreadable"
+        return BatchLine(
+            file=name,
+            position=found.position,
+            size_bytes=header.size_bytes,
+            first_offset=header.base_offset,
+            next_offset=header.next_offset,
+            records=header.record_count,
+            leader_epoch=header.leader_epoch,
+            compression=_codec(header),
+            max_timestamp_ms=header.max_timestamp,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+            marker=marker,
+        )
+
+
+def _identity(place: TopicPlace, partition: int) -> Identity:
+    return Identity(bytes.fromhex(place.meta.topic_id), partition)
+
+
+def _codec(header: BatchHeader) -> str:
+    known = {int(codec): codec.name.lower() for codec in Compression}
+    return known.get(header.compression, f"unknown-{header.compression}")
+
+
+def _marker(found: Found) -> str | None:
+    commit = is_commit(found.window, found.at, found.header)
+    return None if commit is None else "commit" if commit else "abort"

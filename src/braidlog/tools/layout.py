@@ -1,0 +1,221 @@
+"""A data folder as it lies on the disk, read without believing that any of it is whole.
+
+Knows: where topics and partitions are kept, and what is left of their descriptions. Refuses to know: what is in a partition.
+Invariant: changes nothing; raises only where this is no data folder at all, or the disk itself refuses.
+"""
+
+import re
+
+import msgspec
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import TopicSettings
+from braidlog.storage.files import Disk, join
+from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGIC, FolderIdentity, TopicMeta
+from braidlog.storage.segment import Identity
+from braidlog.storage.slots import SlotPair
+from braidlog.tools.findings import Finding, Kind, Severity
+from braidlog.tools.survey import PartitionSurvey, Progress, Surveyor
+
+_NUMBER = re.compile(r"\d{8}")
+_PARTITION = re.compile(r"\d{4,5}")
+_KNOWN = ("LOCK", "folder.a", "folder.b", "topics", "quarantine")
+_TOPIC_ID_AT = slice(16, 32)
+
+
+class TopicPlace(msgspec.Struct):
+    """One numbered folder of topics/. `meta` is made up where both of its descriptions are lost."""
+
+    number: str
+    meta: TopicMeta
+    is_lost: bool = False
+    bad_slots: list[str] = []
+
+    @property
+    def label(self) -> str:
+        return f"topics/{self.number}"
+
+
+class Layout:
+    """The topics of a folder, and what is wrong outside of partitions."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.disk = disk
+        self.path = path
+        self.findings: list[Finding] = []
+        self.bad_folder_slots: list[str] = []
+        self.is_identity_lost = False
+        self.leftovers: list[str] = []
+        shelf = join(path, "topics")
+        if not disk.exists(path):
+            raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} does not exist")
+        names = disk.names(shelf) if disk.is_folder(shelf) else []
+        described = any(disk.exists(join(path, name)) for name in ("folder.a", "folder.b"))
+        if not described and not any(_NUMBER.fullmatch(name) for name in names):
+            raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} is not a braidlog data folder")
+        self._read_identity()
+        self.topics = self._read_topics(names)
+        for name in disk.names(path):
+            if name not in _KNOWN:
+                self._find(Severity.NOTE, Kind.STRANGER, name, "not a file of braidlog's", "it is left alone")
+
+    def _find(
+        self, severity: Severity, kind: Kind, file: str, why: str, meaning: str, topic: str | None = None
+    ) -> None:
+        self.findings.append(Finding(severity=severity, kind=kind, file=file, why=why, meaning=meaning, topic=topic))
+
+    def _bad_slots(self, pair: SlotPair, folder: str, stem: str) -> dict[str, str]:
+        faults = dict(pair.faults)
+        for name in (f"{stem}.a", f"{stem}.b"):
+            if not self.disk.exists(join(folder, name)):
+                faults[name] = "the file is missing"
+        return faults
+
+    def _read_identity(self) -> None:
+        pair = SlotPair(self.disk, self.path, "folder", FOLDER_MAGIC)
+        slots = pair.load()
+        faults = self._bad_slots(pair, self.path, "folder")
+        if slots:
+            try:
+                identity = msgspec.json.decode(slots[0].payload, type=FolderIdentity)
+                other = identity.format != FORMAT
+                why = f"the folder has format {identity.format}, this version reads {FORMAT}" if other else None
+            except msgspec.MsgspecError as error:
+                why = f"it does not decode: {error}"
+            if why is not None:
+                raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{self.path}: {why}")
+        self.is_identity_lost = not slots
+        self.bad_folder_slots = sorted(faults)
+        for name, why in sorted(faults.items()):
+            if slots:
+                self._find(Severity.FAULT, Kind.FOLDER, name, why, "the other one is used and this one written again")
+            else:
+                self._find(
+                    Severity.DAMAGE, Kind.FOLDER, name, why, "the folder has lost its identity; repair gives a new one"
+                )
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def _read_topics(self, names: list[str]) -> list[TopicPlace]:
+        places = []
+        for name in names:
+            if _NUMBER.fullmatch(name):
+                place = self._read_topic(name)
+                if place is not None:
+                    places.append(place)
+            elif name.endswith((".new", ".gone")):
+                self.leftovers.append(name)
+                why = "a creation was not finished" if name.endswith(".new") else "a deletion was not finished"
+                self._find(Severity.NOTE, Kind.LEFTOVER, f"topics/{name}", why, "opening removes it")
+            else:
+                self._find(Severity.NOTE, Kind.STRANGER, f"topics/{name}", "not a topic's folder", "it is left alone")
+        return sorted(places, key=lambda place: place.meta.name)
+
+    def _read_topic(self, number: str) -> TopicPlace | None:
+        folder = join(self.path, "topics", number)
+        pair = SlotPair(self.disk, folder, "topic", TOPIC_MAGIC)
+        metas = []
+        undecoded: dict[str, str] = {}
+        for slot in pair.load():
+            try:
+                metas.append(msgspec.json.decode(slot.payload, type=TopicMeta))
+            except msgspec.MsgspecError as error:
+                undecoded[slot.name] = f"it does not decode: {error}"
+        faults = {**self._bad_slots(pair, folder, "topic"), **undecoded}
+        place = TopicPlace(number, metas[0]) if metas else self._invent_topic(number)
+        if place is None:
+            meaning = "no partition is left either: nothing tells what it was"
+            self._find(Severity.DAMAGE, Kind.TOPIC, f"topics/{number}", "the topic's description is lost", meaning)
+            return None
+        place.bad_slots = sorted(faults)
+        for name, why in sorted(faults.items()):
+            file = f"topics/{number}/{name}"
+            if metas:
+                meaning = "the other one is used and this one written again"
+                self._find(Severity.FAULT, Kind.TOPIC, file, why, meaning, place.meta.name)
+            else:
+                meaning = f"name and settings are lost; repair gives the topic the name {place.meta.name!r}, with the defaults"
+                self._find(Severity.DAMAGE, Kind.TOPIC, file, why, meaning, place.meta.name)
+        return place
+
+    def _invent_topic(self, number: str) -> TopicPlace | None:
+        """Describe a topic whose description is lost by what its segments still say of it."""
+        folder = join(self.path, "topics", number)
+        partitions = [name for name in self.disk.names(folder) if _PARTITION.fullmatch(name)]
+        ids: list[str] = []
+        for partition in partitions:
+            place = join(folder, partition)
+            for name in self.disk.names(place):
+                if name.endswith(".log"):
+                    file = self.disk.open(join(place, name), writable=False)
+                    ids.append(file.read_at(64, 0)[_TOPIC_ID_AT].hex())
+                    file.close()
+        ids = [topic_id for topic_id in ids if len(topic_id) == 32 and int(topic_id, 16)]
+        if not ids:
+            return None
+        meta = TopicMeta(
+            name=f"recovered-{number}",
+            topic_id=max(sorted(set(ids)), key=ids.count),
+            partitions=1 + max(map(int, partitions)),
+            settings=TopicSettings(),
+            created_ms=0,
+        )
+        return TopicPlace(number, meta, is_lost=True)
+
+    def choose(self, topic: str | None) -> list[TopicPlace]:
+        """The topics to look at: all, or the one that was named."""
+        if topic is None:
+            return self.topics
+        chosen = [place for place in self.topics if place.meta.name == topic]
+        if not chosen:
+            known = ", ".join(place.meta.name for place in self.topics[:5])
+            hint = f"; there are: {known}" if known else "; there are none"
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {topic[:60]!r} does not exist{hint}")
+        return chosen
+
+    # -- partitions ------------------------------------------------------------------------------------------
+
+    def partition_folder(self, place: TopicPlace, partition: int) -> str:
+        return join(self.path, "topics", place.number, f"{partition:04d}")
+
+    def data_bytes(self, places: list[TopicPlace]) -> int:
+        """How much there is to read: the sizes of all segments."""
+        total = 0
+        for place in places:
+            for partition in range(place.meta.partitions):
+                folder = self.partition_folder(place, partition)
+                names = self.disk.names(folder) if self.disk.is_folder(folder) else []
+                total += sum(self._size(join(folder, name)) for name in names if name.endswith(".log"))
+        return total
+
+    def _size(self, path: str) -> int:
+        file = self.disk.open(path, writable=False)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def survey(
+        self, place: TopicPlace, partition: int, *, progress: Progress | None = None, drop_unreadable: bool = False
+    ) -> PartitionSurvey:
+        """Read every byte of one partition."""
+        folder = self.partition_folder(place, partition)
+        label = f"{place.label}/{partition:04d}"
+        identity = Identity(bytes.fromhex(place.meta.topic_id), partition)
+        survey = PartitionSurvey(topic=place.meta.name, partition=partition, folder=folder, identity=identity)
+        if not self.disk.is_folder(folder):
+            survey.is_hopeless = True
+            survey.findings.append(
+                Finding(
+                    severity=Severity.DAMAGE,
+                    kind=Kind.PARTITION,
+                    file=label,
+                    why="the partition's folder is missing",
+                    meaning="nothing tells which offsets were given out: restore it from a copy, or delete the topic",
+                    topic=place.meta.name,
+                    partition=partition,
+                )
+            )
+            return survey
+        surveyor = Surveyor(self.disk, folder, label, survey, progress=progress, drop_unreadable=drop_unreadable)
+        return surveyor.run()

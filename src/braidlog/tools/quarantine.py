@@ -1,0 +1,100 @@
+"""Keep the bytes that a repair takes out of a log: somebody may yet read them.
+
+Knows: where they go and what is said beside them. Refuses to know: why they are taken out.
+Invariant: bytes are durable in quarantine, with their report, before anything is changed where they came from. What an earlier
+repair put there is never overwritten.
+
+`<data>/quarantine/<topic>-<partition>-<base offset>-<position>.bin` holds the bytes as they were; the `.json` of the same name
+says where they stood. The report is written last: bytes without one are of a repair that was interrupted, and are written again.
+"""
+
+import hashlib
+
+import msgspec
+
+from braidlog.storage.files import Disk, File, join
+
+_CHUNK_BYTES = 1024 * 1024
+_COPIES_MAX = 10_000
+
+
+class QuarantineReport(msgspec.Struct, kw_only=True):
+    """What stands beside the bytes."""
+
+    topic: str
+    partition: int
+    file: str
+    position: int
+    end: int
+    first_offset: int
+    next_offset: int
+    why: str
+    taken_out_ms: int
+    sha256: str = ""
+
+
+def keep_bytes(disk: Disk, data_folder: str, stem: str, source: File, report: QuarantineReport) -> str:
+    """Copy bytes [position, end) of `source`; return the name they have in quarantine, once they are durable there."""
+    folder = join(data_folder, "quarantine")
+    if not disk.exists(folder):
+        disk.make_folder(folder)
+        disk.sync_folder(data_folder)
+    report.end = min(report.end, source.size())
+    report.sha256 = _digest(source, report.position, report.end)
+    for copy in range(_COPIES_MAX):
+        name = stem if copy == 0 else f"{stem}.{copy}"
+        path = join(folder, name + ".json")
+        if not disk.exists(path):
+            _copy(disk, join(folder, name + ".bin"), source, report)
+            disk.sync_folder(folder)
+            _write(disk, path, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+            disk.sync_folder(folder)
+            return name + ".bin"
+        if _is_same(disk, path, report):
+            return name + ".bin"
+    raise AssertionError(f"{_COPIES_MAX} repairs of the same bytes")
+
+
+def _digest(source: File, position: int, end: int) -> str:
+    digest = hashlib.sha256()
+    for at in range(position, end, _CHUNK_BYTES):
+        digest.update(source.read_at(min(_CHUNK_BYTES, end - at), at))
+    return digest.hexdigest()
+
+
+def _is_same(disk: Disk, path: str, report: QuarantineReport) -> bool:
+    """Whether an interrupted repair has been here already."""
+    file = disk.open(path, writable=False)
+    try:
+        earlier = msgspec.json.decode(file.read_at(file.size(), 0), type=QuarantineReport)
+    except msgspec.MsgspecError:
+        return False
+    finally:
+        file.close()
+    return earlier.sha256 == report.sha256 and earlier.end - earlier.position == report.end - report.position
+
+
+def _copy(disk: Disk, path: str, source: File, report: QuarantineReport) -> None:
+    if disk.exists(path):
+        disk.remove(path)
+    file = disk.create(path)
+    try:
+        for at in range(report.position, report.end, _CHUNK_BYTES):
+            file.write_at(source.read_at(min(_CHUNK_BYTES, report.end - at), at), at - report.position)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _write(disk: Disk, path: str, data: bytes) -> None:
+    """The report gets its name when it is whole: its presence is what tells that the bytes are."""
+    building = path + ".new"
+    if disk.exists(building):
+        disk.remove(building)
+    file = disk.create(building)
+    try:
+        file.write_at(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(building, path)

@@ -1,0 +1,566 @@
+"""Everything about one partition: every byte read, every fault found, and what would have to be done about it.
+
+Knows: how the files of a partition vouch for each other. Refuses to know: the order and the safety of changes (repair does).
+Invariant: a survey changes nothing, and it judges as recovery does: what a crash can leave is a note, everything else is not.
+
+Who vouches for what: a mark for the bytes below it and for the next offset; a synced segment for all before it; a checkpoint for
+the offsets below it, for the epochs and for the log's start; a segment's name for the offset at which the one before it ends.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from braidlog.codec.batch import BatchHeader
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.records import check_batch_records
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.storage.epochs import EpochHistory
+from braidlog.storage.files import Disk
+from braidlog.storage.index import NO_TIMESTAMP
+from braidlog.storage.recovery import SWAP, is_commit
+from braidlog.storage.segment import DATA_START, Identity, Mark, index_name, log_name, state_name
+from braidlog.storage.state import StateImage
+from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+from braidlog.tools.findings import Finding, Kind, Severity
+from braidlog.tools.fold import Fold
+from braidlog.tools.scan import Loss, Rules, SegmentScan, SegmentScanner, learn_epochs
+from braidlog.tools.shelf import IndexFile, SegmentFile, Shelf
+
+Progress = Callable[[int], None]
+
+
+class Span(NamedTuple):
+    """Bytes of a file and the offsets they stand for; both half-open."""
+
+    position: int = 0
+    end: int = 0
+    first_offset: int | None = None
+    next_offset: int | None = None
+
+
+class SegmentSurvey(msgspec.Struct):
+    """One segment: what it should be and what it is."""
+
+    file: SegmentFile
+    scan: SegmentScan
+
+    @property
+    def must_rewrite(self) -> bool:
+        file = self.file
+        return bool(file.head_fault or file.mark is None or self.scan.losses or self.scan.mends)
+
+
+class MissingSegment(msgspec.Struct, frozen=True):
+    """Offsets for which there is no file."""
+
+    base_offset: int
+    next_offset: int
+
+
+class PartitionSurvey(msgspec.Struct, kw_only=True):
+    """What was found, for a report and for a repair."""
+
+    topic: str
+    partition: int
+    folder: str
+    identity: Identity
+    start_offset: int = 0
+    end_offset: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes_read: int = 0
+    findings: list[Finding] = []
+    is_hopeless: bool = False
+    """Nothing is left to repair from, or another version's data must not be touched."""
+    segments: list[SegmentSurvey] = []
+    missing: list[MissingSegment] = []
+    behind: list[int] = []
+    """Bases of segments behind the end of the log: opening removes them."""
+    leftovers: list[str] = []
+    swaps: dict[int, int] = {}
+    bad_swaps: list[int] = []
+    bad_indexes: list[int] = []
+    snapshots: dict[int, StateImage | None] = {}
+    """Snapshots to write again; None: to remove, because what stood there cannot be told."""
+    epochs: EpochHistory | None = None
+    checkpoint_ends: list[int] = []
+    rebuilt: StateImage | None = None
+    """The state to write down where no checkpoint is left."""
+
+
+class Surveyor:
+    """One survey of one partition. `drop_unreadable`: batches whose records do not decode count as lost."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        label: str,
+        survey: PartitionSurvey,
+        *,
+        progress: Progress | None = None,
+        drop_unreadable: bool = False,
+    ) -> None:
+        self._shelf = Shelf(disk, folder, survey.identity)
+        self._label = label
+        self._survey = survey
+        self._progress = progress or (lambda _: None)
+        self._drop_unreadable = drop_unreadable
+        self._fold = Fold(0, None)
+        self._compared = False
+
+    def run(self) -> PartitionSurvey:
+        shelf, survey = self._shelf, self._survey
+        for name, why in shelf.refusals:
+            survey.is_hopeless = True
+            self._find(Severity.DAMAGE, Kind.UNREADABLE, name, why, "use the version that wrote it; repair leaves it")
+        self._find_loose_names()
+        files = self._usable_segments()
+        if not files and shelf.newest is None:
+            survey.is_hopeless = True
+            meaning = (
+                "nothing tells which offsets were given out: restore the partition from a copy, or delete the topic"
+            )
+            self._find(Severity.DAMAGE, Kind.PARTITION, "", "no segment and no checkpoint is left", meaning)
+            return survey
+        survey.epochs = self._choose_epochs(files)
+        survey.checkpoint_ends = sorted({image.end_offset for image in shelf.images} | set(shelf.snapshots))
+        survey.start_offset = self._choose_start(files)
+        self._walk(files)
+        self._find_checkpoint_faults()
+        self._find_orphans()
+        return survey
+
+    def _find(
+        self, severity: Severity, kind: Kind, name: str, why: str, meaning: str, span: Span | None = None
+    ) -> None:
+        span = span or Span()
+        self._survey.findings.append(
+            Finding(
+                severity=severity,
+                kind=kind,
+                file=f"{self._label}/{name}" if name else self._label,
+                why=why,
+                meaning=meaning,
+                topic=self._survey.topic,
+                partition=self._survey.partition,
+                position=span.position,
+                end=span.end,
+                first_offset=span.first_offset,
+                next_offset=span.next_offset,
+            )
+        )
+
+    # -- before the batches ----------------------------------------------------------------------------------
+
+    def _find_loose_names(self) -> None:
+        shelf, survey = self._shelf, self._survey
+        for name in shelf.cleaned:
+            survey.leftovers.append(name)
+            self._find(Severity.NOTE, Kind.LEFTOVER, name, "a rewrite was not finished", "opening removes it")
+        survey.swaps = shelf.swaps
+        for base in shelf.swaps:
+            name = f"{base:020d}{SWAP}"
+            self._find(Severity.NOTE, Kind.LEFTOVER, name, "a rewrite was interrupted", "opening puts it in its place")
+        survey.bad_swaps = list(shelf.bad_swaps)
+        for base, why in shelf.bad_swaps.items():
+            name = f"{base:020d}{SWAP}"
+            self._find(Severity.DAMAGE, Kind.LEFTOVER, name, why, "the rewrite is lost; what it replaced is used")
+        for name in shelf.strangers:
+            self._find(Severity.NOTE, Kind.STRANGER, name, "not a file of braidlog's", "it is left alone")
+
+    def _usable_segments(self) -> list[SegmentFile]:
+        """The segments without those whose creation never became durable."""
+        files = self._shelf.segments
+        for number, file in enumerate(files):
+            durable = self._shelf.newest is None or self._shelf.checkpoint_end > file.base_offset
+            if file.is_blank and not durable and not any(later.is_marked for later in files[number + 1 :]):
+                self._drop(files[number:], "its creation was never finished")
+                return files[:number]
+        return files
+
+    def _drop(self, files: list[SegmentFile], why: str) -> None:
+        for file in files:
+            self._survey.behind.append(file.base_offset)
+            self._find(Severity.NOTE, Kind.TAIL, file.name, why, "opening removes it", Span(0, file.size))
+
+    def _choose_epochs(self, files: list[SegmentFile]) -> EpochHistory:
+        newest = self._shelf.newest
+        if newest is not None:
+            return EpochHistory(newest.epochs)
+        runs: list[tuple[int, int, int]] = []
+        for file in files:
+            for header in self._headers(file):
+                if runs and runs[-1][0] == header.leader_epoch:
+                    runs[-1] = (header.leader_epoch, runs[-1][1], runs[-1][2] + 1)
+                else:
+                    runs.append((header.leader_epoch, header.base_offset, 1))
+        return learn_epochs(runs)
+
+    def _headers(self, file: SegmentFile) -> list[BatchHeader]:
+        """The headers of all whole batches, whatever lies between them: a first look, where no checkpoint is left."""
+        headers: list[BatchHeader] = []
+        source = self._shelf.open(file.name)
+        position, offset = DATA_START, file.base_offset
+        try:
+            while True:
+                try:
+                    for found in walk(source, position, file.size, offset):
+                        headers.append(found.header)  # noqa: PERF401 - what was found before a fault counts
+                except BadBatch as bad:
+                    resumed = find_batch(source, bad.position + 1, file.size, bad.offset + 1)
+                    if resumed is not None:
+                        position, offset = resumed
+                        continue
+                return headers
+        finally:
+            source.close()
+
+    def _choose_start(self, files: list[SegmentFile]) -> int:
+        newest = self._shelf.newest
+        if newest is not None:
+            return newest.start_offset
+        here = files[0].base_offset  # without a checkpoint, a missing first segment cannot be told from a retained one
+        return max(here, *(image.start_offset for image in self._shelf.snapshots.values()), 0)
+
+    # -- the segments ----------------------------------------------------------------------------------------
+
+    def _walk(self, files: list[SegmentFile]) -> None:
+        survey = self._survey
+        while len(files) > 1 and files[1].base_offset <= survey.start_offset:
+            self._find(
+                Severity.NOTE, Kind.LEFTOVER, files[0].name, "it lies below the log's start", "opening removes it"
+            )
+            files = files[1:]
+        first = files[0].base_offset if files else survey.start_offset
+        if first > survey.start_offset:
+            self._miss(survey.start_offset, first)
+        self._fold = Fold(first, self._shelf.snapshots.get(first))
+        survey.end_offset = first
+        for number, file in enumerate(files):
+            if not self._walk_one(files, number, file):
+                self._drop(files[number + 1 :], "it follows the end of the log")
+                break
+        else:
+            self._close_end()
+        self._survey.end_offset = max(self._survey.end_offset, survey.start_offset)
+
+    def _walk_one(self, files: list[SegmentFile], number: int, file: SegmentFile) -> bool:
+        """Survey one segment; return whether the log goes on behind it."""
+        following = files[number + 1].base_offset if number + 1 < len(files) else None
+        limit = self._shelf.truncate_to
+        if file.mark is not None and file.head.generation:
+            self._fold.is_whole = False
+        self._meet_snapshot(file, is_first=number == 0 and not self._survey.missing)
+        self._find_head_faults(file)
+        scan = self._scan(files, number, file, following)
+        self._survey.segments.append(SegmentSurvey(file, scan))
+        self._survey.end_offset = scan.next_offset
+        if scan.tail is not None:
+            tail = scan.tail
+            meaning = "opening cuts it off; nothing acknowledged is in it"
+            self._find(
+                Severity.NOTE, Kind.TAIL, file.name, tail.why, meaning, Span(tail.position, tail.end, tail.offset)
+            )
+        elif limit is not None and scan.next_offset >= limit:
+            return False  # cut already; the segments behind are yet to be removed
+        elif following is not None and scan.next_offset < following:
+            durable = file.mark is None or any(later.is_marked for later in files[number + 1 :])
+            if not durable and self._shelf.checkpoint_end <= scan.next_offset:
+                return False
+            self._close_gap(file, scan, following)
+        self._find_losses(file, scan)
+        return scan.tail is None
+
+    def _scan(self, files: list[SegmentFile], number: int, file: SegmentFile, following: int | None) -> SegmentScan:
+        base = file.base_offset
+        if file.is_foreign:
+            self._advance(file.size)
+            return SegmentScan([Loss(DATA_START, file.size, base, base, "the file belongs elsewhere")], base)
+        mark = file.mark or Mark(2**63, base)  # in doubt everything counts as durable
+        proven = any(later.is_marked for later in files[number + 1 :])
+        checkpoint_end = self._shelf.checkpoint_end
+        index = _IndexCheck(self._index_of(file, following), checkpoint_end, sealed=following is not None)
+        rules = Rules(
+            epochs=self._survey.epochs,
+            epochs_from=self._survey.start_offset,
+            following=following,
+            truncate_to=self._shelf.truncate_to,
+            is_durable=lambda position, offset: proven or position < mark.position or offset < checkpoint_end,
+            is_readable=lambda found: self._judge(file, found),
+        )
+        source = self._shelf.open(file.name)
+        before = self._survey.bytes_read
+
+        def visit(found: Found) -> None:
+            index.see(found)
+            self._take(found)
+
+        try:
+            scan = SegmentScanner(source, file.size, base, rules, visit).run()
+        finally:
+            source.close()
+        self._advance(before + file.size - self._survey.bytes_read)
+        if scan.losses or scan.mends:
+            self._fold.is_whole = False
+        fault = None if file.size < mark.position else index.finish(scan, file.size)  # the cut is told elsewhere
+        if fault is not None and file.name.endswith(".log") and base not in self._survey.bad_indexes:
+            self._find_index_fault(file, fault, following)
+        return scan
+
+    def _advance(self, size: int) -> None:
+        self._survey.bytes_read += size
+        self._progress(size)
+
+    def _judge(self, file: SegmentFile, found: Found) -> str | None:
+        """Why a whole batch must not be kept. One whose records do not decode is as it was written: its owner decides."""
+        header = found.header
+        try:
+            is_commit(found.window, found.at, header)
+        except ProtocolError as error:
+            return f"the transaction marker does not decode: {error}"
+        try:
+            if header.record_count:
+                check_batch_records(
+                    found.window, found.at, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX, dense=False
+                )
+        except ProtocolError as error:
+            if self._drop_unreadable:
+                return f"its records do not decode: {error}"
+            meaning = (
+                "the checksum holds: it was written like this. Repair keeps it, or with --drop-unreadable takes it out"
+            )
+            end = found.position + header.size_bytes
+            place = Span(found.position, end, header.base_offset, header.next_offset)
+            self._find(Severity.FAULT, Kind.RECORDS, file.name, f"its records do not decode: {error}", meaning, place)
+        return None
+
+    def _take(self, found: Found) -> None:
+        header = found.header
+        self._survey.batches += 1
+        self._survey.records += 0 if header.is_control else header.record_count
+        self._advance(header.size_bytes)
+        self._meet_checkpoint()
+        self._fold.apply(header, commit=is_commit(found.window, found.at, header))
+
+    def _find_head_faults(self, file: SegmentFile) -> None:
+        if file.is_foreign:
+            meaning = "its records are another partition's; the ones that stood here are lost"
+            self._find(Severity.DAMAGE, Kind.FOREIGN, file.name, file.head_fault or "", meaning, Span(0, file.size))
+        elif file.head_fault is not None:
+            meaning = "no record is lost by this alone; the partition takes no writes until it is repaired"
+            self._find(Severity.DAMAGE, Kind.HEAD, file.name, file.head_fault, meaning, Span(0, DATA_START))
+        elif file.mark is None:
+            meaning = "no record is lost by this alone; the partition takes no writes until it is repaired"
+            why = "the durable mark's checksum does not hold"
+            self._find(Severity.DAMAGE, Kind.MARK, file.name, why, meaning, Span(64, 84))
+
+    def _find_losses(self, file: SegmentFile, scan: SegmentScan) -> None:
+        for mend in scan.mends:
+            meaning = "one bit outside the checksum is wrong; repair puts it right and loses nothing"
+            place = Span(mend.position, mend.end, mend.first_offset, mend.first_offset)
+            self._find(Severity.DAMAGE, Kind.BATCH, file.name, mend.why, meaning, place)
+        for loss in scan.losses:
+            count = loss.next_offset - loss.first_offset
+            meaning = "no offset is lost" if not count else _offsets(loss.first_offset, loss.next_offset) + " lost"
+            kind = Kind.CUT if loss.position >= file.size else Kind.BATCH
+            place = Span(loss.position, loss.end, loss.first_offset, loss.next_offset)
+            self._find(Severity.DAMAGE, kind, file.name, loss.why, meaning, place)
+
+    # -- gaps ------------------------------------------------------------------------------------------------
+
+    def _close_gap(self, file: SegmentFile, scan: SegmentScan, following: int) -> None:
+        """Offsets are missing between this segment and the next: they were in this one as far as its mark says."""
+        whole = self._is_whole_by_mark(file, scan)
+        mine = following if file.mark is None or file.is_foreign else min(file.mark.next_offset, following)
+        if whole:
+            mine = scan.next_offset
+        if scan.next_offset < mine:
+            end = max(file.size, file.mark.position if file.mark else 0)
+            scan.lose(Loss(file.size, end, scan.next_offset, mine, "the file was cut"))
+            self._fold.is_whole = False
+        if scan.next_offset < following:
+            self._miss(scan.next_offset, following)
+        self._survey.end_offset = following
+
+    def _is_whole_by_mark(self, file: SegmentFile, scan: SegmentScan) -> bool:
+        return file.mark is not None and file.mark == Mark(file.size, scan.next_offset)
+
+    def _close_end(self) -> None:
+        """The log ends before an offset that is known to have been durable."""
+        furthest = max(self._shelf.furthest_offset(), self._survey.start_offset)
+        end = self._survey.end_offset
+        last = self._survey.segments[-1] if self._survey.segments else None
+        if last is None:
+            self._miss(self._survey.start_offset, furthest)
+        elif end < furthest and self._is_whole_by_mark(last.file, last.scan):
+            self._miss(end, furthest)
+        elif end < furthest:
+            mark = last.file.mark
+            size = last.file.size
+            cut_to = max(size, mark.position if mark else 0)
+            last.scan.lose(Loss(size, cut_to, end, furthest, "the file was cut"))
+            self._survey.findings = [f for f in self._survey.findings if not self._is_loss_in(f, last.file)]
+            self._find_losses(last.file, last.scan)
+            self._fold.is_whole = False
+        self._survey.end_offset = max(end, furthest)
+
+    def _is_loss_in(self, finding: Finding, file: SegmentFile) -> bool:
+        return finding.kind in (Kind.BATCH, Kind.CUT) and finding.file.endswith("/" + file.name)
+
+    def _miss(self, base: int, next_offset: int) -> None:
+        if base in self._shelf.snapshot_faults:
+            self._find_snapshot_fault(base, self._shelf.snapshot_faults[base], known=self._fold.is_begun)
+        self._survey.missing.append(MissingSegment(base, next_offset))
+        self._fold.is_whole = False
+        self._fold.meet(self._shelf.snapshots.get(base))
+        meaning = f"{_offsets(base, next_offset)} lost" if next_offset > base else "no offset is lost"
+        if self._shelf.newest is None:
+            meaning += ", and perhaps later ones: without segment and checkpoint nothing tells where the log ended"
+        place = Span(0, 0, base, next_offset)
+        self._find(Severity.DAMAGE, Kind.MISSING, log_name(base), "the segment is missing", meaning, place)
+
+    # -- what is derived from the batches --------------------------------------------------------------------
+
+    def _index_of(self, file: SegmentFile, following: int | None) -> IndexFile | None:
+        """The index to check, None if there is none that counts; faults of the file itself are reported here."""
+        base = file.base_offset
+        if not file.name.endswith(".log") or file.head_fault is not None:
+            return None  # a rewrite brings its own, and without a head nothing tells which index is the right one
+        if base not in self._shelf.indexes:
+            why = "the index is missing"
+            if following is None and not self._is_clean_stop():
+                return None  # an active segment gets one with its first checkpoint
+            if file.head.generation:
+                self._find(Severity.NOTE, Kind.INDEX, index_name(base), why, "opening builds it again")
+            else:
+                self._find_index_fault(file, why, following)
+            return None
+        index = self._shelf.read_index(base, file.head.generation)
+        if index.fault is None and index.seal is None and self._is_due(following):
+            index.fault = "it is not sealed"
+        if index.fault is not None:
+            self._find_index_fault(file, index.fault, following)
+            return None
+        return index
+
+    def _is_clean_stop(self) -> bool:
+        return self._shelf.newest is not None and self._shelf.newest.clean_stop
+
+    def _is_due(self, following: int | None) -> bool:
+        """Whether the checkpoint came after the seal of this segment's index."""
+        return following is not None and self._shelf.newest is not None and self._shelf.checkpoint_end >= following
+
+    def _find_index_fault(self, file: SegmentFile, why: str, following: int | None) -> None:
+        base = file.base_offset
+        severity = Severity.FAULT if self._is_clean_stop() or self._is_due(following) else Severity.NOTE
+        if base in self._shelf.indexes:
+            self._survey.bad_indexes.append(base)
+        self._find(severity, Kind.INDEX, index_name(base), why, "no record is lost; it is built again from the batches")
+
+    def _meet_snapshot(self, file: SegmentFile, *, is_first: bool) -> None:
+        base, shelf = file.base_offset, self._shelf
+        why = shelf.snapshot_faults.get(base)
+        if why is None and base in shelf.snapshots:
+            why = self._fold.meet(shelf.snapshots[base])
+        elif why is None and base and not is_first and not file.head.generation and file.head_fault is None:
+            why = "the snapshot is missing"
+        if why is not None:
+            self._find_snapshot_fault(base, why, known=self._fold.is_begun or not is_first)
+
+    def _find_snapshot_fault(self, base: int, why: str, *, known: bool) -> None:
+        self._survey.snapshots[base] = self._snapshot_image(base) if known else None
+        meaning = "no record is lost; it serves only when both checkpoints are"
+        self._find(Severity.FAULT, Kind.SNAPSHOT, state_name(base), why, meaning)
+
+    def _snapshot_image(self, base: int) -> StateImage:
+        image = self._fold.image()
+        image.start_offset, image.end_offset = min(self._survey.start_offset, base), base
+        return image
+
+    def _meet_checkpoint(self) -> None:
+        """Called at every batch boundary: compare the newest checkpoint with the fold when it is reached."""
+        newest = self._shelf.newest
+        if self._compared or newest is None or self._fold.state.end_offset < newest.end_offset:
+            return
+        self._compared = True
+        if self._shelf.truncate_to is not None:
+            return
+        why = self._fold.contradiction(newest)
+        if why is not None:
+            meaning = "a retry may be taken for new, or a transaction be misread; no record is lost"
+            self._find(Severity.FAULT, Kind.CHECKPOINT, "state", why, meaning)
+            self._survey.rebuilt = self._fold.image()
+
+    def _find_checkpoint_faults(self) -> None:
+        shelf = self._shelf
+        self._meet_checkpoint()
+        for name, why in shelf.slot_faults.items():
+            if shelf.images:
+                meaning = (
+                    "the other checkpoint is used and this one written again; a crash during a checkpoint looks alike"
+                )
+                self._find(Severity.FAULT, Kind.CHECKPOINT, name, why, meaning)
+            else:
+                meaning = (
+                    "no checkpoint is left: producers, transactions and epochs are folded from the batches again, "
+                    "and records deleted inside the first segment reappear"
+                )
+                self._find(Severity.DAMAGE, Kind.CHECKPOINT, name, why, meaning)
+        if not shelf.images or self._survey.rebuilt is not None:
+            image = self._fold.image()
+            image.start_offset = self._survey.start_offset
+            image.end_offset = max(image.end_offset, image.start_offset)
+            known = shelf.images[:1] or list(shelf.snapshots.values())
+            image.cleaned_offset = min((image.cleaned_offset for image in known), default=0)
+            if self._survey.epochs is not None:
+                image.epochs = self._survey.epochs.entries()
+            self._survey.rebuilt = image
+
+    def _find_orphans(self) -> None:
+        survey = self._survey
+        kept = (
+            {s.file.base_offset for s in survey.segments} | set(survey.behind) | {m.base_offset for m in survey.missing}
+        )
+        kept |= {file.base_offset for file in self._shelf.segments}
+        for name in self._shelf.orphans(kept):
+            survey.leftovers.append(name)
+            self._find(Severity.NOTE, Kind.LEFTOVER, name, "it belongs to no segment", "repair removes it")
+
+
+class _IndexCheck:
+    """Holds the entries of an index against the batches as they pass by."""
+
+    def __init__(self, index: IndexFile | None, checkpoint_end: int, *, sealed: bool) -> None:
+        entries = [] if index is None else index.entries
+        # Behind the checkpoint the index of an active segment may be older than the batches; nobody believes it there.
+        self._entries = entries if sealed else [entry for entry in entries if entry.offset < checkpoint_end]
+        self._seal = index.seal if index is not None and sealed else None
+        self._next = 0
+        self._latest_ms = NO_TIMESTAMP
+        self._fault: str | None = None
+
+    def see(self, found: Found) -> None:
+        header = found.header
+        while self._next < len(self._entries) and self._entries[self._next].position <= found.position:
+            entry = self._entries[self._next]
+            if entry != (header.base_offset, found.position, self._latest_ms):
+                self._fault = self._fault or f"entry {self._next} does not describe the batch it points to"
+            self._next += 1
+        self._latest_ms = max(self._latest_ms, header.max_timestamp)
+
+    def finish(self, scan: SegmentScan, size: int) -> str | None:
+        """What is untrue of the index, if the batches are all there to tell."""
+        if scan.losses or scan.mends:
+            return None
+        if self._fault is None and self._next < len(self._entries):
+            self._fault = f"entry {self._next} points behind the last batch"
+        if self._fault is None and self._seal is not None and self._seal != (scan.next_offset, size, self._latest_ms):
+            self._fault = "its seal does not describe the end of the segment"
+        return self._fault
+
+
+def _offsets(first: int, following: int) -> str:
+    return f"offset {first} is" if following - first == 1 else f"offsets {first} to {following - 1} are"

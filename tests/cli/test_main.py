@@ -1,0 +1,159 @@
+"""The command itself: what it says of itself, what it imports, which exit code is which."""
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from braidlog import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.cli import main
+from braidlog.codec.kernel import COMPILED
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+COMMANDS = ["", "log", "log list", "log dump", "log verify", "log repair"]
+HELP_TO_CLICK_RATIO_MAX = 4.0
+
+
+def run(*args: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "braidlog.cli", *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command or "braid")
+def test_help_is_as_kept(command: str) -> None:
+    """Kept as text, so that a change of words is seen by whoever reviews it. UPDATE_SNAPSHOTS=1 writes them anew."""
+    result = CliRunner().invoke(
+        main, [*command.split(), "--help"], prog_name="braid", terminal_width=100, max_content_width=100
+    )
+    assert result.exit_code == 0
+    kept = SNAPSHOTS / f"{'-'.join(['braid', *command.split()])}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        kept.write_text(result.output)
+    assert result.output == kept.read_text()
+
+
+def test_no_help_is_kept_of_a_command_that_is_gone() -> None:
+    assert {path.stem for path in SNAPSHOTS.glob("*.txt")} == {"-".join(["braid", *name.split()]) for name in COMMANDS}
+
+
+def test_version_names_kernel_and_python() -> None:
+    done = run("--version")
+    kernel = "compiled" if COMPILED else "pure Python"
+    python = re.escape(".".join(map(str, sys.version_info[:3])))
+    assert re.fullmatch(rf"braidlog \d+\.\d+\.\d+ \(kernel {kernel}, Python {python}\)\n", done.stdout)
+    assert done.returncode == 0
+
+
+def test_help_imports_click_and_nothing_of_weight() -> None:
+    script = (
+        "import sys; sys.argv = ['braid', '--help']\n"
+        "from braidlog.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\n"
+        "print([name for name in sys.modules if name.startswith('braidlog')], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    for heavy in ("rich", "msgspec", "cramjam", "asyncio", "pyarrow", "numpy"):
+        assert f"'{heavy}'" not in done.stderr
+    assert "['braidlog', 'braidlog.cli']" in done.stderr
+
+
+def test_help_costs_little_more_than_importing_click() -> None:
+    """A ratio of processor time, not a limit in seconds: it holds on a slow and on a busy machine."""
+    program = [sys.executable, "-m", "braidlog.cli", "--help"]
+    bare = [sys.executable, "-c", "import click"]
+    cost = min(_cpu_seconds(program) for _ in range(5)) / min(_cpu_seconds(bare) for _ in range(5))
+    assert cost < HELP_TO_CLICK_RATIO_MAX
+
+
+def _cpu_seconds(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BrokerError(Reason.TOPIC_NOT_FOUND, "no such thing"), 3),
+        (StorageFault("no such thing"), 4),
+        (ProtocolError("no such thing"), 4),
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_errors_become_one_line_and_a_code(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("braidlog.cli.log_list.list_topics", fail)
+    result = CliRunner().invoke(main, ["log", "list", "data"])
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr == ("braid: interrupted\n" if code == 130 else "braid: no such thing\n")
+
+
+def test_our_own_mistakes_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("we are wrong")
+
+    monkeypatch.setattr("braidlog.cli.log_list.list_topics", fail)
+    result = CliRunner().invoke(main, ["log", "list", "data"])
+    assert isinstance(result.exception, AssertionError)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["logs"],
+        ["log", "check"],
+        ["log", "list"],
+        ["log", "list", "data", "-o", "yaml"],
+        ["log", "dump", "data"],
+        ["log", "dump", "data", "topic", "--from", "-1"],
+        ["log", "dump", "data", "topic", "-n", "0"],
+        ["log", "verify", "data", "topic", "more"],
+        ["log", "repair", "--maybe", "data"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_two(args: list[str]) -> None:
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 2
+    assert "Usage:" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["list"], ["dump"], ["verify"], ["repair", "--yes"]], ids=lambda args: args[0])
+def test_missing_and_foreign_folders_are_refused(tmp_path: Path, command: list[str]) -> None:
+    foreign = tmp_path / "photos"
+    foreign.mkdir()
+    (foreign / "cat.jpg").write_bytes(b"cat")
+    topic = ["topic"] if command == ["dump"] else []
+    for folder, sentence in ((tmp_path / "nowhere", "does not exist"), (foreign, "is not a braidlog data folder")):
+        done = run("log", *command, str(folder), *topic)
+        assert done.returncode == 3
+        assert done.stderr == f"braid: {folder} {sentence}\n"
+    assert sorted(path.name for path in foreign.iterdir()) == ["cat.jpg"]
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_unreadable_folder_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    done = run("log", "list", str(tmp_path / "file"))
+    assert done.returncode in (3, 4)
+    assert done.stderr.startswith("braid: ")
+    assert "Traceback" not in done.stderr
