@@ -126,7 +126,9 @@ def prepare(folder: Path, work: Callable[[Services], Awaitable[None]]) -> None:
 
 
 @contextlib.contextmanager
-def prepared_server(folder: Path, work: Callable[[Services], Awaitable[None]], *arguments: str) -> Iterator[ServerProcess]:
+def prepared_server(
+    folder: Path, work: Callable[[Services], Awaitable[None]], *arguments: str
+) -> Iterator[ServerProcess]:
     prepare(folder, work)
     with ServerProcess(folder, *arguments) as server:
         yield server
