@@ -31,6 +31,7 @@ from braidlog.wire.mlog.sizes import (
     VALUE_BYTES_MAX,
     entries_that_fit,
     raw_chunk_bytes_max,
+    value_bytes_max,
 )
 
 DEFAULT_CONSUMER = "default"
@@ -61,7 +62,7 @@ async def produce_batch(message: m.ProduceBatchRequest, services: Services, _: C
 
 async def _append(services: Services, topic: str, values: Sequence[bytes | None], acks: int) -> Appended:
     _led(services, topic)
-    _check_values(values)
+    _check_values(values, value_bytes_max(topic))
     if acks not in _ACKS:
         raise BrokerError(Reason.INVALID_ACKS, f"Acks is 0 (none), 1 (leader) or 2 (all), not {acks}")
     now_ms = services.world.now_ms()
@@ -70,13 +71,13 @@ async def _append(services: Services, topic: str, values: Sequence[bytes | None]
     return await services.append.append(topic, 0, batches, acks=_ACKS[m.AckMode(acks)])
 
 
-def _check_values(values: Sequence[bytes | None]) -> None:
+def _check_values(values: Sequence[bytes | None], bytes_max: int) -> None:
     if not values or not all(values):
         raise BrokerError(Reason.INVALID_RECORD, "a produce needs a value, and no value may be empty")
     largest = max([len(value or b"") for value in values])
-    if largest > VALUE_BYTES_MAX:
+    if largest > bytes_max:
         raise BrokerError(
-            Reason.RECORD_TOO_LARGE, f"a value of {largest} bytes could not be fetched again, {VALUE_BYTES_MAX} could"
+            Reason.RECORD_TOO_LARGE, f"a value of {largest} bytes could not be read again, one of {bytes_max} could"
         )
 
 
@@ -85,14 +86,14 @@ def _check_values(values: Sequence[bytes | None]) -> None:
 
 async def fetch(message: m.FetchRequest, services: Services, _: Conversation) -> m.FetchResponse:
     hosted, offset = _consumer(services, message)
-    (entry, *_) = _fitted(hosted, offset, await _collect(services, message.topic, offset, 1))
+    entry = _fitted(hosted, offset, await _collect(services, message.topic, offset, 1))[0]
     return m.FetchResponse(entry)
 
 
 async def fetch_as_replica(message: m.FetchRequest, services: Services, _: Conversation) -> m.FetchResponse:
     hosted = _replica(services, message)
     records = await _collect(services, message.topic, message.offset, 1, replica=message.replica_node_id)
-    (entry, *_) = _fitted(hosted, message.offset, records)
+    entry = _fitted(hosted, message.offset, records)[0]
     return m.FetchResponse(entry)
 
 
