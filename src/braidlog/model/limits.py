@@ -8,6 +8,9 @@ TOPIC_NAME_CHARS_MAX = 249
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
 
+FOLLOWERS_PER_TOPIC_MAX = 32
+NODE_NAME_CHARS_MAX = 249
+
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 """No batch on disk is larger; a length beyond it is a lie, whoever tells it. Settings may lower it per topic."""
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from braidlog.adapters.contract import Adapter
+from braidlog.adapters.contract import Adapter, Stream
 from braidlog.broker.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
@@ -44,9 +44,10 @@ class SessionLimits(msgspec.Struct, frozen=True):
 class _Turn:
     """A request and, once it is there, its answer."""
 
-    __slots__ = ("answer", "running")
+    __slots__ = ("answer", "request", "running")
 
-    def __init__(self) -> None:
+    def __init__(self, request: Any = None) -> None:  # noqa: ANN401
+        self.request = request
         self.answer: Any = _PENDING
         self.running: Running | None = None
 
@@ -70,6 +71,7 @@ class Session(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._turns: deque[_Turn] = deque()
         self._under_way: set[_Turn] = set()
+        self._beside: set[_Turn] = set()
         self._out: list[bytes] = []
         self._held_bytes = 0
         self._busy = False
@@ -104,11 +106,12 @@ class Session(asyncio.Protocol):
         self._transport = None
         if self._throttle is not None:
             self._throttle.cancel()
-        for turn in list(self._under_way):
+        for turn in (*self._under_way, *self._turns, *self._beside):
             if turn.running is not None:
                 turn.running.cancel()
         self._turns.clear()
         self._under_way.clear()
+        self._beside.clear()
         self._out.clear()
         self._release_writers()
         self._budget.forget(self)
@@ -207,7 +210,9 @@ class Session(asyncio.Protocol):
         if self._blocked_since is not None or self._throttle is not None:
             return False
         under_way = len(self._turns) if self._adapter.ordered else len(self._under_way)
-        return under_way < self._limits.in_flight_max and self._held_bytes < self._limits.output_bytes_max
+        if under_way + len(self._beside) >= self._limits.in_flight_max:
+            return False
+        return self._held_bytes < self._limits.output_bytes_max
 
     def _refuse(self, refused: Refused) -> None:
         turn = _Turn()
@@ -218,7 +223,7 @@ class Session(asyncio.Protocol):
             self.close()
 
     def _begin(self, request: Any) -> None:  # noqa: ANN401
-        turn = _Turn()
+        turn = _Turn(request)
         self._under_way.add(turn)
         if self._adapter.ordered:
             self._turns.append(turn)
@@ -241,11 +246,16 @@ class Session(asyncio.Protocol):
         try:
             if error is not None:
                 answer = self._adapter.failure(request, error)
-            data = None if answer is None else self.connection.respond(request, answer)
+            data = None if answer is None or isinstance(answer, Stream) else self.connection.respond(request, answer)
         except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail(type(request).__name__, fault)
             return
-        self._keep(turn, data)
+        if isinstance(answer, Stream):
+            turn.answer = answer
+            if not self._adapter.ordered:
+                self._open_stream(turn)
+        else:
+            self._keep(turn, data)
         if not self._busy and not self._pump_due:
             # Not at once: whatever else this turn of the loop answers (one sync answers many) leaves in the same write.
             self._pump_due = True
@@ -267,6 +277,38 @@ class Session(asyncio.Protocol):
         log.error("%s %s: %s failed", self._adapter.dialect, self.peer, doing, exc_info=error)
         self.abort()
 
+    # -- streams ---------------------------------------------------------------------------------------------
+
+    def _open_stream(self, turn: _Turn) -> None:
+        """Its turn has come. It begins once this turn of the loop has written what was answered before."""
+        stream: Stream = turn.answer
+        turn.answer = _PENDING
+        if not (self._adapter.ordered and stream.holds_turn):
+            self._beside.add(turn)
+        self._loop.call_soon(self._run_stream, turn, stream)
+
+    def _run_stream(self, turn: _Turn, stream: Stream) -> None:
+        if self._transport is None:
+            return
+
+        def done(_: Any, error: BaseException | None) -> None:  # noqa: ANN401
+            if turn not in self._beside:
+                self._answered(turn, turn.request, None, error)
+                return
+            self._beside.discard(turn)
+            if error is not None:
+                self._stream_failed(turn, error)
+
+        turn.running = start(stream.run(), done)
+
+    def _stream_failed(self, turn: _Turn, error: BaseException) -> None:
+        """Between answers to other requests nobody could tell whose error it is: it is the last thing said."""
+        self.close()
+        last = _Turn(turn.request)
+        if self._adapter.ordered:
+            self._turns.append(last)
+        self._answered(last, last.request, None, error)
+
     # -- sending ---------------------------------------------------------------------------------------------
 
     def _flush(self) -> bool:
@@ -274,9 +316,13 @@ class Session(asyncio.Protocol):
         turns = self._turns
         under_way = len(turns)
         while turns and turns[0].answer is not _PENDING:
-            data = turns.popleft().answer
-            if data:
-                self._out.append(data)
+            data = turns[0].answer
+            if isinstance(data, Stream):
+                self._open_stream(turns[0] if data.holds_turn else turns.popleft())
+            else:
+                turns.popleft()
+                if data:
+                    self._out.append(data)
         transport = self._transport
         if transport is None or transport.is_closing():
             self._out.clear()
@@ -318,6 +364,10 @@ class Session(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self._charge(Direction.FETCH, len(data))
+        # However fast this client takes what is pushed, the others are served in between.
+        breath = self._loop.create_future()
+        self._loop.call_soon(breath.set_result, None)
+        await breath
 
     # -- quotas ----------------------------------------------------------------------------------------------
 
@@ -391,7 +441,7 @@ class Session(asyncio.Protocol):
         partial_since = self._partial_since if self._reading else None  # what we do not read cannot come to an end
         if partial_since is not None and now - partial_since > allowed:
             return "its frame does not come to an end"
-        quiet = not self._turns and not self._under_way
+        quiet = not self._turns and not self._under_way and not self._beside
         if quiet and now - self._last_heard > limits.idle_seconds_max:
             return "it has been silent for too long"
         return None
