@@ -11,6 +11,7 @@ from tests.server.toy import ToyAdapter, until
 
 from braidlog.broker.append import Acks
 from braidlog.codec.records import encode_batch
+from braidlog.server.budget import Budget
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
 from braidlog.server.listener import Listener, ListenerLimits
@@ -127,7 +128,9 @@ def test_the_journal_is_compacted(tmp_path: Path) -> None:
 
 
 async def listening(limits: ListenerLimits, session_limits: SessionLimits | None = None) -> Listener:
-    listener = Listener(ToyAdapter(), session_limits=session_limits or SessionLimits(), limits=limits)
+    listener = Listener(
+        ToyAdapter(), session_limits=session_limits or SessionLimits(), limits=limits, budget=Budget(2**30)
+    )
     await listener.start("127.0.0.1", 0)
     return listener
 

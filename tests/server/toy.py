@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.server.budget import Budget
 from braidlog.server.eager import Abandonable
 from braidlog.server.session import Session, SessionLimits, SessionOwner
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
@@ -187,7 +188,7 @@ class Scene:
     def __init__(self, limits: SessionLimits | None = None, *, ordered: bool = True, **more: Any) -> None:
         self.adapter = ToyAdapter(ordered=ordered)
         self.account = Account()
-        self.session = Session(self.adapter, self.account, limits or SessionLimits(), **more)
+        self.session = Session(self.adapter, self.account, limits or SessionLimits(), Budget(2**30), **more)
         self.transport = ToyTransport()
         self.transport.protocol = self.session
         self.session.connection_made(self.transport)

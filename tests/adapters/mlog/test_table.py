@@ -15,6 +15,7 @@ from braidlog.broker.hosted import Role
 from braidlog.broker.services import Services
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.server.budget import Budget
 from braidlog.server.listener import Listener, ListenerLimits
 from braidlog.server.session import SessionLimits
 from braidlog.testing.server import ServerProcess
@@ -152,7 +153,7 @@ class _Leaderless(MlogAdapter):
 
 async def _ask_leaderless(request: m.Request) -> RPCErrorResponse:
     adapter = _Leaderless(None)  # type: ignore[arg-type]
-    listener = Listener(adapter, session_limits=SessionLimits(), limits=ListenerLimits())
+    listener = Listener(adapter, session_limits=SessionLimits(), limits=ListenerLimits(), budget=Budget(2**30))
     await listener.start("127.0.0.1", 0)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)

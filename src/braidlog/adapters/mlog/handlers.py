@@ -307,7 +307,6 @@ async def create_topic(message: m.CreateTopicRequest, services: Services, _: Con
 
 async def delete_topic(message: m.DeleteTopicRequest, services: Services, _: Conversation) -> m.DeleteTopicResponse:
     await services.topics.delete(message.topic)
-    await services.offsets.forget_topic(message.topic)
     return m.DeleteTopicResponse(message.topic)
 
 
