@@ -18,7 +18,7 @@ from braidlog.broker.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import Budget
-from braidlog.server.eager import Running, start
+from braidlog.server.eager import Abandonable, Running, start
 from braidlog.wire.contract import NEED_DATA, Refused
 
 log = logging.getLogger("braidlog.session")
@@ -136,7 +136,7 @@ class Session(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._blocked_since = self._loop.time()
-        self._writable = self._loop.create_future()
+        self._writable = Abandonable(loop=self._loop)
         self._regulate()
 
     def resume_writing(self) -> None:
@@ -365,8 +365,8 @@ class Session(asyncio.Protocol):
             self._transport.write(data)
             self._charge(Direction.FETCH, len(data))
         # However fast this client takes what is pushed, the others are served in between.
-        breath = self._loop.create_future()
-        self._loop.call_soon(breath.set_result, None)
+        breath: Abandonable[None] = Abandonable(loop=self._loop)
+        self._loop.call_soon(_breathe, breath)
         await breath
 
     # -- quotas ----------------------------------------------------------------------------------------------
@@ -456,6 +456,11 @@ def certified_name(certificate: dict[str, Any] | None) -> str | None:
             if field == "commonName" and value:
                 return str(value)
     return next((str(value) for _, value in certificate.get("subjectAltName", ()) if value), None)
+
+
+def _breathe(breath: "asyncio.Future[None]") -> None:
+    if not breath.done():
+        breath.set_result(None)
 
 
 class SessionOwner:
