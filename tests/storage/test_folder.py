@@ -224,3 +224,14 @@ def test_a_crash_while_creating_leaves_the_topic_whole_or_absent() -> None:
             assert again.broken_topics == {}
             for meta in again.topics():
                 assert [again.open_partition("a", n).end_offset for n in range(meta.partitions)] == [0, 0]
+
+
+def test_topics_whose_folder_lost_its_description_are_not_given_a_new_one() -> None:
+    disk = SimulatedDisk()
+    folder = DataFolder(disk, "/data", ManualClock())
+    folder.create_topic("t", 1, TopicSettings())
+    folder.release()
+    disk.flip_bit("/data/folder.a", 100)
+    disk.drop("/data/folder.b")
+    with pytest.raises(StorageFault, match="does not say whose they are"):
+        DataFolder(disk, "/data", ManualClock())

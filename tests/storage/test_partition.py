@@ -439,3 +439,51 @@ def test_what_was_synced_long_ago_leaves_the_page_cache(disk: SimulatedDisk, mon
     assert [position for position, _ in forgotten] == [0, *(position + size for position, size in forgotten[:-1])]
     kept = partition.segments[-1].size - sum(size for _, size in forgotten)
     assert 4096 <= kept < 2 * 4096 + 1100
+
+
+def test_damage_below_a_checkpoint_is_damage_also_where_the_mark_is_older(disk: SimulatedDisk) -> None:
+    """Power lost right after a checkpoint: the segment's mark in the file is one sync behind it."""
+    partition = make_partition(disk, small(flush_window_bytes=4096))
+    path = partition.segments[0].path
+    add(partition, b"first")
+    partition.sync()
+    stale = disk.content(path)[64:84]
+    for value in (b"second", b"third"):
+        add(partition, value)
+    partition.checkpoint()
+    held = partition.end_offset
+    with_old_mark = disk.after_kill()
+    file = with_old_mark.open(path, writable=True)
+    file.write_at(stale, 64)
+    middle = disk.content(path).index(b"second")
+    file.write_at(b"S", middle)
+    file.sync()
+    file.close()
+    again = open_partition(with_old_mark, small(flush_window_bytes=4096))
+    assert again.end_offset == held
+    assert [(d.first_offset, d.next_offset) for d in again.damages] == [(1, 2)]
+    assert len(with_old_mark.content(path)) == len(disk.content(path))
+
+
+def test_a_strangers_file_is_left_alone(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"v")
+    partition.close()
+    for name in ("readme.log", "123.swap", "x.log"):
+        disk.create(f"{FOLDER}/{name}").close()
+    again = open_partition(disk)
+    assert again.end_offset == 1
+    assert disk.exists(f"{FOLDER}/readme.log")
+
+
+def test_read_only_makes_a_bad_index_anew_in_memory_alone(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    for number in range(100):
+        add(partition, b"v" * 100, now=NOW + number)
+    partition.close()
+    index = next(path for path in disk.files() if path.endswith(".idx"))
+    disk.flip_bit(index, 300)
+    before = {path: disk.content(path) for path in disk.files()}
+    looked_at = open_partition(disk, read_only=True)
+    assert len(list(iter_batches(looked_at.read(0, 10**6)))) > 0
+    assert {path: disk.content(path) for path in disk.files()} == before
