@@ -28,6 +28,9 @@ check: setup ## style, types and import contracts
 test: check ## set up, check, and pass all tests
 	$(BIN)/pytest -n 2
 
+dev: setup ## run a node on this machine and say how to reach it
+	@$(BIN)/braid dev
+
 demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
 
@@ -40,4 +43,4 @@ bench-kernel: setup ## records/s of the record kernel, compiled and plain
 bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH="--gb 1" for less)
 	$(BIN)/python -m benchmarks.log $(BENCH)
 
-.PHONY: help setup check test demo crash bench-kernel bench-log
+.PHONY: help setup check test dev demo crash bench-kernel bench-log

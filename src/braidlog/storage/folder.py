@@ -111,7 +111,9 @@ class DataFolder:
         self.notes += [f"{name}: {fault}" for name, fault in slots.faults.items()]
         if not found and (len(slots.faults) > 1 or self._has_topics()):
             why = "; ".join(self.notes) or "both descriptions are missing"
-            raise StorageFault(f"its identity is lost; it holds topics and does not say whose they are: {why}", self.path)
+            raise StorageFault(
+                f"its identity is lost; it holds topics and does not say whose they are: {why}", self.path
+            )
         if not found and self._read_only:
             raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{self.path} was never finished and holds nothing")
         if not found:
