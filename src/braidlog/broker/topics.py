@@ -49,7 +49,7 @@ class Topics:
         self._roles = roles
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
         self._changing: dict[str, Wakeup] = {}
-        self._metas: dict[str, TopicMeta] = {meta.name: meta for meta in folder.topics()}
+        self._metas = {meta.name: meta for meta in folder.topics() if not meta.name.startswith(INTERNAL_PREFIX)}
         self.node = node
         self.defaults = defaults
 

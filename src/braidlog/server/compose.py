@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from braidlog.adapters.contract import Adapter
+from braidlog.adapters.flux.handlers import FluxAdapter
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
 from braidlog.broker.authorize import Authorize
 from braidlog.broker.services import Services, open_services
@@ -37,7 +38,7 @@ AdapterMaker = Callable[[Services], Adapter]
 
 def adapters() -> dict[str, AdapterMaker]:
     """The dialects, by the name their listener has in the configuration."""
-    return {"rustlog": RustlogAdapter}
+    return {"flux": FluxAdapter, "rustlog": RustlogAdapter}
 
 
 class Server:

@@ -47,6 +47,11 @@ class _LineEnd:
             line = next(self._lines, None)
         return line
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of a line that is not whole yet."""
+        return len(self._inbox)
+
     def _close(self) -> None:
         self._closed = True
         self._lines = iter(())
@@ -65,11 +70,14 @@ class ServerConnection(_LineEnd):
             return refusal(NO_ID, ErrorCode.BAD_REQUEST, str(error), error, close=True)
         return NEED_DATA if line is None else read_request(line)
 
-    def respond(self, request: Request, answer: Answer) -> bytes:
-        """The bytes that answer a request, in whatever order requests are answered.
+    def respond(self, request: Request | Refused, answer: Answer | Response) -> bytes:
+        """The bytes that answer a request, in whatever order requests are answered; a `Refused` stands for its request.
 
         An answer over the line's limit is a ValueError: cap with `records_that_fit` or `answer_records` before.
         """
+        if isinstance(request, Refused):
+            return self.refuse(request)
+        assert isinstance(answer, Answer)
         return write_response(request, answer)
 
     def refuse(self, refused: Refused) -> bytes:
