@@ -1,5 +1,6 @@
-"""A client of lines, by hand: what the tests of flux over a socket share. It knows nothing of braidlog's own reader and writer."""
+"""A client of lines, by hand: what the tests of flux over a socket share. It knows nothing of braidlog's own reader."""
 
+import re
 import socket
 from collections.abc import Iterable
 from types import TracebackType
@@ -73,12 +74,4 @@ def fields(answer: str) -> dict[str, str]:
     """The words of `OK|a=1 b=[0 1]`."""
     status, _, payload = answer.partition("|")
     assert status == "OK", answer
-    found: dict[str, str] = {}
-    for part in payload.replace("[ ", "[").split(" "):
-        word, equals, value = part.partition("=")
-        if equals:
-            found[word] = value
-            last = word
-        else:
-            found[last] += f" {part}"
-    return found
+    return dict(re.findall(r"([a-z_]+)=(\[[^]]*\]|\S*)(?: |$)", payload))

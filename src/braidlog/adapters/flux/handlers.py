@@ -21,7 +21,6 @@ from braidlog.broker.services import Services
 from braidlog.broker.topics import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.storage.folder import TopicMeta
 from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.connection import ServerConnection
 from braidlog.wire.flux.operations import REPLICAS_MAX
@@ -49,8 +48,8 @@ _METADATA_OVERHEAD_BYTES = 64 * 1024  # the id, the brokers' numbers and the wor
 
 
 async def produce(request: m.Produce, services: Services, conversation: Conversation) -> m.Produced:
-    meta = await _first_use(request.topic, services, conversation)
-    partition = partition_for_key(request.key or b"", meta.partitions)
+    partitions = await _first_use(request.topic, services, conversation)
+    partition = partition_for_key(request.key or b"", partitions)
     hosted = services.topics.partition(request.topic, partition)
     batch = encode_batch([request.value], keys=[request.key], base_timestamp=services.world.now_ms())
     acks = _ACKS[request.acks]
@@ -72,11 +71,11 @@ async def consume(request: m.Consume, services: Services, conversation: Conversa
     return answer_records(request, found.records, _inclusive(found.high_watermark))
 
 
-async def _first_use(topic: str, services: Services, conversation: Conversation) -> TopicMeta:
-    """The topic, made now if nobody made it before, by one who may."""
+async def _first_use(topic: str, services: Services, conversation: Conversation) -> int:
+    """How many partitions the topic has; it is made now if nobody made it before, by one who may."""
     if not services.topics.exists(topic):
         services.authorize.check(conversation.principal, Operation.CREATE, topic)
-    return await services.topics.ensure(topic, PARTITIONS)
+    return (await services.topics.ensure(topic, PARTITIONS)).partitions
 
 
 def _inclusive(high_watermark: int) -> int:
