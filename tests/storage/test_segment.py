@@ -46,7 +46,7 @@ def reopened(disk: SimulatedDisk, interval: int = 256) -> Segment:
     head, mark = read_head(data, IDENTITY, 10)
     assert mark is not None
     segment = Segment(disk, "/", head, mark, len(data), FilePool(disk))
-    segment.use_index_interval(interval)
+    segment.use_index(interval, read_only=False)
     return segment
 
 

@@ -8,6 +8,7 @@ socket, any event loop (waiting is a port). May import: cluster, replication, st
 | `ports.py` | what the services need of the world: durability, waking, time |
 | `hosted.py` | a partition as this node hosts it: role, replicas, high watermark |
 | `topics.py` | create, delete, list, describe, grow, alter; the way to a hosted partition |
+| `brokers.py` | the brokers that an administrator made known |
 | `append.py` | append with acks 0, 1, all |
 | `fetch.py` | fetch with long poll and byte limits; offsets by time |
 | `offsets.py` | committed offsets |

@@ -20,6 +20,9 @@ RECORDS_PER_BATCH_MAX = 10_000_000
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """What one compressed batch may grow to."""
 
+BROKERS_MAX = 1_000
+"""Brokers that can be made known to a node: each one is an entry in its journal for good."""
+
 HEADERS_PER_RECORD_MAX = 10_000
 
 PRODUCERS_PER_PARTITION_MAX = 100_000

@@ -55,6 +55,36 @@ def test_a_longer_line_is_answered_with_id_0_and_closes(ended: bool) -> None:
     assert server.next_event() is NEED_DATA
 
 
+@pytest.mark.parametrize(
+    "begin", [b"\x16\x03\x01", b"\x00\x00\x00\x15", b"\xca\xfe", b"\xbe\xe5", b"\x7f", b"\xef\xbb\xbfV1|1|PING|"]
+)
+@pytest.mark.parametrize("end", [b"", b"\n", b"x" * LINE_BYTES_MAX * 2], ids=["cut", "whole", "endless"])
+@pytest.mark.parametrize("before", [b"", b"V1|7|PING|\n"], ids=["first", "second"])
+def test_a_line_that_begins_with_no_text_is_refused_at_once_and_closes(before: bytes, begin: bytes, end: bytes) -> None:
+    *_, refused = events = serve(before + begin + end)
+    assert len(events) == bool(before) + 1
+    assert isinstance(refused, Refused)
+    assert refused.close
+    assert "no text" in str(refused.error)
+
+
+def test_a_refusal_is_answered_like_a_request() -> None:
+    refused = serve_one(b"V1|7|NOPE|\n")
+    assert isinstance(refused, Refused)
+    server = ServerConnection()
+    assert server.respond(refused, refused.answer) == server.refuse(refused)
+
+
+def test_the_bytes_of_a_line_that_is_not_whole_are_counted() -> None:
+    server = ServerConnection()
+    server.receive(b"V1|7|PING|\nV1|8")
+    drain(server)
+    assert server.buffered_bytes == 4
+    server.receive(b"|PING|\n")
+    drain(server)
+    assert server.buffered_bytes == 0
+
+
 def test_an_endless_line_is_refused_as_soon_as_it_is_too_long_and_then_kept_no_more() -> None:
     server = ServerConnection()
     chunk = b"x" * 65536

@@ -26,6 +26,10 @@ from braidlog.wire.flux.lines import (
 from braidlog.wire.flux.messages import Answer, ErrorCode, Failed, Request, Response
 from braidlog.wire.flux.records import LINE_BYTES_MAX
 
+# What speaks another protocol begins its frames so (TLS 16, a length 00, our other dialects' CA, BE, BA) and may never send a
+# newline: it is told at once, and not when its line has become too long or too old.
+_NO_TEXT = frozenset(bytes((byte,)) for byte in (*range(9), *range(14, 32), *range(127, 256)))
+
 
 class _LineEnd:
     """What both ends share: the lines of a stream, one by one. They are taken from the inbox many at a time."""
@@ -40,12 +44,24 @@ class _LineEnd:
             self._inbox.feed(data)
 
     def _next_line(self) -> bytes | None:
-        """The next line without its newline; None until it is whole. ProtocolError once a line is too long, whole or not."""
+        """The next line without its newline; None until it is whole. ProtocolError once a line is too long, whole or not.
+
+        Or once it begins with what is no text: both ends begin with `V1`.
+        """
         line = next(self._lines, None)
         if line is None:
+            if (start := self._inbox.peek(1)) in _NO_TEXT:
+                raise ProtocolError(f"a line begins with {start!r}, which is no text: this is flux")
             self._lines = iter(self._inbox.take_lines(LINE_BYTES_MAX))
             line = next(self._lines, None)
+        if line is not None and (start := line[:1]) in _NO_TEXT:
+            raise ProtocolError(f"a line begins with {start!r}, which is no text: this is flux")
         return line
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of a line that is not whole yet."""
+        return len(self._inbox)
 
     def _close(self) -> None:
         self._closed = True
@@ -65,11 +81,14 @@ class ServerConnection(_LineEnd):
             return refusal(NO_ID, ErrorCode.BAD_REQUEST, str(error), error, close=True)
         return NEED_DATA if line is None else read_request(line)
 
-    def respond(self, request: Request, answer: Answer) -> bytes:
-        """The bytes that answer a request, in whatever order requests are answered.
+    def respond(self, request: Request | Refused, answer: Answer | Response) -> bytes:
+        """The bytes that answer a request, in whatever order requests are answered; a `Refused` stands for its request.
 
         An answer over the line's limit is a ValueError: cap with `records_that_fit` or `answer_records` before.
         """
+        if isinstance(request, Refused):
+            return self.refuse(request)
+        assert isinstance(answer, Answer)
         return write_response(request, answer)
 
     def refuse(self, refused: Refused) -> bytes:

@@ -224,6 +224,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
             _needs("under_replicated", TRUTH),
         ),
         "report a follower's replication progress",
+        (ErrorCode.NOT_LEADER,),
     ),
     Operation(
         "SET_PARTITION_ROLE",
