@@ -1,20 +1,27 @@
 """Append: a producer's batch into a partition, acknowledged as asked.
 
 Knows: what each acknowledgement promises. Refuses to know: how the batch came, how the answer goes.
-Invariant: an acknowledgement is given only for what is kept: `LEADER` as the topic's `flush` says, `ALL` once every in-sync
-replica has it and there are enough of them.
+Invariants: an acknowledgement is given only for what is kept: `LEADER` as the topic's `flush` says, `ALL` once every in-sync
+replica has it and there are enough of them. A transactional batch goes only where its transaction was said to write.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
 
 from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.ports import World
 from braidlog.broker.topics import Topics
+from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, read_header
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush
 from braidlog.storage.partition import Appended
 
 ACKS_TIMEOUT_MS = 2_000
+ACKS_TIMEOUT_MS_MAX = 300_000
+_ATTRIBUTES_LOW_AT = 22
+
+Guard = Callable[[int, int, str, int], None]
+"""guard(producer_id, epoch, topic, partition) raises if no open transaction of that producer writes there."""
 
 
 class Acks(IntEnum):
@@ -28,9 +35,10 @@ class Acks(IntEnum):
 class Append:
     """The use case."""
 
-    def __init__(self, topics: Topics, world: World) -> None:
+    def __init__(self, topics: Topics, world: World, guard: Guard) -> None:
         self._topics = topics
         self._world = world
+        self._guard = guard
 
     async def append(
         self,
@@ -44,30 +52,47 @@ class Append:
         """Append one batch; return when it is acknowledged as `acks` says."""
         hosted = self._topics.partition(topic, partition)
         hosted.require_leader()
+        self._check_transactional(topic, partition, batch)
         log = hosted.log
         appended = log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=self._world.now_ms())
-        if log.settings.flush is Flush.ACK and acks is not Acks.NONE:
-            await self._world.durable(log, appended.next_offset)
-        else:
+        hosted.appended()
+        if log.settings.flush is not Flush.ACK:
             self._world.appended(log)
+        elif acks is Acks.NONE:
+            # Nobody waits, but readers see only what is durable: without a sync of its own it would never be seen.
+            self._world.sync_soon(log, hosted.advance)
+            return appended
+        else:
+            await self._world.durable(log, appended.next_offset)
         hosted.advance()
         if acks is Acks.ALL and (hosted.high_watermark < appended.next_offset or not hosted.replicas.has_enough):
             await self._replicated(hosted, appended.next_offset, timeout_ms)
         return appended
 
+    def _check_transactional(self, topic: str, partition: int, data: bytes) -> None:
+        """Ask the guard about each transactional batch. What is malformed passes: the log refuses it with the reason."""
+        position = 0
+        while position + HEADER_BYTES <= len(data):
+            if data[position + _ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
+                header = read_header(data, position)
+                self._guard(header.producer_id, header.producer_epoch, topic, partition)
+            size = int.from_bytes(data[position + 8 : position + 12], "big")
+            position += size + LENGTH_PREFIX_BYTES
+
     async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int) -> None:
         """Wait until the in-sync replicas have it. If they do not in time the producer does not know: it is not taken back."""
-        deadline = self._world.monotonic() + timeout_ms / 1000
+        deadline = self._world.monotonic() + min(timeout_ms, ACKS_TIMEOUT_MS_MAX) / 1000
         while True:
+            hosted.require_leader()
+            if hosted.high_watermark >= next_offset and hosted.replicas.has_enough:
+                return
+            left = deadline - self._world.monotonic()
+            if left <= 0:
+                raise _timed_out(hosted, next_offset, timeout_ms)
             wakeup = self._world.wakeup()
             hosted.watch(wakeup)
             try:
-                hosted.require_leader()
-                if hosted.high_watermark >= next_offset and hosted.replicas.has_enough:
-                    return
-                left = deadline - self._world.monotonic()
-                if left <= 0 or not await wakeup.wait(left):
-                    raise _timed_out(hosted, next_offset, timeout_ms)
+                await wakeup.wait(left)
             finally:
                 hosted.unwatch(wakeup)
 

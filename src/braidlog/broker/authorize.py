@@ -43,8 +43,11 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return False
         if not self._names(operation):
             return False
-        if topic is None or self.topic == "*":
+        if self.topic == "*":
             return True
+        if topic is None:
+            # A rule about some topics says nothing about the cluster, nor about topics in general.
+            return operation in (Operation.DESCRIBE, Operation.READ, Operation.WRITE)
         return topic.startswith(self.topic[:-1]) if self.topic.endswith("*") else topic == self.topic
 
     def _names(self, operation: Operation) -> bool:
@@ -58,7 +61,7 @@ class Authorize:
     """No tokens and no rules: everyone may do everything (loopback). Otherwise nothing is allowed but by a rule."""
 
     def __init__(self, token_hashes: dict[str, str], rules: Sequence[Rule]) -> None:
-        self._tokens = {name: bytes.fromhex(digest) for name, digest in token_hashes.items()}
+        self._tokens = {name: _parse_hash(name, digest) for name, digest in token_hashes.items()}
         self._rules = list(rules)
         self.required = bool(token_hashes)
         self._open = not rules
@@ -82,12 +85,28 @@ class Authorize:
             raise BrokerError(Reason.NOT_AUTHENTICATED, "authentication is required")
         if self.is_allowed(principal, operation, topic):
             return
-        if topic is not None and not self.is_allowed(principal, Operation.DESCRIBE, topic):
+        hidden = topic is not None and not self.is_allowed(principal, Operation.DESCRIBE, topic)
+        if topic is not None and hidden and operation is not Operation.CREATE:
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {topic[:60]!r} does not exist")
-        raise BrokerError(Reason.NOT_AUTHORIZED, f"{principal!r} may not {operation} {topic or 'here'}")
+        what = "here" if topic is None else f"topic {topic[:60]!r}"
+        raise BrokerError(Reason.NOT_AUTHORIZED, f"{principal!r} may not {operation} {what}")
 
     def visible(self, principal: str, topics: Sequence[str]) -> list[str]:
         return [topic for topic in topics if self.is_allowed(principal, Operation.DESCRIBE, topic)]
+
+
+def _parse_hash(name: str, digest: str) -> bytes:
+    try:
+        parsed = bytes.fromhex(digest)
+    except ValueError:
+        parsed = b""
+    if len(parsed) != hashlib.sha256().digest_size:
+        raise BrokerError(
+            Reason.INVALID_SETTING, f"the token of {name!r} is given as the SHA-256 of it: 64 hexadecimal digits"
+        )
+    if name in (ANONYMOUS, EVERYONE):
+        raise BrokerError(Reason.INVALID_SETTING, f"{name!r} is no principal that could have a token")
+    return parsed
 
 
 def hash_token(token: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 Knows: what a consumer may see, how much fits, how long to wait. Refuses to know: how the answer is packed.
 Invariants: a consumer sees nothing at or above the high watermark (committed readers: the last stable offset); a replica sees
-all; the first batch is given however large it is, so that no record can wedge a reader.
+all; the first batch is given however large it is, so that no record can wedge a reader; no wait is without an end.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,15 @@ from braidlog.broker.ports import World
 from braidlog.broker.topics import Topics
 from braidlog.codec.batch import read_header
 from braidlog.codec.records import decode_batch
+from braidlog.codec.section import Row
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Record
 from braidlog.storage.partition import FileSlice
 from braidlog.storage.transactions import Aborted
+
+WAIT_MS_MAX = 300_000
+"""Who wants to wait longer is answered with nothing by then, and asks again."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -77,14 +81,23 @@ class Fetch:
         wait_ms: int = 0,
         committed_only: bool = False,
         replica: str | None = None,
+        leader_only: bool = False,
     ) -> list[Fetched]:
-        """Batches of several partitions, `bytes_max` in all; wait up to `wait_ms` for `bytes_min` of them."""
-        hosted = [self._topics.partition(want.topic, want.partition) for want in wanted]
-        deadline = self._world.monotonic() + wait_ms / 1000
+        """Batches of several partitions, `bytes_max` in all; wait up to `wait_ms` for `bytes_min` of them.
+
+        `leader_only` refuses partitions that this node follows, also when it begins to follow one while this waits.
+        """
+        deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
+        enough = min(bytes_min, max(bytes_max, 1))
         while True:
+            # Looked up in every round: meanwhile a topic may have gone, or a new one of its name may have come.
+            hosted = [self._topics.partition(want.topic, want.partition) for want in wanted]
+            if leader_only:
+                for partition in hosted:
+                    partition.require_leader()
             results = self._collect(wanted, hosted, bytes_max, committed_only=committed_only, replica=replica)
             size = sum(result.slice.size for result in results if result.slice is not None)
-            if size >= bytes_min or not await self._more(hosted, deadline):
+            if size >= enough or not await self._more(hosted, deadline):
                 return results
 
     def _collect(
@@ -96,24 +109,27 @@ class Fetch:
         committed_only: bool,
         replica: str | None,
     ) -> list[Fetched]:
+        """The first batch of all comes however large it is; after it, only what fits."""
         left = bytes_max
-        results = []
+        results: list[Fetched] = []
+        nothing_yet = True
         for want, partition in zip(wanted, hosted, strict=True):
-            result = self._one(
-                partition, want.offset, min(want.bytes_max, left), committed_only=committed_only, replica=replica
-            )
-            results.append(result)
-            if result.slice is not None:
-                left = max(left - result.slice.size, 0)
+            room = min(want.bytes_max, left)
+            if not partition.start_offset <= want.offset <= partition.end_offset:
+                # The end, not the watermark: a record that is there and not committed yet is waited for.
+                raise OffsetOutOfRange(partition, want.offset)
+            upto = self._limit(partition, committed_only=committed_only, replica=replica)
+            found = partition.log.slice_at(want.offset, room, upto=upto) if room > 0 or nothing_yet else None
+            if found is not None and not nothing_yet and found.size > room:
+                found = None
+            if found is not None:
+                nothing_yet = False
+                left -= found.size
+            results.append(self._told(partition, want.offset, found, committed_only=committed_only))
         return results
 
-    def _one(
-        self, hosted: HostedPartition, offset: int, bytes_max: int, *, committed_only: bool, replica: str | None
-    ) -> Fetched:
-        upto = self._limit(hosted, committed_only=committed_only, replica=replica)
-        if not hosted.start_offset <= offset <= max(hosted.high_watermark, upto):
-            raise OffsetOutOfRange(hosted, offset)
-        found = hosted.log.slice_at(offset, bytes_max, upto=upto) if bytes_max > 0 else None
+    @staticmethod
+    def _told(hosted: HostedPartition, offset: int, found: FileSlice | None, *, committed_only: bool) -> Fetched:
         aborted = hosted.log.aborted_in(offset, found.next_offset) if committed_only and found is not None else []
         return Fetched(found, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, aborted)
 
@@ -147,24 +163,35 @@ class Fetch:
         wait_ms: int = 0,
         committed_only: bool = True,
         replica: str | None = None,
+        leader_only: bool = False,
         beyond_end: bool = False,
     ) -> Records:
-        """Records of one partition: at least one if there is any, about `bytes_max` bytes of them.
+        """Records of one partition from `offset` on: at least one if there is any, else about `bytes_max` bytes of them.
 
-        With `beyond_end`, an offset that is not there yet gives no records instead of an error.
+        Offsets that hold no record (markers, aborted or compacted ones) are stepped over, so that a reader who knows only
+        record offsets is not held up by them. With `beyond_end`, an offset that is not there yet gives no records instead of
+        an error.
         """
         hosted = self._topics.partition(topic, partition)
-        if beyond_end and offset > hosted.high_watermark:
+        if beyond_end and offset > hosted.end_offset:
             return Records([], offset, hosted.high_watermark)
-        wanted = [Wanted(topic, partition, offset, bytes_max)]
-        (fetched,) = await self.fetch(
-            wanted, bytes_max=bytes_max, wait_ms=wait_ms, committed_only=committed_only, replica=replica
-        )
-        if fetched.slice is None:
-            return Records([], offset, fetched.high_watermark)
-        records = _decode(fetched, offset, records_max)
-        end = records[-1].offset + 1 if len(records) >= records_max else fetched.slice.next_offset
-        return Records(records, end, fetched.high_watermark)
+        deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
+        while True:
+            left_ms = max(round((deadline - self._world.monotonic()) * 1000), 0)
+            (fetched,) = await self.fetch(
+                [Wanted(topic, partition, offset, bytes_max)],
+                bytes_max=bytes_max,
+                wait_ms=left_ms,
+                committed_only=committed_only,
+                replica=replica,
+                leader_only=leader_only,
+            )
+            if fetched.slice is None:
+                return Records([], offset, fetched.high_watermark)
+            records, next_offset = _decode(fetched, offset, max(records_max, 1), bytes_max)
+            if records:
+                return Records(records, next_offset, fetched.high_watermark)
+            offset = next_offset
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first committed record at or after a time; None if there is none."""
@@ -189,16 +216,33 @@ class Fetch:
         return hosted
 
 
-def _decode(fetched: Fetched, offset: int, records_max: int) -> list[Record]:
+def _decode(fetched: Fetched, offset: int, records_max: int, bytes_max: int) -> tuple[list[Record], int]:
+    """The records of a slice and where to go on: after the last one given, or after the slice if all of it was."""
     assert fetched.slice is not None
     data = fetched.slice.read()
     found: list[Record] = []
+    left = bytes_max
     position = 0
-    while position < len(data) and len(found) < records_max:
+    while position < len(data):
         header = read_header(data, position)
-        if not header.is_control and not any(txn.covers(header) for txn in fetched.aborted if header.is_transactional):
-            rows = decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-            found += [Record(*row) for row in rows if row[0] >= offset]
         position += header.size_bytes
-    del found[records_max:]
-    return found
+        if header.is_control or any(txn.covers(header) for txn in fetched.aborted if header.is_transactional):
+            continue
+        rows = decode_batch(data, position - header.size_bytes, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        for row in rows:
+            if row[0] < offset:
+                continue
+            left -= _size(row)
+            if found and (left < 0 or len(found) >= records_max):
+                return found, row[0]
+            found.append(Record(*row))
+    return found, fetched.slice.next_offset
+
+
+def _size(row: Row) -> int:
+    """What a record weighs in an answer: its key, value and headers; what a dialect adds around them is its own affair."""
+    _, _, key, value, headers = row
+    size = len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += len(name) + len(content or b"")
+    return size

@@ -2,7 +2,7 @@
 
 Knows: what is committed, and whom to wake. Refuses to know: how records came or go.
 Invariants: only a leader appends for producers; a consumer reads below the high watermark only; with `flush = ack` the leader
-counts what is durable, so nothing is committed that a crash could take back.
+counts what is durable, so nothing is committed that a crash could take back; a deleted partition serves nobody.
 """
 
 from enum import StrEnum
@@ -31,6 +31,7 @@ class HostedPartition:
         self.replicas = replicas
         self.role = role
         self.leader_epoch = epoch
+        self.is_gone = False
         self._waiting: set[Wakeup] = set()
         replicas.restart(log.end_offset)
 
@@ -54,9 +55,19 @@ class HostedPartition:
     def last_stable_offset(self) -> int:
         return min(self.log.last_stable_offset, self.high_watermark)
 
+    def require_there(self) -> None:
+        if self.is_gone:
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {self.topic!r} does not exist")
+
     def require_leader(self) -> None:
+        self.require_there()
         if self.role is not Role.LEADER:
-            raise BrokerError(Reason.NOT_LEADER, f"this node follows {self}; its leader is {self.replicas.leader}")
+            raise BrokerError(Reason.NOT_LEADER, f"this node follows {self}, it does not lead it")
+
+    def appended(self) -> None:
+        """The log has grown: followers wait for that, long before the high watermark can move."""
+        if self.replicas.replication_factor > 1:
+            self.wake()
 
     def advance(self) -> int:
         """Move the high watermark as far as the log and the replicas allow, and wake who waited for it."""
@@ -67,13 +78,18 @@ class HostedPartition:
             self.wake()
         return after
 
+    def retire(self) -> None:
+        """The topic is being deleted: nobody appends any more, and who waits is told."""
+        self.is_gone = True
+        self.wake()
+
     def wake(self) -> None:
         waiting, self._waiting = self._waiting, set()
         for wakeup in waiting:
             wakeup.wake()
 
     def watch(self, wakeup: Wakeup) -> None:
-        """Wake it at the next change of the watermark, the role or the log's ends."""
+        """Wake it at the next change of the watermark, the role, the replicas or the log's ends."""
         self._waiting.add(wakeup)
 
     def unwatch(self, wakeup: Wakeup) -> None:

@@ -2,19 +2,25 @@
 
 Knows: the last commit of each (group, topic, partition). Refuses to know: who is in the group (groups does).
 Invariants: a commit is durable before it is acknowledged; a committed offset is the next one to read; commits of several
-partitions are one batch of the journal: all of them survive a crash, or none.
+partitions are one batch of the journal: all of them survive a crash, or none; a commit is of a partition that there is, and a
+topic's commits end with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from braidlog.broker.ports import World
+from braidlog.broker.topics import Topics
 from braidlog.cluster.journal import Journal, Table
 from braidlog.model.errors import BrokerError, Reason
 
 METADATA_CHARS_MAX = 4096
 GROUP_CHARS_MAX = 249
+OFFSET_MAX = 2**63 - 1
+
+Place = tuple[str, int]
+"""Topic and partition."""
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -37,72 +43,123 @@ class Commit(msgspec.Struct, frozen=True):
 class Offsets:
     """The use case."""
 
-    def __init__(self, journal: Journal, table: Table, world: World) -> None:
+    def __init__(self, journal: Journal, table: Table, topics: Topics, world: World) -> None:
         self._journal = journal
         self._table = table
+        self._topics = topics
         self._world = world
+        self._by_group: dict[str, dict[Place, Committed]] = {}
+        for (group, topic, partition), committed in table.items():
+            self._by_group.setdefault(str(group), {})[str(topic), int(partition)] = committed
+        for topic in {topic for places in self._by_group.values() for topic, _ in places}:
+            if topics.is_forgotten(topic):
+                self._drop(self._of_topic(topic))
+
+    # -- committing ------------------------------------------------------------------------------------------
 
     async def commit(self, group: str, commits: Sequence[Commit], *, forward_only: bool = False) -> None:
         """Commit several partitions at once, durably. `forward_only` refuses to go back."""
+        self.check(group, commits)
+        if forward_only:
+            for commit in commits:
+                self._check_forward(group, commit)
+        await self._settle(self._put(group, commits))
+
+    async def commit_staged(self, staged: Sequence[tuple[str, Commit]]) -> None:
+        """What a transaction staged, (group, commit) each, as one batch. It was checked then; what is gone is left out."""
+        there = [(group, commit) for group, commit in staged if self._topics.exists(commit.topic)]
+        await self._settle(self._put_all(there))
+
+    def check(self, group: str, commits: Iterable[Commit]) -> None:
+        """Refuse what can never be committed: bad names, places that are not there, impossible offsets."""
         check_group_name(group)
         for commit in commits:
-            self._check(group, commit, forward_only=forward_only)
+            self._topics.check_partition(commit.topic, commit.partition)
+            if not 0 <= commit.offset <= OFFSET_MAX:
+                raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {commit.offset} cannot be committed")
+            if len(commit.metadata) > METADATA_CHARS_MAX:
+                raise BrokerError(Reason.INVALID_RECORD, f"commit metadata has at most {METADATA_CHARS_MAX} characters")
+            if any("\ud800" <= char <= "\udfff" for char in commit.metadata):
+                raise BrokerError(Reason.INVALID_RECORD, "commit metadata is not Unicode text")
+
+    def _check_forward(self, group: str, commit: Commit) -> None:
+        known = self.committed(group, commit.topic, commit.partition)
+        if known is not None and commit.offset < known.offset:
+            raise BrokerError(
+                Reason.OFFSET_REGRESSION,
+                f"group {group!r} is at {known.offset} in {commit.topic}/{commit.partition}, {commit.offset} goes back",
+            )
+
+    def _put(self, group: str, commits: Sequence[Commit]) -> int:
+        return self._put_all([(group, commit) for commit in commits])
+
+    def _put_all(self, commits: Sequence[tuple[str, Commit]]) -> int:
+        """Journal, then memory, in one step; the offset to wait for."""
+        if not commits:
+            return 0
         now_ms = self._world.now_ms()
         entries = [
-            (
-                (self._table.kind, group, commit.topic, commit.partition),
-                Committed(commit.offset, commit.metadata, commit.leader_epoch, now_ms),
-            )
-            for commit in commits
+            ((group, c.topic, c.partition), Committed(c.offset, c.metadata, c.leader_epoch, now_ms))
+            for group, c in commits
         ]
-        if not entries:
-            return
-        next_offset = self._journal.put_many(list(entries))
-        self._table.values.update(entries)
+        next_offset = self._table.put_many(entries)
+        for (group, topic, partition), committed in entries:
+            self._by_group.setdefault(group, {})[topic, partition] = committed
+        return next_offset
+
+    async def _settle(self, next_offset: int) -> None:
         await self._world.durable(self._journal.partition, next_offset)
 
-    def _check(self, group: str, commit: Commit, *, forward_only: bool) -> None:
-        if commit.offset < 0:
-            raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {commit.offset} cannot be committed")
-        if len(commit.metadata) > METADATA_CHARS_MAX:
-            raise BrokerError(Reason.INVALID_RECORD, f"commit metadata has at most {METADATA_CHARS_MAX} characters")
-        if forward_only:
-            known = self.committed(group, commit.topic, commit.partition)
-            if known is not None and commit.offset < known.offset:
-                raise BrokerError(
-                    Reason.OFFSET_REGRESSION,
-                    f"group {group!r} is at {known.offset} in {commit.topic}/{commit.partition}, {commit.offset} goes back",
-                )
+    # -- looking ---------------------------------------------------------------------------------------------
 
     def committed(self, group: str, topic: str, partition: int) -> Committed | None:
-        found: Committed | None = self._table.get(group, topic, partition)
-        return found
+        return self._by_group.get(group, {}).get((topic, partition))
 
-    def of_group(self, group: str) -> dict[tuple[str, int], Committed]:
-        return {(str(key[1]), int(key[2])): value for key, value in self._table.items() if key[0] == group}
+    def of_group(self, group: str) -> dict[Place, Committed]:
+        return dict(self._by_group.get(group, {}))
 
     def groups(self) -> set[str]:
-        return {str(key[0]) for key, _ in self._table.items()}
+        return set(self._by_group)
+
+    def has_group(self, group: str) -> bool:
+        return group in self._by_group
+
+    # -- forgetting ------------------------------------------------------------------------------------------
 
     async def forget(self, group: str, topic: str | None = None) -> None:
         """Drop a group's commits, all of them or those of one topic."""
-        keys = [(g, t, p) for (g, t, p), _ in self._table.items() if g == group and topic in (None, t)]
-        await self._drop([(str(g), str(t), int(p)) for g, t, p in keys])
+        await self._settle(self.drop_group(group, topic))
 
-    async def forget_topic(self, topic: str) -> None:
+    def drop_group(self, group: str, topic: str | None = None) -> int:
+        """The same without the wait: done when this returns, durable below the offset it returns."""
+        return self._drop([(group, t, p) for t, p in self._by_group.get(group, {}) if topic in (None, t)])
+
+    async def topic_changed(self, topic: str) -> None:
         """A deleted topic's commits go with it: a new one of that name begins anew."""
-        await self._drop([(str(g), str(t), int(p)) for (g, t, p), _ in self._table.items() if t == topic])
+        if not self._topics.exists(topic):
+            await self._settle(self._drop(self._of_topic(topic)))
 
-    async def _drop(self, keys: Sequence[tuple[str, str, int]]) -> None:
-        if keys:
-            next_offset = self._journal.put_many([((self._table.kind, *key), None) for key in keys])
-            for key in keys:
-                self._table.values.pop((self._table.kind, *key), None)
-            await self._world.durable(self._journal.partition, next_offset)
+    def _of_topic(self, topic: str) -> list[tuple[str, str, int]]:
+        return [(group, t, p) for group, places in self._by_group.items() for t, p in places if t == topic]
+
+    def _drop(self, keys: Sequence[tuple[str, str, int]]) -> int:
+        if not keys:
+            return 0
+        next_offset = self._table.put_many([(key, None) for key in keys])
+        for group, topic, partition in keys:
+            places = self._by_group[group]
+            del places[topic, partition]
+            if not places:
+                del self._by_group[group]
+        return next_offset
 
 
 def check_group_name(group: str) -> None:
+    """Wider than a topic's rule, as Kafka's clients are used to; but one word that any dialect can print."""
     if not 1 <= len(group) <= GROUP_CHARS_MAX:
-        raise BrokerError(
-            Reason.INVALID_GROUP, f"a group name has 1 to {GROUP_CHARS_MAX} characters, this one has {len(group)}"
-        )
+        fault = f"a group name has 1 to {GROUP_CHARS_MAX} characters, this one has {len(group)}"
+    elif not group.isprintable() or " " in group:
+        fault = f"group name {group[:60]!r} has blanks or characters that cannot be printed"
+    else:
+        return
+    raise BrokerError(Reason.INVALID_GROUP, fault)

@@ -24,7 +24,11 @@ class Wakeup(Protocol):
 
 
 class World(Protocol):
-    """Time, waking, durability."""
+    """Time, waking, durability.
+
+    When a client goes away, its request may end at a `Wakeup` and nowhere else: what waits for durability or for files goes on
+    to its end, so that no change is left half-way.
+    """
 
     def now_ms(self) -> int: ...
 
@@ -42,4 +46,11 @@ class World(Protocol):
 
     def appended(self, log: PartitionLog) -> None:
         """Something was appended that nobody waits for: see that it is synced in its time."""
+        ...
+
+    def sync_soon(self, log: PartitionLog, then: Callable[[], object]) -> None:
+        """Nobody waits for what was appended, but readers see only what is durable: sync it, then call `then`.
+
+        If the sync fails `then` is not called: the partition has stopped and says so itself.
+        """
         ...

@@ -66,19 +66,24 @@ def open_services(
     tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
     load_tables(journal, list(tables.values()), _refuse_unknown)
     topics = Topics(folder, world, node, tables["placement"], tables["role"], defaults)
-    append = Append(topics, world)
-    offsets = Offsets(journal, tables["offset"], world)
+    offsets = Offsets(journal, tables["offset"], topics, world)
     producer_ids = ProducerIds(tables["producer-ids"], world)
+    transactions = Transactions(tables["transaction"], producer_ids, topics, offsets, world)
+    append = Append(topics, world, transactions.check_append)
+    groups = Groups(tables["group"], offsets, topics, world)
+    streams = EventStreams(topics, append, tables["snapshot"], world)
+    for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
+        topics.when_changed(listener)
     return Services(
         world=world,
         topics=topics,
         append=append,
         fetch=Fetch(topics, world),
         offsets=offsets,
-        groups=Groups(tables["group"], offsets, topics, world),
-        streams=EventStreams(topics, append, tables["snapshot"], world),
+        groups=groups,
+        streams=streams,
         producer_ids=producer_ids,
-        transactions=Transactions(tables["transaction"], producer_ids, topics, offsets, world),
+        transactions=transactions,
         authorize=authorize,
         journal=journal,
     )

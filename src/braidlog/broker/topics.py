@@ -2,25 +2,32 @@
 
 Knows: which topics there are and how they are replicated. Refuses to know: records.
 Invariants: a topic that was acknowledged as created is there after a crash; one that was deleted is not; internal topics (their
-names begin with two underscores) cannot be made, changed or deleted by a request; one change of a topic at a time.
+names begin with two underscores) are not there for any request: not to make, read, write or delete; the folder changes one
+topic at a time; what is kept of a topic elsewhere (commits, groups, snapshots) hears of its end before its name is free again.
 """
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from braidlog.broker.hosted import HostedPartition, Role
-from braidlog.broker.ports import Wakeup, World
+from braidlog.broker.ports import World
+from braidlog.broker.turns import Turns
 from braidlog.cluster.journal import Table
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.replication.replicas import ReplicaSet
 from braidlog.storage.folder import DataFolder, TopicMeta
 
 INTERNAL_PREFIX = "__"
 FIRST_LEADER_EPOCH = 1
-_CHANGE_SECONDS_MAX = 60.0
+_FOLDER = "the data folder"
+
+TopicChanged = Callable[[str], Awaitable[None]]
+"""Called with the name of a topic that was deleted or got more partitions."""
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -48,16 +55,30 @@ class Topics:
         self._placements = placements
         self._roles = roles
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
-        self._changing: dict[str, Wakeup] = {}
-        self._metas: dict[str, TopicMeta] = {meta.name: meta for meta in folder.topics()}
+        self._turns = Turns(world)
+        self._listeners: list[TopicChanged] = []
+        self._metas = {meta.name: meta for meta in folder.topics() if not meta.name.startswith(INTERNAL_PREFIX)}
         self.node = node
         self.defaults = defaults
+        for table in (placements, roles):
+            for name in {str(key[0]) for key, _ in table.items()}:
+                if self.is_forgotten(name):
+                    self._forget(name)
+
+    def when_changed(self, listener: TopicChanged) -> None:
+        """Tell `listener` of every topic that was deleted or has grown, before the change is acknowledged."""
+        self._listeners.append(listener)
+
+    def is_forgotten(self, name: str) -> bool:
+        """Whether what is kept under this name belongs to no topic: a crash came between a topic's end and theirs."""
+        # A topic that could not be read may come back by a repair: while there is one, nothing is known to be gone.
+        return name not in self._metas and not self._folder.broken_topics
 
     # -- looking ---------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         """The users' topics, sorted."""
-        return sorted(name for name in self._metas if not name.startswith(INTERNAL_PREFIX))
+        return sorted(self._metas)
 
     def exists(self, name: str) -> bool:
         return name in self._metas
@@ -72,14 +93,19 @@ class Topics:
         """The hosted partition, opened on first use."""
         hosted = self._hosted.get((name, number))
         if hosted is None:
-            meta = self.meta(name)
-            if not 0 <= number < meta.partitions:
-                raise BrokerError(
-                    Reason.PARTITION_NOT_FOUND,
-                    f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {number}",
-                )
+            meta = self.check_partition(name, number)
             hosted = self._hosted[(name, number)] = self._open(meta, number)
         return hosted
+
+    def check_partition(self, name: str, number: int) -> TopicMeta:
+        """Refuse a partition that is not there."""
+        meta = self.meta(name)
+        if not 0 <= number < meta.partitions:
+            raise BrokerError(
+                Reason.PARTITION_NOT_FOUND,
+                f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {number}",
+            )
+        return meta
 
     def partitions(self, name: str) -> list[HostedPartition]:
         return [self.partition(name, number) for number in range(self.meta(name).partitions)]
@@ -108,13 +134,23 @@ class Topics:
     ) -> TopicMeta:
         """Create a topic; it is durable when this returns."""
         self._refuse_internal(name)
+        check_topic_name(name)
         wanted = settings_from({**msgspec.to_builtins(self.defaults), **(settings or {})})
-        if name in self._metas:
-            raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
-        if followers:
-            # Before the topic: a crash between the two leaves a placement nobody reads, never a topic that lost its followers.
-            await self._settle(self._placements.put(name, value=Placement(followers, min_in_sync)))
-        return await self._change(name, lambda: self._folder.create_topic(name, partitions, wanted))
+        async with self._turns.take(_FOLDER):
+            if name in self._metas:
+                raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
+            self._forget(name)
+            if followers:
+                # Before the topic: a crash between the two leaves a placement nobody reads, never a topic that lost its
+                # followers.
+                await self._settle(self._placements.put(name, value=Placement(followers, min_in_sync)))
+            try:
+                meta = await self._world.blocking(lambda: self._folder.create_topic(name, partitions, wanted))
+            except BaseException:
+                self._forget(name)
+                raise
+            self._metas[name] = meta
+        return meta
 
     async def ensure(self, name: str, partitions: int) -> TopicMeta:
         """The topic if it is there, else a new one; two who ask at once get the same."""
@@ -125,71 +161,105 @@ class Topics:
                 return self._metas[name]
             raise
 
-    async def _change(self, name: str, change: Callable[[], TopicMeta]) -> TopicMeta:
-        """Change the folder beside the loop. Whoever comes second to the same topic waits for the first."""
-        while (ahead := self._changing.get(name)) is not None:
-            await ahead.wait(_CHANGE_SECONDS_MAX)
-        turn = self._changing[name] = self._world.wakeup()
-        try:
-            meta = self._metas[name] = await self._world.blocking(change)
-        finally:
-            del self._changing[name]
-            turn.wake()
-        return meta
-
     async def delete(self, name: str) -> None:
+        """Delete a topic and what is kept of it; it is gone for good when this returns."""
         self._refuse_internal(name)
-        meta = self._metas.pop(name, None)
-        if meta is None:
-            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
-        for number in range(meta.partitions):
-            hosted = self._hosted.pop((name, number), None)
-            if hosted is not None:
-                hosted.role = Role.FOLLOWER  # whoever still holds it may append no more
-                hosted.log.close()
-                hosted.wake()
-            if self._roles.get(name, number) is not None:
-                self._roles.drop(name, number)
+        async with self._turns.take(_FOLDER):
+            meta = self.meta(name)
+            del self._metas[name]
+            numbers = range(meta.partitions)
+            hosted = [found for number in numbers if (found := self._hosted.pop((name, number), None)) is not None]
+            for partition in hosted:
+                partition.retire()
+            try:
+                await self._world.blocking(lambda: self._take_apart(name, hosted))
+            except BaseException:
+                if any(left.name == name for left in self._folder.topics()):
+                    self._metas[name] = meta  # the disk refused: it is all there still, and can be asked for again
+                raise
+            self._forget(name)
+            await self._tell(name)
+
+    def _take_apart(self, name: str, hosted: list[HostedPartition]) -> None:
+        for partition in hosted:
+            with contextlib.suppress(StorageFault):  # what cannot be closed well goes all the same
+                partition.log.close()
+        self._folder.delete_topic(name)
+
+    def _forget(self, name: str) -> None:
+        """Drop a topic's placement and roles. Not waited for: until it is durable, opening does it again."""
         if self._placements.get(name) is not None:
             self._placements.drop(name)
-        await self._world.blocking(lambda: self._folder.delete_topic(name))
+        for number in [int(key[1]) for key, _ in self._roles.items() if key[0] == name]:
+            self._roles.drop(name, number)
+
+    async def _tell(self, name: str) -> None:
+        for listener in self._listeners:
+            await listener(name)
 
     async def grow(self, name: str, partitions: int) -> TopicMeta:
         self._refuse_internal(name)
-        self.meta(name)
-        return await self._change(name, lambda: self._folder.grow_topic(name, partitions))
+        async with self._turns.take(_FOLDER):
+            self.meta(name)
+            meta = await self._world.blocking(lambda: self._folder.grow_topic(name, partitions))
+            self._metas[name] = meta
+            await self._tell(name)
+        return meta
 
     async def alter(self, name: str, changes: dict[str, Any]) -> TopicMeta:
         self._refuse_internal(name)
-        settings = self.meta(name).settings.altered(changes)
-        meta = await self._change(name, lambda: self._folder.alter_topic(name, settings))
-        for number in range(meta.partitions):
-            hosted = self._hosted.get((name, number))
-            if hosted is not None:
-                hosted.log.settings = meta.settings
+        async with self._turns.take(_FOLDER):
+            settings = self.meta(name).settings.altered(changes)
+            meta = await self._world.blocking(lambda: self._folder.alter_topic(name, settings))
+            self._metas[name] = meta
+            for number in range(meta.partitions):
+                hosted = self._hosted.get((name, number))
+                if hosted is not None:
+                    hosted.log.settings = meta.settings
+                    hosted.advance()  # `flush` may have changed, and with it what counts as committed
         return meta
 
     async def set_role(self, name: str, number: int, role: Role) -> HostedPartition:
-        """Make this node leader or follower of a partition. Each leadership is a new epoch."""
-        hosted = self.partition(name, number)
-        if role is Role.LEADER and hosted.role is Role.FOLLOWER:
-            hosted.leader_epoch += 1
-            await self._world.blocking(lambda: hosted.log.begin_epoch(hosted.leader_epoch))
-        hosted.role = role
-        hosted.wake()
-        await self._settle(self._roles.put(name, number, value=PartitionRole(role, hosted.leader_epoch)))
+        """Make this node leader or follower of a partition. Each leadership is a new epoch, durable before it begins."""
+        async with self._turns.take(_FOLDER):
+            hosted = self.partition(name, number)
+            begins = role is Role.LEADER and hosted.role is Role.FOLLOWER
+            epoch = hosted.leader_epoch + 1 if begins else hosted.leader_epoch
+            if role is Role.FOLLOWER:
+                hosted.role = role  # at once: who was told to follow must not append while that becomes durable
+                hosted.wake()
+            await self._settle(self._roles.put(name, number, value=PartitionRole(role, epoch)))
+            if begins:
+                await self._world.blocking(lambda: hosted.log.begin_epoch(epoch))
+                hosted.leader_epoch = epoch
+                hosted.role = role
+                hosted.wake()
         return hosted
 
     async def set_followers(self, name: str, followers: list[str], min_in_sync: int) -> None:
         """Change which nodes follow a topic's partitions."""
-        meta = self.meta(name)
-        for number in range(meta.partitions):
-            hosted = self._hosted.get((name, number))
-            if hosted is not None:
-                watermark = hosted.high_watermark
-                hosted.replicas = ReplicaSet(self.node, followers, min_in_sync)
-                hosted.replicas.restart(watermark)
-        await self._settle(self._placements.put(name, value=Placement(followers, min_in_sync)))
+        self._refuse_internal(name)
+        async with self._turns.take(_FOLDER):
+            meta = self.meta(name)
+            await self._settle(self._placements.put(name, value=Placement(followers, min_in_sync)))
+            for number in range(meta.partitions):
+                hosted = self._hosted.get((name, number))
+                if hosted is not None:
+                    hosted.replicas.reshape(followers, min_in_sync)
+                    hosted.advance()
+                    hosted.wake()
+
+    def expire_replicas(self, lag_ms_max: int) -> list[tuple[HostedPartition, str]]:
+        """Take followers that have not fetched for so long out of their in-sync sets; called every now and then."""
+        before_ms = self._world.now_ms() - lag_ms_max
+        gone = []
+        for hosted in self.opened():
+            nodes = hosted.replicas.expire(before_ms)
+            if nodes:
+                hosted.advance()
+                hosted.wake()
+            gone += [(hosted, node) for node in nodes]
+        return gone
 
     async def _settle(self, next_offset: int) -> None:
         await self._world.durable(self._placements.journal.partition, next_offset)

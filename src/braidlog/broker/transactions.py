@@ -1,8 +1,10 @@
 """Transactions: records in several partitions, and committed offsets, that count together or not at all.
 
 Knows: who has a transaction open, where it wrote, how it ended. Refuses to know: how records are appended, any dialect.
-Invariants: a partition is in the journal before a transactional record is in it; how a transaction ends is durable before its
-first marker is written, and from then on it ends that way, crash or no crash; a producer of an old epoch is fenced.
+Invariants: a partition is durably in the journal before a transactional record is in it (`check_append` guards every append);
+how a transaction ends is durable before its first marker is written, and from then on it ends that way, crash or no crash; a
+producer of an old epoch is fenced; what is staged was checked, so that an end that was decided can always be carried out. One
+request of a transactional id at a time.
 """
 
 from collections.abc import Sequence
@@ -14,13 +16,17 @@ from braidlog.broker.offsets import Commit, Offsets
 from braidlog.broker.ports import World
 from braidlog.broker.producers import ProducerIds
 from braidlog.broker.topics import Topics
+from braidlog.broker.turns import Turns
 from braidlog.cluster.journal import Table
 from braidlog.codec.records import control_batch
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 
 TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
 EPOCH_MAX = 2**15 - 2
+NAME_CHARS_MAX = 249
+UNUSED_MS_MAX = 7 * 24 * 3600 * 1000
+"""A transactional id that nobody used for so long is forgotten; its producer id is never given again."""
 
 
 class TxnState(StrEnum):
@@ -32,6 +38,10 @@ class TxnState(StrEnum):
     ABORTED = "aborted"
 
 
+DECIDED = (TxnState.COMMITTING, TxnState.ABORTING)
+ENDED = (TxnState.COMMITTED, TxnState.ABORTED)
+
+
 class Transaction(msgspec.Struct, frozen=True):
     """One transactional id's present state."""
 
@@ -41,8 +51,9 @@ class Transaction(msgspec.Struct, frozen=True):
     state: TxnState = TxnState.EMPTY
     partitions: list[tuple[str, int]] = []
     offsets: list[tuple[str, Commit]] = []
-    """Staged commits: group and commit."""
+    """Staged commits: group and commit, the last one of each partition."""
     started_ms: int = 0
+    used_ms: int = 0
 
 
 class Transactions:
@@ -54,6 +65,9 @@ class Transactions:
         self._topics = topics
         self._offsets = offsets
         self._world = world
+        self._turns = Turns(world)
+        self._kept: dict[str, int] = {}
+        self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
 
     def find(self, name: str) -> Transaction:
         found: Transaction | None = self._table.get(name)
@@ -64,41 +78,47 @@ class Transactions:
     def names(self) -> list[str]:
         return sorted(str(key[0]) for key, _ in self._table.items())
 
+    # -- a producer's requests -------------------------------------------------------------------------------
+
     async def begin_producer(self, name: str, timeout_ms: int = TIMEOUT_MS) -> Transaction:
         """A producer starts (again): what it left open is aborted, and its earlier self is fenced by a new epoch."""
+        _check_name(name)
         if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
             raise BrokerError(
                 Reason.INVALID_TRANSACTION_STATE,
                 f"a transaction's timeout is 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms}",
             )
-        known: Transaction | None = self._table.get(name)
-        if known is None:
-            return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
-        if known.state is TxnState.ONGOING:
-            # The abort's markers carry the new epoch, so that the earlier self cannot append behind them.
-            known = await self._keep(
-                name, msgspec.structs.replace(known, epoch=known.epoch + 1, state=TxnState.ABORTING)
-            )
-        known = await self._finish(name, known)
-        if known.epoch >= EPOCH_MAX:
-            return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
-        return await self._keep(name, Transaction(known.producer_id, known.epoch + 1, timeout_ms))
+        async with self._turns.take(name):
+            known: Transaction | None = self._table.get(name)
+            if known is None:
+                return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
+            if known.state is TxnState.ONGOING:
+                known = await self._fence(name, known)
+            known = await self._finish(name, known)
+            if known.epoch >= EPOCH_MAX:
+                return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
+            return await self._keep(name, Transaction(known.producer_id, known.epoch + 1, timeout_ms))
 
     async def add_partitions(
         self, name: str, producer_id: int, epoch: int, partitions: Sequence[tuple[str, int]]
     ) -> Transaction:
         """The transaction is about to write there; begins it if it has not begun."""
         for topic, number in partitions:
-            self._topics.partition(topic, number)
-        found = self._check(name, producer_id, epoch)
-        return await self._extend(name, found, partitions=sorted({*found.partitions, *partitions}))
+            self._topics.check_partition(topic, number)
+        async with self._turns.take(name):
+            found = self._open(name, producer_id, epoch)
+            return await self._extend(name, found, partitions=sorted({*found.partitions, *partitions}))
 
     async def add_offsets(
         self, name: str, producer_id: int, epoch: int, group: str, commits: Sequence[Commit]
     ) -> Transaction:
         """Stage commits that count if and when the transaction does."""
-        found = self._check(name, producer_id, epoch)
-        return await self._extend(name, found, offsets=[*found.offsets, *((group, commit) for commit in commits)])
+        self._offsets.check(group, commits)
+        async with self._turns.take(name):
+            found = self._open(name, producer_id, epoch)
+            staged = {(owner, commit.topic, commit.partition): commit for owner, commit in found.offsets}
+            staged |= {(group, commit.topic, commit.partition): commit for commit in commits}
+            return await self._extend(name, found, offsets=[(key[0], commit) for key, commit in staged.items()])
 
     async def _extend(self, name: str, found: Transaction, **changes: object) -> Transaction:
         if found.state is not TxnState.ONGOING:
@@ -107,19 +127,38 @@ class Transactions:
         return found if changed == found else await self._keep(name, changed)
 
     async def end(self, name: str, producer_id: int, epoch: int, *, commit: bool) -> Transaction:
-        """Commit or abort. Asking again for the same end is fine: a retry must not fail."""
-        found = self._check(name, producer_id, epoch, ending=True)
-        ended = TxnState.COMMITTED if commit else TxnState.ABORTED
-        if found.state is ended:
-            return found
-        if found.state is not TxnState.ONGOING:
-            raise BrokerError(
-                Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}, it cannot end so"
+        """Commit or abort. Asking again for the same end is fine: a retry must not fail. So is ending what never began."""
+        async with self._turns.take(name):
+            found = self._check(name, producer_id, epoch)
+            decided, ended = (
+                (TxnState.COMMITTING, TxnState.COMMITTED) if commit else (TxnState.ABORTING, TxnState.ABORTED)
             )
-        decided = TxnState.COMMITTING if commit else TxnState.ABORTING
-        return await self._finish(name, await self._keep(name, msgspec.structs.replace(found, state=decided)))
+            if found.state is ended:
+                return found
+            if found.state in (TxnState.EMPTY, TxnState.ONGOING):
+                found = await self._keep(name, msgspec.structs.replace(found, state=decided))
+            if found.state is not decided:
+                raise BrokerError(
+                    Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}, it cannot end so"
+                )
+            return await self._finish(name, found)
 
-    def _check(self, name: str, producer_id: int, epoch: int, *, ending: bool = False) -> Transaction:
+    def check_append(self, producer_id: int, epoch: int, topic: str, partition: int) -> None:
+        """Refuse a transactional batch that no open transaction expects: nothing would ever end it."""
+        name = self._by_producer.get(producer_id)
+        if name is None:
+            raise BrokerError(
+                Reason.INVALID_TRANSACTION_STATE, f"producer {producer_id} has no transactional id on this node"
+            )
+        found = self._check(name, producer_id, epoch)
+        is_durable = self._table.journal.partition.durable_offset >= self._kept.get(name, 0)
+        if found.state is not TxnState.ONGOING or (topic, partition) not in found.partitions or not is_durable:
+            raise BrokerError(
+                Reason.INVALID_TRANSACTION_STATE,
+                f"{topic}/{partition} is not in the transaction of {name!r}, which is {found.state}: add it first",
+            )
+
+    def _check(self, name: str, producer_id: int, epoch: int) -> Transaction:
         found = self.find(name)
         if found.producer_id != producer_id or epoch != found.epoch:
             raise BrokerError(
@@ -127,28 +166,37 @@ class Transactions:
                 f"transactional id {name!r} is producer {found.producer_id} epoch {found.epoch}, "
                 f"not {producer_id} epoch {epoch}",
             )
-        if found.state in (TxnState.COMMITTING, TxnState.ABORTING):
-            raise BrokerError(Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}; try again")
-        if found.state in (TxnState.COMMITTED, TxnState.ABORTED) and not ending:
-            return Transaction(found.producer_id, found.epoch, found.timeout_ms)
         return found
+
+    def _open(self, name: str, producer_id: int, epoch: int) -> Transaction:
+        """The transaction to add to: the one that is open, or a new one."""
+        found = self._check(name, producer_id, epoch)
+        if found.state in DECIDED:
+            raise BrokerError(Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}; try again")
+        return Transaction(found.producer_id, found.epoch, found.timeout_ms) if found.state in ENDED else found
+
+    # -- carrying out ----------------------------------------------------------------------------------------
+
+    async def _fence(self, name: str, found: Transaction) -> Transaction:
+        """Decide to abort, in a new epoch: its markers carry it, so that the earlier self cannot append behind them."""
+        return await self._keep(name, msgspec.structs.replace(found, epoch=found.epoch + 1, state=TxnState.ABORTING))
 
     async def _finish(self, name: str, found: Transaction) -> Transaction:
         """Do what was decided: markers, then offsets, then the end. Repeatable: after a crash it is done again."""
-        if found.state not in (TxnState.COMMITTING, TxnState.ABORTING):
+        if found.state not in DECIDED:
             return found
         commit = found.state is TxnState.COMMITTING
         for topic, number in found.partitions:
             if self._topics.exists(topic):
                 await self._mark(topic, number, found, commit=commit)
         if commit:
-            for group in sorted({group for group, _ in found.offsets}):
-                await self._offsets.commit(group, [staged for owner, staged in found.offsets if owner == group])
+            await self._offsets.commit_staged(found.offsets)
         ended = TxnState.COMMITTED if commit else TxnState.ABORTED
         return await self._keep(name, Transaction(found.producer_id, found.epoch, found.timeout_ms, ended))
 
     async def _mark(self, topic: str, number: int, found: Transaction, *, commit: bool) -> None:
         hosted = self._topics.partition(topic, number)
+        hosted.require_leader()
         now_ms = self._world.now_ms()
         marker = control_batch(
             base_offset=0,
@@ -159,29 +207,75 @@ class Transactions:
             timestamp_ms=now_ms,
         )
         appended = hosted.log.append_marker(marker, leader_epoch=hosted.leader_epoch, now_ms=now_ms)
+        hosted.appended()
         await self._world.durable(hosted.log, appended.next_offset)
         hosted.advance()
 
     async def _keep(self, name: str, transaction: Transaction) -> Transaction:
-        next_offset = self._table.put(name, value=transaction)
+        known: Transaction | None = self._table.get(name)
+        kept = msgspec.structs.replace(transaction, used_ms=self._world.now_ms())
+        next_offset = self._kept[name] = self._table.put(name, value=kept)
+        if known is not None and known.producer_id != kept.producer_id:
+            del self._by_producer[known.producer_id]
+        self._by_producer[kept.producer_id] = name
         await self._world.durable(self._table.journal.partition, next_offset)
-        return transaction
+        return kept
 
     # -- upkeep ----------------------------------------------------------------------------------------------
 
-    async def resume(self) -> None:
-        """After a restart: end what was decided before."""
-        for name in self.names():
-            await self._finish(name, self.find(name))
+    async def resume(self) -> dict[str, str]:
+        """After a restart, and now and then: end what was decided. Returns what could not be ended yet, and why.
+
+        One partition that takes no markers (damaged, led elsewhere) holds up its own transactions only.
+        """
+        held_up = {}
+        for name in [str(key[0]) for key, txn in self._table.items() if txn.state in DECIDED]:
+            try:
+                async with self._turns.take(name):
+                    found: Transaction | None = self._table.get(name)
+                    if found is not None:
+                        await self._finish(name, found)
+            except (BrokerError, StorageFault) as error:
+                held_up[name] = str(error)
+        return held_up
 
     async def expire(self) -> list[str]:
-        """Abort what has been open for longer than its timeout, fencing the producer that left it."""
-        now_ms = self._world.now_ms()
+        """Abort what has been open for longer than its timeout, fencing the producer that left it; forget unused ids.
+
+        An abort that cannot be carried out yet stays decided; `resume` tries again.
+        """
         overdue = []
-        for name in self.names():
-            found = self.find(name)
-            if found.state is TxnState.ONGOING and now_ms - found.started_ms > found.timeout_ms:
-                overdue.append(name)
-                fenced = msgspec.structs.replace(found, epoch=found.epoch + 1, state=TxnState.ABORTING)
-                await self._finish(name, await self._keep(name, fenced))
+        for (word, *_), seen in self._table.items():
+            name = str(word)
+            if not self._is_overdue(seen) and not self._is_unused(seen):
+                continue
+            async with self._turns.take(name):
+                found: Transaction | None = self._table.get(name)  # again: it may have moved while this waited
+                if found is not None and self._is_overdue(found):
+                    overdue.append(name)
+                    await self._fence(name, found)
+                elif found is not None and self._is_unused(found):
+                    await self._forget(name, found)
+        await self.resume()
         return overdue
+
+    def _is_overdue(self, found: Transaction) -> bool:
+        return found.state is TxnState.ONGOING and self._world.now_ms() - found.started_ms > found.timeout_ms
+
+    def _is_unused(self, found: Transaction) -> bool:
+        idle = found.state is TxnState.EMPTY or found.state in ENDED
+        return idle and self._world.now_ms() - found.used_ms > UNUSED_MS_MAX
+
+    async def _forget(self, name: str, found: Transaction) -> None:
+        next_offset = self._table.drop(name)
+        self._kept.pop(name, None)
+        self._by_producer.pop(found.producer_id, None)
+        await self._world.durable(self._table.journal.partition, next_offset)
+
+
+def _check_name(name: str) -> None:
+    if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise BrokerError(
+            Reason.INVALID_TRANSACTION_STATE,
+            f"a transactional id has 1 to {NAME_CHARS_MAX} printable characters, not {name[:60]!r}",
+        )

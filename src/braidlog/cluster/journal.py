@@ -8,7 +8,7 @@ Committed offsets, groups, producer ids, transactions and replica roles live her
 it is checked, recovered, compacted and readable like any other.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -39,7 +39,7 @@ class Journal:
     def drop(self, key: Key) -> int:
         return self.put_many([(key, None)])
 
-    def put_many(self, entries: list[tuple[Key, msgspec.Struct | None]]) -> int:
+    def put_many(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> int:
         """Several values as one batch: all of them survive a crash, or none."""
         now_ms = self._clock.now_ms()
         batch = encode_batch(
@@ -91,6 +91,17 @@ class Table:
         self.values[full] = value
         return next_offset
 
+    def put_many(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> int:
+        """Set several values (None drops one) as one batch: all of them survive a crash, or none."""
+        full = [((self.kind, *key), value) for key, value in entries]
+        next_offset = self.journal.put_many(full)
+        for key, value in full:
+            if value is None:
+                self.values.pop(key, None)
+            else:
+                self.values[key] = value
+        return next_offset
+
     def drop(self, *key: str | int) -> int:
         full = (self.kind, *key)
         next_offset = self.journal.drop(full)
@@ -104,7 +115,7 @@ class Table:
 
 
 def load_tables(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> None:
-    """Replay the journal into its tables; entries of no table are counted by `unknown`, not lost."""
+    """Replay the journal into its tables; entries of no table go to `unknown`, which decides what that means."""
     by_kind = {table.kind: table for table in tables}
     for key, raw in journal.replay():
         table = by_kind.get(str(key[0])) if key else None

@@ -2,7 +2,7 @@
 
 Knows: how far each replica has got. Refuses to know: how it got there, where it is, what the records are.
 Invariants: the leader is in sync with itself; the high watermark never goes back within an epoch and never passes the slowest
-member of the in-sync set; a change of the set is fenced by its version (KIP-497).
+member of the in-sync set; a change of the set is fenced by its version (KIP-497), which never goes back.
 """
 
 from collections.abc import Iterable
@@ -60,15 +60,31 @@ class ReplicaSet:
             )
         replica.end_offset = offset
         replica.last_fetch_ms = now_ms
-        if offset == leader_end and not replica.in_sync:
+        if offset == leader_end:
             self._change(replica, in_sync=True)
+        elif offset < self._high_watermark:
+            # It lost committed records (a new disk, KIP-903): until it has them again it must not count for anything.
+            self._change(replica, in_sync=False)
         return replica
 
     def set_in_sync(self, node: str, *, in_sync: bool, version: int | None = None) -> None:
         """Change the set on request; with `version`, only if nobody changed it meanwhile."""
         if version is not None and version != self.version:
             raise BrokerError(Reason.STALE_LEADER_EPOCH, f"the in-sync set is at version {self.version}, not {version}")
-        self._change(self._find(node), in_sync=in_sync)
+        replica = self._find(node)
+        if in_sync and replica.end_offset < self._high_watermark:
+            raise BrokerError(
+                Reason.OFFSET_OUT_OF_RANGE,
+                f"replica {node} has what is below {replica.end_offset}; below {self._high_watermark} is committed, "
+                "so it is not in sync",
+            )
+        self._change(replica, in_sync=in_sync)
+
+    def reshape(self, followers: Iterable[str], min_in_sync: int) -> None:
+        """Other nodes follow from now on; those that stay keep their progress, and the version goes on."""
+        self._followers = {node: self._followers.get(node) or Replica(node) for node in followers}
+        self.min_in_sync = min_in_sync
+        self.version += 1
 
     def _change(self, replica: Replica, *, in_sync: bool) -> None:
         if replica.in_sync != in_sync:

@@ -14,23 +14,28 @@ from functools import partial
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
 from braidlog.broker.authorize import Authorize
+from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.model.clock import SystemClock
-from braidlog.model.settings import UNLIMITED
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.server.config import ListenerConfig, ServerConfig, TlsConfig, check_exposure
 from braidlog.server.listener import SWEEP_SECONDS, Listener, ListenerLimits
 from braidlog.server.session import SessionLimits
 from braidlog.server.supervisor import Supervisor
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
+from braidlog.storage.compaction import Compaction, dirty_ratio
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
+from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
 
 log = logging.getLogger("braidlog.server")
 
 EXPIRE_SECONDS = 1.0
 RETAIN_SECONDS = 30.0
+REPLICA_LAG_MS_MAX = 30_000
+COMPACT_DIRTY_RATIO = 0.5
 
 AdapterMaker = Callable[[Services], Adapter]
 
@@ -50,15 +55,24 @@ class Server:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._supervisor = Supervisor(self._task_failed)
+        self._quotas = Quotas(config.quotas.default(), config.quotas.principals)
         self._clock = SystemClock()
+        self._disk = OsDisk()
         self._folder: DataFolder | None = None
         self._flusher: Flusher | None = None
         self.services: Services | None = None
 
     async def start(self) -> None:
         """Recover, then listen. Nobody is served before everything that was promised is back."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()  # a port that is taken must not keep the folder locked
+            raise
+
+    async def _start(self) -> None:
         config = self.config
-        self._folder = DataFolder(OsDisk(), config.data_dir, self._clock)
+        self._folder = DataFolder(self._disk, config.data_dir, self._clock)
         self._flusher = Flusher(self._clock)
         authorize = Authorize(config.auth.tokens, config.auth.rules)
         world = LoopWorld(self._clock, self._flusher)
@@ -69,7 +83,8 @@ class Server:
             for hosted in self.services.topics.partitions(name):
                 for damage in hosted.log.damages:
                     log.error("%s is damaged and takes no writes: %s", hosted, damage)
-        await self.services.transactions.resume()
+        for name, why in (await self.services.transactions.resume()).items():
+            log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
         for dialect, make in adapters().items():
             await self._listen(dialect, make(self.services))
         self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")
@@ -94,6 +109,7 @@ class Server:
             limits=ListenerLimits(limits.connections_max, limits.connections_per_peer_max),
             advertised=advertised,
             tls=tls_context(settings.tls) if settings.tls.cert else None,
+            quotas=self._quotas,
         )
         await listener.start(settings.host, settings.port)
         self.listeners[dialect] = listener
@@ -123,21 +139,41 @@ class Server:
         assert self.services is not None
         await self.services.groups.expire()
         await self.services.transactions.expire()
+        for hosted, node in self.services.topics.expire_replicas(REPLICA_LAG_MS_MAX):
+            log.warning("replica %s of %s has not fetched for a while and is in sync no more", node, hosted)
 
     async def _retain(self) -> None:
-        """Let old records go, beside the loop."""
+        """Let old records and old values go, beside the loop."""
         assert self.services is not None
         for hosted in self.services.topics.opened():
-            settings = hosted.log.settings
-            if settings.retention_ms != UNLIMITED or settings.retention_bytes != UNLIMITED:
-                await self.services.world.blocking(
-                    partial(retain, hosted.log, self._clock.now_ms(), upto=hosted.high_watermark)
-                )
+            if not hosted.is_gone and not hosted.log.damages:
+                await self._keep_up(hosted.log, str(hosted), hosted.high_watermark)
+        await self._keep_up(self.services.journal.partition, "the journal", None)
+
+    async def _keep_up(self, partition: PartitionLog, name: str, upto: int | None) -> None:
+        """One partition that cannot be kept up (deleted meanwhile, its disk is broken) does not stop the others."""
+        assert self.services is not None
+        try:
+            await self.services.world.blocking(partial(self._trim, partition, upto))
+        except BrokerError as error:
+            log.info("%s is not trimmed: %s", name, error)
+        except StorageFault as fault:
+            log.error("%s cannot be trimmed: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
+
+    def _trim(self, partition: PartitionLog, upto: int | None) -> None:
+        """On a thread: retention, forgotten producers, compaction where more than half of what is sealed is new."""
+        assert self._folder is not None
+        now_ms = self._clock.now_ms()
+        partition.expire_producers(now_ms)
+        retain(partition, now_ms, upto=upto)
+        if partition.settings.compact and dirty_ratio(partition) > COMPACT_DIRTY_RATIO:
+            Compaction(self._disk, self._folder.pool, partition, now_ms=now_ms).run()
 
     async def stop(self) -> None:
         """Drain, flush, sync, let go."""
         for listener in self.listeners.values():
             await listener.stop(self.config.drain_seconds)
+        self.listeners.clear()
         await self._supervisor.stop()
         if self._flusher is not None:
             self._flusher.stop()

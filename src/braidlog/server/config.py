@@ -15,11 +15,20 @@ from typing import Any
 import msgspec
 
 from braidlog.broker.authorize import Rule
+from braidlog.broker.quotas import Rates
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.settings import TopicSettings
+from braidlog.model.settings import UNLIMITED, TopicSettings
 
 ENVIRONMENT_PREFIX = "BRAID_"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_SECONDS = ("output_seconds_max", "frame_seconds_max", "idle_seconds_max")
+
+
+def _check_bounds(config: msgspec.Struct, bounds: Mapping[str, tuple[float, float]]) -> None:
+    for name, (low, high) in bounds.items():
+        value = getattr(config, name)
+        if not low <= value <= high:
+            raise BrokerError(Reason.INVALID_SETTING, f"{name} must be {low} to {high}, not {value}")
 
 
 class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,6 +38,11 @@ class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
     client_ca: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.cert and (self.key or self.client_ca):
+            # Without a certificate the port speaks no TLS at all, and a client CA would guard nothing.
+            raise BrokerError(Reason.INVALID_SETTING, "tls.key and tls.client_ca need a tls.cert")
+
 
 class ListenerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
@@ -37,6 +51,9 @@ class ListenerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     advertised_host: str = ""
     advertised_port: int = 0
     tls: TlsConfig = TlsConfig()
+
+    def __post_init__(self) -> None:
+        _check_bounds(self, {"port": (0, 65535), "advertised_port": (0, 65535)})
 
 
 class ListenersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +81,23 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frame_seconds_max: float = 30.0
     idle_seconds_max: float = 600.0
 
+    def __post_init__(self) -> None:
+        _check_bounds(self, dict.fromkeys(self.__struct_fields__, (1, 2**40)) | dict.fromkeys(_SECONDS, (0.001, 1e9)))
+
+
+class QuotasConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes per second of one principal, all its connections together; -1 is no limit. `principals`: other rates for some."""
+
+    append_bytes_per_second: int = UNLIMITED
+    fetch_bytes_per_second: int = UNLIMITED
+    principals: dict[str, Rates] = {}
+
+    def __post_init__(self) -> None:
+        self.default()
+
+    def default(self) -> Rates:
+        return Rates(self.append_bytes_per_second, self.fetch_bytes_per_second)
+
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "braid-data"
@@ -73,6 +107,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topics: TopicSettings = TopicSettings()
     auth: AuthConfig = AuthConfig()
     limits: LimitsConfig = LimitsConfig()
+    quotas: QuotasConfig = QuotasConfig()
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):
@@ -104,11 +139,18 @@ def load_config(file: tuple[str, str] | None, environment: Mapping[str, str], fl
     try:
         config = msgspec.convert(values, ServerConfig, strict=False)
     except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, BrokerError):
-            raise error.__cause__ from error
-        raise BrokerError(Reason.INVALID_SETTING, str(error)) from error
+        raise BrokerError(Reason.INVALID_SETTING, _blame(error, origins)) from error
     every = _flatten(msgspec.to_builtins(config))
     return LoadedConfig(config, {name: origins.get(name, "default") for name in every} | origins)
+
+
+def _blame(error: msgspec.ValidationError, origins: Mapping[str, str]) -> str:
+    """The refusal with the setting's name and where its value came from."""
+    text, _, path = str(error).partition(" - at `$.")
+    dotted = path.rstrip("`")
+    # A check of a whole section blames the section; name what was set in it.
+    set_there = sorted(f"{name} ({origins[name]})" for name in origins if f"{name}.".startswith(f"{dotted}."))
+    return f"{', '.join(set_there) or dotted}: {text}" if dotted else text
 
 
 def _dotted(name: str) -> str:
@@ -130,7 +172,7 @@ def _merge(values: dict[str, Any], origins: dict[str, str], new: Mapping[str, An
     for dotted, value in new.items():
         _check_name(dotted, origin)
         place = values
-        *folders, leaf = dotted.split(".") if dotted.split(".", 2)[:2] != ["auth", "tokens"] else ["auth", "tokens"]
+        *folders, leaf = dotted.split(".")
         for folder in folders:
             place = place.setdefault(folder, {})
         place[leaf] = value
@@ -148,7 +190,8 @@ def check_exposure(config: ServerConfig) -> None:
     """Refuse to be open to the network by accident."""
     for name in ListenersConfig.__struct_fields__:
         listener: ListenerConfig = getattr(config.listeners, name)
-        guarded = config.auth.tokens or listener.tls.client_ca or config.auth.allow_open
+        shows_who = listener.tls.cert and listener.tls.client_ca
+        guarded = config.auth.tokens or shows_who or config.auth.allow_open
         if listener.enabled and listener.host not in LOOPBACK and not guarded:
             raise BrokerError(
                 Reason.INVALID_SETTING,
@@ -157,5 +200,5 @@ def check_exposure(config: ServerConfig) -> None:
             )
 
 
-_FREE_TABLES = frozenset({"auth.tokens"})
+_FREE_TABLES = frozenset({"auth.tokens", "quotas.principals"})
 _NAMES = frozenset(_flatten(msgspec.to_builtins(ServerConfig())))

@@ -3,31 +3,50 @@
 Knows: the protocol between coroutines and futures. Refuses to know: what runs.
 Most requests never wait (a ping, a fetch of what is there), and need no task. Handlers await only futures of this loop;
 `asyncio.timeout` and `current_task` are not available in them.
+
+A coroutine whose client has gone is ended only where it waits on an `Abandonable` (a long poll, a place in line): anywhere else
+it is in the middle of a change, which goes on to its end.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
+
+_NOT_OURS = (KeyboardInterrupt, SystemExit)
+
+
+class Abandonable(asyncio.Future[T], Generic[T]):
+    """A future whose waiter may be ended while it waits: nothing is half done there."""
 
 
 class Running:
-    """A coroutine that had to wait. `cancel` ends it where it waits."""
+    """A coroutine that had to wait. `cancel` ends it where nothing is half done; then `done` is not called."""
 
-    __slots__ = ("_coroutine", "_done", "_waiting")
+    __slots__ = ("_cancelled", "_coroutine", "_done", "_waiting")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], done: Done, waiting: "asyncio.Future[Any]") -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], done: Done, waiting: "asyncio.Future[Any] | None") -> None:
         self._coroutine = coroutine
         self._done = done
         self._waiting: asyncio.Future[Any] | None = None
+        self._cancelled = False
         self._wait(waiting)
 
-    def _wait(self, future: "asyncio.Future[Any]") -> None:
+    def _wait(self, future: "asyncio.Future[Any] | None") -> None:
+        if future is None:
+            # A bare `yield`, as of `asyncio.sleep(0)`: go on in the loop's next turn.
+            loop = asyncio.get_running_loop()
+            future = loop.create_future()
+            future.set_result(None)
         self._waiting = future
         # The future was yielded by its own __await__, which marked it so; a task would clear the mark too.
         future._asyncio_future_blocking = False  # noqa: SLF001 - the documented contract of asyncio.Task
-        future.add_done_callback(self._resume)
+        if self._cancelled and isinstance(future, Abandonable):
+            self._end()
+        else:
+            future.add_done_callback(self._resume)
 
     def _resume(self, _: "asyncio.Future[Any]") -> None:
         if self._waiting is None:
@@ -37,12 +56,20 @@ class Running:
             waiting = self._coroutine.send(None)
         except StopIteration as stop:
             self._done(stop.value, None)
+        except _NOT_OURS:
+            raise
         except BaseException as error:  # noqa: BLE001 - handed on, never swallowed
             self._done(None, error)
         else:
             self._wait(waiting)
 
     def cancel(self) -> None:
+        """End it here if it may be ended here, else at the next place where it may, else let it finish."""
+        self._cancelled = True
+        if isinstance(self._waiting, Abandonable):
+            self._end()
+
+    def _end(self) -> None:
         if self._waiting is not None:
             self._waiting.remove_done_callback(self._resume)
             self._waiting = None
@@ -56,6 +83,8 @@ def start(coroutine: Coroutine[Any, Any, Any], done: Done) -> Running | None:
     except StopIteration as stop:
         done(stop.value, None)
         return None
+    except _NOT_OURS:
+        raise
     except BaseException as error:  # noqa: BLE001 - handed on, never swallowed
         done(None, error)
         return None

@@ -15,6 +15,7 @@ from collections import Counter
 import msgspec
 
 from braidlog.adapters.contract import Adapter
+from braidlog.broker.quotas import Quotas
 from braidlog.server.session import Session, SessionLimits, SessionOwner
 
 log = logging.getLogger("braidlog.listener")
@@ -39,12 +40,14 @@ class Listener(SessionOwner):
         limits: ListenerLimits,
         advertised: tuple[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.adapter = adapter
         self._session_limits = session_limits
         self._limits = limits
         self._advertised = advertised
         self._tls = tls
+        self._quotas = quotas
         self._server: asyncio.Server | None = None
         self._sessions: set[Session] = set()
         self._peers: Counter[str] = Counter()
@@ -60,7 +63,7 @@ class Listener(SessionOwner):
     async def start(self, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Session(self.adapter, self, self._session_limits),
+            lambda: Session(self.adapter, self, self._session_limits, self._quotas),
             host,
             port,
             ssl=self._tls,

@@ -3,7 +3,7 @@
 Knows: order, limits, back-pressure. Refuses to know: any dialect, any service.
 Invariants: answers of an ordered dialect leave in the order of their requests; at most `in_flight_max` requests of a connection
 are under way, and it is not read from meanwhile; what waits to be sent is bounded, and a client that does not take it is cut
-off; all answers of one read leave in one write.
+off; all answers of one read leave in one write, as long as they are small; whatever goes wrong here ends this connection only.
 """
 
 import asyncio
@@ -14,6 +14,8 @@ from typing import Any, cast
 import msgspec
 
 from braidlog.adapters.contract import Adapter
+from braidlog.broker.authorize import ANONYMOUS
+from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.eager import Running, start
 from braidlog.wire.contract import NEED_DATA, Refused
@@ -21,7 +23,10 @@ from braidlog.wire.contract import NEED_DATA, Refused
 log = logging.getLogger("braidlog.session")
 
 _PENDING = object()
-ANONYMOUS = "anonymous"
+_WRITE_BUFFER_BYTES = 1024 * 1024
+_FLUSH_BYTES = 256 * 1024
+_OUTPUT_FACTOR = 4
+"""Requests under way may all be answered at once; a client whose buffer holds so many times its limit gets no more."""
 
 
 class SessionLimits(msgspec.Struct, frozen=True):
@@ -48,20 +53,26 @@ class _Turn:
 class Session(asyncio.Protocol):
     """The server's side of one connection, driven by the loop."""
 
-    def __init__(self, adapter: Adapter, owner: "SessionOwner", limits: SessionLimits) -> None:
+    def __init__(
+        self, adapter: Adapter, owner: "SessionOwner", limits: SessionLimits, quotas: Quotas | None = None
+    ) -> None:
         self._adapter = adapter
         self._owner = owner
         self._limits = limits
+        self._quotas = None if quotas is None or quotas.is_unlimited else quotas
         self._loop = asyncio.get_running_loop()
         self._turns: deque[_Turn] = deque()
-        self._unordered = 0
+        self._under_way: set[_Turn] = set()
         self._out: list[bytes] = []
+        self._held_bytes = 0
         self._busy = False
+        self._pump_due = False
         self._closing = False
         self._reading = True
         self._writable: asyncio.Future[None] | None = None
         self._blocked_since: float | None = None
         self._partial_since: float | None = None
+        self._throttle: asyncio.TimerHandle | None = None
         self._last_heard = self._loop.time()
         self._transport: asyncio.Transport | None = None
         self.connection: Any = adapter.open()
@@ -73,7 +84,7 @@ class Session(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
-        self._transport.set_write_buffer_limits(high=1024 * 1024)
+        self._transport.set_write_buffer_limits(high=min(_WRITE_BUFFER_BYTES, self._limits.output_bytes_max))
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
         self._owner.opened(self)
@@ -81,10 +92,14 @@ class Session(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
         self._closing = True
         self._transport = None
-        for turn in self._turns:
+        if self._throttle is not None:
+            self._throttle.cancel()
+        for turn in list(self._under_way):
             if turn.running is not None:
                 turn.running.cancel()
         self._turns.clear()
+        self._under_way.clear()
+        self._out.clear()
         self._release_writers()
         self._owner.closed(self)
 
@@ -92,7 +107,12 @@ class Session(asyncio.Protocol):
         if self._closing:
             return
         self._last_heard = self._loop.time()
-        self.connection.receive(data)
+        self._charge(Direction.APPEND, len(data))
+        try:
+            self.connection.receive(data)
+        except Exception as error:  # noqa: BLE001 - we are wrong, and it is logged as such
+            self._fail("receive", error)
+            return
         self._serve()
 
     def pause_writing(self) -> None:
@@ -103,14 +123,18 @@ class Session(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._blocked_since = None
         self._release_writers()
-        self._regulate()
-        if not self._closing:
-            self._serve()
+        self._go_on()
 
     def _release_writers(self) -> None:
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
+
+    def _go_on(self) -> None:
+        """We did not read for a while: a frame that was cut by that gets its time anew."""
+        if self._partial_since is not None:
+            self._partial_since = self._loop.time()
+        self._serve()
 
     # -- serving ---------------------------------------------------------------------------------------------
 
@@ -123,11 +147,7 @@ class Session(asyncio.Protocol):
             while not self._closing and self._has_room():
                 event = self.connection.next_event()
                 if event is NEED_DATA:
-                    # The time counts from the frame's first byte: trickling more of it does not buy more time.
-                    if self.connection.buffered_bytes == 0:
-                        self._partial_since = None
-                    elif self._partial_since is None:
-                        self._partial_since = self._last_heard
+                    self._note_partial()
                     break
                 self._partial_since = None
                 self.requests += 1
@@ -135,29 +155,42 @@ class Session(asyncio.Protocol):
                     self._refuse(event)
                 else:
                     self._begin(event)
+                if self._held_bytes >= _FLUSH_BYTES:
+                    self._flush()
+        except Exception as error:  # noqa: BLE001 - we are wrong, and it is logged as such
+            self._fail("serve", error)
+            return
         finally:
             self._busy = False
         self._flush()
         self._regulate()
 
+    def _note_partial(self) -> None:
+        """The time counts from the frame's first byte: trickling more of it does not buy more time."""
+        if self.connection.buffered_bytes == 0:
+            self._partial_since = None
+        elif self._partial_since is None:
+            self._partial_since = self._last_heard
+
     def _has_room(self) -> bool:
-        under_way = len(self._turns) if self._adapter.ordered else self._unordered
-        return under_way < self._limits.in_flight_max and self._blocked_since is None
+        if self._blocked_since is not None or self._throttle is not None:
+            return False
+        under_way = len(self._turns) if self._adapter.ordered else len(self._under_way)
+        return under_way < self._limits.in_flight_max and self._held_bytes < self._limits.output_bytes_max
 
     def _refuse(self, refused: Refused) -> None:
         turn = _Turn()
-        turn.answer = None if refused.answer is None else self.connection.respond(refused, refused.answer)
         self._turns.append(turn)
+        self._keep(turn, None if refused.answer is None else self.connection.respond(refused, refused.answer))
         if refused.close:
             log.info("%s %s: %s; closing", self._adapter.dialect, self.peer, refused.error)
             self.close()
 
     def _begin(self, request: Any) -> None:  # noqa: ANN401
         turn = _Turn()
+        self._under_way.add(turn)
         if self._adapter.ordered:
             self._turns.append(turn)
-        else:
-            self._unordered += 1
 
         def done(answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
             self._answered(turn, request, answer, error)
@@ -166,25 +199,42 @@ class Session(asyncio.Protocol):
 
     def _answered(self, turn: _Turn, request: Any, answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
         turn.running = None
-        if error is not None:
-            if not isinstance(error, BrokerError | StorageFault | ProtocolError):
-                # We are wrong, not the client: say so in the log, end this connection, keep the others.
-                log.error("%s %s: %r failed", self._adapter.dialect, self.peer, type(request).__name__, exc_info=error)
-                self.abort()
-                return
-            if isinstance(error, StorageFault):
-                log.error("%s %s: %s", self._adapter.dialect, self.peer, error)
-            answer = self._adapter.failure(request, error)
-        data = None if answer is None else self.connection.respond(request, answer)
-        if self._adapter.ordered:
-            turn.answer = data
-        else:
-            self._unordered -= 1
-            if data:
-                self._out.append(data)
-        if not self._busy:
-            self._flush()
-            self._serve()
+        self._under_way.discard(turn)
+        if error is not None and not isinstance(error, BrokerError | StorageFault | ProtocolError):
+            self._fail(type(request).__name__, error)
+            return
+        if isinstance(error, StorageFault):
+            log.error("%s %s: %s", self._adapter.dialect, self.peer, error)
+        if self._transport is None:
+            return
+        try:
+            if error is not None:
+                answer = self._adapter.failure(request, error)
+            data = None if answer is None else self.connection.respond(request, answer)
+        except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
+            self._fail(type(request).__name__, fault)
+            return
+        self._keep(turn, data)
+        if not self._busy and not self._pump_due:
+            # Not at once: whatever else this turn of the loop answers (one sync answers many) leaves in the same write.
+            self._pump_due = True
+            self._loop.call_soon(self._pump)
+
+    def _keep(self, turn: _Turn, data: bytes | None) -> None:
+        """Put an answer where it leaves in its turn."""
+        self._held_bytes += len(data or b"")
+        turn.answer = data
+        if not self._adapter.ordered and data and turn not in self._turns:
+            self._out.append(data)
+
+    def _pump(self) -> None:
+        self._pump_due = False
+        self._serve()
+
+    def _fail(self, doing: str, error: BaseException) -> None:
+        """We are wrong, not the client: say so in the log, end this connection, keep the others."""
+        log.error("%s %s: %s failed", self._adapter.dialect, self.peer, doing, exc_info=error)
+        self.abort()
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -200,10 +250,15 @@ class Session(asyncio.Protocol):
             return
         if self._out:
             out, self._out = self._out, []
-            transport.write(out[0] if len(out) == 1 else b"".join(out))
-            if transport.get_write_buffer_size() > self._limits.output_bytes_max and self._blocked_since is None:
-                self._blocked_since = self._loop.time()
-        if self._closing and not turns and not self._unordered:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            self._held_bytes -= len(data)
+            if transport.get_write_buffer_size() > _OUTPUT_FACTOR * self._limits.output_bytes_max:
+                log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
+                self.abort()
+                return
+            transport.write(data)
+            self._charge(Direction.FETCH, len(data))
+        if self._closing and not turns and not self._under_way:
             transport.close()
 
     def _regulate(self) -> None:
@@ -220,11 +275,35 @@ class Session(asyncio.Protocol):
             transport.pause_reading()
 
     async def push(self, data: bytes) -> None:
-        """Send a frame outside the order of answers, waiting while the client takes none."""
-        if self._writable is not None:
+        """Send a frame outside the order of answers, after those that are ready, waiting while the client takes none."""
+        while self._writable is not None:
             await self._writable
         if self._transport is not None:
+            self._flush()
+        if self._transport is not None:
             self._transport.write(data)
+            self._charge(Direction.FETCH, len(data))
+
+    # -- quotas ----------------------------------------------------------------------------------------------
+
+    def _charge(self, direction: Direction, count: int) -> None:
+        """Who moved more than its share is not read from for a while."""
+        if self._quotas is None:
+            return
+        now = self._loop.time()
+        seconds = self._quotas.take(self.principal, direction, count, now)
+        if seconds <= 0 or self._transport is None:
+            return
+        if self._throttle is not None:
+            if self._throttle.when() >= now + seconds:
+                return
+            self._throttle.cancel()
+        self._throttle = self._loop.call_later(seconds, self._unthrottle)
+        self._regulate()
+
+    def _unthrottle(self) -> None:
+        self._throttle = None
+        self._go_on()
 
     # -- ending ----------------------------------------------------------------------------------------------
 
@@ -259,9 +338,10 @@ class Session(asyncio.Protocol):
         if self._blocked_since is not None and now - self._blocked_since > limits.output_seconds_max:
             return "it does not take its answers"
         allowed = limits.frame_seconds_max + self.connection.buffered_bytes / limits.frame_bytes_per_second_min
-        if self._partial_since is not None and now - self._partial_since > allowed:
+        partial_since = self._partial_since if self._reading else None  # what we do not read cannot come to an end
+        if partial_since is not None and now - partial_since > allowed:
             return "its frame does not come to an end"
-        quiet = not self._turns and not self._unordered
+        quiet = not self._turns and not self._under_way
         if quiet and now - self._last_heard > limits.idle_seconds_max:
             return "it has been silent for too long"
         return None

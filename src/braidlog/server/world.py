@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from braidlog.model.clock import Clock
-from braidlog.model.errors import StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.server.eager import Abandonable
 from braidlog.storage.commit import Flusher
 from braidlog.storage.partition import PartitionLog
 
@@ -24,7 +25,7 @@ class LoopWakeup:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._future: asyncio.Future[bool] = loop.create_future()
+        self._future: Abandonable[bool] = Abandonable(loop=loop)
 
     def wake(self) -> None:
         if not self._future.done():
@@ -61,13 +62,28 @@ class LoopWorld:
         return LoopWakeup(self._loop)
 
     async def durable(self, log: PartitionLog, next_offset: int) -> None:
-        while log.durable_offset < next_offset:
-            group = self._groups.get(log)
-            if group is None:
-                group = self._groups[log] = self._loop.create_future()
-                # Not at once: whatever else this turn of the loop appends shares the sync.
-                self._loop.call_soon(self._submit, log)
-            await group
+        if log.durable_offset >= next_offset:
+            return
+        await self._group(log)
+        if log.durable_offset < next_offset:
+            # The sync began after the append, so only a truncation can have come between: the records are no more.
+            raise BrokerError(Reason.NOT_LEADER, f"offset {next_offset - 1} was taken back by a new leader")
+
+    def sync_soon(self, log: PartitionLog, then: Callable[[], object]) -> None:
+        def synced(group: "asyncio.Future[None]") -> None:
+            if group.exception() is None:
+                then()
+
+        self._group(log).add_done_callback(synced)
+
+    def _group(self, log: PartitionLog) -> "asyncio.Future[None]":
+        """The future of everyone who waits for the next sync of this partition."""
+        group = self._groups.get(log)
+        if group is None:
+            group = self._groups[log] = self._loop.create_future()
+            # Not at once: whatever else this turn of the loop appends shares the sync.
+            self._loop.call_soon(self._submit, log)
+        return group
 
     def _submit(self, log: PartitionLog) -> None:
         group = self._groups.pop(log)
@@ -75,7 +91,10 @@ class LoopWorld:
         def synced(fault: StorageFault | None) -> None:
             self._loop.call_soon_threadsafe(_settle, group, fault)
 
-        self._flusher.submit(log, synced)
+        try:
+            self._flusher.submit(log, synced)
+        except BrokerError as error:  # the server stops: nobody will sync this, and nobody may wait for it for ever
+            _settle(group, error)
 
     def appended(self, log: PartitionLog) -> None:
         self._flusher.appended(log)
@@ -84,7 +103,7 @@ class LoopWorld:
         return self._loop.run_in_executor(None, work)
 
 
-def _settle(group: "asyncio.Future[None]", fault: StorageFault | None) -> None:
+def _settle(group: "asyncio.Future[None]", fault: StorageFault | BrokerError | None) -> None:
     if fault is None:
         group.set_result(None)
     else:

@@ -5,7 +5,7 @@ Invariants: the generation grows by one with each change of members or wishes an
 empty meanwhile; each partition has at most one owner per generation; what a member of an old generation asks for is refused.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from braidlog.broker.groups.assignors import Assignment, Assignor, assign
 from braidlog.model.errors import BrokerError, Reason
 
 MEMBERS_MAX = 10_000
+TOPICS_MAX = 1_000
 NAME_CHARS_MAX = 249
 
 
@@ -46,10 +47,12 @@ class Group:
     def __init__(self, name: str, partitions_of: Callable[[str], int], image: GroupImage | None = None) -> None:
         self.name = name
         self._partitions_of = partitions_of
-        self.generation = image.generation if image else 0
-        self.assignor = image.assignor if image else Assignor.RANGE
-        self._members = {m.member: m for m in image.members} if image else {}
-        self.assignment: Assignment = dict(image.assignment) if image else {}
+        self.generation = 0
+        self.assignor = Assignor.RANGE
+        self._members: dict[str, Member] = {}
+        self.assignment: Assignment = {}
+        if image is not None:
+            self.restore(image)
 
     @property
     def members(self) -> list[Member]:
@@ -58,27 +61,43 @@ class Group:
     def image(self) -> GroupImage:
         return GroupImage(self.generation, self.assignor, self.members, self.assignment)
 
+    def restore(self, image: GroupImage) -> None:
+        """Be again as it was kept: after a restart, or when a change could not be kept."""
+        self.generation = image.generation
+        self.assignor = image.assignor
+        self._members = {m.member: m for m in image.members}
+        self.assignment = dict(image.assignment)
+
     # -- changes: each returns whether the group changed and must be kept ------------------------------------
 
     def join(
         self, member: str, topics: Iterable[str], assignor: Assignor | None, session_timeout_ms: int, now_ms: int
     ) -> bool:
         """Come in, or come again: one who is in already with the same wishes changes nothing."""
-        if not 1 <= len(member) <= NAME_CHARS_MAX:
-            raise BrokerError(Reason.INVALID_GROUP, f"a member's name has 1 to {NAME_CHARS_MAX} characters")
-        if len(self._members) >= MEMBERS_MAX and member not in self._members:
-            raise BrokerError(Reason.INVALID_GROUP, f"group {self.name!r} has {MEMBERS_MAX} members and takes no more")
         wishes = sorted(set(topics))
+        self._check_new(member, wishes)
         known = self._members.get(member)
         chosen = assignor or self.assignor
-        unchanged = (
+        same_share = (
             known is not None and known.topics == wishes and chosen is self.assignor and not self._has_grown(wishes)
         )
+        same_session = known is not None and known.session_timeout_ms == session_timeout_ms
         self._members[member] = Member(member, wishes, session_timeout_ms, now_ms)
         self.assignor = chosen
-        if not unchanged:
+        if not same_share:
             self._rebalance()
-        return not unchanged
+        return not (same_share and same_session)
+
+    def _check_new(self, member: str, wishes: Sequence[str]) -> None:
+        if not 1 <= len(member) <= NAME_CHARS_MAX or not member.isprintable() or " " in member:
+            raise BrokerError(
+                Reason.INVALID_GROUP,
+                f"a member's name has 1 to {NAME_CHARS_MAX} printable characters and no blanks, not {member[:60]!r}",
+            )
+        if len(wishes) > TOPICS_MAX:
+            raise BrokerError(Reason.INVALID_GROUP, f"a member reads at most {TOPICS_MAX} topics, not {len(wishes)}")
+        if len(self._members) >= MEMBERS_MAX and member not in self._members:
+            raise BrokerError(Reason.INVALID_GROUP, f"group {self.name!r} has {MEMBERS_MAX} members and takes no more")
 
     def _has_grown(self, topics: Iterable[str]) -> bool:
         """Whether a topic has partitions that nobody was given: they were added since."""

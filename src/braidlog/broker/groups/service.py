@@ -1,8 +1,9 @@
 """The groups of this node, by name: durable, expiring.
 
 Knows: when a group must be kept and when its members are overdue. Refuses to know: how a member asks.
-Invariants: a generation is durable before any member hears of it; a commit of a member is fenced by its generation and
-assignment at the moment it is journalled, in the same step.
+Invariants: a generation is durable before any member hears of it; a change is journalled in the step that makes it, and undone
+if it cannot be; a commit of a member is fenced by its generation and assignment at the moment it is journalled, in the same
+step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from braidlog.broker.offsets import Commit, Committed, Offsets, check_group_name
 from braidlog.broker.ports import World
 from braidlog.broker.topics import Topics
 from braidlog.cluster.journal import Table
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 
 SESSION_TIMEOUT_MS = 10_000
 SESSION_TIMEOUT_MS_MIN = 100
@@ -42,6 +43,7 @@ class Groups:
         self._topics = topics
         self._world = world
         self._groups: dict[str, Group] = {}
+        self._kept: dict[str, int] = {}
         for (name,), image in table.items():
             group = self._groups[str(name)] = Group(str(name), self._partitions_of, image)
             group.revive(world.now_ms())
@@ -72,40 +74,73 @@ class Groups:
             self._topics.meta(topic)
         found = self._groups.get(group) or Group(group, self._partitions_of)
         changed = found.join(member, wanted, assignor, session_timeout_ms, self._world.now_ms())
-        self._groups[group] = found
         if changed:
-            await self._keep(found)
-        return found.membership(member)
+            self._put(found)
+        # What is told is this generation, once it is durable; a later one may have begun by then and not be durable yet.
+        membership = found.membership(member)
+        await self._settle(found)
+        return membership
 
     async def leave(self, group: str, member: str, generation: int | None = None) -> None:
         found = self.find(group)
         found.leave(member, generation)
-        await self._keep(found)
+        self._put(found)
+        await self._settle(found)
 
     def heartbeat(self, group: str, member: str, generation: int) -> Membership:
-        return self.find(group).heartbeat(member, generation, self._world.now_ms())
+        found = self.find(group)
+        if not self._is_settled(found):
+            raise BrokerError(
+                Reason.REBALANCE_IN_PROGRESS, f"group {group!r} is beginning generation {found.generation}; try again"
+            )
+        return found.heartbeat(member, generation, self._world.now_ms())
 
     def sync(self, group: str, member: str, generation: int) -> Membership:
         """A member's share of the generation it names, if that is the present one."""
         return self.heartbeat(group, member, generation)
 
-    async def _keep(self, group: Group) -> None:
-        next_offset = self._table.put(group.name, value=group.image())
-        await self._world.durable(self._table.journal.partition, next_offset)
+    def _put(self, group: Group) -> None:
+        """Journal a change that was just made; if that fails it was not made."""
+        try:
+            self._kept[group.name] = self._table.put(group.name, value=group.image())
+        except (BrokerError, StorageFault):
+            kept = self._table.get(group.name)
+            if kept is not None:
+                group.restore(kept)
+            raise
+        self._groups[group.name] = group
+
+    def _is_settled(self, group: Group) -> bool:
+        return self._table.journal.partition.durable_offset >= self._kept.get(group.name, 0)
+
+    async def _settle(self, group: Group) -> None:
+        """Wait until the group as it is now is durable."""
+        await self._world.durable(self._table.journal.partition, self._kept.get(group.name, 0))
 
     async def expire(self) -> dict[str, list[str]]:
         """Take out overdue members; called every now and then. Returns who went, by group."""
-        gone = {group.name: group.expire(self._world.now_ms()) for group in list(self._groups.values())}
-        for name in [name for name, members in gone.items() if members]:
-            await self._keep(self._groups[name])
-        return {name: members for name, members in gone.items() if members}
+        now_ms = self._world.now_ms()
+        gone = {}
+        for group in list(self._groups.values()):
+            members = group.expire(now_ms)
+            if members:
+                self._put(group)
+                gone[group.name] = members
+        await self._settle_all(gone)
+        return gone
 
     async def topic_changed(self, topic: str) -> None:
         """A topic has more partitions, or is gone: the groups that read it begin a new generation."""
-        for group in list(self._groups.values()):
-            if any(topic in member.topics for member in group.members):
-                group.rebalance()
-                await self._keep(group)
+        readers = [g for g in self._groups.values() if any(topic in member.topics for member in g.members)]
+        for group in readers:
+            group.rebalance()
+            self._put(group)
+        await self._settle_all([group.name for group in readers])
+
+    async def _settle_all(self, names: Iterable[str]) -> None:
+        """Every change was journalled before this first wait: after it a group may be another, or gone."""
+        next_offset = max((self._kept[name] for name in names), default=0)
+        await self._world.durable(self._table.journal.partition, next_offset)
 
     # -- commits ---------------------------------------------------------------------------------------------
 
@@ -140,13 +175,16 @@ class Groups:
         owners: dict[tuple[str, int], str] = {}
         for member, topics in (found.assignment if found else {}).items():
             owners.update({(topic, p): member for topic, shares in topics.items() for p in shares})
-        places = sorted(place for place in set(committed) | set(owners) if self._topics.exists(place[0]))
+        places = sorted(place for place in set(committed) | set(owners) if self._is_there(place))
         return [self._lag(place, committed.get(place), owners.get(place)) for place in places]
+
+    def _is_there(self, place: tuple[str, int]) -> bool:
+        return place[1] < self._partitions_of(place[0])
 
     def _lag(self, place: tuple[str, int], committed: Committed | None, member: str | None) -> Lag:
         hosted = self._topics.partition(*place)
         offset = None if committed is None else committed.offset
-        behind = hosted.high_watermark - (hosted.start_offset if offset is None else offset)
+        behind = hosted.high_watermark - max(offset or 0, hosted.start_offset)
         return Lag(*place, offset, hosted.high_watermark, max(behind, 0), member)
 
     async def delete(self, group: str) -> None:
@@ -154,8 +192,11 @@ class Groups:
         found = self._groups.get(group)
         if found is not None and found.members:
             raise BrokerError(Reason.REBALANCE_IN_PROGRESS, f"group {group!r} has members; let them leave first")
-        if found is None and group not in self._offsets.groups():
+        if found is None and not self._offsets.has_group(group):
             raise BrokerError(Reason.GROUP_NOT_FOUND, f"group {group[:60]!r} does not exist")
-        await self._offsets.forget(group)
+        # Both before the wait: a member that joins meanwhile makes a new group, which nobody deletes behind its back.
+        next_offset = self._offsets.drop_group(group)
         if self._groups.pop(group, None) is not None:
-            await self._world.durable(self._table.journal.partition, self._table.drop(group))
+            self._kept.pop(group, None)
+            next_offset = self._table.drop(group)
+        await self._world.durable(self._table.journal.partition, next_offset)

@@ -1,0 +1,91 @@
+"""Quotas: how many bytes per second a principal may append and fetch.
+
+Knows: rates, and how long someone has to pause. Refuses to know: clocks (time is an argument), sockets, what the bytes are.
+Invariants: over any time t a principal moves at most `rate x (t + burst_seconds)` bytes plus one request; the pause it is told is
+exactly as long as that takes; unlimited is the default and costs nothing.
+
+A request that is over is served and pauses the next one: who is slowed down never loses anything.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import UNLIMITED
+
+BURST_SECONDS = 1.0
+PAUSE_SECONDS_MAX = 30.0
+"""A pause is no longer than this, whatever was moved: a connection must not look dead."""
+BUCKETS_MAX = 100_000
+
+
+class Direction(StrEnum):
+    APPEND = "append"
+    FETCH = "fetch"
+
+
+class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes per second; -1 means no limit."""
+
+    append_bytes_per_second: int = UNLIMITED
+    fetch_bytes_per_second: int = UNLIMITED
+
+    def __post_init__(self) -> None:
+        for rate in (self.append_bytes_per_second, self.fetch_bytes_per_second):
+            if rate != UNLIMITED and rate < 1:
+                raise BrokerError(Reason.INVALID_SETTING, f"a rate is at least 1 byte per second, or -1, not {rate}")
+
+    def of(self, direction: Direction) -> int:
+        return self.append_bytes_per_second if direction is Direction.APPEND else self.fetch_bytes_per_second
+
+
+class TokenBucket:
+    """Tokens are bytes. They come at `rate` up to one burst; a request may leave a debt, which is the pause."""
+
+    __slots__ = ("_at", "_tokens", "rate")
+
+    def __init__(self, rate: int, now: float) -> None:
+        self.rate = rate
+        self._tokens = rate * BURST_SECONDS
+        self._at = now
+
+    def take(self, count: int, now: float) -> float:
+        """Take `count` bytes; return the seconds to pause before the next request."""
+        elapsed = max(now - self._at, 0.0)
+        self._at = max(now, self._at)
+        self._tokens = min(self._tokens + elapsed * self.rate, self.rate * BURST_SECONDS) - count
+        # What a pause at its longest cannot pay off is forgiven, else one huge request would close the door for hours.
+        self._tokens = max(self._tokens, -PAUSE_SECONDS_MAX * self.rate)
+        return max(-self._tokens / self.rate, 0.0)
+
+
+class Quotas:
+    """The buckets of this node. All connections of a principal share its buckets."""
+
+    def __init__(self, default: Rates | None = None, principals: Mapping[str, Rates] | None = None) -> None:
+        self._default = default or Rates()
+        self._principals = dict(principals or {})
+        self._buckets: OrderedDict[tuple[str, Direction], TokenBucket] = OrderedDict()
+        self.is_unlimited = all(
+            rates.of(direction) == UNLIMITED
+            for rates in (self._default, *self._principals.values())
+            for direction in Direction
+        )
+
+    def take(self, principal: str, direction: Direction, count: int, now: float) -> float:
+        """`count` bytes were moved; return the seconds this principal has to pause, 0 for none."""
+        rate = self._principals.get(principal, self._default).of(direction)
+        if rate == UNLIMITED:
+            return 0.0
+        key = (principal, direction)
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = TokenBucket(rate, now)
+            if len(self._buckets) > BUCKETS_MAX:
+                self._buckets.popitem(last=False)  # the one not heard of for longest: its debt is paid by now
+        else:
+            self._buckets.move_to_end(key)
+        return bucket.take(count, now)

@@ -1,0 +1,87 @@
+"""A node's services over a simulated disk: started, killed, cut off from power and started again."""
+
+from collections.abc import Sequence
+from random import Random
+
+from braidlog.broker.append import Acks
+from braidlog.broker.authorize import Authorize
+from braidlog.broker.services import Services, open_services
+from braidlog.codec.records import encode_batch
+from braidlog.model.settings import TopicSettings
+from braidlog.storage.folder import DataFolder
+from braidlog.storage.partition import Appended
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.disk import SimulatedDisk
+from braidlog.testing.world import ManualWorld
+
+
+class Node:
+    """`node.run(node.services.topics.create("a", 1))`"""
+
+    def __init__(
+        self,
+        disk: SimulatedDisk | None = None,
+        clock: ManualClock | None = None,
+        *,
+        rng: Random | None = None,
+        defaults: TopicSettings | None = None,
+    ) -> None:
+        self.disk = disk or SimulatedDisk()
+        self.clock = clock or ManualClock()
+        self.world = ManualWorld(self.clock, rng=rng)
+        self.run = self.world.run
+        self.spawn = self.world.spawn
+        self.folder = DataFolder(self.disk, "/data", self.clock)
+        self.services: Services = open_services(
+            self.folder,
+            self.world,
+            self.clock,
+            node="0",
+            defaults=defaults or TopicSettings(),
+            authorize=Authorize({}, []),
+        )
+
+    def restarted(self, disk: SimulatedDisk | None = None) -> "Node":
+        """The same node after kill -9, or (with a disk of `crash_states`) after a power cut."""
+        return Node(disk or self.disk.after_kill(), self.clock)
+
+    # -- short words for long calls --------------------------------------------------------------------------
+
+    def create(self, topic: str, partitions: int = 1, **more: object) -> None:
+        self.run(self.services.topics.create(topic, partitions, **more))  # type: ignore[arg-type]
+
+    def append(self, topic: str, *values: bytes, partition: int = 0, acks: Acks = Acks.LEADER) -> Appended:
+        return self.run(self.services.append.append(topic, partition, batch_of(*values), acks=acks))
+
+    def values(self, topic: str, partition: int = 0, *, committed_only: bool = True) -> list[bytes | None]:
+        """All values a reader sees from the start."""
+        hosted = self.services.topics.partition(topic, partition)
+        found: list[bytes | None] = []
+        offset = hosted.start_offset
+        while True:
+            got = self.run(
+                self.services.fetch.records(topic, partition, offset, bytes_max=1 << 20, committed_only=committed_only)
+            )
+            if not got.records:
+                return found
+            found += [record.value for record in got.records]
+            offset = got.next_offset
+
+
+def batch_of(
+    *values: bytes,
+    keys: Sequence[bytes | None] | None = None,
+    producer: tuple[int, int, int] | None = None,
+    transactional: bool = False,
+    time_ms: int = 1_700_000_000_000,
+) -> bytes:
+    producer_id, epoch, sequence = producer or (-1, -1, -1)
+    return encode_batch(
+        list(values),
+        keys=keys,
+        base_timestamp=time_ms,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )

@@ -1,0 +1,76 @@
+"""Token buckets: the rate is kept over any time, a pause is exactly as long as it must be."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from braidlog.broker.quotas import BUCKETS_MAX, PAUSE_SECONDS_MAX, Direction, Quotas, Rates, TokenBucket
+from braidlog.model.errors import BrokerError, Reason
+
+
+def test_unlimited_by_default() -> None:
+    quotas = Quotas()
+    assert quotas.is_unlimited
+    assert quotas.take("a", Direction.APPEND, 10**12, 0.0) == 0.0
+    assert not Quotas(principals={"a": Rates(1)}).is_unlimited
+
+
+def test_a_burst_is_free_and_what_is_over_is_waited_for() -> None:
+    bucket = TokenBucket(1000, now=0.0)
+    assert bucket.take(1000, 0.0) == 0.0
+    assert bucket.take(500, 0.0) == 0.5
+    assert bucket.take(0, 0.5) == 0.0
+    assert bucket.take(100, 0.5) == pytest.approx(0.1)
+
+
+def test_idle_time_is_not_saved_up() -> None:
+    bucket = TokenBucket(1000, now=0.0)
+    bucket.take(1000, 0.0)
+    assert bucket.take(2000, 1_000_000.0) == 1.0
+
+
+def test_a_clock_that_stands_or_steps_back_gives_nothing() -> None:
+    bucket = TokenBucket(1000, now=100.0)
+    bucket.take(1000, 100.0)
+    assert bucket.take(100, 50.0) == pytest.approx(0.1)
+    assert bucket.take(0, 100.0) == pytest.approx(0.1)
+
+
+def test_one_huge_request_does_not_close_the_door_for_hours() -> None:
+    bucket = TokenBucket(10, now=0.0)
+    assert bucket.take(10**9, 0.0) == PAUSE_SECONDS_MAX
+
+
+@given(st.integers(1, 10**6), st.lists(st.tuples(st.floats(0, 3), st.integers(0, 10**6)), max_size=50))
+def test_who_pauses_as_told_keeps_the_rate(rate: int, requests: list[tuple[float, int]]) -> None:
+    bucket = TokenBucket(rate, now=0.0)
+    now, moved, largest = 0.0, 0, 0
+    for idle, wish in requests:
+        count = min(wish, rate * 5)
+        now += idle
+        moved, largest = moved + count, max(largest, count)
+        now += bucket.take(count, now)
+        assert moved <= rate * (now + 1.0) + largest + 1e-3 * rate
+
+
+def test_principals_and_directions_have_their_own() -> None:
+    quotas = Quotas(Rates(append_bytes_per_second=10), {"bulk": Rates(1000, 2000)})
+    assert quotas.take("a", Direction.APPEND, 20, 0.0) == 1.0
+    assert quotas.take("b", Direction.APPEND, 10, 0.0) == 0.0
+    assert quotas.take("a", Direction.FETCH, 10**9, 0.0) == 0.0
+    assert quotas.take("bulk", Direction.APPEND, 1500, 0.0) == 0.5
+    assert quotas.take("bulk", Direction.FETCH, 4000, 0.0) == 1.0
+
+
+def test_the_buckets_are_bounded() -> None:
+    quotas = Quotas(Rates(append_bytes_per_second=10))
+    for number in range(BUCKETS_MAX + 10):
+        quotas.take(str(number), Direction.APPEND, 1, 0.0)
+    assert len(quotas._buckets) == BUCKETS_MAX
+
+
+@pytest.mark.parametrize("rate", [0, -2])
+def test_bad_rates(rate: int) -> None:
+    with pytest.raises(BrokerError) as caught:
+        Rates(fetch_bytes_per_second=rate)
+    assert caught.value.reason is Reason.INVALID_SETTING

@@ -1,0 +1,304 @@
+"""Topics: made once, gone for good, grown and altered, and never the broker's own."""
+
+import errno
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from tests.broker.node import Node, batch_of
+
+from braidlog.broker.groups.assignors import Assignor
+from braidlog.broker.hosted import Role
+from braidlog.broker.offsets import Commit
+from braidlog.broker.services import JOURNAL_TOPIC
+from braidlog.broker.streams import Snapshot
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def reason_of(node: Node, awaitable: Any) -> Reason:
+    with pytest.raises(BrokerError) as caught:
+        node.run(awaitable)
+    return caught.value.reason
+
+
+def test_create_list_describe(node: Node) -> None:
+    topics = node.services.topics
+    meta = node.run(topics.create("b", 3, settings={"retention_ms": 5}))
+    node.create("a")
+    assert topics.names() == ["a", "b"]
+    assert topics.meta("b") == meta
+    assert (meta.partitions, meta.settings.retention_ms) == (3, 5)
+    assert len(topics.partitions("b")) == 3
+    again = node.restarted()
+    assert again.services.topics.meta("b") == meta
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a b", "a\x00", "ä", "x" * 250, "%2e%2e", "a\n"])
+def test_bad_names(node: Node, name: str) -> None:
+    assert reason_of(node, node.services.topics.create(name, 1, followers=["1"])) is Reason.INVALID_TOPIC_NAME
+    assert node.services.topics.names() == []
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 10_001])
+def test_bad_partition_counts(node: Node, partitions: int) -> None:
+    assert reason_of(node, node.services.topics.create("a", partitions)) is Reason.INVALID_PARTITION_COUNT
+
+
+@pytest.mark.parametrize("settings", [{"no_such": 1}, {"retention_ms": -5}, {"flush": "sometimes"}])
+def test_bad_settings(node: Node, settings: dict[str, Any]) -> None:
+    assert reason_of(node, node.services.topics.create("a", 1, settings=settings)) is Reason.INVALID_SETTING
+    node.create("a")
+    assert reason_of(node, node.services.topics.alter("a", settings)) is Reason.INVALID_SETTING
+
+
+INTERNAL: list[Callable[[Node], Any]] = [
+    lambda node: node.services.topics.create(JOURNAL_TOPIC, 1),
+    lambda node: node.services.topics.create("__mine", 1),
+    lambda node: node.services.topics.ensure(JOURNAL_TOPIC, 1),
+    lambda node: node.services.topics.delete(JOURNAL_TOPIC),
+    lambda node: node.services.topics.grow(JOURNAL_TOPIC, 2),
+    lambda node: node.services.topics.alter(JOURNAL_TOPIC, {"retention_ms": 1}),
+    lambda node: node.services.topics.set_role(JOURNAL_TOPIC, 0, Role.FOLLOWER),
+    lambda node: node.services.topics.set_followers(JOURNAL_TOPIC, ["1"], 1),
+    lambda node: node.services.append.append(JOURNAL_TOPIC, 0, batch_of(b"x")),
+    lambda node: node.services.fetch.records(JOURNAL_TOPIC, 0, 0, bytes_max=1000),
+    lambda node: node.services.streams.append(JOURNAL_TOPIC, b"k", 0, b"v"),
+    lambda node: node.services.offsets.commit("g", [Commit(JOURNAL_TOPIC, 0, 0)]),
+    lambda node: node.services.groups.join("g", "m", [JOURNAL_TOPIC]),
+]
+
+
+@pytest.mark.parametrize("attempt", INTERNAL)
+def test_the_brokers_own_topics_are_not_there_for_requests(node: Node, attempt: Callable[[Node], Any]) -> None:
+    """A second log over the journal's files, or a stranger's record in it, would be the end of everything kept there."""
+    end = node.services.journal.partition.end_offset
+    assert reason_of(node, attempt(node)) in (Reason.INVALID_TOPIC_NAME, Reason.TOPIC_NOT_FOUND)
+    assert node.services.journal.partition.end_offset == end
+    assert JOURNAL_TOPIC not in node.services.topics.names()
+
+
+# -- races ---------------------------------------------------------------------------------------------------
+
+
+def test_one_of_many_creators_wins_and_ensure_always_does(node: Node) -> None:
+    topics = node.services.topics
+    creates = [node.spawn(topics.create("a", 1 + number)) for number in range(5)]
+    ensures = [node.spawn(topics.ensure("a", 9)) for _ in range(5)]
+    node.world.settle()
+    errors = [job.error for job in creates]
+    assert errors[0] is None
+    assert all(isinstance(error, BrokerError) and error.reason is Reason.TOPIC_EXISTS for error in errors[1:])
+    assert {job.result().topic_id for job in ensures} == {creates[0].result().topic_id}
+    assert topics.meta("a").partitions == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_topics_made_at_once_do_not_share_a_folder(seed: int) -> None:
+    node = Node(rng=Random(seed))
+    jobs = [node.spawn(node.services.topics.create(f"t{number}", 1)) for number in range(6)]
+    node.world.settle()
+    assert len({job.result().topic_id for job in jobs}) == 6
+    for number in range(6):
+        node.append(f"t{number}", b"%d" % number)
+    again = node.restarted()
+    assert [again.values(f"t{number}") for number in range(6)] == [[b"%d" % number] for number in range(6)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_changes_in_any_order_leave_memory_and_disk_alike(seed: int) -> None:
+    rng = Random(seed)
+    node = Node(rng=rng)
+    topics = node.services.topics
+    for _ in range(40):
+        name = rng.choice("abc")
+        kind = rng.randrange(5)
+        if kind == 0:
+            node.spawn(topics.create(name, 1))
+        elif kind == 1:
+            node.spawn(topics.delete(name))
+        elif kind == 2:
+            node.spawn(topics.grow(name, rng.randrange(1, 5)))
+        elif kind == 3:
+            node.spawn(topics.alter(name, {"retention_ms": rng.randrange(1000)}))
+        else:
+            node.spawn(topics.ensure(name, 1))
+        if rng.random() < 0.3:
+            node.world.settle()
+    node.world.settle()
+    again = node.restarted().services.topics
+    assert [again.meta(name) for name in again.names()] == [topics.meta(name) for name in topics.names()], (
+        f"seed {seed}"
+    )
+
+
+def test_two_who_alter_different_settings_both_succeed(node: Node) -> None:
+    node.create("a")
+    jobs = [
+        node.spawn(node.services.topics.alter("a", change)) for change in ({"retention_ms": 7}, {"retention_bytes": 8})
+    ]
+    node.world.settle()
+    assert all(job.is_done for job in jobs)
+    settings = node.services.topics.meta("a").settings
+    assert (settings.retention_ms, settings.retention_bytes) == (7, 8)
+    assert node.services.topics.partition("a", 0).log.settings == settings
+
+
+def test_the_losers_placement_is_not_the_winners(node: Node) -> None:
+    first = node.spawn(node.services.topics.create("a", 1, followers=["1"]))
+    second = node.spawn(node.services.topics.create("a", 1, followers=["2", "3"]))
+    node.world.settle()
+    assert first.error is None
+    assert second.error is not None
+    for each in (node, node.restarted()):
+        assert [r.node for r in each.services.topics.partition("a", 0).replicas.followers] == ["1"]
+
+
+def test_a_creation_that_failed_leaves_no_placement(node: Node) -> None:
+    assert reason_of(node, node.services.topics.create("a", 0, followers=["1"])) is Reason.INVALID_PARTITION_COUNT
+    node.create("a", 1)
+    assert node.services.topics.partition("a", 0).replicas.replication_factor == 1
+    assert node.restarted().services.topics.partition("a", 0).replicas.replication_factor == 1
+
+
+def test_a_line_that_does_not_move_is_left(node: Node) -> None:
+    topics = node.services.topics
+    with node.world.holding_syncs():
+        stuck = node.spawn(topics.create("a", 1, followers=["1"]))
+        waiting = node.spawn(topics.create("b", 1))
+        node.world.advance(60_000)
+        assert isinstance(waiting.error, BrokerError)
+        assert waiting.error.reason is Reason.TIMED_OUT
+    node.world.settle()
+    stuck.result()
+    node.create("b")
+
+
+# -- deletion ------------------------------------------------------------------------------------------------
+
+
+def test_what_was_deleted_is_gone_and_its_name_free(node: Node) -> None:
+    node.create("a", 2, followers=["1"])
+    node.append("a", b"old")
+    node.run(node.services.topics.set_role("a", 1, Role.FOLLOWER))
+    node.run(node.services.topics.delete("a"))
+    assert not node.services.topics.exists("a")
+    assert reason_of(node, node.services.topics.delete("a")) is Reason.TOPIC_NOT_FOUND
+    node = node.restarted()
+    assert node.services.topics.names() == []
+    node.create("a", 2)
+    assert node.values("a") == []
+    hosted = node.services.topics.partition("a", 1)
+    assert (hosted.role, hosted.replicas.replication_factor) == (Role.LEADER, 1)
+
+
+def test_everything_kept_of_a_topic_goes_with_it(node: Node) -> None:
+    services = node.services
+    node.create("a", 2)
+    node.create("b", 1)
+    node.run(services.offsets.commit("g", [Commit("a", 0, 5), Commit("b", 0, 6)]))
+    node.run(services.groups.join("g", "m", ["a", "b"]))
+    node.run(services.streams.append("a", b"k", 0, b"v"))
+    node.run(services.streams.save_snapshot("a", b"k", Snapshot(1, b"state")))
+    generation = services.groups.find("g").generation
+    node.run(services.topics.delete("a"))
+    node.create("a", 2)
+    for each in (node, node.restarted()):
+        services = each.services
+        assert services.offsets.committed("g", "a", 0) is None
+        assert services.offsets.of_group("g").keys() == {("b", 0)}
+        assert services.streams.snapshot("a", b"k") is None
+        assert services.streams.version("a", b"k") == 0
+        assert services.groups.find("g").generation == generation + 1
+
+
+def test_what_a_crash_left_of_a_deleted_topic_is_swept_when_opening(node: Node) -> None:
+    services = node.services
+    node.create("a", 1, followers=["1"])
+    node.run(services.offsets.commit("g", [Commit("a", 0, 5)]))
+    node.run(services.streams.append("a", b"k", 0, b"v"))
+    node.run(services.streams.save_snapshot("a", b"k", Snapshot(1, b"s")))
+    node.folder.delete_topic("a")  # as if the node died right after the folder was gone
+    again = node.restarted()
+    again.create("a")
+    assert again.services.offsets.committed("g", "a", 0) is None
+    assert again.services.streams.snapshot("a", b"k") is None
+    assert again.services.topics.partition("a", 0).replicas.replication_factor == 1
+
+
+def test_a_topic_that_cannot_be_read_does_not_lose_its_commits(node: Node) -> None:
+    node.create("a")
+    node.run(node.services.offsets.commit("g", [Commit("a", 0, 5)]))
+    disk = node.disk.after_kill()
+    folder = node.folder.partition_folder("a", 0).rpartition("/")[0]
+    saved = {name: disk.content(f"{folder}/{name}") for name in ("topic.a", "topic.b")}
+    for name in saved:
+        disk.flip_bit(f"{folder}/{name}", 500)
+    broken = node.restarted(disk)
+    assert broken.services.topics.names() == []
+    disk = broken.disk.after_kill()
+    for name in saved:
+        disk.flip_bit(f"{folder}/{name}", 500)
+    mended = node.restarted(disk)
+    committed = mended.services.offsets.committed("g", "a", 0)
+    assert committed is not None
+    assert committed.offset == 5
+
+
+def test_after_a_deletion_the_disk_refused_only_a_restart_knows(node: Node) -> None:
+    node.create("a")
+    node.append("a", b"x")
+    node.run(node.services.offsets.commit("g", [Commit("a", 0, 1)]))
+    made = len(node.disk.operations)
+    node.disk.fail_at = dict.fromkeys(range(made + 1, made + 100), errno.EIO)
+    with pytest.raises(StorageFault):
+        node.run(node.services.topics.delete("a"))
+    node.disk.fail_at.clear()
+    with pytest.raises(StorageFault):
+        node.run(node.services.topics.create("a", 1))
+    again = node.restarted()
+    assert again.values("a") == [b"x"]
+    assert again.services.offsets.committed("g", "a", 0) is not None, "it did not end, so its commits did not either"
+
+
+# -- growth --------------------------------------------------------------------------------------------------
+
+
+def test_growth_reaches_the_groups(node: Node) -> None:
+    node.create("a", 2)
+    node.create("other", 1)
+    groups = node.services.groups
+    first = node.run(groups.join("g", "m", ["a"], assignor=Assignor.RANGE))
+    beside = node.run(groups.join("h", "m", ["other"]))
+    node.run(node.services.topics.grow("a", 5))
+    with pytest.raises(BrokerError) as caught:
+        groups.heartbeat("g", "m", first.generation)
+    assert caught.value.reason is Reason.STALE_GENERATION
+    assert node.run(groups.join("g", "m", ["a"])).assignment == {"a": [0, 1, 2, 3, 4]}
+    assert groups.heartbeat("h", "m", beside.generation).generation == beside.generation
+    assert reason_of(node, node.services.topics.grow("a", 5)) is Reason.INVALID_PARTITION_COUNT
+    assert node.append("a", b"x", partition=4).base_offset == 0
+    assert node.restarted().services.topics.meta("a").partitions == 5
+
+
+def test_flush_can_be_changed_while_records_wait(node: Node) -> None:
+    node.create("a", 1, settings={"flush": "ack"})
+    with node.world.holding_syncs():
+        node.spawn(node.services.append.append("a", 0, batch_of(b"x")))
+        assert node.services.topics.partition("a", 0).high_watermark == 0
+        node.run(node.services.topics.alter("a", {"flush": "os"}))
+        assert node.services.topics.partition("a", 0).high_watermark == 1
+
+
+def test_close_makes_all_durable(node: Node) -> None:
+    node.create("a", 1, settings={"flush": "os"})
+    node.append("a", b"x")
+    node.services.topics.close()
+    node.services.journal.partition.close()
+    for label, disk in node.disk.crash_states():
+        assert node.restarted(disk).values("a") == [b"x"], label
