@@ -12,6 +12,7 @@ from braidlog.broker.authorize import Authorize
 from braidlog.broker.fetch import Fetch
 from braidlog.broker.groups.group import GroupImage
 from braidlog.broker.groups.service import Groups
+from braidlog.broker.named import NamedProducer, NamedProducers
 from braidlog.broker.offsets import Committed, Offsets
 from braidlog.broker.ports import World
 from braidlog.broker.producers import IdBlock, ProducerIds
@@ -38,6 +39,7 @@ class Services(msgspec.Struct, frozen=True):
     groups: Groups
     streams: EventStreams
     producer_ids: ProducerIds
+    named_producers: NamedProducers
     transactions: Transactions
     authorize: Authorize
     journal: Journal
@@ -60,6 +62,7 @@ def open_services(
         "placement": Placement,
         "role": PartitionRole,
         "producer-ids": IdBlock,
+        "named-producer": NamedProducer,
         "transaction": Transaction,
         "snapshot": Snapshot,
     }
@@ -83,6 +86,7 @@ def open_services(
         groups=groups,
         streams=streams,
         producer_ids=producer_ids,
+        named_producers=NamedProducers(tables["named-producer"], producer_ids, world),
         transactions=transactions,
         authorize=authorize,
         journal=journal,
