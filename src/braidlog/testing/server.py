@@ -31,6 +31,8 @@ class ServerProcess:
 
     def start(self) -> Self:
         command = [sys.executable, "-m", "braidlog.cli", "serve", "--free-ports", "--data-dir", self.data_dir]
+        if self._errors is not None:
+            self._errors.close()
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(  # noqa: S603 - our own command
             [*command, *self._arguments],

@@ -198,7 +198,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation("END_TXN", r.EndTxn, (a.TxnState,), "commit or abort a transaction", errors=_TXN),
     Operation("TXN_STATUS", r.TxnStatus, (a.TxnState,), "tell a transaction's state", errors=_TXN[:2]),
-    Operation("AUTH", r.Auth, (a.Authenticated,), "say who one is", errors=(E.INVALID_AUTH, E.AUTHENTICATION_FAILED)),
+    Operation("AUTH", r.Auth, (a.Authenticated,), "say who one is", errors=(E.AUTHENTICATION_FAILED,)),
     Operation("HELP", r.Help, (a.CommandList,), "name all commands"),
     Operation("PROTOCOL_INFO", r.GetProtocolInfo, (a.ProtocolInfo,), "tell what is spoken here"),
     Operation("EXIT", r.Exit, (a.Ok,), "say goodbye; then the connection is closed"),
