@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +25,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield node
 
 
+def address(server: ServerProcess) -> str:
+    host, port = server.address("cursus")
+    return f"{host}:{port}"
+
+
 @pytest.fixture
 def broker(server: ServerProcess) -> str:
-    return "%s:%d" % server.address("cursus")
+    return address(server)
 
 
 class Reading:
@@ -98,6 +104,36 @@ def test_produce_and_consume(broker: str, way: str, mode: ConsumerMode) -> None:
         reading.wait(lambda: "late" in reading.payloads(), "a record that was written meanwhile arrives")
     finally:
         reading.close()
+
+
+@pytest.mark.parametrize("mode", ConsumerMode)
+def test_compressed_both_ways(tmp_path: Path, mode: ConsumerMode) -> None:
+    with ServerProcess(tmp_path / "data", "--set", "listeners.cursus.compression=gzip") as server:
+        produce(address(server), "zipped", ["a" * 1000, "b"], compression_type="gzip")
+        reading = Reading(address(server), "zipped", "g", mode, compression_type="gzip")
+        try:
+            reading.wait(lambda: reading.payloads() == ["a" * 1000, "b"], "both arrive")
+        finally:
+            reading.close()
+
+
+def test_an_idempotent_producer_outlives_a_killed_broker(braid_server: ServerProcess) -> None:
+    """Every record once, though answers were lost and batches sent again."""
+    config = ProducerConfig(
+        topic="survivor", brokers=[address(braid_server)], partitions=2, linger_ms=1, idempotent=True, batch_size=5
+    )
+    payloads = [str(number) for number in range(600)]
+    with Producer(config) as producer:
+        for number, payload in enumerate(payloads):
+            producer.send(payload, key=payload)
+            if number in (200, 400):
+                wait_for(lambda: producer.unique_ack_count > 10, "some are acknowledged")
+                braid_server.kill()
+                braid_server.restart()
+        wait_for(lambda: producer.unique_ack_count == 600, "all are acknowledged")
+    with Client(braid_server) as c:
+        stored = [r.payload.decode() for partition in (0, 1) for r in c.consume("survivor", partition)]
+    assert sorted(stored) == sorted(payloads)
 
 
 def test_commits_are_where_the_next_one_goes_on(server: ServerProcess, broker: str) -> None:
@@ -175,8 +211,10 @@ def test_event_store(broker: str) -> None:
         with pytest.raises(CursusError, match="snapshot_version_exceeds_stream"):
             store.save_snapshot("o-1", 4, "x")
         snapshot = store.read_snapshot("o-1")
+        assert snapshot is not None
         assert (snapshot.version, snapshot.payload) == (2, '{"sum": 3}')
         data = store.read_stream("o-1")
+        assert data.snapshot is not None
         assert (data.snapshot.version, [e.version for e in data.events]) == (2, [3])
     with EventStore(broker, "fenced-plain", "shop") as store:
         produce(broker, "fenced-plain", ["x"])

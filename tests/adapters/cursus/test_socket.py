@@ -6,10 +6,14 @@ import json
 import struct
 import threading
 import time
+from fnmatch import fnmatchcase
+from random import Random
+from typing import Any
 
 import pytest
 from tests.adapters.cursus.drive import Client, batch, frame, wait_for
 
+from braidlog.adapters.cursus.reading import matches
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling, read_batch, write_batch
 
@@ -106,6 +110,49 @@ def test_the_broker_chooses_partitions(client: Client) -> None:
     # Without keys they go round.
     places = {client.ack(f"PUBLISH topic=chosen message={number}")["last_offset"] for number in range(8)}
     assert len(places) > 1
+
+
+def test_a_batch_that_is_half_led_elsewhere(client: Client) -> None:
+    records = tuple(BatchRecord(b"", b"k%d" % n) for n in range(20))
+    told = client.ack(write_batch(Batch("half", -1, records), Spelling.CLIENTS))
+    assert told["status"] == "PARTIAL"
+    assert told["error"].startswith("NOT_LEADER")
+    assert told["last_offset"] + 1 == len(client.consume("half")) < 20
+
+
+def test_patterns(client: Client) -> None:
+    for name in ("pat.a", "pat.b", "pat.c"):
+        client.ok(f"CREATE topic={name} partitions={3 if name == 'pat.c' else 1}")
+    client.ack(batch("pat.b", b"b"))
+    client.ack(batch("pat.c", b"c0", b"c1"))
+    for offset, topic, payloads in ((0, "pat.b", [b"b"]), (1, "pat.c", [b"c1"]), (2, "pat.a", [])):
+        client.send(f"CONSUME topic=pat.? partition=0 offset={offset}")
+        found = read_batch(client.read())[0]
+        assert (found.topic, [r.payload for r in found.records]) == (topic, payloads)
+    client.send("CONSUME topic=p*c partition=2 offset=0")
+    assert read_batch(client.read())[0].topic == "pat.c"
+    assert client.ask("CONSUME topic=pat.* partition=9 offset=0").startswith("ERROR: partition_not_found")
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_patterns_match_as_they_do_elsewhere(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(200):
+        pattern = "".join(random.choices("ab*?", k=random.randrange(8)))
+        name = "".join(random.choices("ab", k=random.randrange(8)))
+        assert matches(pattern, name) == fnmatchcase(name, pattern), (seed, pattern, name)
+
+
+def test_a_retry_with_more_behind_it(client: Client) -> None:
+    """The published client sends so when it had no answer for a while: what is known stays once, the rest is stored."""
+    client.ok("CREATE retried 1")
+    say: dict[str, Any] = {"idempotent": True, "producer": "retrying", "epoch": 3}
+    assert client.ack(batch("retried", b"1", b"2", **say))["last_offset"] == 1
+    assert client.ack(batch("retried", b"1", b"2", b"3", **say))["last_offset"] == 2
+    assert client.ack(batch("retried", b"2", b"3", b"4", b"5", first=2, **say))["last_offset"] == 4
+    assert client.ack(batch("retried", b"1", b"2", **say))["last_offset"] == 1
+    assert [r.payload for r in client.consume("retried")] == [b"1", b"2", b"3", b"4", b"5"]
+    assert client.ack(batch("retried", b"7", first=7, **say))["error"].startswith("idempotency_gap")
 
 
 def test_an_idempotent_batch_is_of_one_mind(client: Client) -> None:
@@ -299,9 +346,9 @@ def test_a_stranger_sends_no_large_frames(guarded: ServerProcess) -> None:
 # -- other doors ---------------------------------------------------------------------------------------------------
 
 
-def _rustlog(c: Client, **message: object) -> dict[str, object]:
+def _rustlog(c: Client, **message: object) -> dict[str, Any]:
     c.send(json.dumps(message))
-    answer: dict[str, object] = json.loads(c.read())
+    answer: dict[str, Any] = json.loads(c.read())
     return answer
 
 
@@ -313,10 +360,10 @@ def test_one_topic_two_doors(prepared: ServerProcess, client: Client) -> None:
     )
     with Client(prepared, "rustlog") as other:
         fetched = _rustlog(other, type="Fetch", group_id="", topic="doors", partition=0, offset=0, max_bytes=1000)
-        (record,) = fetched["records"]  # type: ignore[misc]
-        assert (record["payload"], record["key"]) == ("dg==", "aw==")  # type: ignore[index]
-        assert abs(record["timestamp"] / 1000 - now_ms) < 60_000  # type: ignore[index]
-        names = {name: base64.b64decode(value) for name, value in record["headers"]}  # type: ignore[index]
+        (record,) = fetched["records"]
+        assert (record["payload"], record["key"]) == ("dg==", "aw==")
+        assert abs(record["timestamp"] / 1000 - now_ms) < 60_000
+        names = {name: base64.b64decode(value) for name, value in record["headers"]}
         assert names == {
             "eventType": b"E",
             "schemaVersion": b"3",

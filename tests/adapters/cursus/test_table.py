@@ -149,7 +149,7 @@ def served_describe(c: Client) -> None:
 
 
 def served_metadata(c: Client) -> None:
-    here = "%s:%d" % c.socket.getpeername()
+    here = ":".join(map(str, c.socket.getpeername()))
     assert c.ask("METADATA topic=plain") == f"OK topic=plain partitions=2 leaders={here},{here} epochs=1,1"
 
 

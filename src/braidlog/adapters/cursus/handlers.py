@@ -26,6 +26,7 @@ from braidlog.storage.folder import TopicMeta
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch
+from braidlog.wire.cursus.compressors import COMPRESSORS, choose
 from braidlog.wire.cursus.connection import FRAME_BYTES_MAX
 from braidlog.wire.cursus.failures import ErrorCode, Failure
 from braidlog.wire.cursus.messages import OPERATIONS, Request
@@ -349,6 +350,10 @@ class CursusAdapter(RoutedAdapter):
 
     def __init__(self, services: Services, *, compression: str = "none") -> None:
         super().__init__(services)
+        try:
+            choose(compression, COMPRESSORS)
+        except ValueError as error:
+            raise BrokerError(Reason.INVALID_SETTING, f"listeners.cursus.compression: {error}") from error
         self._compression = compression
         transactions = TransactionHandlers()
         self.table: dict[type, Route] = {

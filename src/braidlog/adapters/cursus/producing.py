@@ -10,8 +10,10 @@ from itertools import count
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.errors import failure_of
 from braidlog.adapters.cursus.records import encode_pieces, encode_whole
-from braidlog.broker.append import Acks
+from braidlog.broker.append import SEQUENCES, Acks
+from braidlog.broker.named import NamedProducer
 from braidlog.broker.services import Services
+from braidlog.codec.batch import read_header
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.partition import Appended
 from braidlog.wire.cursus import answers as a
@@ -21,7 +23,6 @@ from braidlog.wire.cursus.failures import failure_line
 from braidlog.wire.cursus.messages import Request
 
 ANY_PARTITION = -1
-SEQUENCES = 2**31
 
 _ACKS = {r.Acks.NONE: Acks.NONE, r.Acks.LEADER: Acks.LEADER, r.Acks.ALL: Acks.ALL, r.Acks.ALL_WORD: Acks.ALL}
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
@@ -115,14 +116,21 @@ async def append(
     services.topics.partition(topic, partition).require_leader()
     first = check_sequences(records)
     producer = await services.named_producers.resolve(first.producer_id, first.epoch)
-    data = encode_whole(
+    data = _encode(records, producer, now_ms)
+    known = services.append.stored_before(topic, partition, read_header(data))
+    if known:
+        data = _encode(records[known:], producer, now_ms)
+    return await services.append.append(topic, partition, data, acks=acks)
+
+
+def _encode(records: Sequence[BatchRecord], producer: NamedProducer, now_ms: int) -> bytes:
+    return encode_whole(
         records,
         now_ms,
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
-        base_sequence=(first.sequence - 1) % SEQUENCES,
+        base_sequence=(records[0].sequence - 1) % SEQUENCES,
     )
-    return await services.append.append(topic, partition, data, acks=acks)
 
 
 def check_sequences(records: Sequence[BatchRecord]) -> BatchRecord:

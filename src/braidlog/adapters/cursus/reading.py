@@ -36,19 +36,26 @@ async def consume(request: Request, services: Services, conversation: Conversati
     if message.isolation_level not in _ISOLATION:
         return Failure.of("invalid_isolation_level", command="CONSUME", value=echo(message.isolation_level))
     if is_pattern(message.topic):
-        topics = _matching(services, conversation, message.topic)
-        found = [await _read(services, message, topic, wait_ms=0) for topic in topics]
-        topic, records = next(
-            (pair for pair in zip(topics, found, strict=True) if pair[1].records), (topics[0], found[0])
-        )
-    else:
-        topic = message.topic
-        records = await _read(services, message, topic, wait_ms=min(message.wait_ms, WAIT_MS_MAX))
-    return fit(request, conversation, topic, message.partition, records.records)[0]
+        return await _consume_matching(request, services, conversation)
+    check_owner(services, message)
+    found = await _read(services, message, message.topic, wait_ms=min(message.wait_ms, WAIT_MS_MAX))
+    return fit(request, conversation, message.topic, message.partition, found.records)[0]
+
+
+async def _consume_matching(request: Request, services: Services, conversation: Conversation) -> Batch:
+    """A frame names one topic: it is the first, by name, that has something at that offset."""
+    message: r.Consume = request.message
+    topics = _matching(services, conversation, message.topic, message.partition)
+    for topic in topics:
+        hosted = services.topics.partition(topic, message.partition)
+        if hosted.start_offset <= message.offset < hosted.high_watermark:
+            found = await _read(services, message, topic, wait_ms=0)
+            if found.records:
+                return fit(request, conversation, topic, message.partition, found.records)[0]
+    return Batch(topics[0], message.partition, ())
 
 
 async def _read(services: Services, message: r.Consume, topic: str, *, wait_ms: int) -> Records:
-    check_owner(services, message)
     offset = _reset(services, topic, message.partition, message.offset, message.auto_offset_reset)
     return await services.fetch.records(
         topic,
@@ -100,12 +107,16 @@ def is_pattern(topic: str) -> bool:
     return "*" in topic or "?" in topic
 
 
-def _matching(services: Services, conversation: Conversation, pattern: str) -> list[str]:
+def _matching(services: Services, conversation: Conversation, pattern: str, partition: int) -> list[str]:
+    """The topics that match, may be read and have that partition."""
     allowed = services.authorize.is_allowed
     names = [name for name in services.topics.names() if matches(pattern, name)]
-    found = [name for name in names if allowed(conversation.principal, Operation.READ, name)]
-    if not found:
+    readable = [name for name in names if allowed(conversation.principal, Operation.READ, name)]
+    if not readable:
         raise BrokerError(Reason.TOPIC_NOT_FOUND, f"no topic matches {pattern[:60]!r}")
+    found = [name for name in readable if partition < services.topics.meta(name).partitions]
+    if not found:
+        raise BrokerError(Reason.PARTITION_NOT_FOUND, f"no topic of {pattern[:60]!r} has a partition {partition}")
     return found
 
 

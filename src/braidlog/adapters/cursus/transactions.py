@@ -5,9 +5,9 @@ The counts of staged messages are told as they are since this node started; noth
 """
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.cursus.producing import ANY_PARTITION, SEQUENCES, choose_partition
+from braidlog.adapters.cursus.producing import ANY_PARTITION, choose_partition
 from braidlog.adapters.cursus.records import encode_whole
-from braidlog.broker.append import Acks
+from braidlog.broker.append import SEQUENCES, Acks
 from braidlog.broker.offsets import Commit
 from braidlog.broker.services import Services
 from braidlog.broker.transactions import Transaction, TxnState
