@@ -352,6 +352,17 @@ def _rustlog(c: Client, **message: object) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_an_empty_key_is_none(prepared: ServerProcess, client: Client, idempotent: bool) -> None:
+    topic = f"keyless-{idempotent}"
+    client.ok(f"CREATE {topic} 1")
+    client.ack(batch(topic, b"v", idempotent=idempotent, producer=topic))
+    with Client(prepared, "rustlog") as other:
+        fetched = _rustlog(other, type="Fetch", group_id="", topic=topic, partition=0, offset=0, max_bytes=1000)
+    assert "key" not in fetched["records"][0]
+    assert client.consume(topic)[0].key == b""
+
+
 def test_one_topic_two_doors(prepared: ServerProcess, client: Client) -> None:
     client.ok("CREATE doors 1")
     now_ms = time.time_ns() // 1_000_000
