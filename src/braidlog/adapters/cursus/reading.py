@@ -150,13 +150,27 @@ async def stream(request: Request, services: Services, conversation: Conversatio
     offset = _reset(services, message.topic, message.partition, _begin(services, message), message.auto_offset_reset)
     if not hosted.start_offset <= offset <= hosted.end_offset:
         raise OffsetOutOfRange(hosted, offset)
-    conversation.connection.begin_pushing()
+    connection = conversation.connection
+    connection.begin_pushing()
+    place = _Place(offset)
+    # A server that stops ends whoever waits, where it waits; the client is still told where to go on.
+    conversation.last_words = lambda: connection.push(request, a.StreamControl(reason="stopped", offset=place.offset))
     try:
-        control = await _push(request, services, conversation, offset)
-        await conversation.push(conversation.connection.push(request, control))
+        control = await _push(request, services, conversation, place)
+        conversation.last_words = None
+        await conversation.push(connection.push(request, control))
     finally:
         conversation.close()
     return None
+
+
+class _Place:
+    """How far a stream has got."""
+
+    __slots__ = ("offset",)
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
 
 
 def _begin(services: Services, message: r.Stream) -> int:
@@ -170,7 +184,7 @@ def _begin(services: Services, message: r.Stream) -> int:
     return hosted.high_watermark if message.auto_offset_reset == "latest" else hosted.start_offset
 
 
-async def _push(request: Request, services: Services, conversation: Conversation, offset: int) -> a.StreamControl:
+async def _push(request: Request, services: Services, conversation: Conversation, place: _Place) -> a.StreamControl:
     """Push until the client, its group or the server ends it; what the client is told last."""
     message: r.Stream = request.message
     connection = conversation.connection
@@ -180,7 +194,7 @@ async def _push(request: Request, services: Services, conversation: Conversation
             found = await services.fetch.records(
                 message.topic,
                 message.partition,
-                offset,
+                place.offset,
                 bytes_max=STREAM_BYTES,
                 records_max=min(message.records_max or RECORDS_MAX, RECORDS_MAX),
                 wait_ms=KEEP_ALIVE_MS,
@@ -188,20 +202,21 @@ async def _push(request: Request, services: Services, conversation: Conversation
                 leader_only=True,
             )
             if not found.records:
-                offset = found.next_offset
+                place.offset = found.next_offset
                 await conversation.push(connection.push(request, a.KeepAlive()))
                 continue
             batch, count = fit(request, conversation, message.topic, message.partition, found.records)
         except OffsetOutOfRange as error:
             return a.StreamControl(
                 reason="offset_out_of_range",
-                offset=offset,
+                offset=place.offset,
                 requested=error.requested,
                 earliest=error.start_offset,
                 latest=error.high_watermark,
             )
         except BrokerError as error:
-            return a.StreamControl(reason="removed" if error.reason in REMOVED else "error", offset=offset)
+            return a.StreamControl(reason="removed" if error.reason in REMOVED else "error", offset=place.offset)
         await conversation.push(connection.push(request, batch))
-        offset = found.next_offset if count == len(found.records) else found.records[count].offset
-    return a.StreamControl(reason="stopped", offset=offset)
+        # Only now: ended in the middle of a push, the client hears of an offset it may have, never of one it may lack.
+        place.offset = found.next_offset if count == len(found.records) else found.records[count].offset
+    return a.StreamControl(reason="stopped", offset=place.offset)
