@@ -295,14 +295,18 @@ class PartitionLog:
         now_ms: int,
     ) -> Appended:
         state = self._state
-        position = 0
-        commits = []
-        for header in headers:
-            # A marker may be refused, so before anything is written.
-            commits.append(is_commit(data, position, header) if header.attributes & CONTROL else None)
-            position += header.size_bytes
         latest = state.epochs.latest
-        if self._slots_in_doubt or any(header.leader_epoch != latest for header in headers):
+        unsure = self._slots_in_doubt
+        position = 0
+        commits: dict[int, bool | None] = {}
+        for header in headers:
+            if header.leader_epoch != latest:
+                unsure = True
+            if header.attributes & CONTROL:
+                # A marker may be refused, so before anything is written.
+                commits[header.base_offset] = is_commit(data, position, header)
+            position += header.size_bytes
+        if unsure:
             self._begin_epochs(headers)
         size = len(data)
         active = self._active
@@ -310,8 +314,8 @@ class PartitionLog:
         if active.size + size > settings.segment_bytes or now_ms - active.head.created_ms >= settings.segment_ms:
             self._roll_unless_empty(now_ms)
         self._write_active(parts, headers)
-        for header, commit in zip(headers, commits, strict=True):
-            state.apply(header, commit=commit)
+        for header in headers:
+            state.apply(header, commit=commits.get(header.base_offset))
         self._unsynced_bytes += size
         self._since_checkpoint_bytes += size
         if self._followers:
