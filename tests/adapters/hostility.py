@@ -112,8 +112,8 @@ def push_all(peers: dict[socket.socket, bytes], seconds: float = SECONDS_MAX, st
             if not ready:
                 return
             for key, _ in ready:
+                assert isinstance(key.fileobj, socket.socket)
                 peer = key.fileobj
-                assert isinstance(peer, socket.socket)
                 try:
                     left[peer] = left[peer][peer.send(left[peer][: 4 * CHUNK_BYTES]) :]
                 except BlockingIOError:
@@ -179,9 +179,9 @@ class WellBehaved:
 
 @contextlib.contextmanager
 def many(server: ServerProcess, dialect: str, count: int) -> Iterator[list[socket.socket]]:
-    peers = []
+    peers: list[socket.socket] = []
     try:
-        for _ in range(count):
+        while len(peers) < count:
             peers.append(connect(server, dialect))
         yield peers
     finally:

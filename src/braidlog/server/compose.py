@@ -56,9 +56,9 @@ class Server:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._supervisor = Supervisor(self._task_failed)
-        self._budget = Budget(config.limits.memory_bytes_max)
         self._quotas = Quotas(config.quotas.default(), config.quotas.principals)
         self._clock = SystemClock()
+        self._budget = Budget(config.limits.memory_bytes_max, self._clock.monotonic)
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
         self._flusher: Flusher | None = None
@@ -147,6 +147,7 @@ class Server:
     async def _sweep(self) -> None:
         for listener in self.listeners.values():
             await listener.sweep()
+        self._budget.settle()
 
     async def _expire(self) -> None:
         assert self.services is not None

@@ -17,7 +17,7 @@ from braidlog.adapters.contract import Adapter
 from braidlog.broker.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
-from braidlog.server.budget import Budget
+from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.eager import Running, start
 from braidlog.wire.contract import NEED_DATA, Refused
 
@@ -44,10 +44,11 @@ class SessionLimits(msgspec.Struct, frozen=True):
 class _Turn:
     """A request and, once it is there, its answer."""
 
-    __slots__ = ("answer", "running")
+    __slots__ = ("answer", "is_held_back", "running")
 
     def __init__(self) -> None:
         self.answer: Any = _PENDING
+        self.is_held_back = False
         self.running: Running | None = None
 
 
@@ -72,6 +73,9 @@ class Session(asyncio.Protocol):
         self._under_way: set[_Turn] = set()
         self._out: list[bytes] = []
         self._held_bytes = 0
+        self._last_write_bytes = 0
+        self._unsent_bytes_most = 0
+        self._some_held_back = False
         self._busy = False
         self._pump_due = False
         self._closing = False
@@ -110,6 +114,7 @@ class Session(asyncio.Protocol):
         self._turns.clear()
         self._under_way.clear()
         self._out.clear()
+        self._held_bytes = 0
         self._release_writers()
         self._budget.forget(self)
         self._owner.closed(self)
@@ -179,13 +184,30 @@ class Session(asyncio.Protocol):
         finally:
             self._busy = False
         self._flush()
+        self._let_held_back_go()
         self._regulate()
-        self._budget.note(self, self.held_bytes())
+        self._note_held()
 
     def held_bytes(self) -> int:
         """What this connection keeps in memory: of a frame, of answers in line, of answers that were not taken."""
         unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if unsent:
+            # Of what was written last, the part that has left is kept too, until the rest has.
+            unsent = min(unsent + self._last_write_bytes, self._unsent_bytes_most)
         return int(self.connection.buffered_bytes) + self._held_bytes + unsent
+
+    def _note_held(self) -> None:
+        """Tell the budget. Whoever is gone holds nothing, whatever is still being finished for it."""
+        if self._transport is not None:
+            self._budget.note(self, self.held_bytes())
+
+    def _write(self, data: bytes) -> None:
+        assert self._transport is not None
+        before = self._transport.get_write_buffer_size()
+        self._unsent_bytes_most = len(data) + (self._unsent_bytes_most if before else 0)
+        self._last_write_bytes = len(data)
+        self._transport.write(data)
+        self._charge(Direction.FETCH, len(data))
 
     def _note_partial(self) -> None:
         """The time counts from the frame's first byte: trickling more of it does not buy more time."""
@@ -198,7 +220,19 @@ class Session(asyncio.Protocol):
         if self._blocked_since is not None or self._throttle is not None:
             return False
         under_way = len(self._turns) if self._adapter.ordered else len(self._under_way)
-        return under_way < self._limits.in_flight_max and self._held_bytes < self._limits.output_bytes_max
+        if under_way >= self._limits.in_flight_max or self._held_bytes >= self._limits.output_bytes_max:
+            return False
+        return not self._must_wait()
+
+    def _must_wait(self) -> bool:
+        """Whether there is no room in the node's memory for anything new; then the budget says when there is again."""
+        if self._budget.is_full and self._transport is not None:
+            self._budget.wait(self)
+        return self._budget.is_full
+
+    def room_again(self) -> None:
+        """The budget has room: go on, but not on the stack of whoever made it."""
+        self._loop.call_soon(self._go_on)
 
     def _refuse(self, refused: Refused) -> None:
         turn = _Turn()
@@ -217,7 +251,33 @@ class Session(asyncio.Protocol):
         def done(answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
             self._answered(turn, request, answer, error)
 
-        turn.running = start(self._adapter.handle(self, request), done)
+        turn.running = start(self._adapter.handle(self, request), done, lambda: self._may_go_on(turn))
+
+    def _may_go_on(self, turn: _Turn) -> bool:
+        """Whether a request that waited for data may now read it: one that has no room for its answer is held back."""
+        turn.is_held_back = not self._is_room_for(turn)
+        self._some_held_back |= turn.is_held_back
+        return not turn.is_held_back
+
+    def _is_room_for(self, turn: _Turn) -> bool:
+        if self._blocked_since is not None:
+            return False
+        # Whoever is first in line goes, however much lies behind: all of that leaves after it.
+        is_first = self._adapter.ordered and bool(self._turns) and self._turns[0] is turn
+        if not is_first and self._held_bytes >= self._limits.output_bytes_max:
+            return False
+        return not self._must_wait()
+
+    def _let_held_back_go(self) -> None:
+        if not self._some_held_back:
+            return
+        for turn in list(self._turns if self._adapter.ordered else self._under_way):
+            if turn.is_held_back and turn.running is not None:
+                if not self._is_room_for(turn):
+                    return
+                turn.is_held_back = False
+                turn.running.resume()
+        self._some_held_back = False
 
     def _answered(self, turn: _Turn, request: Any, answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
         turn.running = None
@@ -246,6 +306,8 @@ class Session(asyncio.Protocol):
         """Put an answer where it leaves in its turn."""
         self._held_bytes += len(data or b"")
         turn.answer = data
+        if data is not None and len(data) > SMALL_BYTES:
+            self._note_held()
         if not self._adapter.ordered and data and turn not in self._turns:
             self._out.append(data)
 
@@ -278,8 +340,8 @@ class Session(asyncio.Protocol):
                 log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
                 self.abort()
                 return
-            transport.write(data)
-            self._charge(Direction.FETCH, len(data))
+            self._write(data)
+            self._note_held()
         if self._closing and not turns and not self._under_way:
             transport.close()
 
@@ -303,8 +365,7 @@ class Session(asyncio.Protocol):
         if self._transport is not None:
             self._flush()
         if self._transport is not None:
-            self._transport.write(data)
-            self._charge(Direction.FETCH, len(data))
+            self._write(data)
 
     # -- quotas ----------------------------------------------------------------------------------------------
 

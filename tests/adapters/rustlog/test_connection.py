@@ -20,7 +20,7 @@ def written(message: m.RequestMessage, form: Form) -> bytes:
 @FORMS
 def test_frames_cut_at_every_byte(braid_server_shared: ServerProcess, form: Form) -> None:
     """Each request in two pieces, cut at every place; the second piece brings the beginning of the next request."""
-    requests = [
+    requests: list[m.RequestMessage] = [
         m.Produce(topic="cut", partition=0, records=[b"some bytes", b""]),
         m.Fetch(group_id="g", topic="cut", partition=0, offset=0, max_bytes=10),
         m.OffsetCommit(group="g", topic="cut", partition=0, offset=1),
@@ -80,7 +80,11 @@ def test_both_forms_take_turns_on_one_connection(braid_server_shared: ServerProc
 
 @pytest.mark.parametrize(
     "stranger",
-    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes.fromhex("16030100c8010000c40303") + bytes(200), b"*1\r\n$4\r\nPING\r\n"],
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        bytes.fromhex("16030100c8010000c40303") + bytes(200),
+        b"*1\r\n$4\r\nPING\r\n",
+    ],
     ids=["HTTP", "TLS", "RESP"],
 )
 def test_a_stranger_gets_one_error_and_the_end(braid_server_shared: ServerProcess, stranger: bytes) -> None:
@@ -131,7 +135,10 @@ def test_what_was_acknowledged_is_there_after_a_restart(
             braid_server.kill()
         braid_server.restart()
         with Client(braid_server, form) as client:
-            assert [(t.name, t.partition_count) for t in client.ask(m.ListTopics()).topics] == [("empty", 7), ("kept", 2)]
+            assert [(t.name, t.partition_count) for t in client.ask(m.ListTopics()).topics] == [
+                ("empty", 7),
+                ("kept", 2),
+            ]
             answer = client.fetch("kept", partition=1)
             assert payloads(answer.records) == [f"life {n}".encode() for n in range(life + 1)]
             assert client.committed("g", "kept", 1) == life + 1
@@ -145,12 +152,10 @@ def test_what_was_acknowledged_is_there_after_a_restart(
 
 def test_a_kill_in_the_middle_of_a_thousand_produces(braid_server: ServerProcess) -> None:
     """Whatever was acknowledged is there, at the offset that was said; what is there besides was sent."""
-    acknowledged = []
     with Client(braid_server) as client:
         client.create("torn")
         client.send(*[m.Produce(topic="torn", partition=0, records=[str(n).encode()]) for n in range(1000)])
-        for n in range(100):
-            acknowledged.append((client.receive().base_offset, str(n).encode()))
+        acknowledged = [(client.receive().base_offset, str(n).encode()) for n in range(100)]
         braid_server.kill()
     braid_server.restart()
     with Client(braid_server) as client:

@@ -181,7 +181,9 @@ JSON_ERRORS: dict[tuple[type, E], Provoke] = {
     (m.DescribeTopic, E.STORAGE_ERROR): lambda d: d.ailing.ask(m.DescribeTopic(topic="lost")),
     (m.DescribePartition, E.INVALID_REQUEST): _json(type="DescribePartition", topic="well", partition=2**32),
     (m.DescribePartition, E.TOPIC_NOT_FOUND): lambda d: d.ailing.ask(m.DescribePartition(topic="absent", partition=0)),
-    (m.DescribePartition, E.PARTITION_NOT_FOUND): lambda d: d.ailing.ask(m.DescribePartition(topic="well", partition=1)),
+    (m.DescribePartition, E.PARTITION_NOT_FOUND): lambda d: d.ailing.ask(
+        m.DescribePartition(topic="well", partition=1)
+    ),
     (m.DescribePartition, E.STORAGE_ERROR): lambda d: d.ailing.ask(m.DescribePartition(topic="lost", partition=0)),
     (m.MetricsFetch, E.INVALID_REQUEST): lambda d: d.guarded.ask(m.MetricsFetch()),
     (m.Ping, E.INVALID_REQUEST): _json(type="Ping", id=[]),

@@ -114,7 +114,9 @@ def test_a_described_topic(braid_server_shared: ServerProcess, topic: str) -> No
         assert narrow.ask(m.DescribeTopic(topic=topic)) == m.BriefDescribeTopicResponse(
             topic, 2, [m.BriefPartition(0, 0), m.BriefPartition(1, 2)]
         )
-        assert narrow.ask(m.DescribePartition(topic=topic, partition=1)) == m.BriefDescribePartitionResponse(topic, 1, 2)
+        assert narrow.ask(m.DescribePartition(topic=topic, partition=1)) == m.BriefDescribePartitionResponse(
+            topic, 1, 2
+        )
 
 
 @FORMS
@@ -204,9 +206,9 @@ def test_who_sends_no_id_gets_none(braid_server_shared: ServerProcess, topic: st
     with Client(braid_server_shared) as client:
         assert client.ask_json(type="Ping") == {"type": "Pong"}
         client.produce(topic, b"x")
-        (record,) = client.ask_json(
-            type="Fetch", group_id="", topic=topic, partition=0, offset=0, max_bytes=1
-        )["records"]
+        (record,) = client.ask_json(type="Fetch", group_id="", topic=topic, partition=0, offset=0, max_bytes=1)[
+            "records"
+        ]
         assert set(record) == {"offset", "timestamp", "payload"}
 
 
@@ -224,7 +226,9 @@ def test_what_other_doors_wrote_is_shown(tmp_path: Path) -> None:
     write_topic(
         tmp_path,
         "foreign",
-        encode_batch([b"value", None], keys=[b"key", b"gone"], headers=[headers, None], base_timestamp=1_700_000_000_123),
+        encode_batch(
+            [b"value", None], keys=[b"key", b"gone"], headers=[headers, None], base_timestamp=1_700_000_000_123
+        ),
         encode_batch([b"zipped"], base_timestamp=0, compression=Compression.ZSTD),
         encode_batch([b"strange time"], base_timestamp=2**62),
         encode_batch([b"before the epoch"], base_timestamp=-5),
@@ -333,7 +337,9 @@ def test_the_largest_produce_of_each_form(braid_server_shared: ServerProcess, to
         (value,) = narrow.fetch(topic).records
         assert len(value) == largest
     with Client(braid_server_shared) as client:
-        around = len(json.dumps({"type": "Produce", "topic": topic, "partition": 0, "records": [""]}, separators=(",", ":")))
+        around = len(
+            json.dumps({"type": "Produce", "topic": topic, "partition": 0, "records": [""]}, separators=(",", ":"))
+        )
         largest = (FRAME_BYTES_MAX - around) // 4 * 3
         assert client.produce(topic, bytes(largest)).record_count == 1
         # What JSON could just write, it may not be able to read: the answer has more around it.
@@ -366,7 +372,15 @@ def test_base64_is_padded_and_standard(braid_server_shared: ServerProcess, topic
 
 @pytest.mark.parametrize(
     "payload",
-    [b'{"type":"produce"}', b'{"type":"Pong"}', b'{"type":7}', b'{"type":null}', b"{}", b'{"topic":"x"}', b'{"type":"Error"}'],
+    [
+        b'{"type":"produce"}',
+        b'{"type":"Pong"}',
+        b'{"type":7}',
+        b'{"type":null}',
+        b"{}",
+        b'{"topic":"x"}',
+        b'{"type":"Error"}',
+    ],
 )
 def test_unknown_types(braid_server_shared: ServerProcess, payload: bytes) -> None:
     with Client(braid_server_shared) as client:
