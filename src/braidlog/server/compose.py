@@ -17,7 +17,7 @@ from braidlog.broker.authorize import Authorize
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.model.clock import SystemClock
-from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.server.budget import Budget
 from braidlog.server.config import ListenerConfig, ServerConfig, TlsConfig, check_exposure
 from braidlog.server.listener import SWEEP_SECONDS, Listener, ListenerLimits
@@ -202,8 +202,12 @@ def tls_context(tls: TlsConfig) -> ssl.SSLContext:
     """TLS 1.2 or newer; with a client CA, both sides show who they are."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(tls.cert, tls.key or None)
-    if tls.client_ca:
-        context.load_verify_locations(tls.client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(tls.cert, tls.key or None)
+        if tls.client_ca:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # ssl's own errors are of this kind too
+        files = ", ".join(name for name in (tls.cert, tls.key, tls.client_ca) if name)
+        raise BrokerError(Reason.INVALID_SETTING, f"TLS with {files}: {error.strerror or error}") from error
     return context
