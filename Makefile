@@ -28,8 +28,14 @@ check: setup ## style, types and import contracts
 test: check ## set up, check, and pass all tests
 	$(BIN)/pytest -n 2
 
+dev: setup ## run a node on this machine and say how to reach it
+	@$(BIN)/braid dev
+
 demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
+
+crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600)
+	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py -k campaign -s
 
 bench-kernel: setup ## records/s of the record kernel, compiled and plain
 	$(BIN)/python -m benchmarks.kernel
@@ -37,4 +43,4 @@ bench-kernel: setup ## records/s of the record kernel, compiled and plain
 bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH="--gb 1" for less)
 	$(BIN)/python -m benchmarks.log $(BENCH)
 
-.PHONY: help setup check test demo bench-kernel bench-log
+.PHONY: help setup check test dev demo crash bench-kernel bench-log

@@ -92,7 +92,7 @@ def append_bare(parent: str, batch: bytes, total: int, *, window: int | None) ->
 
 
 def bench_append(parent: str, repeats: int, total: int) -> None:
-    print(f"\n## Append, flush = os, {total // MB} MB a run, {repeats} runs, MB/s: median (lowest–highest)\n")
+    print(f"\n## Append, flush = os, {total // MB} MB a run, {repeats} runs, MB/s: median (lowest..highest)\n")
     for size in (100_000, 1_000_000):
         batch = batch_of(size)
         results = interleave(

@@ -17,7 +17,7 @@ class Spread(NamedTuple):
     high: float
 
     def __format__(self, spec: str) -> str:
-        return f"{self.median:{spec}} ({self.low:{spec}}–{self.high:{spec}})"
+        return f"{self.median:{spec}} ({self.low:{spec}}..{self.high:{spec}})"
 
 
 def spread(values: Sequence[float]) -> Spread:

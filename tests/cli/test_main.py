@@ -16,7 +16,20 @@ from braidlog.cli import main
 from braidlog.codec.kernel import COMPILED
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-COMMANDS = ["", "dev", "serve", "config", "config show", "log", "log list", "log dump", "log verify", "log repair"]
+
+
+def _commands(group: click.Group, path: str = "") -> list[str]:
+    """Every command there is, so that none is without its kept help."""
+    context = click.Context(group)
+    found = [path]
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        inner = f"{path} {name}".strip()
+        found += _commands(command, inner) if isinstance(command, click.Group) else [inner]
+    return found
+
+
+COMMANDS = _commands(main)
 HELP_TO_CLICK_RATIO_MAX = 4.0
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,36 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
 
 
+ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+
+
 def _run(command: list[str], cwd: Path) -> str:
-    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command} failed:\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def _run_node(command: list[str], data_dir: Path) -> str:
+    """A command that runs until it is stopped: wait until it says it is ready, then press Ctrl-C."""
+    free = {f"BRAID_LISTENERS__{name}__PORT": "0" for name in ("CURSUS", "MLOG", "RUSTLOG", "FLUX")}
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**ENVIRONMENT, **free, "BRAID_DATA_DIR": str(data_dir)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "Ctrl-C" in line:
+                os.killpg(process.pid, signal.SIGINT)
+        process.wait(60)  # what make answers to an interrupt is make's affair
+    assert "Ctrl-C" in said
+    _run(["braid", "log", "verify", str(data_dir)], ROOT)
+    return said
 
 
 def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
@@ -30,11 +56,14 @@ def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
         for line in body.splitlines():
             if line == "$ make test":
                 continue  # this very run; test_ci_runs_the_command_of_the_readme holds it to that
-            if line.startswith("$ make "):
+            if line == "$ make dev":
+                ran.append(_run_node(line[2:].split(), tmp_path / "node"))
+            elif line.startswith("$ make "):
                 ran.append(_run(line[2:].split(), ROOT))
             elif line.startswith("$ "):
                 ran.append(_run(["bash", "-c", line[2:]], tmp_path))
     assert len(ran) >= 6
+    assert "rustlog://" in "".join(ran)
     assert "0 b'ada' b'{\"page\": \"/\"}' {'source': b'web'}" in "".join(ran)
 
 

@@ -24,6 +24,7 @@ from braidlog.codec.batch import HEADER_BYTES, iter_batches, read_header, seal
 from braidlog.codec.records import encode_batch
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
+from braidlog.tools.dump import BatchLine, PartitionDump, StateLine
 from braidlog.tools.findings import Kind
 from braidlog.tools.verify import verify
 
@@ -223,6 +224,11 @@ def lose_all_derived(disk: SimulatedDisk) -> set[int]:
     return set()
 
 
+def flip_index(disk: SimulatedDisk) -> set[int]:
+    disk.flip_bit(segments(disk, ".idx")[1], 8 * 30)
+    return set()
+
+
 def lose_identity(disk: SimulatedDisk) -> set[int]:
     disk.drop(f"{DATA}/folder.a")
     disk.flip_bit(f"{DATA}/folder.b", 33)
@@ -256,6 +262,7 @@ KINDS: list[Hurt] = [
     lose_checkpoints_and_an_epoch,
     lose_snapshots,
     lose_all_derived,
+    flip_index,
     lose_identity,
 ]
 
@@ -478,9 +485,16 @@ def test_batches_inside_a_record_are_not_taken_for_the_logs_own() -> None:
         topic.append_many([NewRecord(b"x" * 50)] * 4, compression=Compression.NONE)
         truth = {record.offset: record for record in topic}
     path = segments(disk)[0]
+    twice = disk.after_kill()
     disk.flip_bit(path, 8 * (128 + 30))  # in the header, under the checksum: the length is still right
     repair(disk)
     assert assert_healed(disk, truth, {0, 1}) == {0, 1}
+    last = position_of(twice, path, -1)
+    twice.flip_bit(path, 8 * (128 + 30))
+    twice.zero(path, last, last + 40)  # now no chain of batches reaches the end
+    repair(twice)
+    lost = {0, 1, *range(6, 10)}
+    assert assert_healed(twice, truth, lost) == lost
 
 
 def test_an_interrupted_truncation_is_finished_not_repaired() -> None:
@@ -519,3 +533,98 @@ def test_a_full_disk_leaves_the_log_as_it_was(disk: SimulatedDisk, truth: Truth)
         again = full.after_kill()
         repair(again)
         assert_healed(again, truth, may_lose)
+
+
+def _open_folder() -> tuple[SimulatedDisk, Truth]:
+    """A log whose owner was killed: the last checkpoint lies inside the last segment, before its end."""
+    disk = SimulatedDisk()
+    truth = build(disk, clean=False)
+    return disk.after_kill(), truth
+
+
+def test_lost_offsets_around_a_checkpoint_are_not_given_out_again() -> None:
+    disk, truth = _open_folder()
+    path = segments(disk)[-1]
+    lost = offsets_of(disk, path)
+    [image] = [line.image for line in PartitionDump(disk, DATA, TOPIC, 0).state() if _is_newest(line)]
+    checkpoint = -1 if image is None else image.end_offset
+    assert min(lost) < checkpoint < max(lost), "else this test tests nothing"
+    disk.zero(path, 128, 2**20)
+    repair(disk)
+    assert assert_healed(disk, truth, lost) == lost & set(truth)
+
+
+def _is_newest(line: StateLine) -> bool:
+    return line.file.endswith("/state") and line.fault is None
+
+
+def test_the_mark_is_found_although_the_head_and_the_index_are_lost() -> None:
+    """Where nothing else tells the end of the log, the mark does; it is known by the generation that the head has lost."""
+    disk, truth = _open_folder()
+    path = segments(disk)[-1]
+    lost = offsets_of(disk, path, -1)
+    disk.flip_bit(path, 8 * 14)
+    if disk.exists(path.replace(".log", ".idx")):
+        disk.drop(path.replace(".log", ".idx"))
+    disk.cut(path, len(disk.content(path)) - 1)
+    repair(disk)
+    assert_healed(disk, truth, lost)
+
+
+def test_empty_batches_carry_the_epochs_of_what_they_stand_for(disk: SimulatedDisk) -> None:
+    with Log(DATA, disk=disk, clock=ManualClock()) as log:
+        history = log.topic(TOPIC).partition().state.epochs
+    drop_two_in_the_middle(disk)
+    repair(disk)
+    empty = [
+        line
+        for line in PartitionDump(disk, DATA, TOPIC, 0).batches()
+        if isinstance(line, BatchLine) and not line.records
+    ]
+    assert {line.leader_epoch for line in empty} == {0, 9}
+    for line in empty:
+        assert {history.at(offset) for offset in range(line.first_offset, line.next_offset)} == {line.leader_epoch}
+
+
+def test_a_retained_log_without_checkpoints_keeps_its_start() -> None:
+    disk = SimulatedDisk()
+    truth = build(disk)
+    with Log(DATA, disk=disk, clock=ManualClock()) as log:
+        start = log.topic(TOPIC).partition().segments[2].base_offset
+        log.topic(TOPIC).delete_before(start)
+    for name in ("state.a", "state.b"):
+        disk.drop(f"{FOLDER}/{name}")
+    repair(disk)
+    assert_healed(disk, {offset: truth[offset] for offset in truth if offset >= start}, set())
+    assert verify(disk, DATA).partitions[0].start_offset == start
+
+
+def _rewritten(disk: SimulatedDisk) -> tuple[str, bytes]:
+    """What a rewrite of the second segment would leave if it were interrupted before it took its place."""
+    path = segments(disk)[1]
+    hurt = disk.after_kill()
+    hurt.flip_bit(path, 8 * 70)
+    repair(hurt)
+    return path.replace(".log", ".swap"), hurt.content(path)
+
+
+def test_an_interrupted_rewrite_is_finished(disk: SimulatedDisk, truth: Truth) -> None:
+    swap, content = _rewritten(disk)
+    disk.create(swap).write_at(content, 0)
+    disk.drop(segments(disk)[1])
+    assert verify(disk, DATA).sound
+    repair(disk)
+    assert not disk.exists(swap)
+    assert_healed(disk, truth, set())
+
+
+def test_an_interrupted_rewrite_that_was_damaged_is_quarantined(disk: SimulatedDisk, truth: Truth) -> None:
+    swap, content = _rewritten(disk)
+    disk.create(swap).write_at(content, 0)
+    disk.flip_bit(swap, 8 * 400)
+    damaged = disk.content(swap)
+    assert not verify(disk, DATA).sound
+    [name] = repair(disk).quarantined
+    assert disk.content(f"{DATA}/quarantine/{name}") == damaged
+    assert not disk.exists(swap)
+    assert_healed(disk, truth, set())

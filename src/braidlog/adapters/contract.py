@@ -3,8 +3,10 @@
 Knows: shapes. Refuses to know: any dialect, any event loop.
 """
 
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
+
+import msgspec
 
 from braidlog.wire.contract import NeedData, Refused
 
@@ -22,6 +24,18 @@ class Connection(Protocol):
     def buffered_bytes(self) -> int:
         """Bytes of a frame that is not whole yet."""
         ...
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """An answer in many frames. `run` pushes them; it begins when everything that was asked before is answered and sent.
+
+    It is ended where it waits when the connection ends. An error takes the place of its next frame.
+    """
+
+    run: Callable[[], Coroutine[Any, Any, None]]
+    holds_turn: bool
+    """True: answers to later requests wait for its end. False: they leave between its frames, and an error of the stream is the
+    last thing that the connection says."""
 
 
 class Conversation(Protocol):
@@ -52,7 +66,10 @@ class Conversation(Protocol):
         ...
 
     def push(self, data: bytes) -> Awaitable[None]:
-        """Send a frame outside the order of answers; done when the client has room for the next one."""
+        """Send a frame outside the order of answers; done when the client has room for the next one.
+
+        Others are served between two pushes. Whoever pushes in a loop ends it when `is_closing`.
+        """
         ...
 
     def close(self) -> None:
@@ -70,7 +87,7 @@ class Adapter(Protocol):
     def open(self) -> Connection: ...
 
     def handle(self, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
-        """Serve one request; None means that the dialect gives no answer to it."""
+        """Serve one request; None means that the dialect gives no answer to it, a `Stream` that it gives many."""
         ...
 
     def failure(self, request: Any, error: Exception) -> Any:  # noqa: ANN401

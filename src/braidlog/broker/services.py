@@ -9,6 +9,7 @@ import msgspec
 
 from braidlog.broker.append import Append
 from braidlog.broker.authorize import Authorize
+from braidlog.broker.brokers import Broker, Brokers
 from braidlog.broker.fetch import Fetch
 from braidlog.broker.groups.group import GroupImage
 from braidlog.broker.groups.service import Groups
@@ -32,6 +33,7 @@ class Services(msgspec.Struct, frozen=True):
 
     world: World
     topics: Topics
+    brokers: Brokers
     append: Append
     fetch: Fetch
     offsets: Offsets
@@ -62,6 +64,7 @@ def open_services(
         "producer-ids": IdBlock,
         "transaction": Transaction,
         "snapshot": Snapshot,
+        "broker": Broker,
     }
     tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
     load_tables(journal, list(tables.values()), _refuse_unknown)
@@ -77,6 +80,7 @@ def open_services(
     return Services(
         world=world,
         topics=topics,
+        brokers=Brokers(tables["broker"], world, node),
         append=append,
         fetch=Fetch(topics, world),
         offsets=offsets,

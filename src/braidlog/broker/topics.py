@@ -17,6 +17,7 @@ from braidlog.broker.ports import World
 from braidlog.broker.turns import Turns
 from braidlog.cluster.journal import Table
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.limits import FOLLOWERS_PER_TOPIC_MAX, NODE_NAME_CHARS_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.replication.replicas import ReplicaSet
@@ -106,6 +107,16 @@ class Topics:
                 f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {number}",
             )
         return meta
+
+    def sole_partition(self, name: str) -> HostedPartition:
+        """The partition of a topic that has one: for dialects that know no partitions."""
+        partitions = self.meta(name).partitions
+        if partitions != 1:
+            raise BrokerError(
+                Reason.INVALID_PARTITION_COUNT,
+                f"topic {name!r} has {partitions} partitions; this protocol knows none, and serves topics of one",
+            )
+        return self.partition(name, 0)
 
     def partitions(self, name: str) -> list[HostedPartition]:
         return [self.partition(name, number) for number in range(self.meta(name).partitions)]
@@ -260,6 +271,38 @@ class Topics:
                 hosted.wake()
             gone += [(hosted, node) for node in nodes]
         return gone
+
+    async def set_in_sync(self, name: str, number: int, node: str, *, in_sync: bool) -> None:
+        """A follower is in sync, or no longer. A node that was none becomes one, and is in sync once it has caught up."""
+        hosted = self.partition(name, number)
+        hosted.require_leader()
+        followers = [replica.node for replica in hosted.replicas.followers]
+        if in_sync and node not in followers:
+            self._check_follower(node, followers)
+            await self.set_followers(name, sorted([*followers, node]), hosted.replicas.min_in_sync)
+        else:
+            hosted.replicas.set_in_sync(node, in_sync=in_sync)
+        hosted.advance()
+        hosted.wake()
+
+    def _check_follower(self, node: str, followers: list[str]) -> None:
+        if not 1 <= len(node) <= NODE_NAME_CHARS_MAX or node == self.node:
+            raise BrokerError(Reason.REPLICA_NOT_FOUND, f"node {node[:60]!r} cannot follow")
+        if len(followers) >= FOLLOWERS_PER_TOPIC_MAX:
+            raise BrokerError(Reason.INVALID_SETTING, f"a topic has at most {FOLLOWERS_PER_TOPIC_MAX} followers")
+
+    def choose_followers(self, count: int) -> list[str]:
+        """`count` of the nodes that follow some topic already: in the model there are no others to know of."""
+        if count > FOLLOWERS_PER_TOPIC_MAX:
+            raise BrokerError(
+                Reason.INVALID_SETTING, f"a topic has at most {FOLLOWERS_PER_TOPIC_MAX} followers, not {count}"
+            )
+        known = sorted({node for _, placement in self._placements.items() for node in placement.followers})
+        if count > len(known):
+            raise BrokerError(
+                Reason.NOT_ENOUGH_REPLICAS, f"{count} followers need {count + 1} nodes, {len(known) + 1} are known"
+            )
+        return known[:count]
 
     async def _settle(self, next_offset: int) -> None:
         await self._world.durable(self._placements.journal.partition, next_offset)

@@ -86,15 +86,14 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
 @click.group(
     cls=Program,
     lazy={
-        "dev": ("braidlog.cli.serve:dev", "Run a node here to try things out, and say how to reach it."),
-        "serve": ("braidlog.cli.serve:serve", "Run a node: one port per protocol, until it is asked to stop."),
-        "config": ("braidlog.cli.serve:config", "Show what a node would run with, and where each value comes from."),
+        "dev": ("braidlog.cli.serve:dev", "Run a node on this machine and say how to reach it."),
+        "serve": ("braidlog.cli.serve:serve", "Run a node: one port per protocol."),
+        "config": ("braidlog.cli.serve:config", "Show every setting of a node and where it comes from."),
         "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, mend it."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH_MAX},
     epilog="""\b
 Example:
-  braid dev                              a node on this machine, in ./braid-data
   braid log list ./data                  what is in a folder
   braid log dump ./data clicks -n 5      its first records
   braid log verify ./data                is every byte what was written?

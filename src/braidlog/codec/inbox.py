@@ -9,6 +9,7 @@ from braidlog.codec.errors import ProtocolError
 Buffer = bytes | bytearray | memoryview
 
 _COMPACT_BYTES = 64 * 1024
+_LINES_BYTES = 64 * 1024
 
 
 class Inbox:
@@ -80,3 +81,18 @@ class Inbox:
         line = self.take(length)
         self._position += 1
         return line
+
+    def take_lines(self, line_bytes_max: int) -> list[bytes]:
+        """Whole lines that are there, without their newlines: those of one window, so that many short ones stay small in memory.
+
+        Empty only when no line is whole. Calling it until it is empty gives what `take_line` would have given one by one.
+        """
+        start = max(self._searched, self._position)
+        end = self._data.rfind(b"\n", start, self._position + min(_LINES_BYTES, line_bytes_max + 1))
+        if end < 0:
+            line = self.take_line(line_bytes_max)
+            return [] if line is None else [line]
+        with memoryview(self._data) as view:
+            lines = bytes(view[self._position : end])
+        self._position = end + 1
+        return lines.split(b"\n")

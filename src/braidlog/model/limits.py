@@ -8,6 +8,9 @@ TOPIC_NAME_CHARS_MAX = 249
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
 
+FOLLOWERS_PER_TOPIC_MAX = 32
+NODE_NAME_CHARS_MAX = 249
+
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 """No batch on disk is larger; a length beyond it is a lie, whoever tells it. Settings may lower it per topic."""
 
@@ -16,6 +19,9 @@ RECORDS_PER_BATCH_MAX = 10_000_000
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """What one compressed batch may grow to."""
+
+BROKERS_MAX = 1_000
+"""Brokers that can be made known to a node: each one is an entry in its journal for good."""
 
 HEADERS_PER_RECORD_MAX = 10_000
 

@@ -64,8 +64,6 @@ def settings_from(values: dict[str, Any]) -> TopicSettings:
     try:
         return msgspec.convert(values, TopicSettings)
     except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, BrokerError):
-            raise error.__cause__ from error
         known = ", ".join(TopicSettings.__struct_fields__)
         raise BrokerError(Reason.INVALID_SETTING, f"{error}; a topic's settings are: {known}") from error
 

@@ -6,6 +6,7 @@ room. A client that sends whole requests and takes its answers holds next to not
 """
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -33,7 +34,7 @@ class Holder(Protocol):
 class Budget:
     """One for all listeners of a node."""
 
-    def __init__(self, bytes_max: int, now: Callable[[], float]) -> None:
+    def __init__(self, bytes_max: int, now: Callable[[], float] = time.monotonic) -> None:
         self.bytes_max = bytes_max
         self.bytes_held = 0
         self.let_go = 0

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 
 from braidlog.adapters.contract import Adapter
+from braidlog.adapters.flux.handlers import FluxAdapter
+from braidlog.adapters.mlog.handlers import MlogAdapter
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
 from braidlog.broker.authorize import Authorize
 from braidlog.broker.quotas import Quotas
@@ -43,7 +45,7 @@ AdapterMaker = Callable[[Services], Adapter]
 
 def adapters() -> dict[str, AdapterMaker]:
     """The dialects, by the name their listener has in the configuration."""
-    return {"rustlog": RustlogAdapter}
+    return {"flux": FluxAdapter, "mlog": MlogAdapter, "rustlog": RustlogAdapter}
 
 
 class Server:

@@ -91,6 +91,8 @@ class Listener(SessionOwner):
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A stream may have nothing to say for days: whether its client is still there, only the kernel can ask.
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         host = session.peer.rpartition(":")[0]
         self._sessions.add(session)
         self._peers[host] += 1

@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import msgspec
 
-from braidlog.adapters.contract import Adapter
+from braidlog.adapters.contract import Adapter, Stream
 from braidlog.broker.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
-from braidlog.server.eager import Running, start
+from braidlog.server.eager import Abandonable, Running, start
 from braidlog.wire.contract import NEED_DATA, Refused
 
 log = logging.getLogger("braidlog.session")
@@ -26,6 +26,8 @@ log = logging.getLogger("braidlog.session")
 _PENDING = object()
 _WRITE_BUFFER_BYTES = 1024 * 1024
 _FLUSH_BYTES = 256 * 1024
+_BURST_REQUESTS = 64
+"""Served of one connection before the others have their turn."""
 _OUTPUT_FACTOR = 4
 """Requests under way may all be answered at once; a client whose buffer holds so many times its limit gets no more."""
 
@@ -44,9 +46,10 @@ class SessionLimits(msgspec.Struct, frozen=True):
 class _Turn:
     """A request and, once it is there, its answer."""
 
-    __slots__ = ("answer", "is_held_back", "running")
+    __slots__ = ("answer", "is_held_back", "request", "running")
 
-    def __init__(self) -> None:
+    def __init__(self, request: Any = None) -> None:  # noqa: ANN401
+        self.request = request
         self.answer: Any = _PENDING
         self.is_held_back = False
         self.running: Running | None = None
@@ -71,11 +74,13 @@ class Session(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._turns: deque[_Turn] = deque()
         self._under_way: set[_Turn] = set()
+        self._beside: set[_Turn] = set()
         self._out: list[bytes] = []
         self._held_bytes = 0
         self._last_write_bytes = 0
         self._unsent_bytes_most = 0
         self._some_held_back = False
+        self._has_more = False
         self._busy = False
         self._pump_due = False
         self._closing = False
@@ -108,11 +113,12 @@ class Session(asyncio.Protocol):
         self._transport = None
         if self._throttle is not None:
             self._throttle.cancel()
-        for turn in list(self._under_way):
+        for turn in (*self._under_way, *self._turns, *self._beside):
             if turn.running is not None:
                 turn.running.cancel()
         self._turns.clear()
         self._under_way.clear()
+        self._beside.clear()
         self._out.clear()
         self._held_bytes = 0
         self._release_writers()
@@ -138,7 +144,7 @@ class Session(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._blocked_since = self._loop.time()
-        self._writable = self._loop.create_future()
+        self._writable = Abandonable(loop=self._loop)
         self._regulate()
 
     def resume_writing(self) -> None:
@@ -165,19 +171,9 @@ class Session(asyncio.Protocol):
             return
         self._busy = True
         try:
-            while not self._closing and self._has_room():
-                event = self.connection.next_event()
-                if event is NEED_DATA:
-                    self._note_partial()
-                    break
-                self._partial_since = None
-                self.requests += 1
-                if isinstance(event, Refused):
-                    self._refuse(event)
-                else:
-                    self._begin(event)
-                if self._held_bytes >= _FLUSH_BYTES:
-                    self._flush()
+            # Sending makes room: requests that were left for want of it must not wait for the client to send more.
+            while not self._take_requests() and self._flush() and self._has_room():
+                pass
         except Exception as error:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail("serve", error)
             return
@@ -201,13 +197,30 @@ class Session(asyncio.Protocol):
         if self._transport is not None:
             self._budget.note(self, self.held_bytes())
 
-    def _write(self, data: bytes) -> None:
-        assert self._transport is not None
-        before = self._transport.get_write_buffer_size()
-        self._unsent_bytes_most = len(data) + (self._unsent_bytes_most if before else 0)
-        self._last_write_bytes = len(data)
-        self._transport.write(data)
-        self._charge(Direction.FETCH, len(data))
+    def _take_requests(self) -> bool:
+        """Start what is whole; False if there was no room for all of it."""
+        self._has_more = False
+        until = self.requests + _BURST_REQUESTS
+        while not self._closing:
+            if not self._has_room():
+                return False
+            if self.requests >= until:
+                self._has_more = True
+                self._pump_soon()
+                return True
+            event = self.connection.next_event()
+            if event is NEED_DATA:
+                self._note_partial()
+                return True
+            self._partial_since = None
+            self.requests += 1
+            if isinstance(event, Refused):
+                self._refuse(event)
+            else:
+                self._begin(event)
+            if self._held_bytes >= _FLUSH_BYTES:
+                self._flush()
+        return True
 
     def _note_partial(self) -> None:
         """The time counts from the frame's first byte: trickling more of it does not buy more time."""
@@ -220,7 +233,10 @@ class Session(asyncio.Protocol):
         if self._blocked_since is not None or self._throttle is not None:
             return False
         under_way = len(self._turns) if self._adapter.ordered else len(self._under_way)
-        if under_way >= self._limits.in_flight_max or self._held_bytes >= self._limits.output_bytes_max:
+        if (
+            under_way + len(self._beside) >= self._limits.in_flight_max
+            or self._held_bytes >= self._limits.output_bytes_max
+        ):
             return False
         return not self._must_wait()
 
@@ -243,7 +259,7 @@ class Session(asyncio.Protocol):
             self.close()
 
     def _begin(self, request: Any) -> None:  # noqa: ANN401
-        turn = _Turn()
+        turn = _Turn(request)
         self._under_way.add(turn)
         if self._adapter.ordered:
             self._turns.append(turn)
@@ -271,7 +287,8 @@ class Session(asyncio.Protocol):
     def _let_held_back_go(self) -> None:
         if not self._some_held_back:
             return
-        for turn in list(self._turns if self._adapter.ordered else self._under_way):
+        in_line = self._turns if self._adapter.ordered else self._under_way
+        for turn in (*in_line, *self._beside):
             if turn.is_held_back and turn.running is not None:
                 if not self._is_room_for(turn):
                     return
@@ -292,15 +309,19 @@ class Session(asyncio.Protocol):
         try:
             if error is not None:
                 answer = self._adapter.failure(request, error)
-            data = None if answer is None else self.connection.respond(request, answer)
+            data = None if answer is None or isinstance(answer, Stream) else self.connection.respond(request, answer)
         except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail(type(request).__name__, fault)
             return
-        self._keep(turn, data)
-        if not self._busy and not self._pump_due:
+        if isinstance(answer, Stream):
+            turn.answer = answer
+            if not self._adapter.ordered:
+                self._open_stream(turn)
+        else:
+            self._keep(turn, data)
+        if not self._busy:
             # Not at once: whatever else this turn of the loop answers (one sync answers many) leaves in the same write.
-            self._pump_due = True
-            self._loop.call_soon(self._pump)
+            self._pump_soon()
 
     def _keep(self, turn: _Turn, data: bytes | None) -> None:
         """Put an answer where it leaves in its turn."""
@@ -311,6 +332,11 @@ class Session(asyncio.Protocol):
         if not self._adapter.ordered and data and turn not in self._turns:
             self._out.append(data)
 
+    def _pump_soon(self) -> None:
+        if not self._pump_due:
+            self._pump_due = True
+            self._loop.call_soon(self._pump)
+
     def _pump(self) -> None:
         self._pump_due = False
         self._serve()
@@ -320,37 +346,85 @@ class Session(asyncio.Protocol):
         log.error("%s %s: %s failed", self._adapter.dialect, self.peer, doing, exc_info=error)
         self.abort()
 
+    # -- streams ---------------------------------------------------------------------------------------------
+
+    def _open_stream(self, turn: _Turn) -> None:
+        """Its turn has come. It begins once this turn of the loop has written what was answered before."""
+        stream: Stream = turn.answer
+        turn.answer = _PENDING
+        if not (self._adapter.ordered and stream.holds_turn):
+            self._beside.add(turn)
+        self._loop.call_soon(self._run_stream, turn, stream)
+
+    def _run_stream(self, turn: _Turn, stream: Stream) -> None:
+        if self._transport is None:
+            return
+
+        def done(_: Any, error: BaseException | None) -> None:  # noqa: ANN401
+            if turn not in self._beside:
+                self._answered(turn, turn.request, None, error)
+                return
+            self._beside.discard(turn)
+            if error is not None:
+                self._stream_failed(turn, error)
+
+        turn.running = start(stream.run(), done, lambda: self._may_go_on(turn))
+
+    def _stream_failed(self, turn: _Turn, error: BaseException) -> None:
+        """Between answers to other requests nobody could tell whose error it is: it is the last thing said."""
+        self.close()
+        last = _Turn(turn.request)
+        if self._adapter.ordered:
+            self._turns.append(last)
+        self._answered(last, last.request, None, error)
+
     # -- sending ---------------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
+        """Send what is ready, in order; whether that made room."""
         turns = self._turns
+        under_way = len(turns)
         while turns and turns[0].answer is not _PENDING:
-            data = turns.popleft().answer
-            if data:
-                self._out.append(data)
+            data = turns[0].answer
+            if isinstance(data, Stream):
+                self._open_stream(turns[0] if data.holds_turn else turns.popleft())
+            else:
+                turns.popleft()
+                if data:
+                    self._out.append(data)
         transport = self._transport
-        if transport is None:
+        if transport is None or transport.is_closing():
             self._out.clear()
-            return
-        if self._out:
-            out, self._out = self._out, []
-            data = out[0] if len(out) == 1 else b"".join(out)
-            self._held_bytes -= len(data)
-            if transport.get_write_buffer_size() > _OUTPUT_FACTOR * self._limits.output_bytes_max:
-                log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
-                self.abort()
-                return
-            self._write(data)
-            self._note_held()
+            return False
+        out, self._out = self._out, []
+        if out:
+            self._write(transport, out[0] if len(out) == 1 else b"".join(out))
         if self._closing and not turns and not self._under_way:
             transport.close()
+        return bool(out) or len(turns) < under_way
+
+    def _write(self, transport: asyncio.Transport, data: bytes) -> None:
+        self._held_bytes -= len(data)
+        if transport.get_write_buffer_size() > _OUTPUT_FACTOR * self._limits.output_bytes_max:
+            log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
+            self.abort()
+        else:
+            self._send(transport, data)
+
+    def _send(self, transport: asyncio.Transport, data: bytes) -> None:
+        before = transport.get_write_buffer_size()
+        self._unsent_bytes_most = len(data) + (self._unsent_bytes_most if before else 0)
+        self._last_write_bytes = len(data)
+        transport.write(data)
+        self._charge(Direction.FETCH, len(data))
+        self._note_held()
 
     def _regulate(self) -> None:
         """Read only while there is room for what may come."""
         transport = self._transport
         if transport is None or self._closing:
             return
-        wanted = self._has_room()
+        wanted = self._has_room() and not self._has_more
         if wanted and not self._reading:
             self._reading = True
             transport.resume_reading()
@@ -362,10 +436,13 @@ class Session(asyncio.Protocol):
         """Send a frame outside the order of answers, after those that are ready, waiting while the client takes none."""
         while self._writable is not None:
             await self._writable
-        if self._transport is not None:
-            self._flush()
-        if self._transport is not None:
-            self._write(data)
+        self._flush()
+        if self._transport is not None and not self._transport.is_closing():
+            self._send(self._transport, data)
+        # However fast this client takes what is pushed, the others are served in between.
+        breath: Abandonable[None] = Abandonable(loop=self._loop)
+        self._loop.call_soon(_breathe, breath)
+        await breath
 
     # -- quotas ----------------------------------------------------------------------------------------------
 
@@ -414,7 +491,7 @@ class Session(asyncio.Protocol):
         """The server stops: what is under way is answered. Who only waits is let go, with all that was asked after it."""
         kept = 0
         for turn in self._turns:
-            if turn.running is not None and turn.running.is_patient:
+            if turn in self._under_way and turn.running is not None and turn.running.is_patient:
                 break
             kept += 1
         while len(self._turns) > kept:
@@ -439,7 +516,7 @@ class Session(asyncio.Protocol):
         partial_since = self._partial_since if self._reading else None  # what we do not read cannot come to an end
         if partial_since is not None and now - partial_since > allowed:
             return "its frame does not come to an end"
-        quiet = not self._turns and not self._under_way
+        quiet = not self._turns and not self._under_way and not self._beside
         if quiet and now - self._last_heard > limits.idle_seconds_max:
             return "it has been silent for too long"
         return None
@@ -454,6 +531,11 @@ def certified_name(certificate: dict[str, Any] | None) -> str | None:
             if field == "commonName" and value:
                 return str(value)
     return next((str(value) for _, value in certificate.get("subjectAltName", ()) if value), None)
+
+
+def _breathe(breath: "asyncio.Future[None]") -> None:
+    if not breath.done():
+        breath.set_result(None)
 
 
 class SessionOwner:

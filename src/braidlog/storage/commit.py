@@ -3,7 +3,8 @@
 Knows: how to turn many waits for durability into few syncs, on the waiters' own threads or on a thread of its own.
 Refuses to know: what is written. Invariant: a wait ends well only after a sync that began after its append.
 
-`GroupCommit` is for callers with a thread to spare: one of them syncs for all. `Flusher` is for callers without (an event loop), and for syncs that nobody waits for: intervals and windows.
+`GroupCommit` is for callers with a thread to spare: one of them syncs for all. `Flusher` is for callers without (an event
+loop), and for syncs that nobody waits for: intervals and windows.
 """
 
 import threading
@@ -121,7 +122,8 @@ class Flusher:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(self._has_work, timeout=self._time_left())
+                while not self._has_work():
+                    self._wake.wait(self._time_left())  # asked again each time: an append may have brought it nearer
                 if self._stopping and not self._requests:
                     return
                 batch, self._requests = self._requests, {}

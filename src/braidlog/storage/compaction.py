@@ -54,7 +54,12 @@ class Compaction:
         self._pinned: set[int] = set()
 
     def run(self) -> Compacted:
+        with self._partition.upkeep:
+            return self._run()
+
+    def _run(self) -> Compacted:
         partition = self._partition
+        partition.check_writable()
         partition.sync()
         with partition.lock:
             limit = min(partition.durable_offset, partition.last_stable_offset)
@@ -105,7 +110,7 @@ class Compaction:
             try:
                 for found in self._partition.batches_of(segment):
                     result.records_removed += self._copy(found, rewriter)
-            except StorageFault:
+            except BaseException:
                 rewriter.abandon()
                 raise
             group.append(segment)

@@ -109,8 +109,13 @@ class DataFolder:
         slots = SlotPair(self._disk, self.path, "folder", FOLDER_MAGIC)
         found = slots.load()
         self.notes += [f"{name}: {fault}" for name, fault in slots.faults.items()]
-        if not found and slots.faults and len(slots.faults) > 1:
-            raise StorageFault("; ".join(self.notes), self.path)
+        if not found and (len(slots.faults) > 1 or self._has_topics()):
+            why = "; ".join(self.notes) or "both descriptions are missing"
+            raise StorageFault(
+                f"its identity is lost; it holds topics and does not say whose they are: {why}", self.path
+            )
+        if not found and self._read_only:
+            raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{self.path} was never finished and holds nothing")
         if not found:
             identity = FolderIdentity(uuid.uuid4().hex, FORMAT)
             self._disk.make_folder(join(self.path, "topics"))
@@ -124,6 +129,11 @@ class DataFolder:
             self._disk.make_folder(join(self.path, "topics"))
             slots.even_out(found)
         return identity
+
+    def _has_topics(self) -> bool:
+        """A folder whose creation was interrupted has none; one that lost its description may not be made anew over them."""
+        shelf = join(self.path, "topics")
+        return self._disk.exists(shelf) and bool(self._disk.names(shelf))
 
     def _open_topics(self) -> None:
         shelf = join(self.path, "topics")
@@ -162,6 +172,9 @@ class DataFolder:
         if found is None:
             known = ", ".join(sorted(self._topics)[:5])
             hint = f"; there are: {known}" if known else "; there are none yet"
+            if self.broken_topics:
+                faults = "; ".join(self.broken_topics.values())
+                hint += f"; {len(self.broken_topics)} cannot be opened, it may be one of them: {faults}"
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist{hint}")
         return found
 
@@ -180,7 +193,8 @@ class DataFolder:
             created_ms=self._clock.now_ms(),
         )
         shelf = join(self.path, "topics")
-        number = 1 + max((int(n.split(".")[0]) for n in self._disk.names(shelf)), default=0)
+        taken = (name.removesuffix(_NEW).removesuffix(_GONE) for name in self._disk.names(shelf))
+        number = 1 + max((int(name) for name in taken if name.isascii() and name.isdigit()), default=0)
         building, folder = join(shelf, f"{number:08d}{_NEW}"), join(shelf, f"{number:08d}")
         try:
             self._disk.make_folder(building)

@@ -29,7 +29,7 @@ from braidlog.storage.commit import Flusher, GroupCommit
 from braidlog.storage.compaction import Compacted, Compaction
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.storage.folder import DataFolder, TopicMeta
-from braidlog.storage.partition import Appended, PartitionLog
+from braidlog.storage.partition import Appended, FileSlice, PartitionLog
 from braidlog.storage.retention import retain
 
 READ_BYTES = 1024 * 1024
@@ -44,6 +44,7 @@ class Topic:
         self._partitions: dict[int, PartitionLog] = {}
         self._commits: dict[int, GroupCommit] = {}
         self._round = 0
+        self._closed = False
 
     # -- what is there ---------------------------------------------------------------------------------------
 
@@ -64,6 +65,9 @@ class Topic:
         partition = self._partitions.get(number)
         if partition is None:
             with self._log.lock:
+                # A closed topic must not open its partitions again: the folder, or the name, may be somebody else's now.
+                if self._closed:
+                    raise BrokerError(Reason.LOG_CLOSED, f"topic {self.name!r} in {self._log.path} is closed")
                 partition = self._partitions.get(number)
                 if partition is None:
                     partition = self._log.folder.open_partition(self.name, number)
@@ -169,14 +173,14 @@ class Topic:
         """The records from `offset` to what is the end when it is reached. Memory: about one megabyte of log."""
         source = self.partition(partition)
         position = source.start_offset if offset is None else offset
-        while True:
-            end = self._readable_end(source)
-            upto = min(end, source.last_stable_offset) if committed_only else end
-            found = source.slice_at(position, READ_BYTES, upto=upto)
-            if found is None:
-                return
+        while found := self._next_slice(source, position, committed_only=committed_only):
             yield from self._records(source, found.read(), position, found.next_offset, committed_only=committed_only)
             position = found.next_offset
+
+    def _next_slice(self, source: PartitionLog, position: int, *, committed_only: bool) -> FileSlice | None:
+        end = self._readable_end(source)
+        upto = min(end, source.last_stable_offset) if committed_only else end
+        return source.slice_at(position, READ_BYTES, upto=upto)
 
     def follow(
         self,
@@ -186,16 +190,20 @@ class Topic:
         timeout: float | None = None,
         committed_only: bool = True,
     ) -> Iterator[Record]:
-        """Like `iterate`, but at the end wait for more; stop when nothing came for `timeout` seconds (None: never)."""
+        """Like `iterate`, but at the end wait for more; stop when nothing came for `timeout` seconds (None: never).
+
+        It ends when the log or the topic is closed, and raises the fault of a partition that has stopped.
+        """
         source = self.partition(partition)
         position = source.start_offset if offset is None else offset
-        while True:
-            seen = self._readable_end(source)  # before the reading: what comes during it must not be waited for
-            for record in self.iterate(position, partition=partition, committed_only=committed_only):
-                yield record
-                position = record.offset + 1
-            durable = self.settings.flush is Flush.ACK
-            if self._log.is_closed or not source.wait_beyond(seen, timeout, durable=durable):
+        durable = self.settings.flush is Flush.ACK
+        while not source.is_closed:
+            seen = self._readable_end(source)  # before reading: what comes after the read is then not slept over
+            while found := self._next_slice(source, position, committed_only=committed_only):
+                data = found.read()
+                yield from self._records(source, data, position, found.next_offset, committed_only=committed_only)
+                position = found.next_offset
+            if not source.wait_beyond(seen, timeout, durable=durable):
                 return
 
     def _records(
@@ -264,8 +272,9 @@ class Topic:
 
     def close(self) -> None:
         """Close every partition, also when one fails; the first fault is raised at the end."""
-        partitions = list(self._partitions.values())
-        self._partitions.clear()
+        with self._log.lock:
+            self._closed = True
+            partitions, self._partitions = list(self._partitions.values()), {}
         with contextlib.ExitStack() as stack:
             for partition in partitions:
                 stack.callback(partition.close)
@@ -324,10 +333,11 @@ class Log:
         return [meta.name for meta in self.folder.topics()]
 
     def topic(self, name: str) -> Topic:
-        topic = self._topics.get(name)
-        if topic is None:
-            topic = self._topics[name] = Topic(self, self.folder.topic(name))
-        return topic
+        with self.lock:  # two topics of one name would open its partitions twice
+            topic = self._topics.get(name)
+            if topic is None:
+                topic = self._topics[name] = Topic(self, self.folder.topic(name))
+            return topic
 
     def create_topic(self, name: str, *, partitions: int = 1, **settings: Any) -> Topic:  # noqa: ANN401
         """Create a topic; settings are those of `TopicSettings`, by name."""

@@ -93,7 +93,10 @@ class PartitionLog:
         self._saved = self._state.image()
         self._bases = [segment.base_offset for segment in self._segments]
         self._pending: list[Segment] = []
-        self._sync_lock = threading.RLock()  # taken before _lock where both are: one sync at a time
+        # Taken in this order where more than one is. Held by whoever exchanges or removes segments, from the first look to
+        # the last: a compaction must not put back what a truncation took away, nor outlive a close.
+        self.upkeep = threading.RLock()
+        self._sync_lock = threading.RLock()  # one sync at a time
         self._lock = threading.RLock()
         self._moved = threading.Condition(self._lock)
         self._followers = 0
@@ -140,14 +143,20 @@ class PartitionLog:
         return self._state.end_offset
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def durable_offset(self) -> int:
         """Everything below survives power loss."""
         return self._durable_offset
 
     @property
     def last_stable_offset(self) -> int:
+        """Committed readers may go so far: no transaction is open below, except one that began before the start."""
         with self._lock:
-            return self._state.transactions.last_stable_offset(self._state.end_offset)
+            stable = self._state.transactions.last_stable_offset(self._state.end_offset)
+            return max(stable, self._state.start_offset)
 
     @property
     def unsynced_bytes(self) -> int:
@@ -188,16 +197,19 @@ class PartitionLog:
         returns the offsets it has.
         """
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             parts: list[Buffer] = []
             headers: list[BatchHeader] = []
             view = memoryview(data)
             position, offset = 0, self._state.end_offset
             while position < len(view):
                 header = self._check_produced(view, position)
+                if header.base_sequence >= 0 and header.size_bytes != len(view):
+                    # Kafka too takes one batch per idempotent append: half a retry has no honest answer.
+                    raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")
                 duplicate = self._state.producers.check(header)
                 if duplicate is not None:
-                    return self._answer_duplicate(view, header, duplicate.base_offset, duplicate.last_offset)
+                    return Appended(duplicate.base_offset, duplicate.last_offset, duplicate=True)
                 end = position + header.size_bytes
                 body = view[position + PLACED_BYTES : end]
                 if self.settings.append_time:
@@ -209,12 +221,12 @@ class PartitionLog:
                 offset += header.last_offset_delta + 1
             if not headers:
                 raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
-            return self._write(parts, headers, data, leader_epoch, now_ms)
+            return self._write(parts, headers, data, now_ms)
 
     def append_replicated(self, data: Buffer, *, now_ms: int) -> Appended:
         """Append batches as another replica has them: offsets and epochs are theirs and must follow ours."""
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             headers = []
             view = memoryview(data)
             position, offset = 0, self._state.end_offset
@@ -231,21 +243,22 @@ class PartitionLog:
                 offset = header.next_offset
             if not headers:
                 raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
-            return self._write([view], headers, data, headers[-1].leader_epoch, now_ms)
+            return self._write([view], headers, data, now_ms)
 
     def append_marker(self, batch: bytes, *, leader_epoch: int = FIRST_EPOCH, now_ms: int) -> Appended:
         """Append a control batch (codec.records.control_batch): the end of a transaction."""
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             header = read_header(batch)
             check_crc(batch, 0, header)
             if not header.is_control:
                 raise BrokerError(Reason.INVALID_RECORD, "a transaction marker is a control batch")
             kept = rebased(header, self._state.end_offset, leader_epoch)
             parts: list[Buffer] = [placed(header, kept.base_offset, leader_epoch), memoryview(batch)[PLACED_BYTES:]]
-            return self._write(parts, [kept], batch, leader_epoch, now_ms)
+            return self._write(parts, [kept], batch, now_ms)
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
+        """Raise unless the partition takes changes: a failed, closed or damaged one does not."""
         if self._fault is not None:
             raise self._fault
         if self._closed:
@@ -268,24 +281,26 @@ class PartitionLog:
             raise ProtocolError(f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets")
         if header.attributes & CONTROL:
             raise BrokerError(Reason.INVALID_RECORD, "control batches are written by the log, not by producers")
+        if header.is_transactional and header.producer_id < 0:
+            raise BrokerError(Reason.INVALID_RECORD, "a transaction needs a producer: nobody else could end it")
         return header
-
-    def _answer_duplicate(self, data: memoryview, header: BatchHeader, base_offset: int, last_offset: int) -> Appended:
-        if header.size_bytes != len(data):
-            # Kafka too takes one batch per idempotent append: half a retry has no honest answer.
-            raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")
-        return Appended(base_offset, last_offset, duplicate=True)
 
     def _write(
         self,
         parts: Sequence[Buffer],
         headers: Sequence[BatchHeader],
         data: Buffer,
-        leader_epoch: int,
         now_ms: int,
     ) -> Appended:
         state = self._state
-        if leader_epoch != state.epochs.latest or self._slots_in_doubt:
+        position = 0
+        commits = []
+        for header in headers:
+            # A marker may be refused, so before anything is written.
+            commits.append(is_commit(data, position, header) if header.attributes & CONTROL else None)
+            position += header.size_bytes
+        latest = state.epochs.latest
+        if self._slots_in_doubt or any(header.leader_epoch != latest for header in headers):
             self._begin_epochs(headers)
         size = len(data)
         active = self._active
@@ -293,11 +308,8 @@ class PartitionLog:
         if active.size + size > settings.segment_bytes or now_ms - active.head.created_ms >= settings.segment_ms:
             self._roll_unless_empty(now_ms)
         self._write_active(parts, headers)
-        position = 0
-        for header in headers:
-            commit = is_commit(data, position, header) if header.attributes & CONTROL else None
+        for header, commit in zip(headers, commits, strict=True):
             state.apply(header, commit=commit)
-            position += header.size_bytes
         self._unsynced_bytes += size
         self._since_checkpoint_bytes += size
         if self._followers:
@@ -322,12 +334,12 @@ class PartitionLog:
             history.begin(header.leader_epoch, header.base_offset)
         # The last image with these epochs, not a new one: what was appended since may not be durable yet.
         self._save_image(msgspec.structs.replace(self._saved, epochs=history.entries()), copies=2)
-        self._state.epochs = history
+        self._state.epochs = history  # last: an epoch that was refused or could not be saved has not begun
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """A new leader takes over: its epoch starts at the end of the log."""
         with self._sync_lock, self._lock:
-            self._check_writable()
+            self.check_writable()
             if leader_epoch != self._state.epochs.latest:
                 self._state.epochs.begin(leader_epoch, self._state.end_offset)
                 self.checkpoint(copies=2)
@@ -335,7 +347,7 @@ class PartitionLog:
     # -- durability ------------------------------------------------------------------------------------------
 
     def sync(self, upto: int | None = None) -> int:
-        """Return when everything appended before the call is durable, and the offset up to which that is.
+        """Return when everything appended before the call (or below `upto`) is durable, and the offset up to which that is.
 
         One call serves every append that came before it; a caller that waited here while its own append (below `upto`)
         was served by another's sync does not sync again. A failure is final: the kernel may have dropped the pages it
@@ -345,7 +357,9 @@ class PartitionLog:
             with self._lock:
                 if self._fault is not None:
                     raise self._fault
-                if self._durable_offset >= (self._state.end_offset if upto is None else upto) and not self._pending:
+                if upto is not None and self._durable_offset >= upto:
+                    return self._durable_offset  # somebody else's sync, while this call waited for its turn
+                if self._durable_offset == self._state.end_offset and not self._pending:
                     return self._durable_offset
                 pending, active = list(self._pending), self._active
                 reached = active.reach()
@@ -383,8 +397,8 @@ class PartitionLog:
         for segment in pending:
             seal_segment(segment, segment.reach())
         if self._names_changed:
+            self._names_changed = False  # first: a roll during the sync is for the next one
             self._disk.sync_folder(self.folder)
-            self._names_changed = False
         active.sync(reached)
 
     def _fail(self, fault: StorageFault) -> None:
@@ -444,13 +458,19 @@ class PartitionLog:
             self._since_checkpoint_bytes = 0
 
     def wait_beyond(self, offset: int, timeout: float | None, *, durable: bool) -> bool:
-        """Wait until the log (or its durable part) has grown beyond `offset`; False if the time ran out first."""
+        """Wait until the log (or its durable part) has grown beyond `offset`; False if the time ran out first.
+
+        Also returns when the partition is closed, and raises its fault if it has stopped: nothing will come then.
+        """
         with self._lock:
             self._followers += 1
             try:
-                return self._moved.wait_for(lambda: self._is_beyond(offset, durable=durable), timeout)
+                moved = self._moved.wait_for(lambda: self._is_beyond(offset, durable=durable), timeout)
             finally:
                 self._followers -= 1
+            if self._fault is not None:
+                raise self._fault
+            return moved
 
     def _is_beyond(self, offset: int, *, durable: bool) -> bool:
         if self._closed or self._fault is not None:
@@ -523,7 +543,8 @@ class PartitionLog:
                 next_offset,
                 bad.why,
             )
-            if damage not in self.report.damages:
+            # Once per place: how it shows itself depends on where a reader came from.
+            if not any((d.file, d.position) == (damage.file, damage.position) for d in self.report.damages):
                 self.report.damages.append(damage)
             segment.index.split(bad.offset, bad.position, segment.max_timestamp_ms)
             if after is not None:
@@ -536,32 +557,47 @@ class PartitionLog:
             return self._state.transactions.aborted_in(start, end)
 
     def batches_of(self, segment: Segment, number: int = 0) -> Iterator[Found]:
-        """Every batch of a segment from index entry `number` on, checked; damage is noted and raised."""
+        """Every batch of a segment from index entry `number` on, checked; damage is noted and raised.
+
+        The file is taken now and kept: the segment may be exchanged or removed while its batches are still asked for.
+        """
+        return self._noting_damage(segment, segment.walk_from(number, check=True, epochs=self._state.epochs))
+
+    def _noting_damage(self, segment: Segment, batches: Iterator[Found]) -> Iterator[Found]:
         try:
-            yield from segment.walk_from(number, check=True, epochs=self._state.epochs)
+            yield from batches
         except BadBatch as bad:
             raise self._note_damage(segment, bad) from bad
 
     def find_batch_by_time(self, timestamp_ms: int) -> Iterator[bytes]:
         """Batches, in order, from the first whose latest timestamp reaches `timestamp_ms`."""
-        for segment in self.segments:
-            if segment.max_timestamp_ms < timestamp_ms or segment.next_offset <= self.start_offset:
-                continue
-            for found in self.batches_of(segment, segment.index.first_with_time(timestamp_ms)):
-                if found.header.max_timestamp >= timestamp_ms and found.header.next_offset > self.start_offset:
+        offset = self.start_offset
+        while True:
+            with self._lock:
+                # One segment at a time: compaction and retention may exchange them between two steps.
+                later = [s for s in self._segments if s.next_offset > offset and s.max_timestamp_ms >= timestamp_ms]
+                if not later:
+                    return
+                segment = later[0]
+                batches = self.batches_of(segment, segment.index.first_with_time(timestamp_ms))
+            for found in batches:
+                if found.header.max_timestamp >= timestamp_ms and found.header.next_offset > offset:
                     yield found.window[found.at : found.at + found.header.size_bytes]
+            offset = segment.next_offset
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Where `epoch` (or the largest below it) ended: what a follower asks before it truncates."""
         with self._lock:
-            return self._state.epochs.end_offset_for(epoch, self._state.end_offset)
+            known, end = self._state.epochs.end_offset_for(epoch, self._state.end_offset)
+            # The history reaches back to the first batch on the disk, which may lie below the start.
+            return known, end if end < 0 else max(end, self._state.start_offset)
 
     # -- changing the ends -----------------------------------------------------------------------------------
 
     def roll(self, now_ms: int) -> None:
         """Start a new segment, if the active one holds anything."""
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             self._roll_unless_empty(now_ms)
 
     def _roll_unless_empty(self, now_ms: int) -> None:
@@ -603,8 +639,8 @@ class PartitionLog:
         For replication only: a follower drops what its leader does not have. The intent is durable first, so that a crash
         half-way is finished by recovery and not taken for damage.
         """
-        with self._sync_lock, self._lock:
-            self._check_writable()
+        with self.upkeep, self._sync_lock, self._lock:
+            self.check_writable()
             if offset >= self._state.end_offset:
                 return self._state.end_offset
             if offset < self._state.start_offset:
@@ -640,8 +676,8 @@ class PartitionLog:
 
     def advance_start(self, offset: int) -> int:
         """Delete the records below `offset`; return the new start. The start is durable before any file goes."""
-        with self._sync_lock, self._lock:
-            self._check_writable()
+        with self.upkeep, self._sync_lock, self._lock:
+            self.check_writable()
             if offset > self._state.end_offset:
                 raise BrokerError(
                     Reason.OFFSET_OUT_OF_RANGE,
@@ -678,7 +714,7 @@ class PartitionLog:
 
     def close(self) -> None:
         """Make everything durable and note that the stop was clean, or raise. A damaged partition is just let go."""
-        with self._sync_lock, self._lock:
+        with self.upkeep, self._sync_lock, self._lock:
             try:
                 if self._closed or self.report.damages:
                     return

@@ -89,7 +89,9 @@ class ProducerTable:
         return None
 
     def apply(self, header: BatchHeader) -> None:
-        """Take note of a producer's batch that is in the log."""
+        """Take note of a batch that is in the log."""
+        if header.producer_id == NO_PRODUCER:
+            return
         producer = self._producers.pop(header.producer_id, None)
         if producer is None or header.producer_epoch > producer.epoch:
             producer = Producer(header.producer_id, header.producer_epoch, header.max_timestamp, [])

@@ -8,6 +8,8 @@ Order: read the checkpoint, finish interrupted swaps, read the heads, finish an 
 batches that the checkpoint does not cover, make durable what was found.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from braidlog.codec.batch import BatchHeader
@@ -38,6 +40,7 @@ from braidlog.storage.walk import BadBatch, Found, find_batch, walk
 
 STATE_MAGIC = b"BRAIDSTA"
 MARKER_BYTES_MAX = 4096
+BASE_DIGITS = 20
 _LOG = ".log"
 _INDEX = ".idx"
 _STATE = ".state"
@@ -82,6 +85,7 @@ class Recovery:
         self._read_only = read_only
         self.report = RecoveryReport()
         self._slots = SlotPair(disk, folder, "state", STATE_MAGIC)
+        self._durable_end = 0
         self._intended = False
 
     def run(self) -> Recovered:
@@ -110,9 +114,8 @@ class Recovery:
                 self._note(f"{name}: an unfinished rewrite was removed")
                 if not self._read_only:
                     self._disk.remove(join(self._folder, name))
-        for name in names:
-            if name.endswith(SWAP):
-                self._finish_swap(name, int(name.removesuffix(SWAP)), epochs)
+        for base in bases_of(names, SWAP):
+            self._finish_swap(f"{base:020d}{SWAP}", base, epochs)
 
     def _finish_swap(self, name: str, base: int, epochs: EpochHistory | None) -> None:
         """Check before the old files go: while they are there, a damaged rewrite costs nothing."""
@@ -148,7 +151,7 @@ class Recovery:
         return images
 
     def _open_heads(self, newest: StateImage | None) -> list[Segment]:
-        bases = sorted(int(n.removesuffix(_LOG)) for n in self._disk.names(self._folder) if n.endswith(_LOG))
+        bases = bases_of(self._disk.names(self._folder), _LOG)
         segments: list[Segment] = []
         for number, base in enumerate(bases):
             path = join(self._folder, log_name(base))
@@ -169,7 +172,7 @@ class Recovery:
                     size, base
                 )  # in doubt everything counts as durable: a fault is then damage, never a torn tail
             segment = Segment(self._disk, self._folder, head, mark, size, self._pool)
-            segment.use_index_interval(self._settings.index_interval_bytes)
+            segment.use_index(self._settings.index_interval_bytes, read_only=self._read_only)
             segments.append(segment)
         return segments
 
@@ -250,7 +253,7 @@ class Recovery:
     ) -> PartitionState:
         state = PartitionState(image)
         limit = newest.truncate_to if newest and newest.truncate_to != NOTHING_TO_CUT else None
-        durable_end = 0 if newest is None else newest.end_offset if limit is None else limit
+        self._durable_end = 0 if newest is None else newest.end_offset if limit is None else limit
         number = 0
         while number < len(segments):
             segment = segments[number]
@@ -266,7 +269,7 @@ class Recovery:
                     self._note(f"{log_name(later.base_offset)}: follows a write that never became durable; removed")
                 del segments[number + 1 :]
             number += 1
-        self._lose_end(segments, state, durable_end)
+        self._lose_end(segments, state, self._durable_end)
         announced = state.epochs.entries()
         state.epochs.draw_back(state.end_offset)
         if state.epochs.entries() != announced:
@@ -302,7 +305,7 @@ class Recovery:
                 else:
                     return False
             except BadBatch as bad:
-                if not self._is_durable(segments, number, bad.position):
+                if not self._is_durable(segments, number, bad.position, bad.offset):
                     why = f"a write that never became durable is cut off: {bad.why}"
                     self._cut(segment, bad.position, bad.offset, why)
                     return True
@@ -327,10 +330,16 @@ class Recovery:
         except (BrokerError, ProtocolError) as error:
             raise BadBatch(found.position, header.base_offset, str(error)) from error
 
-    def _is_durable(self, segments: list[Segment], number: int, position: int) -> bool:
-        """Whether the bytes at `position` had been synced: below the mark, or before a segment that was synced later."""
+    def _is_durable(self, segments: list[Segment], number: int, position: int, offset: int) -> bool:
+        """Whether the bytes at `position` had been synced: below the mark (which power loss may have left one sync behind), or
+        below what a checkpoint saw durable, or before a segment that was synced later.
+        """
         later = segments[number + 1 :]
-        return position < segments[number].mark.position or any(s.mark.position > DATA_START for s in later)
+        return (
+            position < segments[number].mark.position
+            or offset < self._durable_end
+            or any(segment.mark.position > DATA_START for segment in later)
+        )
 
     def _expected_end(self, segments: list[Segment], number: int) -> int:
         """The offset the segment must reach: that of the next one, or the last one's mark."""
@@ -342,7 +351,7 @@ class Recovery:
         is_last = number + 1 == len(segments)
         if segment.next_offset == expected or (is_last and segment.next_offset > expected):
             return False
-        if not self._is_durable(segments, number, segment.size):
+        if not self._is_durable(segments, number, segment.size, segment.next_offset):
             return True
         self._lose(segment, segment.next_offset, expected, f"it must reach offset {expected}, {{}} is the last")
         return False
@@ -431,13 +440,18 @@ def seal_segment(segment: Segment, reached: Mark) -> None:
     segment.retire()
 
 
+def bases_of(names: Sequence[str], suffix: str) -> list[int]:
+    """The base offsets of the files of one kind, ascending. A stranger's file is none of ours, whatever it ends with."""
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return sorted(int(stem) for stem in stems if len(stem) == BASE_DIGITS and stem.isascii() and stem.isdigit())
+
+
 def finish_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
     """Put the whole file `<base>.swap`, which holds offsets [base, next_offset), in the place of every segment of these."""
     names = disk.names(folder)
-    for name in reversed(names):
-        if name.endswith(_LOG) and base < int(name.removesuffix(_LOG)) < next_offset:
-            inner = int(name.removesuffix(_LOG))
-            for part in (state_name(inner), index_name(inner), name):
+    for inner in reversed(bases_of(names, _LOG)):
+        if base < inner < next_offset:
+            for part in (state_name(inner), index_name(inner), log_name(inner)):
                 if part in names:
                     disk.remove(join(folder, part))
     disk.rename(join(folder, f"{base:020d}{SWAP}"), join(folder, log_name(base)))

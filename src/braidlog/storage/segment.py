@@ -156,6 +156,7 @@ class Segment:
         self._pool = pool
         self._index: SparseIndex | None = None
         self._interval_bytes = 0
+        self._read_only = False
         self._hints: dict[int, int] = {}
         self._writer: File | None = None
         self.head = head
@@ -256,7 +257,7 @@ class Segment:
         """Account for a batch that is in the file."""
         index = self.index if self._index is None else self._index  # a property call less for every batch
         index.note(header.base_offset, position, self.max_timestamp_ms, verified=verified)
-        if header.max_timestamp > self.max_timestamp_ms:
+        if header.max_timestamp > self.max_timestamp_ms:  # noqa: PLR1730 - for every batch: max() costs three times as much
             self.max_timestamp_ms = header.max_timestamp
         self.next_offset = header.next_offset
 
@@ -317,8 +318,10 @@ class Segment:
 
     # -- index -----------------------------------------------------------------------------------------------
 
-    def use_index_interval(self, interval_bytes: int) -> None:
+    def use_index(self, interval_bytes: int, *, read_only: bool) -> None:
+        """How dense an index that has to be made anew gets, and whether its file may be written."""
         self._interval_bytes = interval_bytes
+        self._read_only = read_only
 
     @property
     def index(self) -> SparseIndex:
@@ -377,7 +380,10 @@ class Segment:
         self.next_offset = self.base_offset
         for found in walk(self.file, DATA_START, self.size, self.base_offset, check=False):
             self.take(found.position, found.header, verified=False)
-        self.save_index(sealed=True)
+        if self._read_only:
+            self._index.seal(Entry(self.next_offset, self.size, self.max_timestamp_ms))
+        else:
+            self.save_index(sealed=True)
 
     @property
     def index_is_sealed(self) -> bool:

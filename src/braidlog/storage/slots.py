@@ -70,6 +70,7 @@ class SlotPair:
     def load(self) -> list[Slot]:
         """The whole slots, newest first. `faults` then names each file that is there and is not whole."""
         slots = []
+        self.faults = {}
         for name in self._names:
             path = join(self._folder, name)
             if not self._disk.exists(path):
@@ -103,7 +104,6 @@ class SlotPair:
             name = self._names[0] if first else self._names[1]
             self._write(name, pack_slot(self._magic, sequence, payload))
             self._newest = Slot(name, sequence, b"")
-            self.faults.pop(name, None)
 
     def _write(self, name: str, data: bytes) -> None:
         path = join(self._folder, name)

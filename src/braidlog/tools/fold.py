@@ -46,6 +46,7 @@ class Fold:
         start, end = max(image.start_offset, folded.start_offset), image.end_offset
         for state in (folded, stated):
             state.advance_start(start)
+            state.epochs.cut_start(start)
         epochs = [entry for entry in folded.epochs.entries() if entry[1] < end]
         claimed = [entry for entry in stated.epochs.entries() if entry[1] < end]
         if epochs != claimed:

@@ -365,7 +365,7 @@ class _PartitionRepair:
             self._remove(f"{base:020d}{SWAP}")
         for base in survey.swaps:
             self._remove(index_name(base))
-            finish_swap(self._disk, self._folder, base)
+            finish_swap(self._disk, self._folder, base, survey.swaps[base])
         for segment in survey.segments:
             if segment.file.base_offset in survey.swaps:
                 segment.file.name = log_name(segment.file.base_offset)
@@ -410,7 +410,8 @@ class _PartitionRepair:
         return SegmentRewriter(self._disk, self._folder, head, self._pool, self._interval_bytes)
 
     def _finish(self, rewriter: SegmentRewriter) -> None:
-        new: Segment = rewriter.finish()
+        new: Segment = rewriter.write()
+        rewriter.publish()
         swap_in(self._disk, self._folder, self._pool, [new], new)
 
     def _carry_over(self, piece: Run | Mend | Loss, source: File, rewriter: SegmentRewriter) -> None:

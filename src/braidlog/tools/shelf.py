@@ -82,7 +82,7 @@ class Shelf:
         self.images = self._read_slots()
         self.snapshot_faults: dict[int, str] = {}
         self.snapshots = self._read_snapshots()
-        self.swaps: list[int] = []
+        self.swaps: dict[int, int] = {}  # base offset → the offset after the rewrite's last
         self.bad_swaps: dict[int, str] = {}
         self.segments = self._read_segments()
         self.data_bytes = sum(file.size for file in self.segments)
@@ -161,7 +161,7 @@ class Shelf:
             if fault is not None or swap.mark is None:
                 self.bad_swaps[base] = fault or "the durable mark's checksum does not hold"
                 continue
-            self.swaps.append(base)
+            self.swaps[base] = swap.mark.next_offset
             for inner in [b for b in files if base <= b < max(swap.mark.next_offset, base + 1)]:
                 del files[inner]
             files[base] = swap

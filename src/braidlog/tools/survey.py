@@ -79,7 +79,7 @@ class PartitionSurvey(msgspec.Struct, kw_only=True):
     behind: list[int] = []
     """Bases of segments behind the end of the log: opening removes them."""
     leftovers: list[str] = []
-    swaps: list[int] = []
+    swaps: dict[int, int] = {}
     bad_swaps: list[int] = []
     bad_indexes: list[int] = []
     snapshots: dict[int, StateImage | None] = {}

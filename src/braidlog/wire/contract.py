@@ -4,7 +4,7 @@ Knows: three verbs. Refuses to know: any dialect's messages.
 
     connection.receive(data)            bytes as they came, cut anywhere
     connection.next_event()             a message, `Refused`, or NEED_DATA
-    connection.respond(request, answer) the bytes to send (server; a `Refused` stands for its request); `request(message)` (client)
+    connection.respond(request, answer) the bytes to send (a `Refused` stands for its request); a client has `request(message)`
 
 A connection is a pure state machine: the same bytes, however cut, give the same events. After `Refused(close=True)` it takes
 nothing more.

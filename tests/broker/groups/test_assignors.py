@@ -1,5 +1,7 @@
 """Assignors: what must hold for every division."""
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,10 +10,13 @@ from braidlog.broker.groups.assignors import Assignment, Assignor, assign
 
 MEMBERS = [f"m{number}" for number in range(8)]
 TOPICS = ["a", "b", "c"]
+Wishes = dict[str, frozenset[str]]
+Counts = dict[str, int]
 
 wishes_of = st.dictionaries(
     st.sampled_from(MEMBERS), st.frozensets(st.sampled_from(TOPICS), min_size=1), min_size=1, max_size=8
 )
+some_members = st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True)
 counts_of = st.fixed_dictionaries({topic: st.integers(0, 30) for topic in TOPICS})
 
 
@@ -21,7 +26,9 @@ def owned(assignment: Assignment, topic: str) -> list[int]:
 
 @given(st.sampled_from(Assignor), wishes_of, counts_of, wishes_of, counts_of)
 @settings(max_examples=400)
-def test_each_partition_has_exactly_one_owner_and_shares_are_even(assignor, wishes, counts, earlier, fewer) -> None:
+def test_each_partition_has_exactly_one_owner_and_shares_are_even(
+    assignor: Assignor, wishes: Wishes, counts: Counts, earlier: Wishes, fewer: Counts
+) -> None:
     previous = assign(assignor, earlier, fewer, {})
     assignment = assign(assignor, wishes, counts, previous)
     assert set(assignment) == set(wishes)
@@ -37,7 +44,9 @@ def test_each_partition_has_exactly_one_owner_and_shares_are_even(assignor, wish
 
 
 @given(st.sampled_from(Assignor), wishes_of, counts_of, st.randoms())
-def test_the_order_of_the_input_does_not_matter(assignor, wishes, counts, rng) -> None:
+def test_the_order_of_the_input_does_not_matter(
+    assignor: Assignor, wishes: Wishes, counts: Counts, rng: Random
+) -> None:
     shuffled = list(wishes.items())
     rng.shuffle(shuffled)
     previous = assign(assignor, wishes, counts, {})
@@ -46,7 +55,7 @@ def test_the_order_of_the_input_does_not_matter(assignor, wishes, counts, rng) -
 
 
 @given(wishes_of, counts_of)
-def test_sticky_without_a_change_changes_nothing(wishes, counts) -> None:
+def test_sticky_without_a_change_changes_nothing(wishes: Wishes, counts: Counts) -> None:
     first = assign(Assignor.STICKY, wishes, counts, {})
     assert assign(Assignor.STICKY, wishes, counts, first) == first
 
@@ -59,9 +68,11 @@ def moves_at_least(before: dict[str, list[int]], members: list[str], count: int)
     return count - kept
 
 
-@given(st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True), st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True), st.integers(0, 40), st.integers(0, 40))  # fmt: skip
+@given(some_members, some_members, st.integers(0, 40), st.integers(0, 40))
 @settings(max_examples=400)
-def test_sticky_moves_as_few_as_possible(before_members, members, before_count, count) -> None:
+def test_sticky_moves_as_few_as_possible(
+    before_members: list[str], members: list[str], before_count: int, count: int
+) -> None:
     one = {member: frozenset({"a"}) for member in before_members}
     previous = assign(Assignor.STICKY, one, {"a": before_count}, {})
     held = {member: shares.get("a", []) for member, shares in previous.items()}

@@ -60,9 +60,13 @@ class Groups:
         topics: Iterable[str],
         *,
         assignor: Assignor | None = None,
+        default_assignor: Assignor = Assignor.RANGE,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
     ) -> Membership:
-        """Come into a group; the answer holds the member's share of the new generation."""
+        """Come into a group; the answer holds the member's share of the new generation.
+
+        Without an `assignor` the group's own stays; a new group has the default.
+        """
         check_group_name(group)
         if not SESSION_TIMEOUT_MS_MIN <= session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
             raise BrokerError(
@@ -72,7 +76,9 @@ class Groups:
         wanted = list(topics)
         for topic in wanted:
             self._topics.meta(topic)
-        found = self._groups.get(group) or Group(group, self._partitions_of)
+        found = self._groups.get(group)
+        if found is None:
+            found, assignor = Group(group, self._partitions_of), assignor or default_assignor
         changed = found.join(member, wanted, assignor, session_timeout_ms, self._world.now_ms())
         if changed:
             self._put(found)

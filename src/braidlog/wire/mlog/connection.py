@@ -74,6 +74,11 @@ class _Frames:
         if not self._stopped:
             self._inbox.feed(data)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return len(self._inbox)
+
     def _next_message(self) -> Any:  # noqa: ANN401 - a request or a response: the readers say which
         """The next message; `ProtocolError` for a frame that is none."""
         header = self._inbox.peek(_HEADER.size)
@@ -105,10 +110,12 @@ class ServerConnection(_Frames):
     is open: pushed frames have a type of their own (11), so its answer may stand between them.
     """
 
-    __slots__ = ()
+    __slots__ = ("streaming",)
 
     def __init__(self) -> None:
         super().__init__(_REQUEST_READERS)
+        self.streaming = False
+        """Whether a FetchStream is open. The frames of two could not be told apart."""
 
     def next_event(self) -> Request | Refused | NeedData:
         if self._stopped:

@@ -48,7 +48,7 @@ CODE_MEANS: Final[dict[ErrorCode, str]] = {
     ErrorCode.RAFT_LEADER_UNAVAILABLE: "this node does not lead the metadata and knows no node that does",
     ErrorCode.TOPIC_EXISTS: "a topic of this name exists",
     ErrorCode.NOT_ENOUGH_NODES: "N replicas need N+1 nodes",
-    ErrorCode.CANNOT_REACH_LEADER: "the node that leads cannot be reached",
+    ErrorCode.CANNOT_REACH_LEADER: "the node that leads cannot be reached (braidlog says 11: clients look again on that)",
     ErrorCode.INVALID_ACK_MODE: "Acks is not 0, 1 or 2",
     ErrorCode.TIMEOUT_CATCH_UP: "Acks 2: the in-sync replicas did not catch up in time",
 }

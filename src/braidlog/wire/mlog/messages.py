@@ -293,7 +293,8 @@ class Operation(msgspec.Struct, frozen=True):
 _E = ErrorCode
 _TOPIC = (_E.TOPIC_REQUIRED, _E.TOPIC_NOT_FOUND)
 _PRODUCE = (*_TOPIC, _E.NOT_TOPIC_LEADER, _E.VALUES_REQUIRED, _E.INVALID_ACK_MODE, _E.TIMEOUT_CATCH_UP)
-_METADATA = (_E.RAFT_LEADER_UNAVAILABLE, _E.CANNOT_REACH_LEADER)
+# Not CANNOT_REACH_LEADER: a client that hears it does not look again.
+_METADATA = (_E.RAFT_LEADER_UNAVAILABLE,)
 
 OPERATIONS: Final = (
     Operation(

@@ -13,6 +13,7 @@ from typing import Final
 
 from braidlog.codec.jsonguard import TOKENS_MAX
 from braidlog.wire.mlog.messages import LogEntry
+from braidlog.wire.mlog.replication import batch_bytes
 
 PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
 """The seed's MaxFrameSize: it limits the payload, so a frame has six bytes more."""
@@ -58,3 +59,8 @@ def raw_chunk_bytes_max(topic: str) -> int:
     """The largest replication batch that one ReplicateResponse of this (legal, so plain ASCII) topic can carry."""
     around = len('{"Topic":"","RawChunk":"","EndOfStream":false,"LeaderLEO":-9223372036854775808}') + len(topic)
     return (PAYLOAD_BYTES_MAX - around) // 4 * 3
+
+
+def value_bytes_max(topic: str) -> int:
+    """The largest value of this topic that can be fetched and replicated; a produce of a larger one is refused."""
+    return min(VALUE_BYTES_MAX, raw_chunk_bytes_max(topic) - batch_bytes(0, 1))

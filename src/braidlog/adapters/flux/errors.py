@@ -1,0 +1,67 @@
+"""What each reason is called in flux: one total table of codes, and the few texts that its clients know by heart.
+
+Knows: codes and texts. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass.
+"""
+
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.wire.flux.messages import ErrorCode as E
+from braidlog.wire.flux.messages import Failed
+
+CODES: dict[Reason, E] = {
+    Reason.INVALID_TOPIC_NAME: E.BAD_REQUEST,
+    Reason.TOPIC_EXISTS: E.BAD_REQUEST,
+    Reason.TOPIC_NOT_FOUND: E.BAD_REQUEST,
+    Reason.PARTITION_NOT_FOUND: E.BAD_REQUEST,
+    Reason.INVALID_PARTITION_COUNT: E.BAD_REQUEST,
+    Reason.INVALID_SETTING: E.BAD_REQUEST,
+    Reason.INVALID_RECORD: E.BAD_REQUEST,
+    Reason.RECORD_TOO_LARGE: E.BAD_REQUEST,
+    Reason.OFFSET_OUT_OF_RANGE: E.BAD_REQUEST,
+    Reason.STALE_LEADER_EPOCH: E.BAD_REQUEST,
+    Reason.OUT_OF_ORDER_SEQUENCE: E.BAD_REQUEST,
+    Reason.STALE_PRODUCER_EPOCH: E.BAD_REQUEST,
+    Reason.TOO_MANY_PRODUCERS: E.UNAVAILABLE,
+    Reason.INVALID_TRANSACTION_STATE: E.BAD_REQUEST,
+    Reason.FOLDER_IN_USE: E.UNAVAILABLE,
+    Reason.FOLDER_NOT_FOUND: E.UNAVAILABLE,
+    Reason.LOG_CLOSED: E.UNAVAILABLE,
+    Reason.TIMED_OUT: E.UNAVAILABLE,
+    Reason.NOT_LEADER: E.NOT_LEADER,
+    Reason.REPLICA_NOT_FOUND: E.BAD_REQUEST,
+    Reason.NOT_ENOUGH_REPLICAS: E.REPLICATION_TIMEOUT,
+    Reason.ACKS_TIMED_OUT: E.REPLICATION_TIMEOUT,
+    Reason.INVALID_ACKS: E.BAD_REQUEST,
+    Reason.GROUP_NOT_FOUND: E.GENERATION_MISMATCH,
+    Reason.INVALID_GROUP: E.BAD_REQUEST,
+    Reason.MEMBER_NOT_FOUND: E.GENERATION_MISMATCH,
+    Reason.STALE_GENERATION: E.GENERATION_MISMATCH,
+    Reason.PARTITION_NOT_ASSIGNED: E.GENERATION_MISMATCH,
+    Reason.OFFSET_REGRESSION: E.BAD_REQUEST,
+    Reason.REBALANCE_IN_PROGRESS: E.GENERATION_MISMATCH,
+    Reason.VERSION_CONFLICT: E.BAD_REQUEST,
+    Reason.STREAM_NOT_FOUND: E.BAD_REQUEST,
+    Reason.TRANSACTION_NOT_FOUND: E.BAD_REQUEST,
+    Reason.NOT_AUTHENTICATED: E.BAD_REQUEST,
+    Reason.NOT_AUTHORIZED: E.BAD_REQUEST,
+    Reason.QUOTA_EXCEEDED: E.UNAVAILABLE,
+    Reason.UNAVAILABLE: E.UNAVAILABLE,
+}
+
+TEXTS: dict[Reason, str] = {
+    Reason.GROUP_NOT_FOUND: "group not found",
+    Reason.MEMBER_NOT_FOUND: "unknown member",
+    Reason.STALE_GENERATION: "stale generation",
+    Reason.REBALANCE_IN_PROGRESS: "stale generation",
+    Reason.PARTITION_NOT_ASSIGNED: "partition not assigned to member",
+}
+"""protocols.md: one code, and the text says which of the four it is. Whatever else happened is told in the services' words."""
+
+_FAULT = "this broker's disk or the data on it is at fault; its log says how"  # a fault names files: nobody's business
+
+
+def failed(error: Exception) -> Failed:
+    if isinstance(error, BrokerError):
+        return Failed(CODES[error.reason], TEXTS.get(error.reason) or str(error))
+    if isinstance(error, StorageFault):
+        return Failed(E.UNAVAILABLE, _FAULT)
+    return Failed(E.BAD_REQUEST, str(error))

@@ -1,0 +1,267 @@
+"""Each flux request in a few lines: translate, call the service, translate back.
+
+Knows: flux's manners (protocols.md, "flux"): watermarks that are inclusive, generations that begin at two, replicas with numbers
+of which 0 is the leader, topics that come into being on first use. Refuses to know: lines, sockets, how anything is done.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.flux.errors import failed
+from braidlog.adapters.routing import Route, RoutedAdapter
+from braidlog.broker.append import Acks
+from braidlog.broker.authorize import Operation
+from braidlog.broker.brokers import broker_number
+from braidlog.broker.groups.assignors import Assignor
+from braidlog.broker.groups.group import Membership
+from braidlog.broker.hosted import HostedPartition, Role
+from braidlog.broker.offsets import Commit
+from braidlog.broker.services import Services
+from braidlog.broker.topics import FIRST_LEADER_EPOCH
+from braidlog.codec.records import encode_batch
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.wire.flux import messages as m
+from braidlog.wire.flux.connection import ServerConnection
+from braidlog.wire.flux.operations import REPLICAS_MAX
+from braidlog.wire.flux.partitioner import partition_for_key
+from braidlog.wire.flux.records import LINE_BYTES_MAX, RECORDS_PER_LINE_MAX, answer_records
+
+PARTITIONS = 3
+"""Of a topic that is created on first use (protocols.md, flux, Defaults)."""
+
+MIN_IN_SYNC = 2
+ACKS_TIMEOUT_MS = 2_000
+SESSION_TIMEOUT_MS = 10_000
+
+_GENERATION_SHIFT = 1
+"""Flux counts from a group's making, we from its first member: the first JOIN of a new group gives 2."""
+
+_LEADER = 0
+_ACKS = {m.Acks.NONE: Acks.NONE, m.Acks.LEADER: Acks.LEADER, m.Acks.ALL: Acks.ALL}
+_ASSIGNORS = {m.Assignor.ROUND_ROBIN: Assignor.ROUND_ROBIN, m.Assignor.RANGE: Assignor.RANGE, None: None}
+_ROLES = {m.Role.LEADER: Role.LEADER, m.Role.FOLLOWER: Role.FOLLOWER}
+_METADATA_OVERHEAD_BYTES = 64 * 1024  # the id, the brokers' numbers and the words around them
+
+
+# --- records ----------------------------------------------------------------------------------------------------------------
+
+
+async def produce(request: m.Produce, services: Services, conversation: Conversation) -> m.Produced:
+    partitions = await _first_use(request.topic, services, conversation)
+    partition = partition_for_key(request.key or b"", partitions)
+    hosted = services.topics.partition(request.topic, partition)
+    batch = encode_batch([request.value], keys=[request.key], base_timestamp=services.world.now_ms())
+    acks = _ACKS[request.acks]
+    appended = await services.append.append(request.topic, partition, batch, acks=acks, timeout_ms=ACKS_TIMEOUT_MS)
+    return m.Produced(partition, appended.base_offset, _inclusive(hosted.high_watermark))
+
+
+async def consume(request: m.Consume, services: Services, conversation: Conversation) -> m.Answer:
+    await _first_use(request.topic, services, conversation)
+    found = await services.fetch.records(
+        request.topic,
+        request.partition,
+        request.offset,
+        bytes_max=LINE_BYTES_MAX,
+        records_max=min(request.records_max or RECORDS_PER_LINE_MAX, RECORDS_PER_LINE_MAX),
+        wait_ms=request.wait_ms,
+        beyond_end=True,
+    )
+    return answer_records(request, found.records, _inclusive(found.high_watermark))
+
+
+async def _first_use(topic: str, services: Services, conversation: Conversation) -> int:
+    """How many partitions the topic has; it is made now if nobody made it before, by one who may."""
+    if not services.topics.exists(topic):
+        services.authorize.check(conversation.principal, Operation.CREATE, topic)
+    return (await services.topics.ensure(topic, PARTITIONS)).partitions
+
+
+def _inclusive(high_watermark: int) -> int:
+    """The last committed offset; -1 when there is none."""
+    return high_watermark - 1
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------------
+
+
+async def join(request: m.Join, services: Services, conversation: Conversation) -> m.Joined:
+    await _first_use(request.topic, services, conversation)
+    membership = await services.groups.join(
+        request.group,
+        request.consumer_id,
+        [request.topic],
+        assignor=_ASSIGNORS[request.assignor],
+        default_assignor=Assignor.ROUND_ROBIN,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+    )
+    return m.Joined(membership.generation + _GENERATION_SHIFT, _share(membership, request.topic))
+
+
+async def sync(request: m.Sync, services: Services, _: Conversation) -> m.Synced:
+    membership = _member(request, services)
+    return m.Synced(membership.generation + _GENERATION_SHIFT, _share(membership, request.topic))
+
+
+async def heartbeat(request: m.Heartbeat, services: Services, _: Conversation) -> m.HeartbeatTaken:
+    _member(request, services)
+    return m.HeartbeatTaken()
+
+
+async def leave(request: m.Leave, services: Services, _: Conversation) -> m.Left:
+    membership = _member(request, services)
+    await services.groups.leave(request.group, request.consumer_id, membership.generation)
+    return m.Left()
+
+
+async def commit(request: m.Commit, services: Services, _: Conversation) -> m.Committed:
+    membership = _member(request, services)
+    # The published clients commit the offset after the last one processed, which is what the services keep.
+    commits = [Commit(request.topic, request.partition, request.offset)]
+    await services.groups.commit(request.group, request.consumer_id, membership.generation, commits)
+    return m.Committed()
+
+
+async def committed(request: m.ReadOffset, services: Services, _: Conversation) -> m.OffsetRead:
+    found = services.offsets.committed(request.group, request.topic, request.partition)
+    return m.OffsetRead(0 if found is None else found.offset)
+
+
+def _member(request: m.Sync | m.Heartbeat | m.Leave | m.Commit, services: Services) -> Membership:
+    """The membership that a request names, if it is the present one."""
+    membership = services.groups.sync(request.group, request.consumer_id, request.generation - _GENERATION_SHIFT)
+    _share(membership, request.topic)
+    return membership
+
+
+def _share(membership: Membership, topic: str) -> tuple[int, ...]:
+    """A member's partitions of a topic. To flux a group is of one topic: with another there is no such group."""
+    if topic not in membership.assignment:
+        raise BrokerError(Reason.GROUP_NOT_FOUND, f"member {membership.member!r} does not read topic {topic!r}")
+    return tuple(membership.assignment[topic])
+
+
+# --- replicas ---------------------------------------------------------------------------------------------------------------
+
+
+async def replica_fetch(request: m.ReplicaFetch, services: Services, _: Conversation) -> m.ReplicaFetched:
+    # A follower says what it has, the last offset included; the services hear what it asks for next.
+    hosted = services.fetch.replica_fetched(
+        request.topic, request.partition, str(request.replica_id), request.offset + 1
+    )
+    return m.ReplicaFetched(
+        request.replica_id,
+        request.offset,
+        _inclusive(hosted.high_watermark),
+        _in_sync(hosted),
+        hosted.replicas.is_under_replicated,
+    )
+
+
+def _in_sync(hosted: HostedPartition) -> tuple[int, ...]:
+    """Numbers of the in-sync replicas; one that another protocol gave a name has none."""
+    numbers = map(broker_number, hosted.replicas.in_sync[1:])
+    return (_LEADER, *sorted(number for number in numbers if number is not None))
+
+
+async def set_partition_role(
+    request: m.SetPartitionRole, services: Services, conversation: Conversation
+) -> m.PartitionRoleSet:
+    await _first_use(request.topic, services, conversation)
+    hosted = await services.topics.set_role(request.topic, request.partition, _ROLES[request.role])
+    return m.PartitionRoleSet(request.topic, request.partition, request.role, _inclusive(hosted.high_watermark))
+
+
+# --- administration ---------------------------------------------------------------------------------------------------------
+
+
+async def create_topic(request: m.CreateTopic, services: Services, _: Conversation) -> m.TopicCreated:
+    replicas = request.replication_factor
+    if replicas > REPLICAS_MAX:
+        raise BrokerError(Reason.INVALID_SETTING, f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
+    followers = [str(number) for number in range(1, replicas)]
+    min_in_sync = min(MIN_IN_SYNC, replicas)
+    meta = await services.topics.create(request.topic, request.partitions, followers=followers, min_in_sync=min_in_sync)
+    return m.TopicCreated(request.topic, meta.partitions, replicas, FIRST_LEADER_EPOCH, _index(services))
+
+
+async def register_broker(request: m.RegisterBroker, services: Services, _: Conversation) -> m.BrokerRegistered:
+    broker = await services.brokers.register(request.broker_id, request.host, request.port, request.epoch)
+    return m.BrokerRegistered(request.broker_id, broker.host, broker.port, FIRST_LEADER_EPOCH, _index(services))
+
+
+async def broker_heartbeat(request: m.BrokerHeartbeat, services: Services, _: Conversation) -> m.BrokerHeartbeatTaken:
+    services.brokers.heartbeat(request.broker_id)
+    return m.BrokerHeartbeatTaken(request.broker_id, FIRST_LEADER_EPOCH, _index(services))
+
+
+async def set_partition_leader(
+    request: m.SetPartitionLeader, services: Services, _: Conversation
+) -> m.PartitionLeaderSet:
+    _require_all((request.leader, *request.in_sync), services)
+    role = Role.LEADER if request.leader == services.brokers.own_number else Role.FOLLOWER
+    hosted = await services.topics.set_role(request.topic, request.partition, role)
+    return m.PartitionLeaderSet(
+        request.topic, request.partition, request.leader, request.in_sync, hosted.leader_epoch, _index(services)
+    )
+
+
+def _require_all(numbers: Iterable[int], services: Services) -> None:
+    for number in set(numbers):
+        services.brokers.require(number)
+
+
+async def get_metadata(_: m.GetMetadata, services: Services, conversation: Conversation) -> m.Metadata:
+    topics = services.authorize.visible(conversation.principal, services.topics.names())
+    if sum(len(topic) + 1 for topic in topics) > LINE_BYTES_MAX - _METADATA_OVERHEAD_BYTES:
+        raise BrokerError(Reason.UNAVAILABLE, f"the names of {len(topics)} topics do not fit a line")
+    return m.Metadata(tuple(topics), tuple(services.brokers.numbers()))
+
+
+def _index(services: Services) -> int:
+    """How far the journal has come: whatever was decided before has a lower one."""
+    return services.journal.partition.end_offset
+
+
+async def ping(_: m.Ping, __: Services, ___: Conversation) -> m.Pong:
+    return m.Pong()
+
+
+# --- routes -----------------------------------------------------------------------------------------------------------------
+
+
+def _topic(request: Any) -> str | None:  # noqa: ANN401 - those with a topic have it under this name
+    topic: str = request.topic
+    return topic
+
+
+class FluxAdapter(RoutedAdapter):
+    """Flux behind a listener. An answer carries its request's id, so a slow request holds back nobody."""
+
+    dialect = "flux"
+    ordered = False
+    routes: ClassVar[Mapping[type, Route]] = {
+        m.Produce: Route(produce, Operation.WRITE, _topic),
+        m.Consume: Route(consume, Operation.READ, _topic),
+        m.Join: Route(join, Operation.READ, _topic),
+        m.Sync: Route(sync, Operation.READ, _topic),
+        m.Heartbeat: Route(heartbeat, Operation.READ, _topic),
+        m.Leave: Route(leave, Operation.READ, _topic),
+        m.Commit: Route(commit, Operation.READ, _topic),
+        m.ReadOffset: Route(committed, Operation.READ, _topic),
+        m.ReplicaFetch: Route(replica_fetch, Operation.CLUSTER, _topic),
+        m.SetPartitionRole: Route(set_partition_role, Operation.CLUSTER, _topic),
+        m.CreateTopic: Route(create_topic, Operation.CREATE, _topic),
+        m.RegisterBroker: Route(register_broker, Operation.CLUSTER),
+        m.BrokerHeartbeat: Route(broker_heartbeat, Operation.CLUSTER),
+        m.SetPartitionLeader: Route(set_partition_leader, Operation.CLUSTER, _topic),
+        m.GetMetadata: Route(get_metadata, Operation.DESCRIBE),
+        m.Ping: Route(ping, None),
+    }
+
+    def open(self) -> ServerConnection:
+        return ServerConnection()
+
+    def failure(self, _: m.Request, error: Exception) -> m.Failed:
+        return failed(error)

@@ -1,0 +1,1 @@
+"""mlog meets the services."""

@@ -1,0 +1,67 @@
+"""What each reason is called in mlog: one total table.
+
+Knows: codes. Refuses to know: why. A reason has the codes that may stand for it, best first; the first that the operation's row
+documents is said, and UNKNOWN if none is: so no operation ever gives a code that its row does not list.
+A test holds the table total: a new `Reason` without a row here does not pass.
+"""
+
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.wire.mlog.errors import ErrorCode as E
+from braidlog.wire.mlog.errors import RPCErrorResponse
+from braidlog.wire.mlog.messages import OPERATION_OF, Request
+
+CODES: dict[Reason, tuple[E, ...]] = {
+    Reason.INVALID_TOPIC_NAME: (E.TOPIC_REQUIRED, E.TOPIC_NAME_REQUIRED),
+    Reason.TOPIC_EXISTS: (E.TOPIC_EXISTS,),
+    Reason.TOPIC_NOT_FOUND: (E.TOPIC_NOT_FOUND,),
+    Reason.PARTITION_NOT_FOUND: (E.TOPIC_NOT_FOUND,),
+    Reason.INVALID_PARTITION_COUNT: (),  # a topic of several partitions: 3 would make clients look for it again and again
+    Reason.INVALID_SETTING: (E.REPLICA_COUNT_INVALID,),
+    Reason.INVALID_RECORD: (E.VALUES_REQUIRED,),
+    Reason.RECORD_TOO_LARGE: (),
+    Reason.OFFSET_OUT_OF_RANGE: (E.READ_OFFSET, E.COMMIT_OFFSET),
+    Reason.STALE_LEADER_EPOCH: (),
+    Reason.OUT_OF_ORDER_SEQUENCE: (),
+    Reason.STALE_PRODUCER_EPOCH: (),
+    Reason.TOO_MANY_PRODUCERS: (),
+    Reason.INVALID_TRANSACTION_STATE: (),
+    Reason.FOLDER_IN_USE: (),
+    Reason.FOLDER_NOT_FOUND: (),
+    Reason.LOG_CLOSED: (),
+    Reason.TIMED_OUT: (),
+    # To a producer 4, to FindTopicLeader 10, to who changes metadata 11, to a consumer 3: each makes its client look again.
+    Reason.NOT_LEADER: (E.NOT_TOPIC_LEADER, E.LEADER_ADDR_REQUIRED, E.RAFT_LEADER_UNAVAILABLE, E.TOPIC_NOT_FOUND),
+    Reason.REPLICA_NOT_FOUND: (),
+    Reason.NOT_ENOUGH_REPLICAS: (E.NOT_ENOUGH_NODES, E.TIMEOUT_CATCH_UP),
+    Reason.ACKS_TIMED_OUT: (E.TIMEOUT_CATCH_UP,),
+    Reason.INVALID_ACKS: (E.INVALID_ACK_MODE,),
+    Reason.GROUP_NOT_FOUND: (),
+    Reason.INVALID_GROUP: (E.COMMIT_OFFSET, E.RECOVER_OFFSETS),
+    Reason.MEMBER_NOT_FOUND: (),
+    Reason.STALE_GENERATION: (),
+    Reason.PARTITION_NOT_ASSIGNED: (),
+    Reason.OFFSET_REGRESSION: (E.COMMIT_OFFSET,),
+    Reason.REBALANCE_IN_PROGRESS: (),
+    Reason.VERSION_CONFLICT: (),
+    Reason.STREAM_NOT_FOUND: (),
+    Reason.TRANSACTION_NOT_FOUND: (),
+    Reason.NOT_AUTHENTICATED: (),
+    Reason.NOT_AUTHORIZED: (),
+    Reason.QUOTA_EXCEEDED: (),
+    Reason.UNAVAILABLE: (E.RAFT_LEADER_UNAVAILABLE,),
+}
+
+_FAULT = (E.COMMIT_OFFSET, E.RECOVER_OFFSETS)
+"""A broken disk. Not READ_OFFSET: clients would poll on it for ever."""
+
+
+def rpc_error(request: Request, error: Exception) -> RPCErrorResponse:
+    if isinstance(error, BrokerError):
+        return RPCErrorResponse(said(request, CODES[error.reason]), str(error))
+    return RPCErrorResponse(said(request, _FAULT if isinstance(error, StorageFault) else ()), str(error))
+
+
+def said(request: Request, codes: tuple[E, ...]) -> E:
+    """The first code that the operation's row documents."""
+    documented = OPERATION_OF[type(request)].errors
+    return next((code for code in codes if code in documented), E.UNKNOWN)

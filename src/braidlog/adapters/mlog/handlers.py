@@ -1,0 +1,394 @@
+"""Each mlog request in a few lines: translate, call the service, translate back.
+
+Knows: mlog's manners (protocols.md, "mlog"). Refuses to know: bytes, sockets, how anything is done.
+A consumer and a replica ask with the same messages; `ReplicaNodeID` tells them apart, and each has its own routes.
+"""
+
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from braidlog.adapters.contract import Conversation, Stream
+from braidlog.adapters.mlog.errors import rpc_error
+from braidlog.adapters.routing import Route, RoutedAdapter
+from braidlog.broker.append import Acks
+from braidlog.broker.authorize import Operation
+from braidlog.broker.fetch import OffsetOutOfRange
+from braidlog.broker.hosted import HostedPartition
+from braidlog.broker.offsets import Commit, check_group_name
+from braidlog.broker.services import Services
+from braidlog.codec.records import encode_batch
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.record import Record
+from braidlog.storage.partition import Appended
+from braidlog.wire.mlog import messages as m
+from braidlog.wire.mlog.connection import ServerConnection, frame
+from braidlog.wire.mlog.errors import RPCErrorResponse
+from braidlog.wire.mlog.replication import HEADER_BYTES, RECORD_HEADER_BYTES, ReplicationRecord
+from braidlog.wire.mlog.replication import encode_batch as encode_replication_batch
+from braidlog.wire.mlog.sizes import (
+    ENTRIES_PER_ANSWER_MAX,
+    PAYLOAD_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    entries_that_fit,
+    raw_chunk_bytes_max,
+    value_bytes_max,
+)
+
+DEFAULT_CONSUMER = "default"
+DEFAULT_BATCH_SIZE = 1000
+READ_BYTES = 256 * 1024
+"""Of the log at a time; a piece of a stream has about as many."""
+ANSWER_VALUE_BYTES = PAYLOAD_BYTES_MAX // 4 * 3
+STREAM_WAIT_MS = 60_000
+RECORDS_PER_BATCH = 500
+"""Fetch reads one record, and a batch is decoded whole for it: a large ProduceBatch becomes several, in one append."""
+
+_ACKS = {m.AckMode.NONE: Acks.NONE, m.AckMode.LEADER: Acks.LEADER, m.AckMode.ALL: Acks.ALL}
+
+
+# -- writing -------------------------------------------------------------------------------------------------------
+
+
+async def produce(message: m.ProduceRequest, services: Services, _: Conversation) -> m.ProduceResponse:
+    appended = await _append(services, message.topic, (message.value,), message.acks)
+    return m.ProduceResponse(offset=appended.base_offset)
+
+
+async def produce_batch(message: m.ProduceBatchRequest, services: Services, _: Conversation) -> m.ProduceBatchResponse:
+    values = message.values or ()
+    appended = await _append(services, message.topic, values, message.acks)
+    return m.ProduceBatchResponse(appended.base_offset, appended.last_offset, len(values))
+
+
+async def _append(services: Services, topic: str, values: Sequence[bytes | None], acks: int) -> Appended:
+    _led(services, topic)
+    _check_values(values, value_bytes_max(topic))
+    if acks not in _ACKS:
+        raise BrokerError(Reason.INVALID_ACKS, f"Acks is 0 (none), 1 (leader) or 2 (all), not {acks}")
+    now_ms = services.world.now_ms()
+    pieces = [values[at : at + RECORDS_PER_BATCH] for at in range(0, len(values), RECORDS_PER_BATCH)]
+    batches = b"".join([encode_batch(piece, base_timestamp=now_ms) for piece in pieces])
+    return await services.append.append(topic, 0, batches, acks=_ACKS[m.AckMode(acks)])
+
+
+def _check_values(values: Sequence[bytes | None], bytes_max: int) -> None:
+    if not values or not all(values):
+        raise BrokerError(Reason.INVALID_RECORD, "a produce needs a value, and no value may be empty")
+    largest = max([len(value or b"") for value in values])
+    if largest > bytes_max:
+        raise BrokerError(
+            Reason.RECORD_TOO_LARGE, f"a value of {largest} bytes could not be read again, one of {bytes_max} could"
+        )
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+async def fetch(message: m.FetchRequest, services: Services, _: Conversation) -> m.FetchResponse:
+    hosted, offset = _consumer(services, message)
+    entry = _fitted(hosted, offset, await _collect(services, message.topic, offset, 1))[0]
+    return m.FetchResponse(entry)
+
+
+async def fetch_as_replica(message: m.FetchRequest, services: Services, _: Conversation) -> m.FetchResponse:
+    hosted = _replica(services, message)
+    records = await _collect(services, message.topic, message.offset, 1, replica=message.replica_node_id)
+    entry = _fitted(hosted, message.offset, records)[0]
+    return m.FetchResponse(entry)
+
+
+async def fetch_batch(message: m.FetchBatchRequest, services: Services, _: Conversation) -> m.FetchBatchResponse:
+    hosted, offset = _consumer(services, message)
+    records = await _collect(services, message.topic, offset, message.max_count)
+    return m.FetchBatchResponse(_fitted(hosted, offset, records) if records else None)
+
+
+async def fetch_batch_as_replica(
+    message: m.FetchBatchRequest, services: Services, _: Conversation
+) -> m.FetchBatchResponse:
+    hosted, node = _replica(services, message), message.replica_node_id
+    records = await _collect(services, message.topic, message.offset, message.max_count, replica=node)
+    return m.FetchBatchResponse(_fitted(hosted, message.offset, records))
+
+
+async def fetch_stream(message: m.FetchStreamRequest, services: Services, conversation: Conversation) -> Stream:
+    hosted, offset = _consumer(services, message)
+    if offset > hosted.high_watermark:
+        raise OffsetOutOfRange(hosted, offset)
+    if conversation.connection.streaming:
+        raise BrokerError(Reason.UNAVAILABLE, "a FetchStream is open already, and two could not be told apart")
+    conversation.connection.streaming = True
+    return Stream(lambda: _push_records(services, conversation, message.topic, offset), holds_turn=False)
+
+
+async def fetch_stream_as_replica(_: m.FetchStreamRequest, __: Services, ___: Conversation) -> Stream:
+    raise BrokerError(
+        Reason.UNAVAILABLE, "a replica asks by ReplicateStream or FetchBatch: a stream never hears how far it has got"
+    )
+
+
+async def _push_records(services: Services, conversation: Conversation, topic: str, offset: int) -> None:
+    while not conversation.is_closing:
+        found = await services.fetch.records(topic, 0, offset, bytes_max=READ_BYTES, wait_ms=STREAM_WAIT_MS)
+        _led(services, topic)
+        for piece in _pieces(found.records, len(found.records), READ_BYTES):
+            await conversation.push(conversation.connection.push_entries(_entries(piece)))
+        offset = found.next_offset
+
+
+def _led(services: Services, topic: str) -> HostedPartition:
+    """The topic's one partition, led by this node."""
+    hosted = services.topics.sole_partition(topic)
+    hosted.require_leader()
+    return hosted
+
+
+def _consumer(
+    services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest
+) -> tuple[HostedPartition, int]:
+    """Where a consumer reads: 0 is "where I was", and what retention has taken is passed over (entries tell their offsets)."""
+    hosted = _led(services, message.topic)
+    offset = message.offset or _committed(services, message.topic, message.consumer_id)
+    return hosted, max(offset, hosted.start_offset)
+
+
+def _replica(services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.ReplicateRequest) -> HostedPartition:
+    """The partition a replica copies; by asking from an offset on it says that it has everything below."""
+    _led(services, message.topic)
+    return services.fetch.replica_fetched(message.topic, 0, message.replica_node_id, message.offset)
+
+
+async def _collect(
+    services: Services, topic: str, offset: int, count: int, *, replica: str | None = None
+) -> list[Record]:
+    """`count` records from `offset` on (0 means 1), or as many as there are, or about as many as a frame holds."""
+    count = min(max(count, 1), ENTRIES_PER_ANSWER_MAX)
+    records: list[Record] = []
+    size = 0
+    while len(records) < count and size < ANSWER_VALUE_BYTES:
+        found = await services.fetch.records(
+            topic,
+            0,
+            offset,
+            bytes_max=READ_BYTES,
+            records_max=count - len(records),
+            committed_only=replica is None,
+            replica=replica,
+            beyond_end=replica is None,
+        )
+        if found.next_offset == offset:
+            break
+        offset = found.next_offset  # also past what holds no records: markers, aborted transactions
+        records += found.records
+        size += sum([len(record.value or b"") for record in found.records])
+    return records
+
+
+def _fitted(hosted: HostedPartition, offset: int, records: Sequence[Record]) -> tuple[m.LogEntry, ...]:
+    """The records that fit an answer, at least one."""
+    if not records:
+        raise OffsetOutOfRange(hosted, offset)
+    entries = _entries(records)
+    count = entries_that_fit(entries)
+    if not count:
+        raise _too_large(records[0])
+    return tuple(entries[:count])
+
+
+def _entries(records: Sequence[Record]) -> list[m.LogEntry]:
+    return [m.LogEntry(record.offset, record.value) for record in records]
+
+
+def _pieces(records: Sequence[Record], count_max: int, bytes_max: int) -> Iterator[list[Record]]:
+    """The records in pieces of at most so many, and so many bytes unless one alone has more. One that fits no frame raises."""
+    piece: list[Record] = []
+    size = 0
+    for record in records:
+        added = RECORD_HEADER_BYTES + len(record.value or b"")
+        if piece and (len(piece) >= count_max or size + added > bytes_max):
+            yield piece
+            piece, size = [], 0
+        if added - RECORD_HEADER_BYTES > VALUE_BYTES_MAX:
+            raise _too_large(record)
+        piece.append(record)
+        size += added
+    if piece:
+        yield piece
+
+
+def _too_large(record: Record) -> BrokerError:
+    size = len(record.value or b"")
+    return BrokerError(
+        Reason.RECORD_TOO_LARGE,
+        f"the record at offset {record.offset} has {size} bytes and fits no frame, {VALUE_BYTES_MAX} would",
+    )
+
+
+# -- replicas ------------------------------------------------------------------------------------------------------
+
+
+async def replicate(message: m.ReplicateRequest, services: Services, conversation: Conversation) -> Stream:
+    hosted = _replica(services, message)
+    if message.offset < hosted.start_offset:
+        raise OffsetOutOfRange(hosted, message.offset)
+    return Stream(lambda: _push_batches(services, conversation, message, hosted.end_offset), holds_turn=True)
+
+
+async def _push_batches(
+    services: Services, conversation: Conversation, message: m.ReplicateRequest, end_offset: int
+) -> None:
+    """What the log held when the stream began; what came since is asked for by the next request, which tells progress too."""
+    topic, connection = message.topic, conversation.connection
+    offset = message.offset
+    while offset < end_offset and not conversation.is_closing:
+        epoch = _led(services, topic).leader_epoch
+        found = await services.fetch.records(
+            topic, 0, offset, bytes_max=READ_BYTES, committed_only=False, replica=message.replica_node_id
+        )
+        records = [record for record in found.records if record.offset < end_offset]
+        for piece in _pieces(records, message.batch_size or DEFAULT_BATCH_SIZE, READ_BYTES):
+            chunk = _replication_batch(topic, piece, epoch)
+            await conversation.push(connection.push(m.ReplicateResponse(topic, chunk)))
+        offset = found.next_offset
+    if not conversation.is_closing:
+        await conversation.push(
+            connection.push(m.ReplicateResponse(topic, None, end_of_stream=True, leader_leo=end_offset))
+        )
+
+
+def _replication_batch(topic: str, records: Sequence[Record], epoch: int) -> bytes:
+    if len(records) == 1 and HEADER_BYTES + RECORD_HEADER_BYTES + len(records[0].value or b"") > raw_chunk_bytes_max(
+        topic
+    ):
+        raise _too_large(records[0])
+    return encode_replication_batch([ReplicationRecord(r.offset, r.value or b"") for r in records], epoch)
+
+
+async def apply_isr_update(
+    message: m.ApplyIsrUpdateEventRequest, services: Services, _: Conversation
+) -> m.ApplyIsrUpdateEventResponse:
+    _led(services, message.topic)
+    await services.topics.set_in_sync(message.topic, 0, message.replica_node_id, in_sync=message.isr)
+    return m.ApplyIsrUpdateEventResponse()
+
+
+# -- where a consumer goes on --------------------------------------------------------------------------------------
+
+
+async def commit_offset(message: m.CommitOffsetRequest, services: Services, _: Conversation) -> m.CommitOffsetResponse:
+    services.topics.sole_partition(message.topic)
+    await services.offsets.commit(message.consumer_id or DEFAULT_CONSUMER, [Commit(message.topic, 0, message.offset)])
+    return m.CommitOffsetResponse(success=True)
+
+
+async def fetch_offset(message: m.FetchOffsetRequest, services: Services, _: Conversation) -> m.FetchOffsetResponse:
+    services.topics.sole_partition(message.topic)
+    check_group_name(message.consumer_id or DEFAULT_CONSUMER)
+    return m.FetchOffsetResponse(_committed(services, message.topic, message.consumer_id))
+
+
+def _committed(services: Services, topic: str, consumer_id: str) -> int:
+    found = services.offsets.committed(consumer_id or DEFAULT_CONSUMER, topic, 0)
+    return 0 if found is None else found.offset
+
+
+# -- topics and nodes ----------------------------------------------------------------------------------------------
+
+
+async def create_topic(message: m.CreateTopicRequest, services: Services, _: Conversation) -> m.CreateTopicResponse:
+    if message.designated_leader_node_id not in ("", services.topics.node):
+        raise BrokerError(
+            Reason.NOT_LEADER, f"this is node {services.topics.node}, and it creates what it leads itself"
+        )
+    followers = services.topics.choose_followers(message.replica_count)
+    await services.topics.create(message.topic, 1, followers=followers)
+    return m.CreateTopicResponse(message.topic, tuple(followers) or None)
+
+
+async def delete_topic(message: m.DeleteTopicRequest, services: Services, _: Conversation) -> m.DeleteTopicResponse:
+    await services.topics.delete(message.topic)
+    return m.DeleteTopicResponse(message.topic)
+
+
+async def find_topic_leader(
+    message: m.FindTopicLeaderRequest, services: Services, conversation: Conversation
+) -> m.FindTopicLeaderResponse:
+    _led(services, message.topic)
+    return m.FindTopicLeaderResponse(_address(conversation))
+
+
+async def find_raft_leader(
+    _: m.FindRaftLeaderRequest, __: Services, conversation: Conversation
+) -> m.FindRaftLeaderResponse:
+    return m.FindRaftLeaderResponse(_address(conversation))
+
+
+def _address(conversation: Conversation) -> str:
+    host, port = conversation.address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"  # as Go's net.Dial takes it
+
+
+async def list_topics(_: m.ListTopicsRequest, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
+    names = services.authorize.visible(conversation.principal, services.topics.names())
+    answer = m.ListTopicsResponse(tuple([_topic_info(services, name) for name in names]) or None)
+    try:
+        frame(answer)
+    except ValueError as error:
+        raise BrokerError(Reason.RECORD_TOO_LARGE, f"the list has no pages: {error}") from error
+    return answer
+
+
+def _topic_info(services: Services, name: str) -> m.TopicInfo:
+    hosted = services.topics.partition(name, 0)
+    leader = m.ReplicaInfo(services.topics.node, is_isr=True, leo=hosted.end_offset)
+    followers = [m.ReplicaInfo(r.node, r.in_sync, r.end_offset) for r in hosted.replicas.followers]
+    return m.TopicInfo(name, services.topics.node, hosted.leader_epoch, (leader, *followers))
+
+
+# -- the table -----------------------------------------------------------------------------------------------------
+
+
+def _topic(request: Any) -> str | None:  # noqa: ANN401
+    topic: str = request.topic
+    if not topic:
+        raise BrokerError(Reason.INVALID_TOPIC_NAME, "the request names no topic")
+    return topic
+
+
+class MlogAdapter(RoutedAdapter):
+    """mlog behind a listener. Its clients match answers by order."""
+
+    dialect = "mlog"
+    ordered = True
+    routes: ClassVar[Mapping[type, Route]] = {
+        m.ReplicateRequest: Route(replicate, Operation.CLUSTER, _topic),
+        m.ProduceRequest: Route(produce, Operation.WRITE, _topic),
+        m.ProduceBatchRequest: Route(produce_batch, Operation.WRITE, _topic),
+        m.FetchRequest: Route(fetch, Operation.READ, _topic),
+        m.FetchBatchRequest: Route(fetch_batch, Operation.READ, _topic),
+        m.FetchStreamRequest: Route(fetch_stream, Operation.READ, _topic),
+        m.CommitOffsetRequest: Route(commit_offset, Operation.READ, _topic),
+        m.FetchOffsetRequest: Route(fetch_offset, Operation.READ, _topic),
+        m.CreateTopicRequest: Route(create_topic, Operation.CREATE, _topic),
+        m.DeleteTopicRequest: Route(delete_topic, Operation.DELETE, _topic),
+        m.FindTopicLeaderRequest: Route(find_topic_leader, Operation.DESCRIBE, _topic),
+        m.FindRaftLeaderRequest: Route(find_raft_leader, None),
+        m.ListTopicsRequest: Route(list_topics, Operation.DESCRIBE),
+        m.ApplyIsrUpdateEventRequest: Route(apply_isr_update, Operation.CLUSTER, _topic),
+    }
+    replica_routes: ClassVar[Mapping[type, Route]] = {
+        m.FetchRequest: Route(fetch_as_replica, Operation.CLUSTER, _topic),
+        m.FetchBatchRequest: Route(fetch_batch_as_replica, Operation.CLUSTER, _topic),
+        m.FetchStreamRequest: Route(fetch_stream_as_replica, Operation.CLUSTER, _topic),
+    }
+    """With a ReplicaNodeID the same messages read what is not committed."""
+
+    def open(self) -> ServerConnection:
+        return ServerConnection()
+
+    def handle(self, conversation: Conversation, request: m.Request) -> Coroutine[Any, Any, Any]:
+        asked_by = self.replica_routes if getattr(request, "replica_node_id", "") else self.routes
+        return self.serve(asked_by.get(type(request)) or self.routes[type(request)], conversation, request)
+
+    def failure(self, request: m.Request, error: Exception) -> RPCErrorResponse:
+        return rpc_error(request, error)

@@ -1,0 +1,275 @@
+"""The binary batch: what producers send, and what CONSUME, STREAM and READ_STREAM give back.
+
+Knows: two headers, one record layout. Refuses to know: sequences, epochs, topics, what acks means.
+Invariant: nothing is believed before it is compared with the bytes that are there; a batch that is read ends exactly where its
+body ends. Integers are read signed, as the seed declares them: a number over 2^63 (the clients' code says unsigned) is negative.
+
+    seed      BA7C | u16 n, topic | u16 n, partition in decimal | u16 n, acks | u8 idempotent | i64 first | i64 last | i32 count
+    clients   BA7C | u16 n, topic | i32 partition               | u8 n, acks  | u8 idempotent | u64 first | u64 last | i32 count
+    record    i64 offset | i64 sequence | u16 n, producer id | u16 n, key | i64 epoch | i32 n, payload
+              | u16 n, event type | i32 schema version | i64 aggregate version | u16 n, metadata
+"""
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+from functools import lru_cache
+from struct import Struct
+from struct import error as struct_error
+
+import msgspec
+
+from braidlog.codec.cursor import Reader
+from braidlog.codec.errors import ProtocolError
+
+MAGIC = b"\xba\x7c"
+RECORD_BYTES_MIN = 48
+STRING_BYTES_MAX = 0xFFFF
+PARTITION_MAX = 2**31 - 1
+
+_TAIL_BYTES = 16
+_PLAIN_TAIL = bytes(_TAIL_BYTES)  # no event type, schema 0, aggregate version 0, no metadata: nearly every record
+_PARTITION_DIGITS = re.compile(rb"-1|[0-9]{1,10}")
+
+_U16 = Struct(">H")
+_TAIL_END = Struct(">iqH")
+_HEADER_END = Struct(">Bqqi")
+
+
+class Spelling(Enum):
+    """The two ways to say the same thing that are in use on this port (protocols.md, cursus)."""
+
+    SEED = "seed"
+    CLIENTS = "clients"
+
+
+class BatchRecord(msgspec.Struct, frozen=True, gc=False):
+    """One record as this wire carries it. Payload and key are bytes as they came, whether or not they are UTF-8."""
+
+    payload: bytes
+    key: bytes = b""
+    offset: int = 0
+    sequence: int = 0
+    producer_id: str = ""
+    epoch: int = 0
+    event_type: str = ""
+    schema_version: int = 0
+    aggregate_version: int = 0
+    metadata: str = ""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A batch of records: a request when a client sends it, an answer or a pushed frame when a broker does."""
+
+    topic: str
+    partition: int
+    records: tuple[BatchRecord, ...]
+    acks: str = "1"
+    idempotent: bool = False
+    sequence_start: int = 0
+    sequence_end: int = 0
+
+
+@lru_cache(maxsize=4096)
+def _head_of(producer_bytes: int, key_bytes: int) -> Struct:
+    """A record up to its payload, when the lengths of its producer id and key are known."""
+    return Struct(f">qqH{producer_bytes}sH{key_bytes}sqi")
+
+
+# --- reading
+
+
+def read_batch(body: bytes) -> tuple[Batch, Spelling]:
+    """The batch in a frame's body, and which of the two headers it has."""
+    reader = Reader(body)
+    if reader.take(2, "magic") != MAGIC:
+        raise ProtocolError("a batch begins with BA7C", 0)
+    topic = reader.text16("topic")
+    spelling = _spelling(body, reader.position)
+    if spelling is Spelling.CLIENTS:
+        partition = reader.i32("partition")
+        acks = reader.take(reader.u8("acks"), "acks")
+    else:
+        partition = _read_decimal(reader)
+        acks = reader.take(reader.u16("acks"), "acks")
+    if partition < -1:
+        raise ProtocolError(f"partition {partition} cannot be", reader.position)
+    idempotent = reader.u8("idempotent")
+    if idempotent > 1:
+        raise ProtocolError(f"idempotent is 0 or 1, not {idempotent}", reader.position - 1)
+    first, last = reader.i64("first sequence"), reader.i64("last sequence")
+    count = reader.count(reader.i32("count"), RECORD_BYTES_MIN, "records")
+    records = _read_records(body, reader.position, count)
+    return Batch(topic, partition, records, _text(acks, "acks"), bool(idempotent), first, last), spelling
+
+
+def _spelling(body: bytes, position: int) -> Spelling:
+    """protocols.md: after the topic the clients have 00 00 or FF FF; the seed has 00 01…00 0A and then the digits."""
+    mark = body[position : position + 2]
+    if mark in {b"\x00\x00", b"\xff\xff"}:
+        return Spelling.CLIENTS
+    if len(mark) == 2 and 1 <= _U16.unpack(mark)[0] <= 10:
+        return Spelling.SEED
+    raise ProtocolError("after the topic stands neither a partition number nor its decimal digits", position)
+
+
+def _read_decimal(reader: Reader) -> int:
+    digits = reader.take(reader.u16("partition"), "partition")
+    if _PARTITION_DIGITS.fullmatch(digits) is None or int(digits) > PARTITION_MAX:
+        raise ProtocolError("the partition is not a decimal number", reader.position)
+    return int(digits)
+
+
+def _read_records(body: bytes, position: int, count: int) -> tuple[BatchRecord, ...]:
+    """Most records resemble the one before them, so its lengths are tried first: one unpack instead of five."""
+    records: list[BatchRecord] = []
+    append = records.append
+    end = len(body)
+    producer_bytes = key_bytes = 0
+    head = _head_of(0, 0)
+    unpack_head, head_bytes = head.unpack_from, head.size
+    offset = sequence = epoch = size = producer_said = key_said = 0
+    raw = key = producer_raw = b""
+    producer = ""
+    for _ in range(count):
+        start = position + head_bytes
+        if start <= end:
+            offset, sequence, producer_said, raw, key_said, key, epoch, size = unpack_head(body, position)
+        if start > end or producer_said != producer_bytes or key_said != key_bytes:
+            offset, sequence, raw, key, epoch, size, start = _read_head(body, position)
+            producer_bytes, key_bytes = len(raw), len(key)
+            head = _head_of(producer_bytes, key_bytes)
+            unpack_head, head_bytes = head.unpack_from, head.size
+        stop = start + size
+        position = stop + _TAIL_BYTES
+        if size < 0 or position > end:
+            raise ProtocolError(f"payload is said to have {size} bytes, {end - start} are left with its tail", start)
+        if raw != producer_raw:
+            producer_raw, producer = raw, _text(raw, "producer id")
+        if body[stop:position] == _PLAIN_TAIL:
+            append(BatchRecord(body[start:stop], key, offset, sequence, producer, epoch))
+        else:
+            tail, position = _read_tail(body, stop)
+            append(BatchRecord(body[start:stop], key, offset, sequence, producer, epoch, *tail))
+    if position != end:
+        raise ProtocolError(f"{end - position} bytes follow the last record", position)
+    return tuple(records)
+
+
+def _read_head(body: bytes, position: int) -> tuple[int, int, bytes, bytes, int, int, int]:
+    reader = Reader(body, position)
+    offset, sequence = reader.i64("offset"), reader.i64("sequence")
+    producer = reader.take(reader.u16("producer id"), "producer id")
+    key = reader.take(reader.u16("key"), "key")
+    epoch, size = reader.i64("epoch"), reader.i32("payload")
+    return offset, sequence, producer, key, epoch, size, reader.position
+
+
+def _read_tail(body: bytes, position: int) -> tuple[tuple[str, int, int, str], int]:
+    reader = Reader(body, position)
+    event_type = reader.text16("event type")
+    schema_version, aggregate_version = reader.i32("schema version"), reader.i64("aggregate version")
+    metadata = reader.text16("metadata")
+    return (event_type, schema_version, aggregate_version, metadata), reader.position
+
+
+def _text(raw: bytes, what: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"{what} is not UTF-8") from error
+
+
+# --- writing
+
+
+def write_batch(batch: Batch, spelling: Spelling) -> bytes:
+    """The body of a batch frame. ValueError for what the layout cannot carry: a key over 64 KiB, a wide number."""
+    parts = [MAGIC, *_header_parts(batch, spelling)]
+    try:
+        parts.append(_HEADER_END.pack(batch.idempotent, batch.sequence_start, batch.sequence_end, len(batch.records)))
+        _write_records(batch.records, parts)
+    except struct_error as error:
+        raise ValueError(f"a batch cannot carry this: {error}") from error
+    return b"".join(parts)
+
+
+def _header_parts(batch: Batch, spelling: Spelling) -> tuple[bytes, ...]:
+    topic, acks = _short(batch.topic.encode(), "topic"), batch.acks.encode()
+    if not -1 <= batch.partition <= PARTITION_MAX:
+        raise ValueError(f"partition {batch.partition} does not fit")
+    if spelling is Spelling.SEED:
+        partition = str(batch.partition).encode()
+        return _U16.pack(len(topic)), topic, _U16.pack(len(partition)), partition, _U16.pack(len(acks)), acks
+    if batch.partition > 0xFFFF:
+        # Its first two bytes would be 00 01 and more: the very mark of the seed's header.
+        raise ValueError(f"partition {batch.partition} cannot be told from the seed's header")
+    return _U16.pack(len(topic)), topic, batch.partition.to_bytes(4, "big", signed=True), bytes([len(acks)]), acks
+
+
+def _write_records(records: Sequence[BatchRecord], parts: list[bytes]) -> None:
+    producer_text, producer = "", b""
+    producer_bytes = key_bytes = 0
+    pack_head = _head_of(0, 0).pack
+    for record in records:
+        if record.producer_id != producer_text:
+            producer_text, producer = record.producer_id, _short(record.producer_id.encode(), "producer id")
+        key, payload = record.key, record.payload
+        if len(key) != key_bytes or len(producer) != producer_bytes:
+            key_bytes, producer_bytes = len(_short(key, "key")), len(producer)
+            pack_head = _head_of(producer_bytes, key_bytes).pack
+        parts += (
+            pack_head(
+                record.offset, record.sequence, producer_bytes, producer, key_bytes, key, record.epoch, len(payload)
+            ),
+            payload,
+            _write_tail(record)
+            if record.event_type or record.metadata or record.schema_version or record.aggregate_version
+            else _PLAIN_TAIL,
+        )
+
+
+def _write_tail(record: BatchRecord) -> bytes:
+    event_type, metadata = record.event_type.encode(), record.metadata.encode()
+    _short(event_type, "event type")
+    _short(metadata, "metadata")
+    return b"".join(
+        (
+            _U16.pack(len(event_type)),
+            event_type,
+            _TAIL_END.pack(record.schema_version, record.aggregate_version, len(metadata)),
+            metadata,
+        )
+    )
+
+
+def _short(raw: bytes, what: str) -> bytes:
+    if len(raw) > STRING_BYTES_MAX:
+        raise ValueError(f"{what} has {len(raw)} bytes, {STRING_BYTES_MAX} fit")
+    return raw
+
+
+# --- sizes
+
+
+def header_bytes(topic: str, spelling: Spelling, partition: int = 0, acks: str = "1") -> int:
+    """What a batch takes before its first record."""
+    digits = 4 if spelling is Spelling.CLIENTS else 2 + len(str(partition))
+    return 4 + len(topic.encode()) + digits + (1 if spelling is Spelling.CLIENTS else 2) + len(acks.encode()) + 21
+
+
+def record_bytes(record: BatchRecord) -> int:
+    """What a record takes in a batch."""
+    size = RECORD_BYTES_MIN + len(record.key) + len(record.payload) + len(record.producer_id.encode())
+    if record.event_type or record.metadata:
+        size += len(record.event_type.encode()) + len(record.metadata.encode())
+    return size
+
+
+def count_fitting(records: Sequence[BatchRecord], room: int) -> int:
+    """How many of the records, from the first on, fit into `room` bytes."""
+    for count, record in enumerate(records):
+        room -= record_bytes(record)
+        if room < 0:
+            return count
+    return len(records)

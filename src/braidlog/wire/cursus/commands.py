@@ -1,0 +1,352 @@
+"""Text commands: words to messages and back, in both spellings.
+
+Knows: blanks, `key=value`, the seed's positions, `message=` that takes the rest of the line.
+Refuses to know: frames, envelopes, compression, what a command does.
+Invariant: an argument is never guessed. A word that belongs nowhere, an argument given twice and a value that does not fit its
+type are each refused by name; before, all of the text is known to be UTF-8.
+
+    seed      CONSUME orders 0 42
+    clients   consume topic=orders partition=0 offset=42 member=c-1
+              PUBLISH topic=orders key=k message=everything up to the end, blanks and = included
+              BATCH_COMMIT topic=orders group=g member=m generation=3 P0:10,P1:20
+"""
+
+import re
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.jsonguard import check_json
+from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.wire.cursus.batch import STRING_BYTES_MAX, Spelling
+from braidlog.wire.cursus.failures import CommandError, ErrorCode, Failure, decode_text, echo
+from braidlog.wire.cursus.messages import BY_NAME, BY_REQUEST, OPERATIONS, Operation, Request
+from braidlog.wire.cursus.requests import Acks, Credentials, PartitionOffset
+
+WORDS_MAX = 64
+WORD_BYTES_MAX = 1024 * 1024
+"""A commit of ten thousand partitions is one word, and fits. Only `message=` may be longer."""
+
+KEY_BYTES_MAX = 128
+"""A key is looked for in so many bytes of a word; no argument has a name so long."""
+
+_BLANKS = b" \t\r\n\v\f"
+_WORD = re.compile(rb"[^ \t\r\n\v\f]+")
+_BLANK = re.compile(rb"[ \t\r\n\v\f]")
+_INTEGER = re.compile(rb"-?[0-9]{1,19}")
+_OFFSET_ENTRY = re.compile(rb"P?([0-9]{1,10}):([0-9]{1,19})")
+_BOOLEANS = {b"true": True, b"false": False, b"1": True, b"0": False}
+_REST = b"message"  # protocols.md: `message=` takes the rest of the line
+_JSON_ARGUMENTS = {b"metadata={", b"metadata=["}
+_ALIASES = {b"isolation": b"isolation_level", b"txn": b"transactional_id", b"transaction": b"transactional_id"}
+_PRINCIPAL, _TOKEN = b"principal", b"auth_token"
+
+
+class _Argument(NamedTuple):
+    attribute: str
+    wire: bytes
+    parse: Callable[[bytes], Any]
+    required: bool
+    default: Any
+
+
+# --- values
+
+
+def _parse_text(raw: bytes) -> str:
+    return raw.decode("utf-8")
+
+
+def _parse_boolean(raw: bytes) -> bool:
+    value = _BOOLEANS.get(raw.lower())
+    if value is None:
+        raise ValueError("true or false is expected")
+    return value
+
+
+def _parse_acks(raw: bytes) -> Acks:
+    return Acks(raw.decode("utf-8"))
+
+
+def _parse_offsets(raw: bytes) -> tuple[PartitionOffset, ...]:
+    # The commas are counted before they are split at: a word of a megabyte would become half a million strings.
+    if raw.count(b",") >= PARTITIONS_PER_TOPIC_MAX:
+        raise ValueError(f"more than {PARTITIONS_PER_TOPIC_MAX} partitions")
+    offsets: dict[int, int] = {}
+    for entry in raw.split(b","):
+        match = _OFFSET_ENTRY.fullmatch(entry)
+        if match is None:
+            raise ValueError("P<partition>:<offset>,… is expected")
+        partition, offset = int(match[1]), int(match[2])
+        if partition >= 2**31 or offset >= 2**63 or partition in offsets:
+            raise ValueError("a number is too large, or a partition comes twice")
+        offsets[partition] = offset
+    return tuple(PartitionOffset(partition, offset) for partition, offset in offsets.items())
+
+
+def _integer_parser(low: int, high: int) -> Callable[[bytes], int]:
+    def parse(raw: bytes) -> int:
+        if _INTEGER.fullmatch(raw) is None or not low <= int(raw) <= high:
+            raise ValueError(f"a number from {low} to {high} is expected")
+        return int(raw)
+
+    return parse
+
+
+def _parser(annotation: Any) -> Callable[[bytes], Any]:  # noqa: ANN401 - a type annotation has no type of its own
+    if get_origin(annotation) in {Union, UnionType}:
+        (annotation,) = (option for option in get_args(annotation) if option is not NoneType)
+    if get_origin(annotation) is Annotated:
+        meta = get_args(annotation)[1]
+        return _integer_parser(meta.ge, meta.le)
+    return _PARSERS[annotation]
+
+
+_PARSERS: dict[Any, Callable[[bytes], Any]] = {
+    str: _parse_text,
+    bytes: bytes,
+    bool: _parse_boolean,
+    Acks: _parse_acks,
+    tuple[PartitionOffset, ...]: _parse_offsets,
+}
+
+
+def _arguments(request: type) -> tuple[_Argument, ...]:
+    return tuple(
+        _Argument(
+            field.name,
+            field.encode_name.encode(),
+            _parser(field.type),
+            field.default is msgspec.NODEFAULT,
+            field.default,
+        )
+        for field in msgspec.structs.fields(request)
+    )
+
+
+_ARGUMENTS: dict[str, tuple[_Argument, ...]] = {row.name: _arguments(row.request) for row in OPERATIONS[1:]}
+
+
+# --- reading
+
+
+def command_name(text: bytes) -> bytes:
+    """The first word in capitals, as far as it could be a command's name."""
+    match = _WORD.search(text)
+    return match[0][:64].upper() if match else b""
+
+
+def read_command(text: bytes) -> Request:
+    """The request in the text of a frame. CommandError says what is wrong with it, in the dialect's words."""
+    try:
+        decode_text(text)
+    except ProtocolError as error:
+        raise CommandError(Failure.of(ErrorCode.MALFORMED_INPUT, reason=error)) from error
+    name = command_name(text)
+    if not name:
+        raise CommandError(Failure.of(ErrorCode.EMPTY_COMMAND))
+    operation = BY_NAME.get(name)
+    if operation is None:
+        raise CommandError(Failure.of(ErrorCode.UNKNOWN_COMMAND, command=echo(name)))
+    keyed, bare = _split(operation, text)
+    if not keyed and operation.positional is not None:
+        return Request(operation, _read_positional(operation, bare), Spelling.SEED)
+    return _read_keyed(operation, keyed, bare)
+
+
+def _split(operation: Operation, text: bytes) -> tuple[dict[bytes, bytes], list[bytes]]:
+    """The words after the name: those with `=`, and those without."""
+    takes_rest = any(argument.wire == _REST for argument in _ARGUMENTS[operation.name])
+    keyed: dict[bytes, bytes] = {}
+    bare: list[bytes] = []
+    first = _WORD.search(text)
+    assert first is not None, "the command has a name"
+    position = first.end()
+    while (match := _WORD.search(text, position)) is not None:
+        start, position = match.span()
+        if len(keyed) + len(bare) == WORDS_MAX:
+            raise _refuse(operation, ErrorCode.UNEXPECTED_ARGUMENT, reason=f"more than {WORDS_MAX} words")
+        key, equals, _ = text[start : min(position, start + KEY_BYTES_MAX)].partition(b"=")
+        if takes_rest and equals and key == _REST:
+            position = len(text)
+        elif position - start > WORD_BYTES_MAX:
+            raise _refuse(operation, ErrorCode.UNEXPECTED_ARGUMENT, reason=f"a word of {position - start} bytes")
+        elif text[start : start + 10] in _JSON_ARGUMENTS:
+            position = _json_end(text, start + 9, position)
+        if not equals:
+            bare.append(text[start:position])
+            continue
+        key = _canonical(operation, key)
+        if key in keyed:
+            raise _refuse(operation, ErrorCode.DUPLICATE_ARGUMENT, argument=echo(key))
+        keyed[key] = text[text.index(b"=", start) + 1 : position]
+    return keyed, bare
+
+
+def _canonical(operation: Operation, key: bytes) -> bytes:
+    return _ALIASES.get(key, key) if operation.name in {"CONSUME", "STREAM", "FIND_COORDINATOR"} else key
+
+
+def _json_end(text: bytes, start: int, word_end: int) -> int:
+    """Where a value ends that begins like JSON: after the document if it is one, else where the word ends.
+
+    Clients put `metadata=` before `message=` as it is, blanks included; a broker that splits at blanks would lose half of it.
+    """
+    window = text[start : start + STRING_BYTES_MAX]
+    depth, in_string, skip = 0, False, False
+    for index, byte in enumerate(window):
+        if skip:
+            skip = False
+        elif in_string:
+            skip, in_string = byte == 0x5C, byte != 0x22
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"[{":
+            depth += 1
+        elif byte in b"]}":
+            depth -= 1
+            if depth == 0:
+                return start + index + 1 if _is_document(window[: index + 1], window[index + 1 :]) else word_end
+    return word_end
+
+
+def _is_document(value: bytes, rest: bytes) -> bool:
+    if rest and rest[0] not in _BLANKS:
+        return False
+    try:
+        check_json(value)
+        msgspec.json.decode(value)
+    except (ProtocolError, msgspec.DecodeError):
+        return False
+    return True
+
+
+def _read_positional(operation: Operation, words: list[bytes]) -> Any:  # noqa: ANN401 - any request of the table
+    names = operation.positional or ()
+    if len(words) > len(names):
+        raise _refuse(operation, ErrorCode.UNEXPECTED_ARGUMENT, reason=f"{len(names)} arguments are taken")
+    given = dict(zip(names, words, strict=False))
+    return _build(operation, {a.wire: given[a.attribute] for a in _ARGUMENTS[operation.name] if a.attribute in given})
+
+
+def _read_keyed(operation: Operation, keyed: dict[bytes, bytes], bare: list[bytes]) -> Request:
+    for word in bare:
+        wire = (operation.bare or "").encode()
+        if not wire or wire in keyed:
+            raise _refuse(operation, ErrorCode.UNEXPECTED_ARGUMENT, reason="a word without = belongs to no argument")
+        keyed[wire] = word
+    credentials = None
+    if operation.name != "AUTH":
+        credentials = _take_credentials(operation, keyed)
+    return Request(operation, _build(operation, keyed), Spelling.CLIENTS, credentials)
+
+
+def _take_credentials(operation: Operation, keyed: dict[bytes, bytes]) -> Credentials | None:
+    principal, token = keyed.pop(_PRINCIPAL, b""), keyed.pop(_TOKEN, b"")
+    if not principal and not token:
+        return None
+    if not principal or not token:
+        raise _refuse(operation, ErrorCode.INVALID_AUTH, reason="principal and auth_token belong together")
+    return Credentials(principal.decode("utf-8"), token.decode("utf-8"))
+
+
+def _build(operation: Operation, given: dict[bytes, bytes]) -> Any:  # noqa: ANN401 - any request of the table
+    """The message of arguments as they stand in the text. Unknown ones are ignored, as every broker of this kind does."""
+    values: dict[str, Any] = {}
+    for argument in _ARGUMENTS[operation.name]:
+        raw = given.get(argument.wire)
+        if raw is None or (not raw and argument.required):
+            # `topic=` is a missing topic, as in the published brokers.
+            if argument.required:
+                raise _refuse(operation, f"missing_{_snake(argument.wire)}")
+            continue
+        try:
+            values[argument.attribute] = argument.parse(raw)
+        except ValueError as error:
+            raise _refuse(
+                operation, f"invalid_{_snake(argument.wire)}", value=echo(raw), reason=echo(str(error))
+            ) from error
+    return operation.request(**values)
+
+
+def _snake(wire: bytes) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", wire.decode()).lower()
+
+
+def _refuse(operation: Operation, code: str, **fields: object) -> CommandError:
+    return CommandError(Failure.of(code, command=operation.name, **fields))
+
+
+# --- writing
+
+
+def write_command(message: Any, spelling: Spelling, credentials: Credentials | None = None) -> bytes:  # noqa: ANN401
+    """The text of a command. ValueError for what the spelling cannot carry: a blank in a value, an empty required one."""
+    operation = BY_REQUEST[type(message)]
+    if spelling is Spelling.SEED and operation.positional is not None and credentials is None:
+        return _write_positional(operation, message)
+    words = [operation.name.encode()]
+    rest = b""
+    if credentials is not None:
+        words += [_word(_PRINCIPAL, credentials.principal), _word(_TOKEN, credentials.token)]
+    for argument in _ARGUMENTS[operation.name]:
+        value = getattr(message, argument.attribute)
+        if argument.wire == _REST:
+            decode_text(value)
+            rest = b" message=" + value
+        elif argument.attribute == operation.bare:
+            rest = b" " + _offsets(value)
+        elif argument.required or value != argument.default:
+            words.append(_word(argument.wire, value))
+        if argument.required and value in ("", b"", ()):
+            raise ValueError(f"{operation.name} needs {argument.attribute}")
+    return b" ".join(words) + rest
+
+
+def _write_positional(operation: Operation, message: Any) -> bytes:  # noqa: ANN401 - any request of the table
+    arguments = {argument.attribute: argument for argument in _ARGUMENTS[operation.name]}
+    names = list(operation.positional or ())
+    for name in arguments.keys() - set(names):
+        if getattr(message, name) != arguments[name].default:
+            raise ValueError(f"{operation.name} has no position for {name}")
+    while names and not arguments[names[-1]].required and getattr(message, names[-1]) is None:
+        names.pop()
+    words = [operation.name.encode()]
+    for name in names:
+        value = getattr(message, name)
+        raw = _offsets(value) if name == operation.bare else _bytes(value)
+        if not raw or b"=" in raw or value is None:
+            raise ValueError(f"{operation.name} cannot carry {name}={value!r} by position")
+        words.append(raw)
+    return b" ".join(words)
+
+
+def _word(wire: bytes, value: Any) -> bytes:  # noqa: ANN401 - any argument
+    raw = _bytes(value, blanks_allowed=wire == b"metadata")
+    if wire == b"metadata" and (raw[:1] in {b"{", b"["} or _BLANK.search(raw)) and not _is_metadata(raw):
+        raise ValueError("metadata with a blank or a bracket must be a JSON document of less than 64 KiB")
+    return wire + b"=" + raw
+
+
+def _is_metadata(raw: bytes) -> bool:
+    """A document may hold blanks. Half a document would be read on into the message, so it is not sent at all."""
+    return raw[:1] in {b"{", b"["} and len(raw) < STRING_BYTES_MAX and _is_document(raw, b"")
+
+
+def _bytes(value: Any, *, blanks_allowed: bool = False) -> bytes:  # noqa: ANN401 - any argument
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    raw = value if isinstance(value, bytes) else str(value).encode()
+    decode_text(raw)
+    if not blanks_allowed and _BLANK.search(raw) is not None:
+        raise ValueError("an argument cannot hold a blank")
+    if len(raw) > WORD_BYTES_MAX - KEY_BYTES_MAX:
+        raise ValueError(f"an argument of {len(raw)} bytes is too long")
+    return raw
+
+
+def _offsets(offsets: tuple[PartitionOffset, ...]) -> bytes:
+    return ",".join(f"P{entry.partition}:{entry.offset}" for entry in offsets).encode()

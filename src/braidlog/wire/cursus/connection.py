@@ -1,0 +1,259 @@
+"""A cursus connection without its socket: bytes in, requests out; answers in, bytes out.
+
+Knows: frames, envelopes, when a body is compressed, which answer goes with which request.
+Refuses to know: topics, groups, time. Who pushes and how often is the session's business.
+Invariant: the same bytes, however cut, give the same events; answers leave in the order of their requests, so the session
+answers one request before it takes the next (a stream is never answered, only pushed to, and ends its connection).
+
+    frame      u32 length | body                         length 0: a keep-alive from the broker, an empty command to it
+    body       BA7C…                                     a batch
+               u16 length of topic | topic | text        a command in an envelope, whose topic is "" or "admin"
+               text                                      a command as it is (its first byte is a letter, an envelope's is 0)
+               1F 8B…                                    any of these, compressed
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Any
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import Inbox
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus import replies
+from braidlog.wire.cursus.batch import (
+    MAGIC,
+    Batch,
+    BatchRecord,
+    Spelling,
+    count_fitting,
+    header_bytes,
+    read_batch,
+    write_batch,
+)
+from braidlog.wire.cursus.commands import command_name, read_command, write_command
+from braidlog.wire.cursus.compressors import COMPRESSORS, Compressor, choose, expand
+from braidlog.wire.cursus.failures import (
+    CommandError,
+    ErrorCode,
+    Failure,
+    echo,
+    is_failure,
+    read_failure,
+    write_failure,
+)
+from braidlog.wire.cursus.messages import BATCH, BY_NAME, BY_REQUEST, OPERATIONS, Operation, Request
+from braidlog.wire.cursus.requests import Acks, Credentials, ReadStream, Stream
+
+FRAME_BYTES_MAX = 64 * 1024 * 1024
+ENVELOPE_TOPICS = {b"", b"admin"}
+
+_LENGTH = Struct(">I")
+_SHORT = Struct(">H")
+_PRODUCE = next(row for row in OPERATIONS if row.name == BATCH)
+_ACKS = frozenset(Acks)
+
+
+class ServerConnection:
+    """The broker's end. `compression` names what CONSUME and STREAM batches are compressed with, as clients are configured.
+
+    `frame_bytes_max` may be changed at any time: a session that asks for AUTH first keeps it small until then.
+    """
+
+    def __init__(
+        self,
+        *,
+        compression: str = "none",
+        compressors: Mapping[str, Compressor] = COMPRESSORS,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._compressor = choose(compression, compressors)
+        self._inbox = Inbox()
+        self._closed = False
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._closed:
+            self._inbox.feed(data)
+
+    def next_event(self) -> Request | Refused | NeedData:
+        if self._closed:
+            return NEED_DATA
+        try:
+            body = self._inbox.take_frame(self.frame_bytes_max)
+        except ProtocolError as error:
+            # Where the next frame begins is unknown now, so nothing more is understood.
+            self._closed = True
+            self._inbox = Inbox()
+            return Refused(error, Failure.of(ErrorCode.FRAME_TOO_LARGE, limit=self.frame_bytes_max), close=True)
+        if body is None:
+            return NEED_DATA
+        try:
+            return self._read(body)
+        except CommandError as error:
+            return Refused(error, error.failure, close=False)
+        except ProtocolError as error:
+            return Refused(error, Failure.of(ErrorCode.DECODE_FAILED, reason=error), close=False)
+
+    def _read(self, body: bytes) -> Request:
+        body = expand(body, self._compressor, self.frame_bytes_max, is_plain=_is_plain)
+        if body.startswith(MAGIC):
+            batch, spelling = read_batch(body)
+            if batch.acks not in _ACKS:
+                raise CommandError(Failure.of(ErrorCode.INVALID_ACKS, value=echo(batch.acks)))
+            return Request(_PRODUCE, batch, spelling)
+        return read_command(_unwrap(body))
+
+    def respond(self, request: Request | Refused, answer: Any) -> bytes:  # noqa: ANN401 - any answer of the table
+        """The bytes of an answer. ValueError if it is larger than a frame may be, or holds what a line cannot carry."""
+        if isinstance(answer, Failure):
+            if isinstance(request, Request) and isinstance(request.message, ReadStream):
+                return self._frame(replies.write_stream_failure(answer))
+            return self._frame(write_failure(answer))
+        if isinstance(request, Refused) or type(answer) not in request.operation.answers:
+            raise TypeError(f"{type(answer).__name__} does not answer this")
+        if isinstance(request.message, Stream):
+            raise TypeError("a stream is pushed to, not answered")
+        if isinstance(answer, Batch):
+            return self._batch_frame(answer, request.spelling)
+        return b"".join(map(self._frame, replies.write_answer(answer, request.spelling)))
+
+    def push(self, request: Request, frame: Batch | a.KeepAlive | a.StreamControl) -> bytes:
+        """The bytes of a frame pushed to the stream that `request` opened."""
+        if not isinstance(request.message, Stream):
+            raise TypeError("only a stream is pushed to")
+        if isinstance(frame, Batch):
+            return self._batch_frame(frame, request.spelling)
+        return b"".join(map(self._frame, replies.write_answer(frame, request.spelling)))
+
+    def count_fitting(self, request: Request, topic: str, partition: int, records: Sequence[BatchRecord]) -> int:
+        """How many of the records, from the first on, fit one batch frame to this peer."""
+        room = self.frame_bytes_max
+        if self._compressor is not None:
+            room = (room - 1024) * 6 // 7  # what cannot be compressed grows; snappy, the worst, by a sixth
+        return count_fitting(records, room - header_bytes(topic, request.spelling, partition))
+
+    def _batch_frame(self, batch: Batch, spelling: Spelling) -> bytes:
+        body = write_batch(batch, spelling)
+        # The plain body has the limit too: the peer refuses to decompress past it.
+        if self._compressor is None or len(body) > self.frame_bytes_max:
+            return self._frame(body)
+        return self._frame(self._compressor.compress(body))
+
+    def _frame(self, body: bytes) -> bytes:
+        return _frame(body, self.frame_bytes_max)
+
+
+class ClientConnection:
+    """The client's end. Answers are told apart by what was asked.
+
+    `envelope` is the topic of the envelope around commands, None for commands without one.
+    """
+
+    def __init__(
+        self,
+        *,
+        spelling: Spelling = Spelling.CLIENTS,
+        envelope: str | None = "",
+        compression: str = "none",
+        compressors: Mapping[str, Compressor] = COMPRESSORS,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._spelling = spelling
+        if envelope is not None and envelope.encode() not in ENVELOPE_TOPICS:
+            raise ValueError("an envelope's topic is empty or admin")
+        self._envelope = b"" if envelope is None else _SHORT.pack(len(envelope)) + envelope.encode()
+        self._compressor = choose(compression, compressors)
+        self._inbox = Inbox()
+        self._asked: deque[Operation] = deque()
+        self._contents: a.StreamContents | None = None
+        self._closed = False
+
+    def request(self, message: Any, credentials: Credentials | None = None) -> bytes:  # noqa: ANN401 - any request
+        """The bytes of a request. ValueError if the spelling cannot carry it or it is larger than a frame may be."""
+        if isinstance(message, Batch):
+            body = write_batch(message, self._spelling)
+            if self._compressor is not None and len(body) <= self.frame_bytes_max:
+                body = self._compressor.compress(body)
+        else:
+            body = self._envelope + write_command(message, self._spelling, credentials)
+        framed = _frame(body, self.frame_bytes_max)
+        self._asked.append(BY_REQUEST[type(message)])
+        return framed
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._closed:
+            self._inbox.feed(data)
+
+    def next_event(self) -> Any:  # noqa: ANN401 - any answer of the table, Failure, Refused or NEED_DATA
+        if self._closed:
+            return NEED_DATA
+        try:
+            while (body := self._inbox.take_frame(self.frame_bytes_max)) is not None:
+                event = self._read(body)
+                if event is not None:
+                    return event
+        except ProtocolError as error:
+            self._closed = True
+            self._inbox = Inbox()
+            return Refused(error, None, close=True)
+        return NEED_DATA
+
+    def _read(self, body: bytes) -> Any:  # noqa: ANN401 - any answer of the table, or None while one is half there
+        if not self._asked:
+            raise ProtocolError("an answer came, and nothing was asked")
+        operation = self._asked[0]
+        if self._contents is not None:
+            contents, self._contents = self._contents, None
+            self._asked.popleft()
+            return replies.read_events(contents, body)
+        if is_failure(body):
+            self._asked.popleft()
+            return read_failure(body)
+        if operation.request is ReadStream:
+            return self._read_envelope(body)
+        if Batch in operation.answers:
+            body = expand(body, self._compressor, self.frame_bytes_max, is_plain=_is_plain_answer)
+        answer = replies.read_answer(operation.answers, body)
+        if operation.request is not Stream or isinstance(answer, a.StreamControl):
+            self._asked.popleft()
+        return answer
+
+    def _read_envelope(self, body: bytes) -> Failure | None:
+        contents = replies.read_envelope(body)
+        if isinstance(contents, Failure):
+            self._asked.popleft()
+            return contents
+        self._contents = contents
+        return None
+
+
+def _frame(body: bytes, frame_bytes_max: int) -> bytes:
+    if len(body) > frame_bytes_max:
+        raise ValueError(f"a frame of {len(body)} bytes; {frame_bytes_max} is the limit")
+    return _LENGTH.pack(len(body)) + body
+
+
+def _unwrap(body: bytes) -> bytes:
+    """The text of a command, without its envelope if it has one."""
+    if not body.startswith(b"\x00"):
+        return body
+    end = 2 + int.from_bytes(body[:2], "big")
+    if len(body) < end or body[2:end] not in ENVELOPE_TOPICS:
+        raise CommandError(Failure.of(ErrorCode.MALFORMED_INPUT, reason="an envelope's topic is empty or admin"))
+    return body[end:]
+
+
+def _is_plain(body: bytes) -> bool:
+    if body.startswith(MAGIC):
+        return True
+    try:
+        return command_name(_unwrap(body)) in BY_NAME
+    except CommandError:
+        return False
+
+
+def _is_plain_answer(body: bytes) -> bool:
+    return body.startswith((MAGIC, b"STREAM_CONTROL", b"OK"))

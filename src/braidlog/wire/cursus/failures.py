@@ -1,0 +1,207 @@
+"""How this dialect says no.
+
+Knows: the error line `ERROR: <code> key=value …`, the codes clients look for, and when each is given.
+Refuses to know: the reasons of the broker (the adapter translates them into these codes).
+Invariant: a failure is always one line; what a peer sent is quoted and cut before it is repeated, so no value can forge a field.
+
+    ERROR: topic_not_found topic=orders
+    ERROR: offset_regression reason="the group is at 10, 7 was sent"
+    ERROR: NOT_LEADER LEADER_IS 10.0.0.2:9000          the one code whose field has no equals sign
+"""
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+
+ECHO_CHARS_MAX = 64
+"""So much of what a peer sent is repeated to it, and no more."""
+
+_PREFIX = b"ERROR:"
+_PLAIN = re.compile(r'[^\s"\\\x00-\x1f\x7f]*')
+_FIELD = re.compile(r'([^\s="]+)=("(?:[^"\\]|\\.)*"|\S*)')
+_FIELDS_MAX = 64
+_LEADER_IS = "LEADER_IS"
+
+
+class ErrorCode(StrEnum):
+    """Codes with a meaning of their own. `missing_<argument>` and `invalid_<argument>` are made from the argument's name."""
+
+    UNKNOWN_COMMAND = "unknown_command"
+    EMPTY_COMMAND = "empty_command"
+    MALFORMED_INPUT = "malformed_input"
+    DECODE_FAILED = "decode_failed"
+    FRAME_TOO_LARGE = "frame_too_large"
+    UNEXPECTED_ARGUMENT = "unexpected_argument"
+    DUPLICATE_ARGUMENT = "duplicate_argument"
+    INVALID_ACKS = "invalid_acks"
+    TOPIC_NOT_FOUND = "topic_not_found"
+    INVALID_TOPIC = "invalid_topic"
+    INVALID_PARTITIONS = "invalid_partitions"
+    CREATE_TOPIC_FAILED = "create_topic_failed"
+    PARTITION_NOT_FOUND = "partition_not_found"
+    OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+    NOT_LEADER = "NOT_LEADER"
+    NOT_COORDINATOR = "NOT_COORDINATOR"
+    GROUP_NOT_FOUND = "group_not_found"
+    MEMBER_NOT_FOUND = "member_not_found"
+    GEN_MISMATCH = "GEN_MISMATCH"
+    NOT_OWNER = "NOT_OWNER"
+    REBALANCE_REQUIRED = "REBALANCE_REQUIRED"
+    OFFSET_REGRESSION = "offset_regression"
+    STALE_PRODUCER_EPOCH = "stale_producer_epoch"
+    IDEMPOTENCY_GAP = "idempotency_gap"
+    RECORD_TOO_LARGE = "record_too_large"
+    NOT_ENOUGH_REPLICAS = "insufficient_in_sync_replicas"
+    TIMED_OUT = "timed_out"
+    EVENT_SOURCING_NOT_ENABLED = "event_sourcing_not_enabled"
+    VERSION_CONFLICT = "version_conflict"
+    SNAPSHOT_VERSION_EXCEEDS_STREAM = "snapshot_version_exceeds_stream"
+    TRANSACTION_NOT_FOUND = "transaction_not_found"
+    INVALID_TRANSACTION_STATE = "invalid_transaction_state"
+    INVALID_AUTH = "invalid_auth"
+    AUTHENTICATION_REQUIRED = "authentication_required"
+    AUTHENTICATION_FAILED = "authentication_failed"
+    NOT_AUTHORIZED_FOR_TOPIC = "NOT_AUTHORIZED_FOR_TOPIC"
+    NOT_AUTHORIZED_FOR_OPERATION = "NOT_AUTHORIZED_FOR_OPERATION"
+    COMMAND_FAILED = "command_failed"
+
+
+WHEN: dict[ErrorCode, str] = {
+    ErrorCode.UNKNOWN_COMMAND: "the first word is no command",
+    ErrorCode.EMPTY_COMMAND: "an empty frame, or nothing but blanks",
+    ErrorCode.MALFORMED_INPUT: "an envelope whose topic is neither empty nor `admin`; text that is not UTF-8",
+    ErrorCode.DECODE_FAILED: "a batch or a compressed body that cannot be read; the sentence says where",
+    ErrorCode.FRAME_TOO_LARGE: "a frame is announced beyond the limit; then the connection is closed",
+    ErrorCode.UNEXPECTED_ARGUMENT: "a word that no argument takes",
+    ErrorCode.DUPLICATE_ARGUMENT: "an argument is given twice",
+    ErrorCode.INVALID_ACKS: "acks other than 0, 1, -1, all",
+    ErrorCode.TOPIC_NOT_FOUND: "no such topic (event store clients retry it for a while)",
+    ErrorCode.INVALID_TOPIC: "a name that no topic can have",
+    ErrorCode.INVALID_PARTITIONS: "a partition count that no topic can have",
+    ErrorCode.CREATE_TOPIC_FAILED: "the topic cannot be created or changed as asked",
+    ErrorCode.PARTITION_NOT_FOUND: "the topic has fewer partitions",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "requested= earliest= latest=; the client resets by its policy",
+    ErrorCode.NOT_LEADER: "LEADER_IS host:port; the client reconnects there",
+    ErrorCode.NOT_COORDINATOR: "host= port=; the client reconnects there",
+    ErrorCode.GROUP_NOT_FOUND: "the client joins again",
+    ErrorCode.MEMBER_NOT_FOUND: "the member has expired; the client joins again",
+    ErrorCode.GEN_MISMATCH: "current= requested= group= member=; the client joins again",
+    ErrorCode.NOT_OWNER: "the partition belongs to another member; the client joins again",
+    ErrorCode.REBALANCE_REQUIRED: "the members have changed; the seed's clients join again",
+    ErrorCode.OFFSET_REGRESSION: "a commit behind the committed offset",
+    ErrorCode.STALE_PRODUCER_EPOCH: "a newer producer of the same id exists; final for the client",
+    ErrorCode.IDEMPOTENCY_GAP: "a sequence number was left out; final for the client",
+    ErrorCode.RECORD_TOO_LARGE: "a record beyond what the topic takes",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "acks=all and too few replicas in sync",
+    ErrorCode.TIMED_OUT: "not done in time; whether it happened is unknown",
+    ErrorCode.EVENT_SOURCING_NOT_ENABLED: "an event store command on a topic created without event_sourcing=true",
+    ErrorCode.VERSION_CONFLICT: "current= expected=; somebody else wrote to the stream first",
+    ErrorCode.SNAPSHOT_VERSION_EXCEEDS_STREAM: "version= current=",
+    ErrorCode.TRANSACTION_NOT_FOUND: "the transactional id was never initialised, or has expired",
+    ErrorCode.INVALID_TRANSACTION_STATE: "the transaction is not where this command needs it",
+    ErrorCode.INVALID_AUTH: "a principal without a token, or a token without a principal",
+    ErrorCode.AUTHENTICATION_REQUIRED: "the command needs AUTH first",
+    ErrorCode.AUTHENTICATION_FAILED: "unknown principal or wrong token, not told apart",
+    ErrorCode.NOT_AUTHORIZED_FOR_TOPIC: "topic= operation=",
+    ErrorCode.NOT_AUTHORIZED_FOR_OPERATION: "command= permission=",
+    ErrorCode.COMMAND_FAILED: "anything else; the sentence says what",
+}
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """`ERROR: <code> key=value …`. Where a command answers in JSON, the same line stands in its `error`."""
+
+    code: str
+    fields: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, code: str, **fields: object) -> "Failure":
+        """A failure with its fields in the order given."""
+        return cls(str(code), tuple((name, str(value)) for name, value in fields.items()))
+
+    def get(self, name: str) -> str | None:
+        return next((value for key, value in self.fields if key == name), None)
+
+
+class CommandError(ProtocolError):
+    """The frame was whole, its content is not a request; the failure is what the peer is told."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure_line(failure))
+        self.failure = failure
+
+
+def echo(value: str | bytes) -> str:
+    """What may be repeated of something a peer sent."""
+    text = value if isinstance(value, str) else value.decode("utf-8", "replace")
+    return text[:ECHO_CHARS_MAX]
+
+
+def is_failure(body: bytes) -> bool:
+    return body.startswith(_PREFIX)
+
+
+def failure_line(failure: Failure) -> str:
+    """`code key=value …`, without the prefix."""
+    if not failure.code or _PLAIN.fullmatch(failure.code) is None:
+        raise ValueError(f"{failure.code!r} is no error code")
+    parts = [failure.code]
+    for index, (name, value) in enumerate(failure.fields):
+        if not name or _PLAIN.fullmatch(name) is None or "=" in name:
+            raise ValueError(f"{name!r} is no field name")
+        plain = _PLAIN.fullmatch(value) is not None
+        # protocols.md: `ERROR: NOT_LEADER LEADER_IS h:p`; clients look for these two words with one blank between.
+        redirects = index == 0 and name == _LEADER_IS and failure.code == ErrorCode.NOT_LEADER
+        joint = " " if redirects and plain and value else "="
+        parts.append(f"{name}{joint}{value if plain else _quote(value)}")
+    return " ".join(parts)
+
+
+def write_failure(failure: Failure) -> bytes:
+    return b"ERROR: " + failure_line(failure).encode()
+
+
+def read_failure(body: bytes) -> Failure:
+    """The failure in a frame that `is_failure`."""
+    return parse_failure_line(decode_text(body)[len(_PREFIX) :])
+
+
+def parse_failure_line(line: str) -> Failure:
+    words = line.strip().split(None, 1)
+    if not words:
+        raise ProtocolError("an error without a code")
+    code, rest = words[0], words[1] if len(words) > 1 else ""
+    if _PLAIN.fullmatch(code) is None:
+        raise ProtocolError("an error code with a quote or a control character in it")
+    fields: list[tuple[str, str]] = []
+    if code == ErrorCode.NOT_LEADER and rest.startswith(_LEADER_IS + " "):
+        leader, _, rest = rest[len(_LEADER_IS) :].strip().partition(" ")
+        fields.append((_LEADER_IS, leader))
+    for match in _FIELD.finditer(rest):
+        if len(fields) == _FIELDS_MAX:
+            raise ProtocolError(f"an error with more than {_FIELDS_MAX} fields")
+        fields.append((match[1], _unquote(match[2])))
+    return Failure(code, tuple(fields))
+
+
+def decode_text(body: bytes) -> str:
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError("the text is not UTF-8", error.start) from error
+
+
+def _quote(value: str) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _unquote(value: str) -> str:
+    if not value.startswith('"'):
+        return value
+    try:
+        return msgspec.json.decode(value, type=str)
+    except msgspec.DecodeError:
+        return value[1:-1]  # another broker quotes in another language's way; the words are what matters

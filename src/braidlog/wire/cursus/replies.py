@@ -1,0 +1,238 @@
+"""Answers: messages to bodies and back.
+
+Knows: `OK key=value …`, the JSON answers, `STREAM_CONTROL`. Refuses to know: frames, which answer belongs to which request.
+Invariant: what is written is read back the same; a value with a blank in it is refused when written, because every client
+splits at blanks.
+
+    OK topic=orders partitions=4 …                 a line, fields in the order of the type
+    OK generation=1 member=m assignments=[0 1 2]   numbers: in brackets, blanks between
+    OK count=2 topics=a,b                          names: commas between
+    OK topic=t partitions=1 offsets=P0:earliest=0:latest=3:leo=3:hwm=3
+    {"status":"OK","last_offset":9,…}              a document
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.jsonguard import check_json
+from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus.batch import Batch, Spelling, read_batch, write_batch
+from braidlog.wire.cursus.failures import Failure, decode_text, failure_line, parse_failure_line
+
+FIELDS_MAX = 32
+LIST_ITEMS_MAX = 200_000
+
+_PLAIN = re.compile(r"[^\s,\[\]]*")
+_FIELD = re.compile(r"([^\s=]+)=(\[[^\]]*\]|\S*)")
+_NUMBERS = re.compile(r"\[[0-9 ,]*\]")
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_RANGE = re.compile(r"P([0-9]{1,10}):earliest=([0-9]{1,19}):latest=([0-9]{1,19}):leo=([0-9]{1,19}):hwm=([0-9]{1,19})")
+_SNAPSHOT = b"OK snapshot="
+_CONTROL = b"STREAM_CONTROL"
+_JSON_ANSWERS = (a.Ack, a.TopicDescription, a.GroupDescription)
+
+_decoders = {kind: msgspec.json.Decoder(kind) for kind in _JSON_ANSWERS}
+_snapshot_decoder = msgspec.json.Decoder(a.Snapshot | None)
+
+
+class _Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first frame of READ_STREAM's answer."""
+
+    status: str
+    topic: str = ""
+    key: str = ""
+    partition: int = -1
+    count: int = -1
+    snapshot: a.Snapshot | None = None
+    error: str = ""
+
+
+_envelope_decoder = msgspec.json.Decoder(_Envelope)
+
+
+# --- values in a line
+
+
+def _read_integer(raw: str) -> int:
+    if _INTEGER.fullmatch(raw) is None:
+        raise ProtocolError("a number is expected")
+    return int(raw)
+
+
+def _read_boolean(raw: str) -> bool:
+    if raw not in {"true", "false"}:
+        raise ProtocolError("true or false is expected")
+    return raw == "true"
+
+
+def _items(raw: str, separator: str | None) -> list[str]:
+    if raw.count(separator or " ") > LIST_ITEMS_MAX:
+        raise ProtocolError(f"a list of more than {LIST_ITEMS_MAX} items")
+    return raw.split(separator) if raw else []
+
+
+def _read_numbers(raw: str) -> tuple[int, ...]:
+    if _NUMBERS.fullmatch(raw) is None:
+        raise ProtocolError("numbers in brackets are expected")
+    return tuple(_read_integer(item) for item in _items(raw[1:-1].replace(",", " "), None))
+
+
+def _read_names(raw: str) -> tuple[str, ...]:
+    return tuple(_items(raw, ","))
+
+
+def _read_ranges(raw: str) -> tuple[a.OffsetRange, ...]:
+    ranges = []
+    for item in _items(raw, ","):
+        match = _RANGE.fullmatch(item)
+        if match is None:
+            raise ProtocolError("P<partition>:earliest=…:latest=…:leo=…:hwm=… is expected")
+        ranges.append(a.OffsetRange(*map(int, match.groups())))
+    return tuple(ranges)
+
+
+def _write_names(names: tuple[str, ...]) -> str:
+    if any(not name or _PLAIN.fullmatch(name) is None for name in names):
+        raise ValueError("a name in a list cannot be empty, nor hold a blank, a comma or a bracket")
+    return ",".join(names)
+
+
+def _write_text(value: str) -> str:
+    if _FIELD.fullmatch(f"x={value}") is None:
+        raise ValueError(f"{value!r} has a blank, and clients split at blanks")
+    return value
+
+
+def _write_range(entry: a.OffsetRange) -> str:
+    return f"P{entry.partition}:earliest={entry.earliest}:latest={entry.latest}:leo={entry.leo}:hwm={entry.hwm}"
+
+
+_READERS: dict[Any, Callable[[str], Any]] = {
+    str: str,
+    int: _read_integer,
+    int | None: _read_integer,
+    bool: _read_boolean,
+    tuple[int, ...]: _read_numbers,
+    tuple[str, ...]: _read_names,
+    tuple[a.OffsetRange, ...]: _read_ranges,
+}
+_WRITERS: dict[Any, Callable[[Any], str]] = {
+    str: _write_text,
+    int: str,
+    int | None: str,
+    bool: lambda value: "true" if value else "false",
+    tuple[int, ...]: lambda numbers: f"[{' '.join(map(str, numbers))}]",
+    tuple[str, ...]: _write_names,
+    tuple[a.OffsetRange, ...]: lambda ranges: ",".join(map(_write_range, ranges)),
+}
+
+
+def _write_line(start: str, answer: Any) -> bytes:  # noqa: ANN401 - any answer that is a line
+    parts = [start]
+    for field in msgspec.structs.fields(answer):
+        value = getattr(answer, field.name)
+        if value is not None:
+            parts.append(f"{field.encode_name}={_WRITERS[field.type](value)}")
+    return " ".join(parts).encode()
+
+
+def _read_line(start: str, kind: type, body: bytes) -> Any:  # noqa: ANN401 - any answer that is a line
+    text = decode_text(body)
+    if text != start and not text.startswith((start + " ", start + "\n")):
+        raise ProtocolError(f"{start} is expected")
+    given: dict[str, str] = {}
+    for match in _FIELD.finditer(text, len(start)):
+        if len(given) == FIELDS_MAX:
+            raise ProtocolError(f"an answer with more than {FIELDS_MAX} fields")
+        given[match[1]] = match[2]
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        raw = given.get(field.encode_name)
+        if raw is not None:
+            values[field.name] = _READERS[field.type](raw)
+        elif field.required:
+            raise ProtocolError(f"the answer has no {field.encode_name}")
+    return kind(**values)
+
+
+# --- documents
+
+
+def _read_json(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa: ANN401 - any document
+    check_json(body)
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"the answer is not the document it should be: {error}") from error
+
+
+# --- the two doors
+
+
+def write_answer(answer: Any, spelling: Spelling) -> list[bytes]:  # noqa: ANN401 - any answer of the table
+    """The bodies of the frames that carry an answer: two for READ_STREAM, one for all others."""
+    match answer:
+        case Batch():
+            return [write_batch(answer, spelling)]
+        case a.KeepAlive():
+            return [b""]
+        case a.StreamControl():
+            return [_write_line(_CONTROL.decode(), answer)]
+        case a.SnapshotFound():
+            return [_SNAPSHOT + msgspec.json.encode(answer.snapshot)]
+        case a.StreamContents():
+            envelope = _Envelope(
+                "OK", answer.topic, answer.key, answer.partition, len(answer.events.records), answer.snapshot
+            )
+            return [msgspec.json.encode(envelope), write_batch(answer.events, spelling)]
+        case a.Ack() | a.TopicDescription() | a.GroupDescription():
+            return [msgspec.json.encode(answer)]
+        case _:
+            return [_write_line("OK", answer)]
+
+
+def write_stream_failure(failure: Failure) -> bytes:
+    """READ_STREAM says no in its envelope: its clients parse JSON before they look at anything."""
+    return msgspec.json.encode(_Envelope("ERROR", error=failure_line(failure)))
+
+
+def read_answer(kinds: tuple[type, ...], body: bytes) -> Any:  # noqa: ANN401 - any answer of the table
+    """The answer in a body, one of `kinds`. READ_STREAM has its own two readers."""
+    if Batch in kinds and body.startswith(b"\xba\x7c"):
+        return read_batch(body)[0]
+    if a.KeepAlive in kinds and not body:
+        return a.KeepAlive()
+    if a.StreamControl in kinds and body.startswith(_CONTROL):
+        return _read_line(_CONTROL.decode(), a.StreamControl, body)
+    if a.SnapshotFound in kinds and body.startswith(_SNAPSHOT):
+        return a.SnapshotFound(_read_json(_snapshot_decoder, body[len(_SNAPSHOT) :]))
+    documents = [kind for kind in kinds if kind in _decoders]
+    if documents and body.lstrip().startswith(b"{"):
+        return _read_json(_decoders[documents[0]], body)
+    lines = [kind for kind in kinds if kind not in _NO_LINES]
+    if not lines:
+        raise ProtocolError("the answer is none of those that belong here")
+    return _read_line("OK", lines[0], body)
+
+
+_NO_LINES = {Batch, a.KeepAlive, a.StreamControl, a.SnapshotFound, a.StreamContents, *_JSON_ANSWERS}
+
+
+def read_envelope(body: bytes) -> a.StreamContents | Failure:
+    """The first frame of READ_STREAM's answer: contents still without events, or why there are none."""
+    envelope: _Envelope = _read_json(_envelope_decoder, body)
+    if envelope.status == "ERROR":
+        return parse_failure_line(envelope.error)
+    if envelope.status != "OK":
+        raise ProtocolError("the envelope's status is neither OK nor ERROR")
+    nothing = Batch(envelope.topic, envelope.partition, ())
+    return a.StreamContents(envelope.topic, envelope.key, envelope.partition, nothing, envelope.snapshot)
+
+
+def read_events(contents: a.StreamContents, body: bytes) -> a.StreamContents:
+    """The second frame: the events. A frame without bytes means none."""
+    return msgspec.structs.replace(contents, events=read_batch(body)[0]) if body else contents

@@ -1,0 +1,320 @@
+"""What clients ask: one frozen type per command.
+
+Knows: each command's arguments, their names on the wire, which may be left out. Refuses to know: how they are spelled in bytes
+(`commands.py`), which answers belong to them (`messages.py`). The binary batch is a request too; it stands in `batch.py`.
+Invariant: an argument without a default must be given; one with the default None was not.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
+class Acks(StrEnum):
+    """Whose storage a producer waits for. Both spellings of "all" are in use."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "-1"
+    ALL_WORD = "all"
+
+    @property
+    def every_replica(self) -> bool:
+        return self in {Acks.ALL, Acks.ALL_WORD}
+
+
+class PartitionOffset(msgspec.Struct, frozen=True):
+    """`P<partition>:<offset>`; a committed offset is the next one to read."""
+
+    partition: PartitionNumber
+    offset: Natural
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """`principal=` and `auth_token=`, which may stand in any command of the clients' spelling."""
+
+    principal: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Credentials(principal={self.principal!r}, token=<hidden>)"
+
+
+# --- topics
+
+
+class Create(msgspec.Struct, frozen=True):
+    topic: str
+    partitions: Count | None = None
+    event_sourcing: bool = False
+    idempotent: bool | None = None
+    replication_factor: Count | None = None
+    cleanup_policy: str | None = None
+    partitioner: str | None = None
+    auth_policy: str | None = None
+    read_acl: str | None = None
+    write_acl: str | None = None
+    retention_hours: Natural | None = None
+    retention_bytes: Natural | None = None
+
+
+class Delete(msgspec.Struct, frozen=True):
+    topic: str
+    if_exists: bool = False
+
+
+class ListTopics(msgspec.Struct, frozen=True):
+    pass
+
+
+class Describe(msgspec.Struct, frozen=True):
+    topic: str
+
+
+class GetMetadata(msgspec.Struct, frozen=True):
+    topic: str
+
+
+class ListOffsets(msgspec.Struct, frozen=True):
+    topic: str
+    partition: PartitionNumber | None = None
+
+
+# --- records
+
+
+class Publish(msgspec.Struct, frozen=True):
+    topic: str
+    message: bytes
+    acks: Acks = Acks.LEADER
+    producer_id: str = msgspec.field(default="", name="producerId")
+    partition: PartitionNumber | None = None
+    key: bytes = b""
+    sequence: Natural = msgspec.field(default=0, name="seqNum")
+    epoch: Integer = 0
+    idempotent: bool = msgspec.field(default=False, name="isIdempotent")
+
+
+class Consume(msgspec.Struct, frozen=True):
+    topic: str
+    partition: PartitionNumber
+    offset: Natural
+    member: str = ""
+    group: str = ""
+    generation: Integer | None = None
+    records_max: Count | None = msgspec.field(default=None, name="batch")
+    wait_ms: Natural = 0
+    isolation_level: str = ""
+    auto_offset_reset: str = msgspec.field(default="", name="autoOffsetReset")
+
+
+class Stream(msgspec.Struct, frozen=True):
+    topic: str
+    partition: PartitionNumber
+    group: str = ""
+    member: str = ""
+    generation: Integer | None = None
+    offset: Natural | None = None
+    records_max: Count | None = msgspec.field(default=None, name="batch")
+    isolation_level: str = ""
+    auto_offset_reset: str = msgspec.field(default="", name="autoOffsetReset")
+
+
+# --- groups
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    topic: str
+    group: str
+
+
+class RegisterGroup(msgspec.Struct, frozen=True):
+    topic: str
+    group: str
+
+
+class JoinGroup(msgspec.Struct, frozen=True):
+    topic: str
+    group: str
+    member: str
+
+
+class SyncGroup(msgspec.Struct, frozen=True):
+    topic: str
+    group: str
+    member: str
+    generation: Integer | None = None
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """The seed sends both a consumer id and a member id; the clients send the member only."""
+
+    topic: str
+    group: str
+    member: str
+    generation: Integer | None = None
+    consumer: str = ""
+
+
+class LeaveGroup(msgspec.Struct, frozen=True):
+    topic: str
+    group: str
+    member: str
+    generation: Integer | None = None
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """The seed's commit: no member and no generation, so nothing fences it."""
+
+    topic: str
+    group: str
+    partition: PartitionNumber
+    offset: Natural
+
+
+class CommitOffset(msgspec.Struct, frozen=True):
+    topic: str
+    partition: PartitionNumber
+    group: str
+    offset: Natural
+    generation: Integer | None = None
+    member: str = ""
+
+
+class BatchCommit(msgspec.Struct, frozen=True):
+    topic: str
+    group: str
+    member: str
+    generation: Integer
+    offsets: tuple[PartitionOffset, ...]
+
+
+class FetchOffset(msgspec.Struct, frozen=True):
+    topic: str
+    partition: PartitionNumber
+    group: str
+
+
+class ListGroups(msgspec.Struct, frozen=True):
+    pass
+
+
+class GroupStatus(msgspec.Struct, frozen=True):
+    group: str
+
+
+class FindCoordinator(msgspec.Struct, frozen=True):
+    group: str = ""
+    transactional_id: str = ""
+
+
+# --- event store
+
+
+class AppendStream(msgspec.Struct, frozen=True):
+    topic: str
+    key: str
+    version: Natural
+    message: bytes
+    event_type: str = ""
+    schema_version: Natural | None = None
+    producer_id: str = msgspec.field(default="", name="producerId")
+    metadata: str = ""
+
+
+class ReadStream(msgspec.Struct, frozen=True):
+    topic: str
+    key: str
+    from_version: Natural | None = None
+
+
+class StreamVersion(msgspec.Struct, frozen=True):
+    topic: str
+    key: str
+
+
+class SaveSnapshot(msgspec.Struct, frozen=True):
+    topic: str
+    key: str
+    version: Natural
+    message: bytes
+
+
+class ReadSnapshot(msgspec.Struct, frozen=True):
+    topic: str
+    key: str
+
+
+# --- transactions
+
+
+class InitProducerId(msgspec.Struct, frozen=True):
+    transactional_id: str
+
+
+class BeginTxn(msgspec.Struct, frozen=True):
+    transactional_id: str
+    producer_id: str = msgspec.field(name="producerId")
+    epoch: Integer
+
+
+class TxnPublish(msgspec.Struct, frozen=True):
+    transactional_id: str
+    topic: str
+    producer_id: str = msgspec.field(name="producerId")
+    sequence: Count = msgspec.field(name="seqNum")
+    epoch: Integer
+    message: bytes
+    partition: PartitionNumber | None = None
+    key: bytes = b""
+
+
+class SendOffsetsToTxn(msgspec.Struct, frozen=True):
+    transactional_id: str
+    producer_id: str = msgspec.field(name="producerId")
+    epoch: Integer
+    topic: str
+    group: str
+    member: str
+    generation: Integer
+    offsets: tuple[PartitionOffset, ...]
+
+
+class EndTxn(msgspec.Struct, frozen=True):
+    transactional_id: str
+    producer_id: str = msgspec.field(name="producerId")
+    epoch: Integer
+    result: str
+
+
+class TxnStatus(msgspec.Struct, frozen=True):
+    transactional_id: str
+
+
+# --- the connection itself
+
+
+class Auth(msgspec.Struct, frozen=True):
+    principal: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Auth(principal={self.principal!r}, token=<hidden>)"
+
+
+class Help(msgspec.Struct, frozen=True):
+    pass
+
+
+class GetProtocolInfo(msgspec.Struct, frozen=True):
+    pass
+
+
+class Exit(msgspec.Struct, frozen=True):
+    pass

@@ -1,0 +1,343 @@
+"""One line of flux, taken apart and put together.
+
+Knows: the envelope, and how the table's arguments and payloads stand in it. Refuses to know: connections, what was asked before.
+Invariant: `read_request` never raises, whatever the line; what `write_request` gives, `read_request` takes back as the
+same message; no line that is written holds a newline, or is longer than a line may be.
+
+    request     V1|<correlation_id>|<command>|<args>
+    success     V1|<correlation_id>|OK            V1|<correlation_id>|OK|<payload>
+    error       V1|<correlation_id>|ERR|<code>|<message>
+"""
+
+import re
+from itertools import permutations
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.model.limits import TOPIC_NAME_CHARS_MAX
+from braidlog.wire.contract import Refused
+from braidlog.wire.flux.messages import (
+    Acks,
+    Answer,
+    Consume,
+    Consumed,
+    Encoding,
+    ErrorCode,
+    Failed,
+    Produce,
+    Produced,
+    Request,
+    Response,
+)
+from braidlog.wire.flux.operations import BY_COMMAND, BY_REQUEST, Argument, Operation, Place
+from braidlog.wire.flux.records import LINE_BYTES_MAX, read_messages, write_messages
+from braidlog.wire.flux.tokens import KEY_BYTES_MAX, read_pair, shown, write_pair
+
+VERSION: Final = b"V1"
+
+NO_ID: Final = "0"
+"""Seed, Response Format: the id in the answer to a line whose own id could not be read. No request of ours may have it."""
+
+CORRELATION_ID_BYTES_MAX: Final = 256
+"""An answer repeats the id, and has to fit a line with it."""
+
+ERROR_CHARS_MAX: Final = 500
+_FIELDS_MAX = 64
+_ARGUMENTS_MAX = max(len(operation.arguments) for operation in BY_COMMAND.values())
+
+# A list is the one value with blanks in it. No item of a list has a bracket or an equals sign, so a name that begins with a
+# bracket, such as the host `[::1]`, cannot be mistaken for the beginning of one.
+_FIELD = re.compile(rb"([a-z_]+)=(\[[^\[\]=]*\]|[^ ]*)(?: +|$)")
+_CODE = re.compile(r"[A-Z_]{1,64}")
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """A row of the table, its arguments sorted by where they stand."""
+
+    operation: Operation
+    required: tuple[Argument, ...]
+    optional: tuple[Argument, ...]
+    options: dict[bytes, Argument]
+
+    @classmethod
+    def of(cls, operation: Operation) -> "Reader":
+        places: dict[Place, list[Argument]] = {place: [] for place in Place}
+        for argument in operation.arguments:
+            places[argument.place].append(argument)
+        options = {argument.word.encode(): argument for argument in places[Place.OPTION]}
+        return cls(operation, tuple(places[Place.REQUIRED]), tuple(places[Place.OPTIONAL]), options)
+
+
+READERS: Final = {command: Reader.of(operation) for command, operation in BY_COMMAND.items()}
+_BY_REQUEST: Final = {reader.operation.request: reader for reader in READERS.values()}
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------------
+
+
+def read_request(line: bytes) -> Request | Refused:
+    """The request on a line (without its newline), or the refusal that answers it. No refusal here closes the connection.
+
+    protocols.md: the line is split at three bars at most, so a bar is legal inside args (the seed's "exactly four sections" would
+    forbid it). A carriage return before the newline is a blank after the last argument, and so is no part of it.
+    """
+    parts = line.split(b"|", 3)
+    if len(parts) != 4:
+        return _TOO_FEW[len(parts)]
+    version, word, command, args = parts
+    if version != VERSION or not word or not command or len(word) > CORRELATION_ID_BYTES_MAX:
+        return refusal(NO_ID, ErrorCode.BAD_REQUEST, _envelope_fault(version, word))
+    try:
+        correlation_id = word.decode("utf-8")
+    except UnicodeDecodeError:
+        return refusal(NO_ID, ErrorCode.BAD_REQUEST, "the correlation id is not UTF-8")
+    try:
+        if command == b"PRODUCE" and (request := read_produce(correlation_id, args)) is not None:
+            return request
+        reader = READERS.get(command) or READERS.get(command.upper())  # protocols.md: commands are case-insensitive
+        if reader is None:
+            return refusal(correlation_id, ErrorCode.UNKNOWN_COMMAND, f"unsupported command {shown(command)}")
+        return read_arguments(reader, correlation_id, args)
+    except ProtocolError as error:
+        return refusal(correlation_id, ErrorCode.BAD_REQUEST, str(error), error)
+
+
+def _envelope_fault(version: bytes, correlation_id: bytes) -> str:
+    if version != VERSION:
+        return f"protocol version must be V1, not {shown(version)}"
+    if not 1 <= len(correlation_id) <= CORRELATION_ID_BYTES_MAX:
+        return f"a correlation id has 1 to {CORRELATION_ID_BYTES_MAX} bytes, this one has {len(correlation_id)}"
+    return "the command is empty"
+
+
+def refusal(
+    correlation_id: str, code: ErrorCode, message: str, error: ProtocolError | None = None, *, close: bool = False
+) -> Refused:
+    return Refused(error or ProtocolError(message), Response(correlation_id, Failed(code, message)), close)
+
+
+# Made once: a peer that sends a megabyte of newlines should not cost a million errors.
+_TOO_FEW: Final = {
+    count: refusal(NO_ID, ErrorCode.BAD_REQUEST, f"a request has four fields between bars, this one has {count}")
+    for count in (1, 2, 3)
+}
+
+# Every way to write PRODUCE's two options, with what it means; and each meaning in the one way that we write it.
+_PRODUCE_OPTIONS: Final = {
+    words: (acks, encoding)
+    for acks in Acks
+    for encoding in Encoding
+    for acks_words in ({(b"acks=" + acks.encode(),), ()} if acks is Acks.LEADER else {(b"acks=" + acks.encode(),)})
+    for words in permutations((*acks_words, b"enc=b64") if encoding is Encoding.BASE64 else acks_words)
+}
+_PRODUCE_WORDS: Final = {
+    (acks, encoding): (b"" if acks is Acks.LEADER else b" acks=" + acks.encode())
+    + (b" enc=b64" if encoding is Encoding.BASE64 else b"")
+    for acks in Acks
+    for encoding in Encoding
+}
+
+
+def read_produce(correlation_id: str, args: bytes) -> Produce | None:
+    """PRODUCE, the hot request, by hand; None for what is not usual or not right, which the table then reads or refuses.
+
+    A test holds it equal to `read_arguments`.
+    """
+    words = args.split(None, 4)
+    if len(words) < 2 or (options := _PRODUCE_OPTIONS.get(tuple(words[2:]))) is None:
+        return None
+    topic = words[0]
+    if len(topic) > TOPIC_NAME_CHARS_MAX or not topic.isascii() or not (name := topic.decode()).isprintable():
+        return None
+    acks, encoding = options
+    if encoding is Encoding.BASE64:
+        key, value = read_pair(words[1], base64=True)
+        return Produce(correlation_id, name, key, value, acks, encoding)
+    plain_key, colon, plain_value = words[1].partition(b":")
+    if not colon or len(plain_key) > KEY_BYTES_MAX:
+        return None
+    return Produce(correlation_id, name, plain_key, plain_value, acks)
+
+
+def read_arguments(reader: Reader, correlation_id: str, args: bytes) -> Request:
+    """The request that a command's arguments make; ProtocolError in words for the peer."""
+    operation = reader.operation
+    words = args.split(None, _ARGUMENTS_MAX + 1)  # one more than any command has: enough to see that there are too many
+    count = len(reader.required)
+    if len(words) < count:
+        raise ProtocolError(_usage(operation))
+    values: dict[str, Any] = {}
+    for argument, word in zip(reader.required, words, strict=False):
+        values[argument.field] = _read_word(operation, argument, word)
+    rest = words[count:]
+    for argument in reader.optional:
+        if rest and b"=" not in rest[0]:
+            values[argument.field] = _read_word(operation, argument, rest.pop(0))
+    for word in rest:
+        name, _, value = word.partition(b"=")
+        option = reader.options.get(name)
+        if option is None or option.field in values:  # no option of this command, or one given twice
+            raise ProtocolError(f"{shown(word)} is too much; {_usage(operation)}")
+        values[option.field] = _read_word(operation, option, value)
+    return (operation.build or operation.request)(correlation_id, **values)
+
+
+def _usage(operation: Operation) -> str:
+    if not operation.arguments:
+        return f"{operation.command} requires no arguments"
+    hint = "; what has blanks is sent with enc=b64" if operation.request is Produce else ""
+    return f"{operation.command} requires: {operation.syntax}{hint}"
+
+
+def _read_word(operation: Operation, argument: Argument, word: bytes) -> Any:  # noqa: ANN401 - the type is the kind's
+    try:
+        return argument.kind.read(word)
+    except ProtocolError as error:
+        raise ProtocolError(f"{operation.command}: {argument.word}: {error}") from error
+
+
+def write_request(request: Request) -> bytes:
+    """The line that asks it, newline included; ValueError for a message that the dialect cannot say."""
+    reader = _BY_REQUEST[type(request)]
+    word = request.correlation_id.encode("utf-8")
+    if not 1 <= len(word) <= CORRELATION_ID_BYTES_MAX or b"|" in word or b"\n" in word or word == b"0":
+        raise ValueError(f"{request.correlation_id[:40]!r} cannot be a correlation id")
+    args = write_produce(request, reader) if isinstance(request, Produce) else write_arguments(request, reader)
+    return _line(b"V1|%b|%b|%b" % (word, reader.operation.command.encode(), args))
+
+
+def write_arguments(request: Request, reader: Reader) -> bytes:
+    """The arguments in the table's order; an option that has its default is left out."""
+    words = [argument.kind.write(getattr(request, argument.field)) for argument in reader.required]
+    for argument in (*reader.optional, *reader.options.values()):
+        value = getattr(request, argument.field)
+        if value != _default(type(request), argument.field):
+            prefix = argument.word.encode() + b"=" if argument.place is Place.OPTION else b""
+            words.append(prefix + argument.kind.write(value))
+    return b" ".join(words)
+
+
+def write_produce(request: Produce, reader: Reader) -> bytes:
+    topic = reader.required[0].kind.write(request.topic)
+    pair = write_pair(request.key, request.value, base64=request.encoding is Encoding.BASE64)
+    return b"%b %b%b" % (topic, pair, _PRODUCE_WORDS[request.acks, request.encoding])
+
+
+def _default(request: type[Request], field: str) -> object:
+    names = request.__struct_fields__
+    return request.__struct_defaults__[names.index(field) - len(names)]
+
+
+def _line(text: bytes) -> bytes:
+    if len(text) > LINE_BYTES_MAX:
+        raise ValueError(f"a line of {len(text)} bytes is too long, {LINE_BYTES_MAX} is the limit")
+    return text + b"\n"
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------------
+
+
+def write_response(request: Request, answer: Answer) -> bytes:
+    """The line that answers a request, newline included. ValueError if the answer is not one to this request, or too long."""
+    word = request.correlation_id.encode("utf-8")
+    if isinstance(answer, Produced) and isinstance(
+        request, Produce
+    ):  # the hot answer; a test holds it equal to the table's
+        return b"V1|%b|OK|partition=%d offset=%d hw=%d\n" % (
+            word,
+            answer.partition,
+            answer.offset,
+            answer.high_watermark,
+        )
+    if isinstance(answer, Failed):
+        return write_error(request.correlation_id, answer)
+    operation = BY_REQUEST[type(request)]
+    if type(answer) is not operation.answer:
+        raise ValueError(f"{type(answer).__name__} does not answer {operation.command}")
+    payload = write_messages(request, answer) if isinstance(answer, Consumed) and isinstance(request, Consume) else None
+    if isinstance(payload, Failed):
+        return write_error(request.correlation_id, payload)
+    return _line(b"V1|%b|OK|%b" % (word, payload if payload is not None else write_payload(operation, answer)))
+
+
+def write_payload(operation: Operation, answer: Answer) -> bytes:
+    """`word=value word=value`, in the table's order."""
+    if operation.text:
+        return operation.text.encode()
+    return b" ".join(
+        [
+            b"%b=%b" % (part.word.encode(), part.kind.write(getattr(answer, part.field, None)))
+            for part in operation.payload
+        ]
+    )
+
+
+def write_error(correlation_id: str, failed: Failed) -> bytes:
+    """An error's line. Its message is made fit for one: printable, and not long."""
+    if not _CODE.fullmatch(failed.code):
+        raise ValueError(f"{failed.code[:40]!r} cannot be an error code")
+    message = failed.message[:ERROR_CHARS_MAX]
+    if not message.isprintable():
+        message = "".join(letter if letter.isprintable() else " " for letter in message)
+    return _line(b"V1|%b|ERR|%b|%b" % (correlation_id.encode(), failed.code.encode(), message.encode()))
+
+
+def read_envelope(line: bytes) -> tuple[str, bytes, bytes]:
+    """Id, status and the rest of an answer's line; ProtocolError if it is none."""
+    parts = line.removesuffix(b"\r").split(b"|", 3)
+    if len(parts) < 3 or parts[0] != VERSION or parts[2] not in (b"OK", b"ERR"):
+        raise ProtocolError(f"{shown(line)} is not an answer")
+    if not 1 <= len(parts[1]) <= CORRELATION_ID_BYTES_MAX:
+        raise ProtocolError(f"an answer's correlation id has {len(parts[1])} bytes")
+    try:
+        return parts[1].decode("utf-8"), parts[2], parts[3] if len(parts) == 4 else b""
+    except UnicodeDecodeError as error:
+        raise ProtocolError("an answer's correlation id is not UTF-8") from error
+
+
+def read_error(rest: bytes) -> Failed:
+    """`<code>|<message>`; a bar in the message belongs to it. Codes we do not know are kept as they are: V1 grows additively."""
+    code, _, message = rest.partition(b"|")
+    try:
+        failed = Failed(code.decode("utf-8"), message.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ProtocolError("an error is not UTF-8") from error
+    if not _CODE.fullmatch(failed.code):
+        raise ProtocolError(f"{shown(code)} is not an error code")
+    return failed
+
+
+def read_payload(request: Request, payload: bytes) -> Answer:
+    """The answer that a payload tells, given what was asked. Unknown words are passed over: payloads "may evolve additively"."""
+    operation = BY_REQUEST[type(request)]
+    if operation.text:
+        if payload not in (b"", operation.text.encode()):  # the seed also knows a success without payload
+            raise ProtocolError(f"{shown(payload)} stands where {operation.text} must stand")
+        return operation.answer()
+    words = _read_fields(payload)
+    values: dict[str, Any] = {}
+    for part in operation.payload:
+        if part.word not in words:
+            raise ProtocolError(f"the answer to {operation.command} has no {part.word}")
+        value = _read_word(operation, part, words[part.word])
+        if part.field:
+            values[part.field] = value
+    if isinstance(request, Consume):
+        values["records"] = read_messages(request, values["records"])
+    return operation.answer(**values)
+
+
+def _read_fields(payload: bytes) -> dict[str, bytes]:
+    fields: dict[str, bytes] = {}
+    position = 0
+    while position < len(payload):
+        found = _FIELD.match(payload, position)
+        if found is None or (word := found[1].decode()) in fields:
+            raise ProtocolError(f"{shown(payload[position:])} is not word=value, or the word comes twice")
+        if len(fields) == _FIELDS_MAX:
+            raise ProtocolError(f"an answer has at most {_FIELDS_MAX} words")
+        fields[word] = found[2]
+        position = found.end()
+    return fields

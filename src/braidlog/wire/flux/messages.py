@@ -1,0 +1,301 @@
+"""Every flux message as a frozen type.
+
+Knows: what each request asks and each answer tells, and the error codes. Refuses to know: how they are spelled (operations.py has
+the table), lines and bytes (lines.py), what a command does (the broker's services).
+Invariant: a request that exists is well formed: its reader has checked every argument.
+
+Sources: seed 002 (Flux), "Supported Commands", "Command Payloads", "Error Codes"; protocols.md, flux, for the ADMIN_ commands and
+the options `enc`, `max`, `wait_ms`.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+
+class ErrorCode(StrEnum):
+    """The seed's five, and one of ours for a request that is right and cannot be served: none of the five would be true."""
+
+    BAD_REQUEST = "BAD_REQUEST"
+    UNKNOWN_COMMAND = "UNKNOWN_COMMAND"
+    REPLICATION_TIMEOUT = "REPLICATION_TIMEOUT"
+    NOT_LEADER = "NOT_LEADER"
+    GENERATION_MISMATCH = "GENERATION_MISMATCH"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+class Acks(StrEnum):
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+class Assignor(StrEnum):
+    ROUND_ROBIN = "round_robin"
+    RANGE = "range"
+
+
+class Role(StrEnum):
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class Encoding(StrEnum):
+    """`enc=`: how keys and values stand on the line. PLAIN is what the absence of the option means; it is never written."""
+
+    PLAIN = "plain"
+    BASE64 = "b64"
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------------
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """What all requests share: the id that their answer repeats."""
+
+    correlation_id: str
+
+
+class Produce(Request, frozen=True, gc=False):
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    acks: Acks = Acks.LEADER
+    encoding: Encoding = Encoding.PLAIN
+
+
+class Consume(Request, frozen=True, gc=False):
+    topic: str
+    partition: int
+    offset: int
+    encoding: Encoding = Encoding.PLAIN
+    records_max: int | None = None
+    wait_ms: int = 0
+
+
+class Join(Request, frozen=True, gc=False):
+    group: str
+    topic: str
+    consumer_id: str
+    assignor: Assignor | None = None
+
+
+class Sync(Request, frozen=True, gc=False):
+    group: str
+    topic: str
+    consumer_id: str
+    generation: int
+
+
+class Heartbeat(Request, frozen=True, gc=False):
+    group: str
+    topic: str
+    consumer_id: str
+    generation: int
+
+
+class Leave(Request, frozen=True, gc=False):
+    group: str
+    topic: str
+    consumer_id: str
+    generation: int
+
+
+class Commit(Request, frozen=True, gc=False):
+    group: str
+    topic: str
+    consumer_id: str
+    generation: int
+    partition: int
+    offset: int
+
+
+class ReadOffset(Request, frozen=True, gc=False):
+    """OFFSET: the word alone names no act."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class ReplicaFetch(Request, frozen=True, gc=False):
+    """Carries no records: a follower only reports how far it has come."""
+
+    topic: str
+    partition: int
+    replica_id: int
+    offset: int
+
+
+class SetPartitionRole(Request, frozen=True, gc=False):
+    topic: str
+    partition: int
+    role: Role
+
+
+class CreateTopic(Request, frozen=True, gc=False):
+    topic: str
+    partitions: int
+    replication_factor: int
+
+
+class RegisterBroker(Request, frozen=True, gc=False):
+    broker_id: int
+    host: str
+    port: int
+    epoch: int | None = None
+
+
+class BrokerHeartbeat(Request, frozen=True, gc=False):
+    broker_id: int
+
+
+class SetPartitionLeader(Request, frozen=True, gc=False):
+    topic: str
+    partition: int
+    leader: int
+    in_sync: tuple[int, ...]
+
+
+class GetMetadata(Request, frozen=True, gc=False):
+    pass
+
+
+class Ping(Request, frozen=True, gc=False):
+    pass
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------------
+
+
+class ShownRecord(Protocol):
+    """What CONSUME shows of a record. `model.record.Record` is one, so an adapter passes what it read as it is."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+
+
+class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record as a client reads it. A plain answer has no keys: `key` is None there."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What all answers share: nothing. The id is the request's."""
+
+
+class Failed(Answer, frozen=True):
+    """`ERR|<code>|<message>`. A client may meet codes that this table does not know; a server writes only those it knows."""
+
+    code: str
+    message: str
+
+
+class Produced(Answer, frozen=True):
+    partition: int
+    offset: int
+    high_watermark: int
+
+
+class Consumed(Answer, frozen=True):
+    """`high_watermark` is inclusive: the offset of the last committed record, -1 when there is none (protocols.md)."""
+
+    records: Sequence[ShownRecord]
+    high_watermark: int
+
+
+class Joined(Answer, frozen=True):
+    generation: int
+    assigned: tuple[int, ...]
+
+
+class Synced(Answer, frozen=True):
+    generation: int
+    assigned: tuple[int, ...]
+
+
+class HeartbeatTaken(Answer, frozen=True):
+    pass
+
+
+class Left(Answer, frozen=True):
+    pass
+
+
+class Committed(Answer, frozen=True):
+    pass
+
+
+class OffsetRead(Answer, frozen=True):
+    offset: int
+
+
+class ReplicaFetched(Answer, frozen=True):
+    replica_id: int
+    acked_offset: int
+    high_watermark: int
+    in_sync: tuple[int, ...]
+    under_replicated: bool
+
+
+class PartitionRoleSet(Answer, frozen=True):
+    topic: str
+    partition: int
+    role: Role
+    high_watermark: int
+
+
+class TopicCreated(Answer, frozen=True):
+    topic: str
+    partitions: int
+    replication_factor: int
+    term: int
+    index: int
+
+
+class BrokerRegistered(Answer, frozen=True):
+    broker_id: int
+    host: str
+    port: int
+    term: int
+    index: int
+
+
+class BrokerHeartbeatTaken(Answer, frozen=True):
+    broker_id: int
+    term: int
+    index: int
+
+
+class PartitionLeaderSet(Answer, frozen=True):
+    topic: str
+    partition: int
+    leader: int
+    in_sync: tuple[int, ...]
+    term: int
+    index: int
+
+
+class Metadata(Answer, frozen=True):
+    topics: tuple[str, ...]
+    brokers: tuple[int, ...]
+
+
+class Pong(Answer, frozen=True):
+    pass
+
+
+class Response(msgspec.Struct, frozen=True):
+    """An answer with the id it answers; id `0` answers a line that could not be read (seed, Response Format)."""
+
+    correlation_id: str
+    answer: Answer

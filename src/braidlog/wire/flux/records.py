@@ -1,0 +1,184 @@
+"""Records on a CONSUME line: many values in one line of text, without ever being misread.
+
+Knows: both spellings of `messages=`, and how many records a line holds. Refuses to know: where the records come from.
+Invariant: text that is written is read back as the same records by any client that follows the seed; what plain text cannot
+say is never written plainly.
+
+    plain (seed)        messages=0:created,1:paid hw=1                      offset:value
+    enc=b64 (ours)      messages=0:dXNlcjE=:Y3JlYXRlZA==,1:-:cGFpZA== hw=1  offset:key:value, `-` for null
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.wire.flux.messages import Consume, Consumed, ConsumedRecord, Encoding, ErrorCode, Failed, ShownRecord
+from braidlog.wire.flux.tokens import I64_MAX, read_base64, shown, write_base64
+
+LINE_BYTES_MAX: Final = 1024 * 1024
+"""protocols.md: lines are at most 1 MiB, in both directions. The newline is not counted: equal is fine, one more is refused."""
+
+RECORDS_PER_LINE_MAX: Final = 100_000
+"""A client refuses more before it makes them objects: a megabyte of text must not become a hundred of memory."""
+
+# Published clients cut the payload at " hw=" and trim what is left, each with its own language's notion of a blank: Python's
+# (which has 1C..1F), Go's, and JavaScript's (which has U+FEFF). A value with any of them could come out changed.
+_ASCII_BLANKS: Final = tuple(bytes((byte,)) for byte in b" \t\n\v\f\r\x1c\x1d\x1e\x1f")
+_BLANK: Final = re.compile(r"[\s\ufeff]")
+
+
+def plain_fault(value: bytes | None) -> str | None:
+    """Why plain text cannot show a value; None if it can."""
+    if value is None:
+        return "is null"
+    if b"," in value:
+        return "has a comma"
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        return "is not UTF-8"
+    return "has a blank" if _BLANK.search(text) else None
+
+
+def plain_text(records: Sequence[ShownRecord]) -> bytes | None:
+    """`0:created,1:paid`, or None if some value cannot be shown so.
+
+    The finished text is checked at once, not value by value: between two values stands a comma, so commas are counted, and a
+    blank or a broken character anywhere must have come from a value.
+    """
+    try:
+        parts = [b"%d:%b" % (record.offset, record.value) for record in records]  # type: ignore[str-format]
+    except TypeError:  # a null value
+        return None
+    text = b",".join(parts)
+    if text.count(b",") != max(len(parts) - 1, 0):
+        return None
+    if text.isascii():
+        return None if any(blank in text for blank in _ASCII_BLANKS) else text
+    try:
+        return None if _BLANK.search(text.decode("utf-8")) else text
+    except UnicodeDecodeError:
+        return None
+
+
+def base64_text(records: Sequence[ShownRecord]) -> bytes:
+    """`0:dXNlcjE=:Y3JlYXRlZA==,1:-:cGFpZA==`"""
+    return b",".join(
+        [b"%d:%b:%b" % (record.offset, write_base64(record.key), write_base64(record.value)) for record in records]
+    )
+
+
+def write_messages(request: Consume, answer: Consumed) -> bytes | Failed:
+    """The payload of an answer to CONSUME.
+
+    protocols.md: a plain CONSUME never emits an ambiguous line. The records before the first that cannot be shown are shown;
+    when that one is itself the first, the answer is an error that names it and the cure.
+    """
+    records = answer.records
+    text = base64_text(records) if request.encoding is Encoding.BASE64 else plain_text(records)
+    if text is None:
+        at, fault = first_fault(records)
+        if at == 0:
+            offset = records[0].offset
+            return Failed(
+                ErrorCode.BAD_REQUEST, f"record {offset} {fault} and cannot be shown plainly: ask with enc=b64"
+            )
+        text = plain_text(records[:at])
+        assert text is not None, "a record was shown plainly alone and not among others"
+    return b"messages=%b hw=%d" % (text, answer.high_watermark)
+
+
+def first_fault(records: Sequence[ShownRecord]) -> tuple[int, str]:
+    """Index and fault of the first record that plain text cannot show. There is one."""
+    for at, record in enumerate(records):
+        if fault := plain_fault(record.value):
+            return at, fault
+    raise AssertionError("every record can be shown plainly, and yet their text was refused")
+
+
+# --- how many fit -----------------------------------------------------------------------------------------------------------
+
+_FRAME_BYTES = len(b"V1||OK|messages= hw=") + 20
+_RECORD_OVERHEAD_MAX = len(b"9223372036854775807::,") + 8  # two base64 texts are padded to four bytes each
+
+
+def record_bytes(request: Consume, record: ShownRecord) -> int:
+    """What one record takes on the answer's line, its comma included."""
+    size = len(b"%d:," % record.offset)
+    if request.encoding is Encoding.BASE64:
+        return size + 1 + _base64_bytes(record.key) + _base64_bytes(record.value)
+    return size + len(record.value or b"")
+
+
+def _base64_bytes(data: bytes | None) -> int:
+    return 1 if data is None else (len(data) + 2) // 3 * 4
+
+
+def records_that_fit(request: Consume, records: Sequence[ShownRecord]) -> int:
+    """How many of the first records one answer to `request` can hold: by its `max`, and by the length of a line."""
+    count = min(len(records), request.records_max or len(records), RECORDS_PER_LINE_MAX)
+    room = LINE_BYTES_MAX - _FRAME_BYTES - len(request.correlation_id.encode())
+    if _bytes_bound(request, records) <= room:  # the usual case, without measuring each record
+        return count
+    for at in range(count):
+        room -= record_bytes(request, records[at])
+        if room < -1:  # the last record has no comma
+            return at
+    return count
+
+
+def _bytes_bound(request: Consume, records: Sequence[ShownRecord]) -> int:
+    values = sum([len(record.value or b"") for record in records])
+    if request.encoding is Encoding.BASE64:
+        values = (values + sum([len(record.key or b"") for record in records])) * 4 // 3
+    return values + len(records) * _RECORD_OVERHEAD_MAX
+
+
+def answer_records(request: Consume, records: Sequence[ShownRecord], high_watermark: int) -> Consumed | Failed:
+    """The answer that shows as many of these records as it can; an error if there are some and not one fits a line."""
+    count = records_that_fit(request, records)
+    if records and not count:
+        size = f"{record_bytes(request, records[0])} bytes, and a line holds {LINE_BYTES_MAX}"
+        fault = f"record {records[0].offset} takes {size}: read it through another protocol"
+        return Failed(ErrorCode.BAD_REQUEST, fault)
+    return Consumed(records if count == len(records) else records[:count], high_watermark)
+
+
+# --- the client's side ------------------------------------------------------------------------------------------------------
+
+
+def read_messages(request: Consume, text: bytes) -> tuple[ConsumedRecord, ...]:
+    """The records of a `messages=` text. Offsets must rise: a careless server's comma in a value mostly breaks that."""
+    if not text:
+        return ()
+    if text.count(b",") >= RECORDS_PER_LINE_MAX:
+        raise ProtocolError(f"a line shows at most {RECORDS_PER_LINE_MAX} records")
+    read = _read_base64_item if request.encoding is Encoding.BASE64 else _read_plain_item
+    records = tuple(map(read, text.split(b",")))
+    last = -1
+    for record in records:
+        if not last < record.offset <= I64_MAX:
+            raise ProtocolError(f"offset {record.offset} follows offset {last}")
+        last = record.offset
+    return records
+
+
+def _read_offset(word: bytes) -> int:
+    if not word.isdigit() or len(word) > 19:
+        raise ProtocolError(f"{shown(word)} is not an offset")
+    return int(word)
+
+
+def _read_plain_item(item: bytes) -> ConsumedRecord:
+    offset, colon, value = item.partition(b":")
+    if not colon:
+        raise ProtocolError(f"{shown(item)} is not offset:value")
+    return ConsumedRecord(_read_offset(offset), None, value)
+
+
+def _read_base64_item(item: bytes) -> ConsumedRecord:
+    parts = item.split(b":", 3)
+    if len(parts) != 3:
+        raise ProtocolError(f"{shown(item)} is not offset:key:value")
+    return ConsumedRecord(_read_offset(parts[0]), read_base64(parts[1]), read_base64(parts[2]))

@@ -1,0 +1,209 @@
+"""The words a flux line is made of: how one is read, and how it is written.
+
+Knows: integers, names, choices, lists, base64. Refuses to know: which command has which of them (messages.py says so).
+Invariant: what `write` gives, `read` takes back unchanged, and nothing that `write` gives holds a blank outside brackets; a word
+that is wrong is a `ProtocolError` in a sentence that can be shown to the peer.
+"""
+
+from binascii import Error as Base64Error
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.model.limits import TOPIC_NAME_CHARS_MAX
+
+I32_MAX = 2**31 - 1
+I64_MIN, I64_MAX = -(2**63), 2**63 - 1
+_INTEGER_CHARS_MAX = 20
+
+KEY_BYTES_MAX = 16 * 1024
+"""The hash of a key is taken byte by byte, so a key's length is time: this much is about a millisecond."""
+
+NULL = b"-"
+"""A key or value that is not there, in `enc=b64`. No base64 text has one character, so it cannot be mistaken."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One sort of word. `shape` is what the documentation shows in its place."""
+
+    read: Callable[[bytes], Any]
+    write: Callable[[Any], bytes]
+    shape: str
+
+
+def shown(word: bytes) -> str:
+    """A peer's word as an error message may quote it: printable, and short whatever was sent."""
+    return repr(word[:40].decode("utf-8", "replace"))
+
+
+def _read_integer(word: bytes) -> int:
+    # int() alone would also take underscores, blanks and digits of other scripts.
+    digits = word[1:] if word[:1] in (b"-", b"+") else word
+    if not digits.isdigit() or len(word) > _INTEGER_CHARS_MAX:
+        raise ProtocolError(f"{shown(word)} is not an integer")
+    return int(word)
+
+
+def integer(low: int, high: int, shape: str = "N") -> Kind:
+    """A decimal integer from `low` to `high`, both included."""
+
+    def read(word: bytes) -> int:
+        value = _read_integer(word)
+        if not low <= value <= high:
+            raise ProtocolError(f"{value} is not in the range {low}..{high}")
+        return value
+
+    def write(value: int) -> bytes:
+        if not low <= value <= high:
+            raise ValueError(f"{value} is not in the range {low}..{high}")
+        return b"%d" % value
+
+    return Kind(read, write, shape)
+
+
+def name(chars_max: int = TOPIC_NAME_CHARS_MAX) -> Kind:
+    """A word of text without blanks. Which letters a topic may have is the broker's rule, the same at every door."""
+
+    def fault(text: str) -> str | None:
+        if not 1 <= len(text) <= chars_max:
+            return f"a name has 1 to {chars_max} characters, this one has {len(text)}"
+        if " " in text or not text.isprintable():  # an answer repeats it between blanks
+            return "a name has no blanks and no control characters"
+        return None
+
+    def read(word: bytes) -> str:
+        try:
+            text = word.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"{shown(word)} is not UTF-8") from error
+        if found := fault(text):
+            raise ProtocolError(found)
+        return text
+
+    def write(text: str) -> bytes:
+        if found := fault(text):
+            raise ValueError(found)
+        return text.encode("utf-8")
+
+    return Kind(read, write, "name")
+
+
+def choice(*words: StrEnum) -> Kind:
+    """One of some words, spelled exactly so (seed: "must be exactly")."""
+    by_word = {word.encode(): word for word in words}
+    shape = "|".join(words)
+
+    def read(word: bytes) -> StrEnum:
+        if (found := by_word.get(word)) is None:
+            raise ProtocolError(f"{shown(word)} is not one of {shape}")
+        return found
+
+    def write(word: StrEnum) -> bytes:
+        if word not in words:
+            raise ValueError(f"{word!r} is not one of {shape}")
+        return word.encode()
+
+    return Kind(read, write, shape)
+
+
+def constant(word: bytes) -> Kind:
+    """A word that is always the same; it has no place in the message."""
+
+    def read(found: bytes) -> None:
+        if found != word:
+            raise ProtocolError(f"{shown(found)} stands where {word.decode()} must stand")
+
+    return Kind(read, lambda _: word, word.decode())
+
+
+def bracketed(item: Kind) -> Kind:
+    """A list in an answer: `[0 1 2]`, `[]` (protocols.md: lists are separated by blanks)."""
+
+    def read(word: bytes) -> tuple[Any, ...]:
+        if word[:1] != b"[" or word[-1:] != b"]":
+            raise ProtocolError(f"{shown(word)} is not a list in brackets")
+        return tuple(map(item.read, word[1:-1].split()))
+
+    def write(items: tuple[Any, ...]) -> bytes:
+        text = b" ".join(map(item.write, items))
+        if any(mark in text for mark in (b"[", b"]", b"=")):
+            raise ValueError("an item of a list has no brackets and no equals sign")
+        return b"[" + text + b"]"
+
+    return Kind(read, write, f"[{item.shape} …]")
+
+
+def comma_separated(item: Kind, count_max: int) -> Kind:
+    """A list in a request: `1,0`; at least one item."""
+
+    def read(word: bytes) -> tuple[Any, ...]:
+        if word.count(b",") >= count_max:
+            raise ProtocolError(f"a list has at most {count_max} items")
+        return tuple(map(item.read, word.split(b",")))
+
+    def write(items: tuple[Any, ...]) -> bytes:
+        if not 1 <= len(items) <= count_max:
+            raise ValueError(f"a list has 1 to {count_max} items, this one has {len(items)}")
+        return b",".join(map(item.write, items))
+
+    return Kind(read, write, f"{item.shape},…")
+
+
+def _read_truth(word: bytes) -> bool:
+    if word not in (b"true", b"false"):
+        raise ProtocolError(f"{shown(word)} is neither true nor false")
+    return word == b"true"
+
+
+TRUTH = Kind(_read_truth, lambda value: b"true" if value else b"false", "true|false")
+
+
+def read_base64(word: bytes) -> bytes | None:
+    """Padded standard base64, or `-` for null."""
+    if word == NULL:
+        return None
+    try:
+        return a2b_base64(word, strict_mode=True)
+    except Base64Error as error:
+        raise ProtocolError(f"{shown(word)} is not base64 (standard alphabet, padded)") from error
+
+
+def write_base64(data: bytes | None) -> bytes:
+    return NULL if data is None else b2a_base64(data, newline=False)
+
+
+def read_pair(word: bytes, *, base64: bool) -> tuple[bytes | None, bytes | None]:
+    """`<key>:<value>`: the key is everything before the first colon (protocols.md), in base64 too, which has none."""
+    key, colon, value = word.partition(b":")
+    if not colon:
+        raise ProtocolError("the message must be key:value")
+    pair = (read_base64(key), read_base64(value)) if base64 else (key, value)
+    if pair[0] is not None and len(pair[0]) > KEY_BYTES_MAX:
+        raise ProtocolError(f"a key has at most {KEY_BYTES_MAX} bytes, this one has {len(pair[0])}")
+    return pair
+
+
+def write_pair(key: bytes | None, value: bytes | None, *, base64: bool) -> bytes:
+    """The word that `read_pair` takes back; ValueError where plain text cannot say it."""
+    if key is not None and len(key) > KEY_BYTES_MAX:
+        raise ValueError(f"a key has at most {KEY_BYTES_MAX} bytes, this one has {len(key)}")
+    if base64:
+        return write_base64(key) + b":" + write_base64(value)
+    if key is None or value is None:
+        raise ValueError("plain text has no null key or value: use enc=b64")
+    word = key + b":" + value
+    if b":" in key or word.split(None, 1) != [word]:
+        raise ValueError("plain text has no colon in a key and no blanks in a key or value: use enc=b64")
+    return word
+
+
+def _read_pair_word(word: bytes) -> bytes:
+    return word
+
+
+PAIR = Kind(_read_pair_word, _read_pair_word, "<key>:<value>")
+"""The word as it is: only with the options that follow it can it be understood."""

@@ -1,0 +1,77 @@
+"""A client of lines, by hand: what the tests of flux over a socket share. It knows nothing of braidlog's own reader."""
+
+import re
+import socket
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+TIMEOUT_SECONDS = 60.0
+
+
+class Talk:
+    """One connection. Every wait ends at the timeout, with the test."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, TIMEOUT_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._data = b""
+        self._number = 0
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def line(self) -> str:
+        """The next line; an empty text when the server has closed."""
+        while b"\n" not in self._data:
+            try:
+                received = self.socket.recv(65536)
+            except ConnectionResetError:
+                received = b""
+            if not received:
+                assert not self._data, f"the connection ended within a line: {self._data[:80]!r}"
+                return ""
+            self._data += received
+        line, _, self._data = self._data.partition(b"\n")
+        return line.decode()
+
+    def begin(self, command: str, args: str = "") -> str:
+        """Ask without waiting; return the id of the answer."""
+        self._number += 1
+        self.send(f"V1|{self._number}|{command}|{args}\n".encode())
+        return str(self._number)
+
+    def end(self, number: str) -> str:
+        """The answer to what was asked under this id, which must be the next one to come."""
+        version, answered, rest = self.line().split("|", 2)
+        assert (version, answered) == ("V1", number)
+        return rest
+
+    def ask(self, command: str, args: str = "") -> str:
+        """What stands behind the id in the answer: `OK|payload` or `ERR|CODE|message`."""
+        return self.end(self.begin(command, args))
+
+    def all(self, asked: Iterable[tuple[str, str]]) -> list[str]:
+        return [self.ask(command, args) for command, args in asked]
+
+    def ended(self) -> bool:
+        """Whether the server closed, having said nothing more."""
+        return self.line() == ""
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def fields(answer: str) -> dict[str, str]:
+    """The words of `OK|a=1 b=[0 1]`."""
+    status, _, payload = answer.partition("|")
+    assert status == "OK", answer
+    return dict(re.findall(r"([a-z_]+)=(\[[^]]*\]|\S*)(?: |$)", payload))

@@ -1,0 +1,134 @@
+"""A client over a real socket, as plain as can be, and a data folder prepared before a node opens it."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from braidlog.broker.authorize import Authorize
+from braidlog.broker.services import Services, open_services
+from braidlog.model.clock import SystemClock
+from braidlog.model.settings import TopicSettings
+from braidlog.server.world import LoopWorld
+from braidlog.storage.commit import Flusher
+from braidlog.storage.files import OsDisk
+from braidlog.storage.folder import DataFolder
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.mlog import messages as m
+from braidlog.wire.mlog.connection import ClientConnection
+from braidlog.wire.mlog.errors import RPCErrorResponse
+
+SECONDS_MAX = 60.0
+
+
+class MlogClient:
+    """One connection. Every wait has a deadline."""
+
+    def __init__(self, server: ServerProcess | tuple[str, int]) -> None:
+        address = server if isinstance(server, tuple) else server.address("mlog")
+        self.socket = socket.create_connection(address, SECONDS_MAX)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connection = ClientConnection()
+
+    def send(self, *messages: m.Request) -> None:
+        self.socket.sendall(b"".join([self.connection.request(message) for message in messages]))
+
+    def receive(self) -> Any:
+        """The next message; EOFError where the server has closed."""
+        while (event := self.connection.next_event()) is NEED_DATA:
+            data = self.socket.recv(65536)
+            if not data:
+                raise EOFError
+            self.connection.receive(data)
+        assert not isinstance(event, Refused), event.error
+        return event
+
+    def ask(self, message: m.Request) -> Any:
+        """The answer; an RPC error as it is."""
+        self.send(message)
+        return self.receive()
+
+    def code(self, message: m.Request) -> int:
+        answer = self.ask(message)
+        assert isinstance(answer, RPCErrorResponse), answer
+        assert answer.message
+        return answer.code
+
+    def create(self, topic: str) -> None:
+        assert self.ask(m.CreateTopicRequest(topic)) == m.CreateTopicResponse(topic)
+
+    def produce(self, topic: str, *values: bytes, acks: int = m.AckMode.LEADER) -> int:
+        answer = self.ask(m.ProduceBatchRequest(topic, values, acks))
+        assert isinstance(answer, m.ProduceBatchResponse), answer
+        assert answer.count == len(values)
+        return answer.base_offset
+
+    def values(self, topic: str, offset: int = 0, count: int = 1000, consumer: str = "") -> list[bytes | None]:
+        answer = self.ask(m.FetchBatchRequest(topic, consumer, offset, count))
+        assert isinstance(answer, m.FetchBatchResponse), answer
+        return [entry.value for entry in answer.entries or () if entry is not None]
+
+    def is_closed(self) -> bool:
+        """Whether the server closes without saying more."""
+        try:
+            return not self.socket.recv(1)
+        except ConnectionError:
+            return True
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def receive_all(connected: socket.socket) -> bytes:
+    """Every byte until the server closes."""
+    pieces = []
+    with contextlib.suppress(ConnectionError):
+        while piece := connected.recv(65536):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def prepare(folder: Path, work: Callable[[Services], Awaitable[None]]) -> None:
+    """Open the services over a folder, let `work` change things as another door would, and close them."""
+
+    async def run() -> None:
+        clock = SystemClock()
+        data, flusher = DataFolder(OsDisk(), str(folder), clock), Flusher(clock)
+        services = open_services(
+            data,
+            LoopWorld(clock, flusher),
+            clock,
+            node="0",
+            defaults=TopicSettings(),
+            authorize=Authorize({}, []),
+        )
+        try:
+            await work(services)
+        finally:
+            flusher.stop()
+            services.topics.close()
+            services.journal.partition.close()
+            data.release()
+
+    asyncio.run(run())
+
+
+@contextlib.contextmanager
+def prepared_server(
+    folder: Path, work: Callable[[Services], Awaitable[None]], *arguments: str
+) -> Iterator[ServerProcess]:
+    prepare(folder, work)
+    with ServerProcess(folder, *arguments) as server:
+        yield server

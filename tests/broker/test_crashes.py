@@ -1,0 +1,229 @@
+"""The services' own durability: at every disk operation of a workload, what may be left of it is opened again.
+
+After each crash: every acknowledged topic, commit, generation, record, transaction outcome, event and snapshot is there; what
+was under way is there entirely or not at all; nothing was invented.
+"""
+
+import time
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from tests.broker.node import Node, batch_of
+
+from braidlog.broker.offsets import Commit
+from braidlog.broker.streams import Snapshot
+from braidlog.testing.faults import Operation
+
+Fact = tuple[str, ...]
+Facts = dict[Fact, object]
+GROUPS = ("g1", "g2")
+MEMBERS = ("m1", "m2", "m3")
+KEYS = (b"k1", b"k2")
+STATES_PER_OPERATION = 5
+
+
+def observe(node: Node) -> Facts:
+    """Everything a client could find out, as facts."""
+    services = node.services
+    facts: Facts = {}
+    for topic in services.topics.names():
+        count = services.topics.meta(topic).partitions
+        facts["topic", topic] = count
+        for number in range(count):
+            values = tuple(node.values(topic, number))
+            if values:
+                facts["values", topic, str(number)] = values
+        for key in KEYS:
+            version = services.streams.version(topic, key)
+            if version:
+                facts["stream", topic, key.hex()] = tuple(
+                    (number, record.value) for number, record in services.streams.read(topic, key)
+                )
+            snapshot = services.streams.snapshot(topic, key)
+            if snapshot is not None:
+                facts["snapshot", topic, key.hex()] = (snapshot.version, snapshot.payload)
+    for group in services.groups.names():
+        for (topic, number), committed in services.offsets.of_group(group).items():
+            facts["commit", group, topic, str(number)] = committed.offset
+        if group in services.groups._groups:
+            found = services.groups.find(group)
+            facts["group", group] = (found.generation, repr(found.assignment))
+    return facts
+
+
+class Campaign:
+    """One workload. `before` is what was acknowledged; `after` is what the change under way would make of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.node = Node()
+        self.before: Facts = {}
+        self.after: Facts = {}
+        self.states = self.operations = self.in_between = 0
+        self._seen: set[int] = set()
+        self._next = 0
+
+    # -- the workload ----------------------------------------------------------------------------------------
+
+    def run(self, changes: int) -> None:
+        for name in ("a", "b"):
+            self.change(lambda name=name: self.node.create(name, 2))  # type: ignore[misc]
+        kinds = [
+            (self.create, 2),
+            (self.delete, 2),
+            (self.grow, 1),
+            (self.append, 3),
+            (self.commit, 3),
+            (self.join, 3),
+            (self.leave, 2),
+            (self.transact, 4),
+            (self.event, 3),
+            (self.snapshot, 2),
+        ]
+        for _ in range(changes):
+            (kind,) = self.rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
+            kind()
+
+    def change(self, call: Callable[[], object]) -> None:
+        """First on a twin, to learn what it will make of the facts; then for real, with a crash at every operation."""
+        twin = self.node.restarted(self.node.disk.after_kill())
+        node, self.node = self.node, twin
+        rng_state = self.rng.getstate()
+        call()
+        self.after = observe(twin)
+        self.node = node
+        self.rng.setstate(rng_state)
+        self.node.disk.on_operation = self.crash
+        call()
+        self.node.disk.on_operation = None
+        self.before = observe(self.node)
+        assert self.before == self.after
+        self.check(self.node.restarted(), "killed after the acknowledgement")
+        for label, disk in self.node.disk.crash_states(
+            limit=STATES_PER_OPERATION, rng=self.rng_of_states(), seen=self._seen
+        ):
+            self.check(self.node.restarted(disk), f"power cut after the acknowledgement, {label}")
+            self.states += 1
+
+    def rng_of_states(self) -> Random:
+        self._next += 1
+        return Random(self._next)
+
+    def crash(self, operation: Operation) -> None:
+        self.operations += 1
+        states = self.node.disk.crash_states(limit=STATES_PER_OPERATION, rng=self.rng_of_states(), seen=self._seen)
+        for label, disk in states:
+            again = self.node.restarted(disk)
+            assert again.run(again.services.transactions.resume()) == {}
+            self.check(again, f"operation {operation.number} ({operation.kind} {operation.path}), {label}")
+            self.states += 1
+
+    def check(self, again: Node, where: str) -> None:
+        found = observe(again)
+        # A group's new generation follows the change of a topic; all else changes in one step.
+        for kinds in (("group",), ("topic", "values", "stream", "snapshot", "commit")):
+            mine, old, new = (
+                {fact: value for fact, value in facts.items() if fact[0] in kinds}
+                for facts in (found, self.before, self.after)
+            )
+            if mine not in (old, new):
+                wrong = {fact for fact in {*mine, *old} if mine.get(fact) != old.get(fact)}
+                told = [
+                    f"{fact}: {old.get(fact)} -> {mine.get(fact)} (wanted {new.get(fact)})" for fact in sorted(wrong)
+                ]
+                raise AssertionError(f"{where}: {told}")
+        self.in_between += found != self.before
+
+    # -- changes ---------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        return self.node.services.topics.names()
+
+    def create(self) -> None:
+        missing = [name for name in ("a", "b", "c") if name not in self.topics()]
+        if missing:
+            self.change(lambda: self.node.create(missing[0], 2, followers=self.rng.choice([None, ["9"]])))
+
+    def delete(self) -> None:
+        if len(self.topics()) > 1:
+            name = self.rng.choice(self.topics())
+            self.change(lambda: self.node.run(self.node.services.topics.delete(name)))
+
+    def grow(self) -> None:
+        name = self.rng.choice(self.topics())
+        count = self.node.services.topics.meta(name).partitions
+        if count < 4:
+            self.change(lambda: self.node.run(self.node.services.topics.grow(name, count + 1)))
+
+    def append(self) -> None:
+        name, value = self.rng.choice(self.topics()), b"v%d" % self.rng.randrange(10**6)
+        self.change(lambda: self.node.append(name, value, value))
+
+    def commit(self) -> None:
+        group, offset = self.rng.choice(GROUPS), self.rng.randrange(100)
+        commits = [Commit(name, number, offset) for name in self.topics() for number in range(2)]
+        self.change(lambda: self.node.run(self.node.services.offsets.commit(group, commits)))
+
+    def join(self) -> None:
+        group, member = self.rng.choice(GROUPS), self.rng.choice(MEMBERS)
+        wanted = self.rng.sample(self.topics(), 1)
+        self.change(lambda: self.node.run(self.node.services.groups.join(group, member, wanted)))
+
+    def leave(self) -> None:
+        for group in GROUPS:
+            found = self.node.services.groups._groups.get(group)
+            if found is not None and found.members:
+                member = self.rng.choice(found.members).member
+                self.change(lambda: self.node.run(self.node.services.groups.leave(group, member)))  # noqa: B023
+                return
+
+    def transact(self) -> None:
+        name, offset = self.rng.choice(["t1", "t2"]), self.rng.randrange(100)
+        value, commit = b"x%d" % self.rng.randrange(10**6), self.rng.random() < 0.7
+        places = [(topic, number) for topic in self.topics() for number in range(2)]
+
+        def call() -> None:
+            node, transactions = self.node, self.node.services.transactions
+            txn = node.run(transactions.begin_producer(name))
+            node.run(transactions.add_partitions(name, txn.producer_id, txn.epoch, places))
+            for topic, number in places[:3]:
+                batch = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
+                node.run(node.services.append.append(topic, number, batch))
+            commits = [Commit(topic, number, offset) for topic, number in places]
+            node.run(transactions.add_offsets(name, txn.producer_id, txn.epoch, "g1", commits))
+            node.run(transactions.end(name, txn.producer_id, txn.epoch, commit=commit))
+
+        self.change(call)
+
+    def event(self) -> None:
+        name, key = self.rng.choice(self.topics()), self.rng.choice(KEYS)
+        version = self.node.services.streams.version(name, key)
+        self.change(lambda: self.node.run(self.node.services.streams.append(name, key, version, b"event")))
+
+    def snapshot(self) -> None:
+        for name in self.topics():
+            for key in KEYS:
+                version = self.node.services.streams.version(name, key)
+                if version:
+                    kept = Snapshot(version, b"state %d" % self.rng.randrange(10**6))
+                    self.change(
+                        lambda: self.node.run(self.node.services.streams.save_snapshot(name, key, kept))  # noqa: B023
+                    )
+                    return
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_operation_of_a_workload_may_be_the_last(seed: int) -> None:
+    campaign = Campaign(seed)
+    began = time.process_time()
+    try:
+        campaign.run(changes=30)
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    print(
+        f"seed {seed}: {campaign.operations} operations, {campaign.states} crash states, "
+        f"{time.process_time() - began:.1f} s of CPU"
+    )
+    assert campaign.states > 500
+    assert campaign.in_between > 20, "changes under way must have been seen to survive"

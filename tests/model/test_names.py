@@ -1,0 +1,33 @@
+"""What a topic may be called."""
+
+import pytest
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.names import check_topic_name
+
+
+@pytest.mark.parametrize("name", ["a", "A-z.0_9", "CON", "...", ".a", "-", "_", "a" * 249])
+def test_legal(name: str) -> None:
+    assert check_topic_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "1 to 249 characters, this one has 0"),
+        ("a" * 250, "this one has 250"),
+        (".", "'.' is a folder"),
+        ("..", "'..' is a folder"),
+        ("../x", "characters outside"),
+        ("a/b", "characters outside"),
+        ("a\0", "characters outside"),
+        ("a\n", "characters outside"),
+        ("é", "characters outside"),
+        ("а", "characters outside"),  # noqa: RUF001 - Cyrillic, on purpose
+        ("１", "characters outside"),  # noqa: RUF001 - a digit to Unicode, not to us
+    ],
+)
+def test_illegal(name: str, why: str) -> None:
+    with pytest.raises(BrokerError, match=why) as caught:
+        check_topic_name(name)
+    assert caught.value.reason is Reason.INVALID_TOPIC_NAME

@@ -1,0 +1,204 @@
+"""A whole server: started, stopped, started again; one broken part does not take the others with it."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.server.toy import ToyAdapter, until
+
+from braidlog.broker.append import Acks
+from braidlog.codec.records import encode_batch
+from braidlog.model.errors import BrokerError
+from braidlog.server.budget import Budget
+from braidlog.server.compose import Server
+from braidlog.server.config import ServerConfig, load_config
+from braidlog.server.listener import Listener, ListenerLimits
+from braidlog.server.session import SessionLimits
+
+OFF = {f"listeners.{name}.enabled": False for name in ("cursus", "mlog", "rustlog", "flux")}
+
+
+def config_for(folder: Path, **flags: object) -> ServerConfig:
+    dotted = {name.replace("__", "."): value for name, value in flags.items()}
+    return load_config(None, {}, {"data_dir": str(folder / "data"), **OFF, **dotted}).config
+
+
+def play(scene: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(30):
+            await scene()
+
+    asyncio.run(run())
+
+
+async def append(server: Server, topic: str, value: bytes, acks: Acks = Acks.LEADER) -> None:
+    assert server.services is not None
+    await server.services.append.append(topic, 0, encode_batch([value], base_timestamp=1), acks=acks)
+
+
+def test_what_was_acknowledged_is_there_the_next_time(tmp_path: Path) -> None:
+    async def scene() -> None:
+        for number in range(3):
+            server = Server(config_for(tmp_path))
+            await server.start()
+            assert server.services is not None
+            await server.services.topics.ensure("a", 1)
+            hosted = server.services.topics.partition("a", 0)
+            assert hosted.end_offset == number
+            await append(server, "a", b"x")
+            await server.stop()
+
+    play(scene)
+
+
+def test_records_that_nobody_waited_for_are_seen(tmp_path: Path) -> None:
+    async def scene() -> None:
+        server = Server(config_for(tmp_path))
+        await server.start()
+        assert server.services is not None
+        await server.services.topics.create("a", 1)
+        await append(server, "a", b"x", Acks.NONE)
+        got = await server.services.fetch.records("a", 0, 0, bytes_max=100, wait_ms=10_000)
+        assert [record.value for record in got.records] == [b"x"]
+        await server.stop()
+
+    play(scene)
+
+
+def test_a_port_that_is_taken_does_not_keep_the_folder_locked(tmp_path: Path) -> None:
+    async def scene() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            flags = {"listeners__rustlog__enabled": True, "listeners__rustlog__port": port}
+            with pytest.raises(BrokerError, match="address already in use"):
+                await Server(config_for(tmp_path, **flags)).start()
+        server = Server(config_for(tmp_path))
+        await server.start()
+        await server.stop()
+
+    play(scene)
+
+
+def test_a_topic_that_goes_while_it_is_trimmed_does_not_stop_the_server(tmp_path: Path) -> None:
+    async def scene() -> None:
+        server = Server(config_for(tmp_path))
+        await server.start()
+        assert server.services is not None
+        topics = server.services.topics
+        for name in ("a", "b"):
+            await topics.create(name, 1, settings={"retention_ms": 1})
+            await append(server, name, b"old")
+        topics.partition("a", 0).log.close()  # as a deletion on its way does
+        await server._retain()
+        assert topics.partition("b", 0).start_offset == 1, "the others are trimmed all the same"
+        await server.stop()
+
+    play(scene)
+
+
+def test_the_journal_is_compacted(tmp_path: Path) -> None:
+    async def scene() -> None:
+        server = Server(config_for(tmp_path))
+        await server.start()
+        assert server.services is not None
+        journal = server.services.journal.partition
+        journal.settings = type(journal.settings)(compact=True, segment_bytes=4096)
+        await server.services.topics.create("a", 1)
+        for number in range(200):
+            member = f"m{number % 3}"
+            await server.services.groups.join("g", member, ["a"])
+            await server.services.groups.leave("g", member)
+        before = journal.size_bytes
+        await server._retain()
+        assert journal.size_bytes < before / 2
+        kept = server.services.groups.find("g").image()
+        await server.stop()
+        again = Server(config_for(tmp_path))
+        await again.start()
+        assert again.services is not None
+        assert again.services.groups.find("g").image() == kept
+        await again.stop()
+
+    play(scene)
+
+
+# -- a port --------------------------------------------------------------------------------------------------
+
+
+async def listening(limits: ListenerLimits, session_limits: SessionLimits | None = None) -> Listener:
+    listener = Listener(
+        ToyAdapter(), session_limits=session_limits or SessionLimits(), limits=limits, budget=Budget(2**30)
+    )
+    await listener.start("127.0.0.1", 0)
+    return listener
+
+
+async def ask(port: int, text: str) -> tuple[str, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{text}\n".encode())
+    try:
+        return (await reader.readline()).decode().strip(), writer
+    except ConnectionError:
+        return "", writer
+
+
+def test_no_more_connections_than_allowed() -> None:
+    async def scene() -> None:
+        listener = await listening(ListenerLimits(connections_max=2))
+        answers = [await ask(listener.port, "hello") for _ in range(3)]
+        assert [answer for answer, _ in answers] == ["ok hello", "ok hello", ""]
+        answers[0][1].close()
+        await until(lambda: len(listener.sessions) == 1)
+        answer, writer = await ask(listener.port, "again")
+        assert answer == "ok again"
+        for _, each in [*answers, ("", writer)]:
+            each.close()
+        await until(lambda: not listener.sessions)
+        await listener.stop(0.1)
+
+    play(scene)
+
+
+def test_who_trickles_is_swept_away_and_others_are_not() -> None:
+    async def scene() -> None:
+        limits = SessionLimits(frame_seconds_max=0.001, frame_bytes_per_second_min=10**9)
+        listener = await listening(ListenerLimits(), limits)
+        reader, slow = await asyncio.open_connection("127.0.0.1", listener.port)
+        slow.write(b"half a lin")
+        good, writer = await ask(listener.port, "hello")
+        assert good == "ok hello"
+        await until(lambda: any(s.connection.buffered_bytes for s in listener.sessions))
+        while listener.cut_off == 0:
+            await listener.sweep()
+            await asyncio.sleep(0.001)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        assert (listener.cut_off, len(listener.sessions)) == (1, 1)
+        for each in (slow, writer):
+            each.close()
+        await until(lambda: not listener.sessions)
+        await listener.stop(0.1)
+
+    play(scene)
+
+
+def test_stopping_answers_what_was_asked() -> None:
+    async def scene() -> None:
+        listener = await listening(ListenerLimits())
+        adapter = listener.adapter
+        assert isinstance(adapter, ToyAdapter)
+        asking = asyncio.ensure_future(ask(listener.port, "wait 1"))
+        await until(lambda: "1" in adapter.waiting)
+        stopping = asyncio.ensure_future(listener.stop(10))
+        await asyncio.sleep(0)
+        adapter.release("1")
+        answer, writer = await asking
+        assert answer == "ok 1"
+        await stopping
+        assert not listener.sessions
+        writer.close()
+
+    play(scene)

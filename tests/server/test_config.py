@@ -1,0 +1,147 @@
+"""Layers, origins, mistakes with a hint, and no exposure by accident."""
+
+import pytest
+
+from braidlog.broker.quotas import Rates
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.server.config import LoadedConfig, ServerConfig, check_exposure, load_config
+
+
+def load(text: str = "", environment: dict[str, str] | None = None, **flags: object) -> LoadedConfig:
+    dotted = {name.replace("__", "."): value for name, value in flags.items()}
+    return load_config(("braid.toml", text), environment or {}, dotted)
+
+
+def refused(*args: object, **more: object) -> str:
+    with pytest.raises(BrokerError) as caught:
+        load(*args, **more)  # type: ignore[arg-type]
+    assert caught.value.reason is Reason.INVALID_SETTING
+    return str(caught.value)
+
+
+def test_defaults() -> None:
+    loaded = load_config(None, {"PATH": "/bin", "BRAIDED": "no"}, {})
+    assert loaded.config == ServerConfig()
+    assert set(loaded.origins.values()) == {"default"}
+    assert loaded.origins["listeners.cursus.port"] == "default"
+
+
+def test_later_layers_win_and_say_where_they_came_from() -> None:
+    text = """
+    data_dir = "from file"
+    node = "file"
+    drain_seconds = 3
+    [listeners.cursus]
+    port = 1
+    """
+    environment = {"BRAID_NODE": "env", "BRAID_DRAIN_SECONDS": "4.5", "BRAID_LISTENERS__FLUX__PORT": "7"}
+    loaded = load(text, environment, drain_seconds=5)
+    config = loaded.config
+    assert (config.data_dir, config.node, config.drain_seconds) == ("from file", "env", 5.0)
+    assert (config.listeners.cursus.port, config.listeners.flux.port) == (1, 7)
+    assert loaded.origins["data_dir"] == "file braid.toml"
+    assert loaded.origins["node"] == "environment BRAID_NODE"
+    assert loaded.origins["drain_seconds"] == "flag"
+    assert loaded.origins["listeners.flux.port"] == "environment BRAID_LISTENERS__FLUX__PORT"
+    assert loaded.origins["listeners.mlog.port"] == "default"
+
+
+def test_free_tables_and_lists() -> None:
+    text = f"""
+    [auth.tokens]
+    alice = "{"0" * 64}"
+    "a.b" = "{"1" * 64}"
+    [[auth.rules]]
+    principal = "alice"
+    operations = ["read"]
+    topic = "orders*"
+    [quotas]
+    append_bytes_per_second = 1000
+    [quotas.principals.bulk]
+    fetch_bytes_per_second = 5
+    [topics]
+    flush = "interval"
+    """
+    config = load(text).config
+    assert set(config.auth.tokens) == {"alice", "a.b"}
+    assert config.auth.rules[0].topic == "orders*"
+    assert config.topics.flush == "interval"
+    assert config.quotas.default() == Rates(append_bytes_per_second=1000)
+    assert config.quotas.principals == {"bulk": Rates(fetch_bytes_per_second=5)}
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("data_dri = 'x'", "did you mean 'data_dir'?"),
+        ("[listeners.cursus]\nprot = 1", "did you mean 'listeners.cursus.port'?"),
+        ("[limits]\nin_flight = 3", "did you mean 'limits.in_flight_max'?"),
+        ("[listener.flux]\nport = 3", "did you mean 'listeners.flux.port'?"),
+        ("zzzzzzzz = 1", "there is no setting 'zzzzzzzz'"),
+        ("listeners = 3", "there is no setting 'listeners'"),
+        ("[data_dir]\nx = 1", "there is no setting 'data_dir.x'"),
+    ],
+)
+def test_unknown_names(text: str, hint: str) -> None:
+    message = refused(text)
+    assert hint in message
+    assert "file braid.toml" in message
+
+
+def test_unknown_names_in_the_environment_and_in_flags() -> None:
+    assert "BRAID_DATADIR" in refused("", {"BRAID_DATADIR": "x"})
+    assert "flag" in refused("", {}, datadir="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("drain_seconds = 'soon'", "drain_seconds"),
+        ("[listeners.mlog]\nport = 'x'", "listeners.mlog.port"),
+        ("[listeners.mlog]\nport = 65536", "port must be 0 to 65535, not 65536"),
+        ("[listeners.mlog]\nport = -1", "port must be 0 to 65535"),
+        ("[limits]\nin_flight_max = 0", "in_flight_max must be 1 to"),
+        ("[limits]\nidle_seconds_max = 0", "idle_seconds_max must be"),
+        ("[topics]\nretention_ms = -7", "retention_ms must be"),
+        ("[topics]\nflush = 'never'", "topics.flush"),
+        ("[quotas]\nappend_bytes_per_second = 0", "at least 1 byte per second"),
+        ("[quotas.principals.x]\nfetch_bytes_per_second = 0", "at least 1 byte per second"),
+        ("[listeners.mlog.tls]\nclient_ca = 'ca.pem'", "need a tls.cert"),
+        ("x = = 1", "braid.toml"),
+    ],
+)
+def test_bad_values(text: str, part: str) -> None:
+    assert part in refused(text)
+
+
+def test_a_bad_value_names_its_origin() -> None:
+    assert "environment BRAID_LISTENERS__MLOG__PORT" in refused("", {"BRAID_LISTENERS__MLOG__PORT": "many"})
+    assert "flag" in refused("", {}, drain_seconds="soon")
+
+
+# -- exposure ------------------------------------------------------------------------------------------------
+
+
+def exposure(text: str) -> str | None:
+    try:
+        check_exposure(load(text).config)
+    except BrokerError as error:
+        return str(error)
+    return None
+
+
+def test_loopback_is_open() -> None:
+    assert exposure("") is None
+    for host in ("127.0.0.1", "::1", "localhost"):
+        assert exposure(f"[listeners.mlog]\nhost = '{host}'") is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "example.org"])
+def test_everything_else_is_not_open_by_accident(host: str) -> None:
+    text = f"[listeners.mlog]\nhost = '{host}'\n"
+    assert "listener mlog would be open to everyone" in (exposure(text) or "")
+    assert exposure(text + "enabled = false") is None
+    assert exposure(text + f"[auth.tokens]\na = '{'0' * 64}'") is None
+    assert exposure(text + "[auth]\nallow_open = true") is None
+    assert exposure(text + "[listeners.mlog.tls]\ncert = 'c.pem'\nclient_ca = 'ca.pem'") is None
+    assert exposure(text + "[listeners.mlog.tls]\ncert = 'c.pem'") is not None, "TLS alone lets everyone in"

@@ -1,0 +1,224 @@
+"""A coroutine run eagerly ends as a task would: results, errors, waits. What is half done is not ended half-way."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.server.toy import until
+
+from braidlog.server.eager import Abandonable, Running, start
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, BaseException | None]] = []
+
+    def __call__(self, result: Any, error: BaseException | None) -> None:
+        self.calls.append((result, error))
+
+
+async def outcome_of_task(work: Coroutine[Any, Any, Any]) -> tuple[Any, str | None]:
+    try:
+        return await asyncio.get_running_loop().create_task(work), None
+    except Exception as error:  # noqa: BLE001
+        return None, repr(error)
+
+
+async def outcome_of_eager(work: Coroutine[Any, Any, Any]) -> tuple[Any, str | None]:
+    sink = Sink()
+    start(work, sink)
+    await until(lambda: bool(sink.calls))
+    assert len(sink.calls) == 1
+    result, error = sink.calls[0]
+    return result, None if error is None else repr(error)
+
+
+# -- the same end as a task ----------------------------------------------------------------------------------
+
+
+async def at_once() -> int:
+    return 7
+
+
+async def fails_at_once() -> int:
+    raise ValueError("no")
+
+
+async def waits() -> list[int]:
+    loop = asyncio.get_running_loop()
+    found = []
+    for number in range(5):
+        future = loop.create_future()
+        loop.call_soon(future.set_result, number)
+        found.append(await future)
+    return found
+
+
+async def fails_later() -> None:
+    await waits()
+    raise ValueError("later")
+
+
+async def catches() -> str:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_exception, ValueError("inside"))
+    try:
+        await future
+    except ValueError as error:
+        return f"caught {error}"
+    return "not raised"
+
+
+async def yields() -> str:
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return "after three turns"
+
+
+async def sleeps() -> str:
+    await asyncio.sleep(0.001)
+    return "slept"
+
+
+async def done_already() -> int:
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(3)
+    return int(await future)
+
+
+async def shares() -> list[int]:
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    loop.call_soon(future.set_result, 1)
+    return [await future, await future]
+
+
+async def waits_for_a_thread() -> int:
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: 11)
+
+
+async def waits_for_what_is_cancelled() -> None:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.cancel)
+    try:
+        await future
+    except asyncio.CancelledError:
+        raise ValueError("it was cancelled") from None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        at_once,
+        fails_at_once,
+        waits,
+        fails_later,
+        catches,
+        yields,
+        sleeps,
+        done_already,
+        shares,
+        waits_for_a_thread,
+        waits_for_what_is_cancelled,
+    ],
+)
+def test_it_ends_as_a_task_does(make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    async def both() -> None:
+        assert await outcome_of_eager(make()) == await outcome_of_task(make())
+
+    asyncio.run(both())
+
+
+def test_what_does_not_wait_is_done_when_start_returns() -> None:
+    sink = Sink()
+    assert start(at_once(), sink) is None
+    assert sink.calls == [(7, None)]
+
+
+def test_an_interrupt_is_not_an_answer() -> None:
+    async def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    sink = Sink()
+    with pytest.raises(KeyboardInterrupt):
+        start(interrupted(), sink)
+    assert sink.calls == []
+
+
+# -- ending early --------------------------------------------------------------------------------------------
+
+
+class Steps:
+    """Waits on futures of the given kinds, in order; notes how far it came and whether it was cleaned up."""
+
+    def __init__(self, *kinds: type[asyncio.Future[Any]]) -> None:
+        self.futures = [kind(loop=asyncio.get_running_loop()) for kind in kinds]
+        self.reached = 0
+        self.cleaned = False
+
+    async def run(self) -> str:
+        try:
+            for future in self.futures:
+                await future
+                self.reached += 1
+            return "whole"
+        finally:
+            self.cleaned = True
+
+
+def begun(steps: Steps, sink: Sink) -> Running:
+    running = start(steps.run(), sink)
+    assert running is not None
+    return running
+
+
+def test_a_long_poll_ends_where_it_waits() -> None:
+    async def scene() -> None:
+        steps, sink = Steps(Abandonable), Sink()
+        begun(steps, sink).cancel()
+        assert steps.cleaned
+        steps.futures[0].set_result(None)
+        await asyncio.sleep(0)
+        assert (steps.reached, sink.calls) == (0, [])
+
+    asyncio.run(scene())
+
+
+def test_a_change_goes_on_to_its_end() -> None:
+    async def scene() -> None:
+        steps, sink = Steps(asyncio.Future, asyncio.Future), Sink()
+        begun(steps, sink).cancel()
+        assert not steps.cleaned
+        for future in steps.futures:
+            future.set_result(None)
+            await asyncio.sleep(0)
+        await until(lambda: bool(sink.calls))
+        assert sink.calls == [("whole", None)]
+
+    asyncio.run(scene())
+
+
+def test_after_a_change_it_ends_at_the_next_place_where_nothing_is_half_done() -> None:
+    async def scene() -> None:
+        steps, sink = Steps(asyncio.Future, Abandonable), Sink()
+        begun(steps, sink).cancel()
+        steps.futures[0].set_result(None)
+        await until(lambda: steps.cleaned)
+        assert (steps.reached, sink.calls) == (1, [])
+
+    asyncio.run(scene())
+
+
+def test_ending_in_the_moment_it_is_woken() -> None:
+    async def scene() -> None:
+        steps, sink = Steps(Abandonable), Sink()
+        running = begun(steps, sink)
+        steps.futures[0].set_result(None)
+        running.cancel()
+        running.cancel()
+        await asyncio.sleep(0)
+        assert steps.cleaned
+        assert sink.calls == []
+
+    asyncio.run(scene())

@@ -1,0 +1,437 @@
+"""One connection: order, limits, back-pressure, and mistakes that stay its own."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.server.toy import Scene, until
+
+from braidlog.broker.quotas import Quotas, Rates
+from braidlog.server.session import SessionLimits
+
+
+def play(scene: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    @functools.wraps(scene)
+    def run() -> None:
+        async def with_deadline() -> None:
+            async with asyncio.timeout(20):
+                await scene()
+
+        asyncio.run(with_deadline())
+
+    del run.__wrapped__
+    return run
+
+
+async def turns(count: int = 3) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# -- order ---------------------------------------------------------------------------------------------------
+
+
+@play
+async def test_answers_leave_in_the_order_of_their_requests() -> None:
+    scene = Scene()
+    scene.send("wait 1", "two", "wait 3", "four")
+    assert scene.sent == []
+    scene.adapter.release("3")
+    await turns()
+    assert scene.sent == []
+    scene.adapter.release("1")
+    await turns()
+    assert scene.sent == ["ok 1", "ok two", "ok 3", "ok four"]
+
+
+@play
+async def test_answers_of_an_unordered_dialect_leave_when_they_are_ready() -> None:
+    scene = Scene(ordered=False)
+    scene.send("wait 1", "two", "wait 3")
+    assert scene.sent == ["ok two"]
+    scene.adapter.release("3")
+    await turns()
+    scene.adapter.release("1")
+    await turns()
+    assert scene.sent == ["ok two", "ok 3", "ok 1"]
+
+
+@play
+async def test_all_answers_of_one_read_leave_in_one_write() -> None:
+    scene = Scene()
+    scene.send(*[f"r{number}" for number in range(50)])
+    assert len(scene.transport.writes) == 1
+    assert scene.sent == [f"ok r{number}" for number in range(50)]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_answers_that_become_ready_together_leave_together(ordered: bool) -> None:
+    @play
+    async def scene_of() -> None:
+        scene = Scene(ordered=ordered)
+        scene.send(*[f"wait {number}" for number in range(20)])
+        for number in range(20):
+            scene.adapter.release(str(number))
+        await turns()
+        assert len(scene.transport.writes) == 1, "one sync answers many; they need one write"
+        assert sorted(scene.sent) == sorted(f"ok {number}" for number in range(20))
+
+    scene_of()
+
+
+@play
+async def test_requests_cut_anywhere_are_the_same_requests() -> None:
+    scene = Scene()
+    for byte in b"one\ntwo\n":
+        scene.session.data_received(bytes([byte]))
+    assert scene.sent == ["ok one", "ok two"]
+    assert scene.session.requests == 2
+
+
+@play
+async def test_no_answer_is_no_answer() -> None:
+    scene = Scene()
+    scene.send("silent", "one", "silent")
+    assert scene.sent == ["ok one"]
+
+
+@play
+async def test_errors_of_the_services_are_answered_in_order() -> None:
+    scene = Scene()
+    scene.send("wait 1", "fail no such thing", "two")
+    scene.adapter.release("1")
+    await turns()
+    assert scene.sent == ["ok 1", "error no such thing", "ok two"]
+
+
+@play
+async def test_a_pushed_frame_does_not_overtake_answers_that_are_ready() -> None:
+    scene = Scene()
+    scene.send("one", "push x", "two")
+    await turns()
+    assert scene.sent == ["ok one", "pushed x", "ok two"]
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_refusal_is_answered_in_its_place_and_the_connection_stays(ordered: bool) -> None:
+    @play
+    async def scene_of() -> None:
+        scene = Scene(ordered=ordered)
+        scene.send("one", "!what", "two")
+        assert sorted(scene.sent) == ["ok one", "ok two", "refused what"]
+        if ordered:
+            assert scene.sent == ["ok one", "refused what", "ok two"]
+        assert not scene.transport.closed
+
+    scene_of()
+
+
+@play
+async def test_after_a_final_refusal_what_was_asked_before_is_answered_and_nothing_after() -> None:
+    scene = Scene()
+    scene.send("wait 1", "!!end", "three")
+    await turns()
+    assert not scene.transport.closed
+    assert not scene.transport.reading
+    scene.send("four")
+    scene.adapter.release("1")
+    await turns()
+    assert scene.sent == ["ok 1", "refused end"]
+    assert scene.transport.closed
+    assert not scene.transport.aborted
+    assert scene.adapter.begun == ["wait 1"]
+    assert scene.account.open == []
+
+
+# -- our own mistakes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_line", ["crash", "unspeakable", "no route", "explode"])
+def test_a_mistake_of_ours_ends_this_connection_only(request_line: str, caplog: pytest.LogCaptureFixture) -> None:
+    @play
+    async def scene_of() -> None:
+        other = Scene()
+        scene = Scene()
+        scene.send("one", request_line, "two")
+        await turns()
+        assert scene.transport.aborted
+        assert scene.account.open == []
+        other.send("still here")
+        assert other.sent == ["ok still here"]
+
+    scene_of()
+    assert any(record.levelname == "ERROR" and record.exc_info for record in caplog.records)
+
+
+@play
+async def test_a_mistake_in_a_later_answer_ends_the_connection_too() -> None:
+    scene = Scene()
+    scene.send("wait 1", "two")
+    scene.adapter.release("1", "unspeakable")
+    await turns()
+    assert scene.transport.aborted, "or the client would wait for ever behind the answer that never comes"
+
+
+@play
+async def test_a_mistake_while_receiving() -> None:
+    scene = Scene()
+    scene.session.data_received(b"break")
+    await turns()
+    assert scene.transport.aborted
+
+
+# -- limits --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_at_most_so_many_requests_are_under_way(ordered: bool) -> None:
+    @play
+    async def scene_of() -> None:
+        scene = Scene(SessionLimits(in_flight_max=3), ordered=ordered)
+        scene.send(*[f"wait {number}" for number in range(5)])
+        assert scene.adapter.begun == ["wait 0", "wait 1", "wait 2"]
+        assert not scene.transport.reading
+        scene.adapter.release("0")
+        await turns()
+        assert len(scene.adapter.begun) == 4
+        assert not scene.transport.reading
+        for name in ("1", "2", "3"):
+            scene.adapter.release(name)
+            await turns()
+        assert len(scene.adapter.begun) == 5
+        assert scene.transport.reading
+        scene.adapter.release("4")
+        await turns()
+        assert len(scene.sent) == 5
+
+    scene_of()
+
+
+@pytest.mark.parametrize("verb", ["r", "silent"])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_more_requests_than_the_limit_in_one_read_are_all_served(ordered: bool, verb: str) -> None:
+    """The client waits for its answers and sends nothing more: what is left must not wait for it."""
+
+    @play
+    async def scene_of() -> None:
+        scene = Scene(SessionLimits(in_flight_max=4), ordered=ordered)
+        scene.send(*[f"{verb} {number}" for number in range(50)], "last")
+        assert len(scene.adapter.begun) == 51
+        assert scene.sent[-1] == "ok last"
+        assert scene.transport.reading
+
+    scene_of()
+
+
+@play
+async def test_a_client_that_takes_nothing_is_asked_nothing_more_and_then_cut_off() -> None:
+    limits = SessionLimits(output_bytes_max=1000, output_seconds_max=5.0)
+    scene = Scene(limits)
+    scene.transport.stuck = True
+    scene.send(*["large 400"] * 20)
+    await turns()
+    assert len(scene.adapter.begun) < 10, "no more than fits is even begun"
+    assert not scene.transport.reading
+    now = asyncio.get_running_loop().time()
+    assert scene.session.overdue(now + 4) is None
+    assert scene.session.overdue(now + 6) == "it does not take its answers"
+
+
+@play
+async def test_a_slow_client_that_takes_its_answers_in_time_gets_them_all() -> None:
+    limits = SessionLimits(output_bytes_max=1000)
+    scene = Scene(limits)
+    scene.transport.stuck = True
+    scene.send(*["large 400"] * 20)
+    while len(scene.sent) < 20:
+        scene.transport.drain()
+        scene.transport.stuck = len(scene.sent) < 15
+        await turns()
+    assert scene.transport.reading
+    assert scene.session.overdue(asyncio.get_running_loop().time() + 100) is None
+
+
+@play
+async def test_small_limits_do_not_wedge_a_client_that_reads() -> None:
+    """The transport says when it is full only above its own mark: that mark must not be above our limit."""
+    scene = Scene(SessionLimits(output_bytes_max=100))
+    scene.transport.stuck = True
+    scene.send("large 300")
+    scene.transport.drain()
+    scene.send("one")
+    await turns()
+    assert scene.sent[-1] == "ok one"
+
+
+@play
+async def test_pipelined_large_answers_do_not_pile_up() -> None:
+    """A read of small requests for large answers: the answers leave as they come, not all at the end."""
+    scene = Scene(SessionLimits(output_bytes_max=1 << 20))
+    scene.transport.stuck = True
+    scene.send(*["large 200000"] * 200)
+    assert len(scene.adapter.begun) < 20
+    assert scene.transport.buffered < 4 << 20
+
+
+@play
+async def test_answers_behind_a_slow_one_do_not_pile_up() -> None:
+    scene = Scene(SessionLimits(output_bytes_max=1 << 20))
+    scene.send("wait 1", *["large 200000"] * 200)
+    assert len(scene.adapter.begun) < 20
+    assert not scene.transport.reading
+    scene.adapter.release("1")
+    await turns(50)
+    assert len(scene.sent) == 201
+
+
+@play
+async def test_many_polls_answered_at_once_to_a_client_that_takes_nothing() -> None:
+    scene = Scene(SessionLimits(output_bytes_max=1000))
+    scene.send(*[f"poll {number}" for number in range(50)])
+    scene.transport.stuck = True
+    for number in range(50):
+        scene.adapter.release(str(number), "x" * 500)
+        await turns()
+    assert scene.transport.aborted
+    assert scene.transport.buffered < 6000
+
+
+# -- time ----------------------------------------------------------------------------------------------------
+
+
+@play
+async def test_a_frame_that_trickles_is_cut_off() -> None:
+    limits = SessionLimits(frame_seconds_max=10.0, frame_bytes_per_second_min=100)
+    scene = Scene(limits)
+    began = asyncio.get_running_loop().time()
+    scene.session.data_received(b"a")
+    assert scene.session.overdue(began + 9) is None
+    for _ in range(50):
+        scene.session.data_received(b"a")
+    assert scene.session.overdue(began + 10.2) is None, "what came buys its time at the slowest rate"
+    assert scene.session.overdue(began + 12) == "its frame does not come to an end"
+    scene.session.data_received(b"\n")
+    assert scene.session.overdue(began + 12) is None
+    scene.session.data_received(b"next")
+    assert scene.session.overdue(began + 9) is None
+
+
+@play
+async def test_what_we_do_not_read_is_not_the_clients_fault() -> None:
+    limits = SessionLimits(frame_seconds_max=10.0, output_bytes_max=1000, output_seconds_max=1000.0)
+    scene = Scene(limits)
+    scene.transport.stuck = True
+    scene.session.data_received(b"large 3000\nhalf")
+    assert not scene.transport.reading
+    now = asyncio.get_running_loop().time()
+    assert scene.session.overdue(now + 500) is None
+    scene.transport.drain()
+    assert scene.session.overdue(asyncio.get_running_loop().time() + 9) is None
+    assert scene.session.overdue(asyncio.get_running_loop().time() + 11) is not None
+
+
+@play
+async def test_silence_is_cut_off_but_waiting_for_us_is_not() -> None:
+    scene = Scene(SessionLimits(idle_seconds_max=100.0))
+    now = asyncio.get_running_loop().time()
+    assert scene.session.overdue(now + 99) is None
+    assert scene.session.overdue(now + 101) == "it has been silent for too long"
+    scene.send("wait 1")
+    assert scene.session.overdue(now + 10_000) is None
+
+
+# -- the end -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_when_the_client_goes_polls_end_and_changes_go_on(ordered: bool) -> None:
+    @play
+    async def scene_of() -> None:
+        scene = Scene(ordered=ordered)
+        scene.send("poll 1", "wait 2")
+        scene.session.connection_lost(None)
+        assert scene.adapter.ended == ["poll 1"]
+        scene.adapter.release("2")
+        await turns()
+        assert scene.adapter.ended == ["poll 1", "wait 2"]
+        assert scene.sent == []
+        assert scene.account.open == []
+
+    scene_of()
+
+
+@play
+async def test_closing_answers_what_was_asked() -> None:
+    scene = Scene()
+    scene.send("wait 1")
+    scene.session.close()
+    await turns()
+    assert not scene.transport.closed
+    scene.adapter.release("1")
+    await turns()
+    assert scene.sent == ["ok 1"]
+    assert scene.transport.closed
+
+
+@play
+async def test_a_push_to_a_client_that_is_gone_ends() -> None:
+    scene = Scene(SessionLimits(output_bytes_max=100))
+    scene.transport.stuck = True
+    scene.send("large 300")
+    pushing = asyncio.ensure_future(scene.session.push(b"x"))
+    await turns()
+    assert not pushing.done()
+    scene.session.connection_lost(None)
+    await pushing
+
+
+@play
+async def test_who_it_is() -> None:
+    scene = Scene()
+    assert (scene.session.principal, scene.session.peer) == ("anonymous", "10.0.0.1:4242")
+    assert scene.session.address == ("toy.example", 1)
+
+
+# -- quotas --------------------------------------------------------------------------------------------------
+
+
+@play
+async def test_who_sends_too_much_is_not_read_from_for_a_while() -> None:
+    scene = Scene(quotas=Quotas(Rates(append_bytes_per_second=10_000)))
+    scene.send("x" * 9_000)
+    assert scene.transport.reading
+    scene.send("y" * 1_200)
+    assert not scene.transport.reading
+    assert len(scene.sent) == 1, "what is over waits as well"
+    await until(lambda: scene.transport.reading)
+    assert len(scene.sent) == 2
+    assert not scene.transport.closed
+
+
+@play
+async def test_who_fetches_too_much_waits_with_the_next() -> None:
+    scene = Scene(quotas=Quotas(principals={"bulk": Rates(fetch_bytes_per_second=10_000)}))
+    scene.send("large 50000")
+    assert scene.transport.reading, "others have no limit"
+    scene.session.principal = "bulk"
+    scene.send("large 10500", "two")
+    assert scene.sent[-1] == "ok two", "what was begun is answered"
+    assert not scene.transport.reading
+    await until(lambda: scene.transport.reading)
+    scene.send("three")
+    assert scene.sent[-1] == "ok three"
+
+
+@play
+async def test_no_timer_is_left_behind() -> None:
+    scene = Scene(quotas=Quotas(Rates(append_bytes_per_second=1)))
+    scene.send("too much")
+    timer: Any = scene.session._throttle
+    assert timer is not None
+    scene.session.connection_lost(None)
+    assert timer.cancelled()

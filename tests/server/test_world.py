@@ -1,0 +1,193 @@
+"""The loop's world: many wait, one syncs; a fault reaches all; nothing waits for ever."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from tests.server.toy import until
+
+from braidlog.model.clock import SystemClock
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.server.world import LoopWorld
+from braidlog.storage.commit import Flusher
+from braidlog.storage.partition import PartitionLog
+
+
+class StubLog:
+    """A partition as far as durability goes. A closed gate holds its sync back."""
+
+    def __init__(self) -> None:
+        self.end_offset = 0
+        self.durable_offset = 0
+        self.syncs = 0
+        self.fault: StorageFault | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.started = threading.Event()
+
+    def append(self) -> int:
+        self.end_offset += 1
+        return self.end_offset
+
+    def sync(self) -> None:
+        reached = self.end_offset
+        self.syncs += 1
+        self.started.set()
+        assert self.gate.wait(10)
+        if self.fault is not None:
+            raise self.fault
+        self.durable_offset = max(self.durable_offset, reached)
+
+
+def play(scene: Callable[[LoopWorld, StubLog], Any]) -> None:
+    async def run() -> None:
+        flusher = Flusher(SystemClock())
+        try:
+            async with asyncio.timeout(20):
+                await scene(LoopWorld(SystemClock(), flusher), StubLog())
+        finally:
+            flusher.stop()
+
+    asyncio.run(run())
+
+
+def as_log(log: StubLog) -> PartitionLog:
+    return cast("PartitionLog", log)
+
+
+def test_many_waiters_share_one_sync() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        await asyncio.gather(*(world.durable(as_log(log), log.append()) for _ in range(100)))
+        assert (log.durable_offset, log.syncs) == (100, 1)
+
+    play(scene)
+
+
+def test_who_comes_while_a_sync_runs_waits_for_the_next() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        log.gate.clear()
+        first = asyncio.ensure_future(world.durable(as_log(log), log.append()))
+        await until(log.started.is_set)
+        late = [asyncio.ensure_future(world.durable(as_log(log), log.append())) for _ in range(10)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in (first, *late))
+        log.gate.set()
+        await asyncio.gather(first, *late)
+        assert (log.durable_offset, log.syncs) == (11, 2)
+
+    play(scene)
+
+
+def test_what_is_durable_is_not_waited_for() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        log.durable_offset = log.append()
+        await world.durable(as_log(log), 1)
+        assert log.syncs == 0
+
+    play(scene)
+
+
+def test_a_fault_reaches_all_who_wait() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        log.fault = StorageFault("the disk is broken")
+        called: list[bool] = []
+        waits = [world.durable(as_log(log), log.append()) for _ in range(20)]
+        world.sync_soon(as_log(log), lambda: called.append(True))
+        results = await asyncio.gather(*waits, return_exceptions=True)
+        assert results == [log.fault] * 20
+        await asyncio.sleep(0)
+        assert called == []
+
+    play(scene)
+
+
+def test_a_fault_nobody_waits_for_is_not_an_unheard_exception() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        heard: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
+        log.fault = StorageFault("the disk is broken")
+        log.append()
+        world.sync_soon(as_log(log), lambda: None)
+        await until(lambda: log.syncs == 1)
+        await asyncio.sleep(0.01)
+        assert heard == []
+
+    play(scene)
+
+
+def test_partitions_do_not_wait_for_each_other() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        others = [StubLog() for _ in range(5)]
+        await asyncio.gather(*(world.durable(as_log(each), each.append()) for each in (log, *others)))
+        assert all(each.durable_offset == 1 for each in (log, *others))
+
+    play(scene)
+
+
+def test_soon_is_after_the_sync() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        log.append()
+        seen: list[int] = []
+        world.sync_soon(as_log(log), lambda: seen.append(log.durable_offset))
+        world.sync_soon(as_log(log), lambda: seen.append(log.durable_offset))
+        await until(lambda: len(seen) == 2)
+        assert (seen, log.syncs) == ([1, 1], 1)
+
+    play(scene)
+
+
+def test_what_was_taken_back_is_not_durable_and_not_waited_for_for_ever() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        next_offset = log.append()
+        log.gate.clear()
+        waiting = asyncio.ensure_future(world.durable(as_log(log), next_offset))
+        log.end_offset = 0  # a truncation
+        log.gate.set()
+        with pytest.raises(BrokerError) as caught:
+            await waiting
+        assert caught.value.reason is Reason.NOT_LEADER
+
+    play(scene)
+
+
+def test_when_the_flusher_has_stopped_nobody_waits_for_ever() -> None:
+    async def run() -> None:
+        flusher = Flusher(SystemClock())
+        world, log = LoopWorld(SystemClock(), flusher), StubLog()
+        flusher.stop()
+        with pytest.raises(BrokerError) as caught:
+            async with asyncio.timeout(10):
+                await world.durable(as_log(log), log.append())
+        assert caught.value.reason is Reason.LOG_CLOSED
+
+    asyncio.run(run())
+
+
+def test_waking_and_running_out() -> None:
+    async def scene(world: LoopWorld, _: StubLog) -> None:
+        wakeup = world.wakeup()
+        asyncio.get_running_loop().call_soon(wakeup.wake)
+        assert await wakeup.wait(10)
+        wakeup.wake()
+        assert await wakeup.wait(0), "woken before it waited"
+        assert not await world.wakeup().wait(0.001)
+        late = world.wakeup()
+        assert not await late.wait(0)
+        late.wake()
+
+    play(scene)
+
+
+def test_blocking_gives_back_results_and_errors() -> None:
+    async def scene(world: LoopWorld, _: StubLog) -> None:
+        assert await world.blocking(threading.current_thread) is not threading.current_thread()
+
+        def fail() -> None:
+            raise StorageFault("no")
+
+        with pytest.raises(StorageFault):
+            await world.blocking(fail)
+
+    play(scene)

@@ -1,0 +1,201 @@
+"""A toy dialect of lines, and a transport that does what a test says."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.server.budget import Budget
+from braidlog.server.eager import Abandonable
+from braidlog.server.session import Session, SessionLimits, SessionOwner
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, with a deadline."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for knows of no event
+            await asyncio.sleep(0.001)
+
+
+class ToyConnection:
+    """Requests are lines. `!text` is refused, `!!text` is refused and ends the connection."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def receive(self, data: bytes) -> None:
+        if data == b"break":
+            raise AssertionError("receive is broken")
+        self._buffer += data
+
+    def next_event(self) -> str | Refused | NeedData:
+        line, end, rest = self._buffer.partition(b"\n")
+        if not end:
+            return NEED_DATA
+        self._buffer = rest
+        text = line.decode()
+        if text == "explode":
+            raise AssertionError("next_event is broken")
+        if text.startswith("!"):
+            return Refused(ProtocolError("not a request"), f"refused {text.lstrip('!')}", close=text.startswith("!!"))
+        return text
+
+    def respond(self, request: Any, answer: str) -> bytes:
+        if answer == "unspeakable":
+            raise AssertionError("respond is broken")
+        return answer.encode() + b"\n"
+
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._buffer)
+
+
+class ToyAdapter:
+    """`wait x` is answered when the test says `adapter.release("x")`; `poll x` too, but may be ended while it waits."""
+
+    dialect = "toy"
+
+    def __init__(self, *, ordered: bool = True) -> None:
+        self.ordered = ordered
+        self.waiting: dict[str, asyncio.Future[str]] = {}
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+
+    def open(self) -> ToyConnection:
+        return ToyConnection()
+
+    def handle(self, conversation: Any, request: str) -> Coroutine[Any, Any, Any]:
+        if request == "no route":
+            raise KeyError(request)
+        return self._serve(conversation, request)
+
+    async def _serve(self, conversation: Any, request: str) -> str | None:
+        self.begun.append(request)
+        verb, _, rest = request.partition(" ")
+        try:
+            if verb in ("wait", "poll"):
+                kind = Abandonable if verb == "poll" else asyncio.Future
+                self.waiting[rest] = kind(loop=asyncio.get_running_loop())
+                return await self.waiting[rest]
+            if verb == "crash":
+                raise AssertionError("a handler is broken")
+            if verb == "fail":
+                raise ProtocolError(rest)
+            if verb == "push":
+                await conversation.push(f"pushed {rest}\n".encode())
+                return None
+            if verb == "silent":
+                return None
+            if verb == "large":
+                return "x" * int(rest)
+            return "unspeakable" if verb == "unspeakable" else f"ok {request}"
+        finally:
+            self.ended.append(request)
+
+    def failure(self, request: Any, error: Exception) -> str:
+        return f"error {error}"
+
+    def release(self, name: str, answer: str | None = None) -> None:
+        self.waiting.pop(name).set_result(answer or f"ok {name}")
+
+
+class ToyTransport(asyncio.Transport):
+    """Takes everything at once, unless `stuck`: then it buffers, and calls back as asyncio's do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protocol: Session | None = None
+        self.writes: list[bytes] = []
+        self.buffered = 0
+        self.stuck = False
+        self.high = 64 * 1024
+        self.reading = True
+        self.closed = False
+        self.aborted = False
+
+    @property
+    def sent(self) -> str:
+        return b"".join(self.writes).decode()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("10.0.0.1", 4242) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high is not None
+        self.high = high
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.closed
+        self.writes.append(bytes(data))
+        if self.stuck:
+            before, self.buffered = self.buffered, self.buffered + len(data)
+            if before <= self.high < self.buffered and self.protocol is not None:
+                self.protocol.pause_writing()
+
+    def drain(self) -> None:
+        was_full = self.buffered > self.high
+        self.stuck, self.buffered = False, 0
+        if was_full and self.protocol is not None:
+            self.protocol.resume_writing()
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_reading(self) -> bool:
+        return self.reading
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self._lose()
+
+    def abort(self) -> None:
+        self.aborted = True
+        self._lose()
+
+    def _lose(self) -> None:
+        if not self.closed:
+            self.closed = True
+            assert self.protocol is not None
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+
+class Account(SessionOwner):
+    def __init__(self) -> None:
+        self.open: list[Session] = []
+
+    def opened(self, session: Session) -> None:
+        self.open.append(session)
+
+    def closed(self, session: Session) -> None:
+        self.open.remove(session)
+
+    def address_for(self, session: Session) -> tuple[str, int]:
+        return ("toy.example", 1)
+
+
+class Scene:
+    """One connection to play with."""
+
+    def __init__(self, limits: SessionLimits | None = None, *, ordered: bool = True, **more: Any) -> None:
+        self.adapter = ToyAdapter(ordered=ordered)
+        self.account = Account()
+        self.session = Session(self.adapter, self.account, limits or SessionLimits(), Budget(2**30), **more)
+        self.transport = ToyTransport()
+        self.transport.protocol = self.session
+        self.session.connection_made(self.transport)
+
+    def send(self, *lines: str) -> None:
+        self.session.data_received("".join(f"{line}\n" for line in lines).encode())
+
+    @property
+    def sent(self) -> list[str]:
+        return self.transport.sent.splitlines()

@@ -1,0 +1,489 @@
+"""A partition's own rules, one at a time; test_log_model.py has them all together."""
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.storage.building import FOLDER, NOW, batch, make_partition, marker, open_partition, small
+
+from braidlog.codec.batch import CONTROL, HEADER, iter_batches, read_header, seal
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.storage.partition import PartitionLog
+from braidlog.testing.disk import SimulatedDisk, SimulatedFile
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+def add(partition: PartitionLog, *values: bytes, now: int = NOW, **fields: Any) -> int:
+    return partition.append(batch(*values, **fields), now_ms=now).base_offset
+
+
+def refused(partition: PartitionLog, data: bytes) -> BrokerError:
+    end = partition.end_offset
+    with pytest.raises(BrokerError) as caught:
+        partition.append(data, now_ms=NOW)
+    assert partition.end_offset == end
+    return caught.value
+
+
+# -- appending -----------------------------------------------------------------------------------------------
+
+
+def test_offsets_and_epochs_are_the_logs_the_rest_stays(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a", b"b")
+    data = batch(b"c", base_offset=77, leader_epoch=5)
+    assert partition.append(data, leader_epoch=3, now_ms=NOW) == (2, 2, False)
+    kept = partition.read(2, 1)
+    header = read_header(kept)
+    assert (header.base_offset, header.leader_epoch) == (2, 3)
+    assert kept[16:] == data[16:]
+
+
+def test_several_batches_go_in_together_or_not_at_all(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    damaged = bytearray(batch(b"b"))
+    damaged[-1] ^= 1
+    with pytest.raises(ProtocolError, match="CRC"):
+        partition.append(batch(b"a") + bytes(damaged), now_ms=NOW)
+    assert partition.end_offset == 0
+    appended = partition.append(batch(b"a", b"b") + batch(b"c"), now_ms=NOW)
+    assert (appended.base_offset, appended.last_offset, appended.next_offset) == (0, 2, 3)
+
+
+def test_what_a_producer_may_not_write(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk, small(batch_bytes_max=1024))
+    too_large = refused(partition, batch(bytes(2000)))
+    assert too_large.reason is Reason.RECORD_TOO_LARGE
+    assert "larger than the topic's 1024" in str(too_large)
+    assert refused(partition, b"").reason is Reason.INVALID_RECORD
+    assert "control batches are written by the log" in str(refused(partition, marker(1, commit=True)))
+    assert "a transaction needs a producer" in str(refused(partition, batch(b"v", transactional=True)))
+    header = read_header(batch(b"v"))
+    thinned = seal(bytearray(HEADER.pack(*header._replace(last_offset_delta=4)) + batch(b"v")[61:]))
+    with pytest.raises(ProtocolError, match="1 records do not fill 5 offsets"):
+        partition.append(thinned, now_ms=NOW)
+
+
+def test_an_idempotent_producer_appends_one_batch_at_a_time(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    one = batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0)
+    for data in (one + one, one + batch(b"b"), batch(b"b") + one):
+        assert "one batch at a time" in str(refused(partition, data))
+    assert partition.append(one, now_ms=NOW) == (0, 0, False)
+    assert partition.append(one, now_ms=NOW) == (0, 0, True)
+    assert partition.end_offset == 1
+
+
+def test_append_time_stamps_every_batch(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk, small(append_time=True))
+    partition.append(batch(b"a", at=5) + batch(b"b", at=6), now_ms=NOW + 9)
+    for _, header in iter_batches(partition.read(0, 9999)):
+        assert header.has_append_time
+        assert header.max_timestamp == NOW + 9
+
+
+def test_a_marker_must_be_one_and_be_readable(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a")
+    with pytest.raises(BrokerError, match="a transaction marker is a control batch"):
+        partition.append_marker(batch(b"v"), now_ms=NOW)
+    header = read_header(batch(b"v", producer_id=1))
+    unreadable = bytearray(batch(b"v", producer_id=1))
+    HEADER.pack_into(unreadable, 0, *header._replace(attributes=CONTROL))
+    size = partition.size_bytes
+    with pytest.raises(ProtocolError, match="a version and a kind"):
+        partition.append_marker(seal(unreadable), now_ms=NOW)
+    # Refused before anything was written: the next batch follows the last one.
+    assert partition.size_bytes == size
+    assert add(partition, b"b") == 1
+    assert len(list(iter_batches(partition.read(0, 9999)))) == 2
+
+
+def test_replicated_batches_keep_their_epochs_and_these_never_go_back(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    two = batch(b"a", base_offset=0, leader_epoch=2) + batch(b"b", base_offset=1, leader_epoch=4)
+    assert partition.append_replicated(two, now_ms=NOW) == (0, 1, False)
+    assert partition.image().epochs == [(2, 0), (4, 1)]
+    for epochs in ((5, 4), (3, 4), (4, 3)):
+        pair = b"".join(batch(b"x", base_offset=2 + n, leader_epoch=e) for n, e in enumerate(epochs))
+        with pytest.raises(BrokerError) as caught:
+            partition.append_replicated(pair, now_ms=NOW)
+        assert caught.value.reason is Reason.STALE_LEADER_EPOCH
+        assert partition.image().epochs == [(2, 0), (4, 1)]
+    with pytest.raises(BrokerError, match="a replicated batch has offset 9, 2 is next"):
+        partition.append_replicated(batch(b"x", base_offset=9, leader_epoch=4), now_ms=NOW)
+    with pytest.raises(BrokerError, match="at least one batch"):
+        partition.append_replicated(b"", now_ms=NOW)
+
+
+def test_an_epoch_that_could_not_be_saved_has_not_begun(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a")
+    partition.sync()
+    before = len(disk.operations)
+    disk.fail_at = {before + 1: errno.ENOSPC}
+    with pytest.raises(StorageFault):
+        partition.append(batch(b"b"), leader_epoch=1, now_ms=NOW)
+    disk.fail_at = {}
+    partition.append(batch(b"b"), leader_epoch=1, now_ms=NOW)
+    partition.sync()
+    for _, crashed in disk.crash_states(limit=20):
+        again = open_partition(crashed)
+        assert again.damages == []
+        assert again.end_offset == 2
+
+
+# -- durability ----------------------------------------------------------------------------------------------
+
+
+def test_one_sync_serves_all_before_it_and_the_next_has_nothing_to_do(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    for value in (b"a", b"b", b"c"):
+        add(partition, value)
+    assert partition.durable_offset == 0
+    assert partition.unsynced_bytes == partition.size_bytes > 0
+    assert partition.sync() == partition.durable_offset == 3
+    assert partition.unsynced_bytes == 0
+    before = len(disk.operations)
+    assert partition.sync() == 3
+    assert len(disk.operations) == before
+
+
+def test_a_sync_for_an_offset_that_is_durable_leaves_newer_ones_alone(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a")
+    partition.sync()
+    add(partition, b"b")
+    before = len(disk.operations)
+    assert partition.sync(1) == 1
+    assert len(disk.operations) == before
+    assert partition.sync(2) == 2
+
+
+def test_a_failed_sync_is_final(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a")
+    disk.fail_at = {len(disk.operations) + 1: errno.EIO}
+    with pytest.raises(StorageFault, match="Input/output error"):
+        partition.sync()
+    disk.fail_at = {}
+    attempts: list[Callable[[], object]] = [
+        partition.sync,
+        lambda: add(partition, b"b"),
+        lambda: partition.wait_beyond(5, 0, durable=True),
+    ]
+    for attempt in attempts:
+        with pytest.raises(StorageFault, match="must be reopened"):
+            attempt()
+    with pytest.raises(StorageFault, match="must be reopened"):
+        partition.close()  # nobody may have heard of it yet
+    assert partition.is_closed
+
+
+class Interrupted(SimulatedDisk):
+    """Lets something happen between the end of a folder's sync and the return to who asked for it."""
+
+    then: Callable[[], None] | None = None
+
+    def sync_folder(self, path: str) -> None:
+        super().sync_folder(path)
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+
+
+def test_a_name_made_while_the_folder_is_synced_is_synced_the_next_time() -> None:
+    disk = Interrupted()
+    partition = make_partition(disk)
+    add(partition, bytes(100))
+    partition.roll(NOW)
+    add(partition, bytes(100))
+
+    def roll_meanwhile() -> None:
+        partition.roll(NOW)
+        add(partition, b"new")
+
+    disk.then = roll_meanwhile
+    partition.sync()
+    partition.sync()
+    assert partition.durable_offset == partition.end_offset == 3
+    for _, crashed in disk.crash_states():
+        again = open_partition(crashed)
+        assert again.damages == []
+        assert again.end_offset == 3
+
+
+def test_a_full_disk_fails_one_append_and_leaves_no_remains(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a")
+    disk.fail_at = {len(disk.operations) + 1: errno.ENOSPC}
+    disk.short = 70
+    with pytest.raises(StorageFault, match="No space left"):
+        add(partition, b"b" * 500)
+    assert add(partition, b"c") == 1
+    partition.close()
+    again = open_partition(disk)
+    assert again.report.torn_bytes == 0
+    assert again.end_offset == 2
+
+
+def test_a_checkpoint_leaves_nothing_to_walk(disk: SimulatedDisk) -> None:
+    settings = small(index_interval_bytes=64 * 1024)
+    partition = make_partition(disk, settings)
+    for _ in range(50):
+        add(partition, bytes(300))
+    partition.checkpoint()
+    report = open_partition(disk.after_kill(), settings).report
+    assert report.walked_bytes <= 4096
+    assert (report.notes, report.clean_stop) == ([], False)
+
+
+def test_stale_index_entries_are_not_believed_after_a_truncation(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    for _ in range(12):
+        add(partition, bytes(100))
+    partition.checkpoint()
+    partition.truncate(5)
+    partition.append(batch(*[b""] * 30), now_ms=NOW)  # many offsets, few bytes: beyond the stale entries' offsets
+    for _ in range(12):
+        add(partition, bytes(33))  # and now beyond their positions, never on their boundaries
+    for _ in range(3):
+        disk = disk.after_kill()
+        partition = open_partition(disk)
+        assert partition.damages == []
+        assert partition.report.torn_bytes == 0
+        assert partition.end_offset == 5 + 30 + 12
+
+
+# -- the ends ------------------------------------------------------------------------------------------------
+
+
+def test_full_segments_roll_by_size_and_age(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk, small(segment_ms=1000))
+    partition.roll(NOW)
+    assert len(partition.segments) == 1  # an empty one does not roll
+    add(partition, bytes(3000))
+    add(partition, bytes(3000))
+    assert [s.base_offset for s in partition.segments] == [0, 1]
+    add(partition, b"a", now=NOW + 1000)
+    assert [s.base_offset for s in partition.segments] == [0, 1, 2]
+    add(partition, bytes(9000), now=NOW + 1000)  # larger than a segment: alone in one
+    assert partition.segments[-1].data_bytes > 9000
+
+
+@pytest.mark.parametrize("start", range(10))
+def test_the_start_may_stand_anywhere(disk: SimulatedDisk, start: int) -> None:
+    partition = make_partition(disk)
+    partition.append(batch(b"a", b"b", b"c"), leader_epoch=0, now_ms=NOW)
+    partition.append(batch(b"d", b"e", b"f"), leader_epoch=1, now_ms=NOW)
+    partition.roll(NOW)
+    partition.append(batch(b"g", b"h", b"i"), leader_epoch=2, now_ms=NOW)
+    assert partition.advance_start(start) == start
+    assert partition.advance_start(0) == start
+    for opened in (partition, open_partition(disk.after_kill())):
+        assert opened.start_offset == start
+        assert opened.damages == []
+        found = opened.slice_at(start, 1)
+        assert (found is None) == (start == 9)
+        assert found is None or found.offset == start - start % 3
+        assert opened.end_offset_for_epoch(0) == (0, max(3, start))
+        if start:
+            with pytest.raises(BrokerError, match=r"offset \d is not in the log, which has \[\d, 9\)"):
+                opened.slice_at(start - 1, 1)
+    with pytest.raises(BrokerError, match="cannot delete up to 10, the log ends at 9"):
+        partition.advance_start(10)
+
+
+def test_a_transaction_that_began_below_the_start_does_not_hold_readers_there(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    add(partition, b"b")
+    partition.advance_start(1)
+    assert partition.last_stable_offset == 1
+    partition.append_marker(marker(1, commit=True), now_ms=NOW)
+    assert partition.last_stable_offset == 3
+
+
+def test_truncation_takes_whole_batches_epochs_and_producers_back(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    for sequence in range(6):
+        fields: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 2 * sequence}
+        partition.append(batch(b"a", b"b", **fields), leader_epoch=sequence // 2, now_ms=NOW)
+    assert partition.truncate(99) == 12
+    assert partition.truncate(7) == 6  # the batch [6, 8) goes as a whole
+    assert partition.image().epochs == [(0, 0), (1, 4)]
+    assert partition.durable_offset == partition.end_offset == 6
+    retry = batch(b"a", b"b", producer_id=1, producer_epoch=0, base_sequence=6)
+    assert partition.append(retry, leader_epoch=1, now_ms=NOW) == (6, 7, False)
+    partition.advance_start(5)
+    with pytest.raises(BrokerError, match="below the log's start"):
+        partition.truncate(4)
+
+
+def test_truncating_the_batch_that_holds_the_start_leaves_an_empty_log(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a", b"b", b"c", b"d")
+    partition.advance_start(2)
+    assert partition.truncate(3) == 0
+    assert (partition.start_offset, partition.end_offset) == (0, 0)
+    assert add(partition, b"x") == 0
+    assert open_partition(disk.after_kill()).end_offset == 1
+
+
+def test_a_closed_partition_says_so_and_was_stopped_cleanly(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a")
+    partition.close()
+    partition.close()
+    with pytest.raises(BrokerError) as caught:
+        add(partition, b"b")
+    assert caught.value.reason is Reason.LOG_CLOSED
+    assert partition.wait_beyond(99, None, durable=True)
+    again = open_partition(disk)
+    assert again.report.clean_stop
+    assert again.report.notes == []
+
+
+def test_read_only_changes_nothing(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    for _ in range(20):
+        add(partition, bytes(500))
+    killed = disk.after_kill()
+    before = killed.fingerprint()
+    looked = open_partition(killed, read_only=True)
+    assert looked.end_offset == 20
+    assert len(looked.read(3, 600)) > 500
+    with pytest.raises(BrokerError, match="closed or read-only"):
+        add(looked, b"x")
+    assert killed.fingerprint() == before
+
+
+SIZE = len(batch(bytes(300)))
+
+
+def sealed_and_damaged(disk: SimulatedDisk, number: int, byte: int, **settings: object) -> PartitionLog:
+    """Nine batches in a sealed segment, one of them damaged after it was trusted: only a reader can find it."""
+    partition = make_partition(disk, small(segment_bytes=65536, **settings))
+    for _ in range(9):
+        add(partition, bytes(300))
+    partition.roll(NOW)
+    partition.close()
+    disk.flip_bit(f"{FOLDER}/00000000000000000000.log", (128 + number * SIZE + byte) * 8)
+    partition = open_partition(disk, small(segment_bytes=65536, **settings))
+    assert partition.damages == []
+    return partition
+
+
+@pytest.mark.parametrize("byte", [0, 8, 15, 16, 100])
+@pytest.mark.parametrize("interval", [256, 65536])
+def test_a_reader_finds_damage_names_it_and_stops_the_writers(disk: SimulatedDisk, interval: int, byte: int) -> None:
+    partition = sealed_and_damaged(disk, 3, byte, index_interval_bytes=interval)
+    with pytest.raises(StorageFault, match="1 offsets from 3 cannot be read"):
+        partition.read(3, 400)
+    assert [(d.first_offset, d.next_offset, d.position) for d in partition.damages] == [(3, 4, 128 + 3 * SIZE)]
+    for offset in (0, 1, 2, 4, 8):
+        assert read_header(partition.read(offset, 400)).base_offset == offset
+    with pytest.raises(StorageFault, match="takes no writes until its damage is repaired"):
+        add(partition, b"x")
+    with pytest.raises(StorageFault, match="1 offsets from 3 cannot be read"):
+        partition.read(3, 400)
+    assert len(partition.damages) == 1
+
+
+def test_a_search_by_time_and_a_truncation_find_damage_too(disk: SimulatedDisk) -> None:
+    partition = sealed_and_damaged(disk, 3, 100)
+    with pytest.raises(StorageFault, match="from 3 cannot be read"):
+        list(partition.find_batch_by_time(0))
+    disk = SimulatedDisk()
+    partition = sealed_and_damaged(disk, 3, 8, index_interval_bytes=65536)
+    with pytest.raises(StorageFault, match="from 3 cannot be read"):
+        partition.truncate(5)
+    assert partition.end_offset == 9
+
+
+def test_an_append_whose_remains_stay_stops_the_partition(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a")
+    now = len(disk.operations)
+    disk.fail_at = {now + 1: errno.ENOSPC, now + 2: errno.EIO}
+    disk.short = 70
+    with pytest.raises(StorageFault, match="No space left"):
+        add(partition, b"b" * 500)
+    with pytest.raises(StorageFault, match="must be reopened"):
+        add(partition, b"c")
+
+
+def test_a_checkpoint_that_fails_stops_the_partition(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"a")
+    partition.sync()
+    disk.fail_at = {len(disk.operations) + 1: errno.EIO}
+    with pytest.raises(StorageFault, match="Input/output"):
+        partition.checkpoint()
+    with pytest.raises(StorageFault, match="must be reopened"):
+        add(partition, b"c")
+
+
+def test_what_was_synced_long_ago_leaves_the_page_cache(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[tuple[int, int]] = []
+    monkeypatch.setattr(SimulatedFile, "forget", lambda _, position, size: forgotten.append((position, size)))
+    partition = make_partition(disk, small(segment_bytes=2**20, flush_window_bytes=4096))
+    for _ in range(20):
+        add(partition, bytes(1000))
+        partition.sync()
+    assert [position for position, _ in forgotten] == [0, *(position + size for position, size in forgotten[:-1])]
+    kept = partition.segments[-1].size - sum(size for _, size in forgotten)
+    assert 4096 <= kept < 2 * 4096 + 1100
+
+
+def test_damage_below_a_checkpoint_is_damage_also_where_the_mark_is_older(disk: SimulatedDisk) -> None:
+    """Power lost right after a checkpoint: the segment's mark in the file is one sync behind it."""
+    partition = make_partition(disk, small(flush_window_bytes=4096))
+    path = partition.segments[0].path
+    add(partition, b"first")
+    partition.sync()
+    stale = disk.content(path)[64:84]
+    for value in (b"second", b"third"):
+        add(partition, value)
+    partition.checkpoint()
+    held = partition.end_offset
+    with_old_mark = disk.after_kill()
+    file = with_old_mark.open(path, writable=True)
+    file.write_at(stale, 64)
+    middle = disk.content(path).index(b"second")
+    file.write_at(b"S", middle)
+    file.sync()
+    file.close()
+    again = open_partition(with_old_mark, small(flush_window_bytes=4096))
+    assert again.end_offset == held
+    assert [(d.first_offset, d.next_offset) for d in again.damages] == [(1, 2)]
+    assert len(with_old_mark.content(path)) == len(disk.content(path))
+
+
+def test_a_strangers_file_is_left_alone(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    add(partition, b"v")
+    partition.close()
+    for name in ("readme.log", "123.swap", "x.log"):
+        disk.create(f"{FOLDER}/{name}").close()
+    again = open_partition(disk)
+    assert again.end_offset == 1
+    assert disk.exists(f"{FOLDER}/readme.log")
+
+
+def test_read_only_makes_a_bad_index_anew_in_memory_alone(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    for number in range(100):
+        add(partition, b"v" * 100, now=NOW + number)
+    partition.close()
+    index = next(path for path in disk.files() if path.endswith(".idx"))
+    disk.flip_bit(index, 300)
+    before = {path: disk.content(path) for path in disk.files()}
+    looked_at = open_partition(disk, read_only=True)
+    assert len(list(iter_batches(looked_at.read(0, 10**6)))) > 0
+    assert {path: disk.content(path) for path in disk.files()} == before

@@ -1,0 +1,125 @@
+"""Idempotent producers: five batches, sequences that wrap, epochs that fence."""
+
+import pytest
+from tests.storage.building import NOW, batch, marker, sent
+
+from braidlog.codec.batch import read_header
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.storage import producers
+from braidlog.storage.producers import ProducerTable
+
+
+def table(*sequences: int, epoch: int = 0) -> ProducerTable:
+    made = ProducerTable()
+    for number, sequence in enumerate(sequences):
+        made.apply(sent(7, epoch, sequence, offset=100 + number))
+    return made
+
+
+def refusal(made: ProducerTable, epoch: int, sequence: int, count: int = 1) -> Reason:
+    with pytest.raises(BrokerError) as caught:
+        made.check(sent(7, epoch, sequence, count))
+    return caught.value.reason
+
+
+def test_the_next_sequence_is_taken_and_a_gap_refused() -> None:
+    assert table(0, 1).check(sent(7, 0, 2)) is None
+    assert refusal(table(0, 1), 0, 3) is Reason.OUT_OF_ORDER_SEQUENCE
+
+
+def test_each_of_the_last_five_batches_is_recognised_and_no_older_one() -> None:
+    made = table(0, 1, 2, 3, 4, 5)
+    for sequence in range(1, 6):
+        repeated = made.check(sent(7, 0, sequence))
+        assert repeated is not None
+        assert repeated.base_offset == 100 + sequence
+    assert refusal(made, 0, 0) is Reason.OUT_OF_ORDER_SEQUENCE
+
+
+def test_same_start_but_another_count_is_no_repetition() -> None:
+    assert refusal(table(0, 1), 0, 1, count=2) is Reason.OUT_OF_ORDER_SEQUENCE
+
+
+def test_sequences_wrap_at_two_to_the_31() -> None:
+    made = ProducerTable()
+    made.apply(sent(7, 0, 2**31 - 2, 4, offset=50))  # 2^31-2, 2^31-1, 0, 1
+    assert made.check(sent(7, 0, 2)) is None
+    assert refusal(made, 0, 3) is Reason.OUT_OF_ORDER_SEQUENCE
+    repeated = made.check(sent(7, 0, 2**31 - 2, 4))
+    assert repeated is not None
+    assert (repeated.base_offset, repeated.last_offset) == (50, 53)
+    edge = ProducerTable()
+    edge.apply(sent(7, 0, 2**31 - 1))
+    assert edge.check(sent(7, 0, 0)) is None
+
+
+def test_an_older_epoch_is_fenced_and_a_newer_one_starts_at_zero() -> None:
+    made = table(0, 1, epoch=3)
+    assert refusal(made, 2, 2) is Reason.STALE_PRODUCER_EPOCH
+    assert refusal(made, 4, 2) is Reason.OUT_OF_ORDER_SEQUENCE
+    assert made.check(sent(7, 4, 0)) is None
+    made.apply(sent(7, 4, 0, offset=200))
+    assert refusal(made, 3, 2) is Reason.STALE_PRODUCER_EPOCH
+    producer = made.find(7)
+    assert producer is not None
+    assert len(producer.batches) == 1
+
+
+def test_an_unknown_producer_may_start_anywhere_and_no_producer_is_not_remembered() -> None:
+    assert ProducerTable().check(sent(7, 0, 4711)) is None
+    made = ProducerTable()
+    plain = read_header(batch(b"v"))
+    assert made.check(plain) is None
+    made.apply(plain)
+    assert len(made) == 0
+
+
+def test_a_batch_without_sequence_is_neither_checked_nor_remembered() -> None:
+    made = table(0, 1)
+    header = read_header(batch(b"v", producer_id=7, producer_epoch=0))
+    assert made.check(header) is None
+    made.apply(header)
+    assert made.check(sent(7, 0, 2)) is None
+
+
+def test_a_marker_fences_and_keeps_the_sequence_of_its_own_epoch() -> None:
+    made = table(0, 1)
+    made.apply(read_header(marker(7, 0, commit=True)))
+    assert made.check(sent(7, 0, 2)) is None
+    made.apply(read_header(marker(7, 1, commit=False)))
+    assert refusal(made, 0, 2) is Reason.STALE_PRODUCER_EPOCH
+    assert made.check(sent(7, 1, 0)) is None
+
+
+def test_idle_producers_expire_but_not_those_with_an_open_transaction() -> None:
+    made = ProducerTable()
+    for producer, at in ((1, NOW - 10), (2, NOW - 10), (3, NOW)):
+        made.apply(sent(producer, 0, 0, at=at))
+    made.expire(NOW - 5, [2])
+    assert [p.producer_id for p in made.image()] == [2, 3]
+
+
+def test_the_table_is_bounded_and_lets_the_longest_silent_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "PRODUCERS_PER_PARTITION_MAX", 3)
+    made = ProducerTable()
+    for producer in (1, 2, 3):
+        made.apply(sent(producer, 0, 0))
+    made.apply(sent(1, 0, 1))
+    made.apply(sent(4, 0, 0))
+    assert sorted(p.producer_id for p in made.image()) == [1, 3, 4]
+
+
+def test_an_image_does_not_move_with_the_table() -> None:
+    made = table(0, 1)
+    image = made.image()
+    made.apply(sent(7, 0, 2, offset=300))
+    assert len(image[0].batches) == 2
+    again = ProducerTable(image)
+    again.apply(sent(7, 0, 2, offset=300))
+    assert again.image() == made.image()
+
+
+def test_the_last_batches_are_those_that_compaction_keeps() -> None:
+    made = table(0, 1, 2)
+    made.apply(read_header(marker(8, 0, commit=True)))
+    assert made.last_batches() == {102}

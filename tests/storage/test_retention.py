@@ -1,0 +1,63 @@
+"""Old records go by age and by size, whole segments from the front."""
+
+from tests.storage.building import NOW, batch, make_partition, open_partition, small
+
+from braidlog.model.settings import TopicSettings
+from braidlog.storage.partition import PartitionLog
+from braidlog.storage.retention import retain
+from braidlog.testing.disk import SimulatedDisk
+
+
+def filled(disk: SimulatedDisk, settings: TopicSettings) -> PartitionLog:
+    """Four segments of one batch each, one second apart, the last one active."""
+    partition = make_partition(disk, settings)
+    for number in range(4):
+        if number:
+            partition.roll(NOW)
+        partition.append(batch(bytes(1000), at=NOW + 1000 * number), now_ms=NOW)
+    return partition
+
+
+def test_without_a_limit_nothing_goes() -> None:
+    assert retain(filled(SimulatedDisk(), small()), NOW + 10**12) == 0
+
+
+def test_by_age_and_the_idle_active_segment_goes_too() -> None:
+    disk = SimulatedDisk()
+    partition = filled(disk, small(retention_ms=500))
+    assert retain(partition, NOW + 500) == 0
+    assert retain(partition, NOW + 501) == 1
+    assert retain(partition, NOW + 2501) == 3
+    assert retain(partition, NOW + 3501) == 4
+    assert (partition.start_offset, partition.end_offset) == (4, 4)
+    assert partition.append(batch(b"x"), now_ms=NOW).base_offset == 4
+    assert [s.base_offset for s in partition.segments] == [4]
+    assert open_partition(disk.after_kill()).start_offset == 4
+
+
+def test_by_size_what_is_left_is_not_less_than_asked_for() -> None:
+    one = len(batch(bytes(1000)))
+    for keep, start in ((4 * one, 0), (4 * one - 1, 0), (3 * one, 1), (3 * one - 1, 1), (one, 3), (0, 3)):
+        partition = filled(SimulatedDisk(), small(retention_bytes=keep))
+        assert retain(partition, NOW) == start
+        assert partition.size_bytes >= keep
+
+
+def test_nothing_beyond_the_limit_goes() -> None:
+    partition = filled(SimulatedDisk(), small(retention_ms=0))
+    assert retain(partition, NOW + 10**6, upto=2) == 2
+    assert retain(partition, NOW + 10**6, upto=1) == 2
+
+
+def test_an_old_segment_behind_a_young_one_stays() -> None:
+    partition = make_partition(SimulatedDisk(), small(retention_ms=500))
+    for at in (NOW + 5000, NOW, NOW):
+        partition.append(batch(bytes(1000), at=at), now_ms=NOW)
+        partition.roll(NOW)
+    assert retain(partition, NOW + 1000) == 0
+
+
+def test_records_without_a_time_have_no_age() -> None:
+    partition = make_partition(SimulatedDisk(), small(retention_ms=500))
+    partition.append(batch(b"x", at=-1), now_ms=NOW)
+    assert retain(partition, NOW) == 0

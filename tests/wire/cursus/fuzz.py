@@ -1,0 +1,53 @@
+"""Any bytes into both ends: the only acceptable outcomes are messages and refusals."""
+
+from typing import Any
+
+from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.cursus import OPERATIONS, ClientConnection, Failure, Request, ServerConnection, Spelling
+
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def fuzz_one(data: bytes) -> None:
+    """The first byte chooses the compression and the operation that a client has asked for; the rest is what arrives."""
+    choice, data = (data[0] if data else 0), data[1:]
+    compression = COMPRESSIONS[choice % len(COMPRESSIONS)]
+    _drive_server(ServerConnection(compression=compression, frame_bytes_max=1 << 20), data)
+    client = ClientConnection(compression=compression, frame_bytes_max=1 << 20)
+    client._asked.extend([OPERATIONS[choice % len(OPERATIONS)]] * 3)
+    _drive_client(client, data)
+
+
+def _drive_server(server: ServerConnection, data: bytes) -> None:
+    server.receive(data)
+    while (event := server.next_event()) is not NEED_DATA:
+        if isinstance(event, Refused):
+            assert server.respond(event, event.answer)
+            continue
+        assert isinstance(event, Request)
+        repr(event)
+        _write_again(event)
+
+
+def _write_again(request: Request) -> None:
+    """What was understood can be said again, and means the same."""
+    try:
+        wire = ClientConnection(spelling=request.spelling, envelope=None).request(request.message, request.credentials)
+    except ValueError:
+        return  # e.g. metadata that only a foreign client writes so
+    server = ServerConnection()
+    server.receive(wire)
+    again: Any = server.next_event()
+    assert isinstance(again, Request), again
+    assert again.message == request.message, (again.message, request.message)
+    if request.operation.positional is not None or request.operation.name == "0xBA7C":
+        assert again.spelling in {
+            request.spelling,
+            Spelling.SEED if request.operation.name == "LIST" else again.spelling,
+        }
+
+
+def _drive_client(client: ClientConnection, data: bytes) -> None:
+    client.receive(data)
+    while (event := client.next_event()) is not NEED_DATA:
+        assert isinstance(event, (Refused, Failure)) or any(isinstance(event, row.answers) for row in OPERATIONS)
