@@ -11,6 +11,7 @@ from tests.server.toy import ToyAdapter, until
 
 from braidlog.broker.append import Acks
 from braidlog.codec.records import encode_batch
+from braidlog.model.errors import BrokerError
 from braidlog.server.budget import Budget
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
@@ -72,7 +73,7 @@ def test_a_port_that_is_taken_does_not_keep_the_folder_locked(tmp_path: Path) ->
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             flags = {"listeners__rustlog__enabled": True, "listeners__rustlog__port": port}
-            with pytest.raises(OSError, match="address already in use"):
+            with pytest.raises(BrokerError, match="address already in use"):
                 await Server(config_for(tmp_path, **flags)).start()
         server = Server(config_for(tmp_path))
         await server.start()

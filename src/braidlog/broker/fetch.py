@@ -143,7 +143,7 @@ class Fetch:
         left = deadline - self._world.monotonic()
         if left <= 0:
             return False
-        wakeup = self._world.wakeup()
+        wakeup = self._world.wakeup(patient=True)
         for partition in hosted:
             partition.watch(wakeup)
         try:

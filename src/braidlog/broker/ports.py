@@ -34,7 +34,9 @@ class World(Protocol):
 
     def monotonic(self) -> float: ...
 
-    def wakeup(self) -> Wakeup: ...
+    def wakeup(self, *, patient: bool = False) -> Wakeup:
+        """Something to wait on. A `patient` waiter holds nothing that others wait for, and may be made to wait longer."""
+        ...
 
     def durable(self, log: PartitionLog, next_offset: int) -> Awaitable[None]:
         """Done when everything below `next_offset` is on the disk; raises the `StorageFault` if it cannot be."""

@@ -1,16 +1,20 @@
 """What all connections of a node hold in memory together: frames that are not whole yet, answers that were not taken yet.
 
-Knows: who holds how much. Refuses to know: why. Invariant: together they hold no more than `bytes_max` and what one read or one
-answer adds; whoever holds most is let go first, so a client that sends and takes what it asks for never pays for the others.
+Knows: who holds how much, who waits for room. Refuses to know: why. Invariant: together they hold no more than `bytes_max` and
+what one read or one answer adds: once it is reached, whoever holds most is let go, and nobody begins anything until there is
+room. A client that sends whole requests and takes its answers holds next to nothing, and is never the one that goes.
 """
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Protocol
 
 log = logging.getLogger("braidlog.budget")
 
 SMALL_BYTES = 16 * 1024
 """What a connection may hold without anyone counting: so the usual request costs one comparison."""
+_COUNT_SECONDS = 0.01
 _ROOM = 7 / 8
 
 
@@ -24,44 +28,79 @@ class Holder(Protocol):
 
     def abort(self) -> None: ...
 
+    def room_again(self) -> None: ...
+
 
 class Budget:
     """One for all listeners of a node."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, now: Callable[[], float] = time.monotonic) -> None:
         self.bytes_max = bytes_max
         self.bytes_held = 0
         self.let_go = 0
+        self._now = now
+        self._counted_at = now()
         self._held: dict[Holder, int] = {}
+        self._leaving: dict[Holder, int] = {}
+        self._waiting: dict[Holder, None] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return self.bytes_held >= self.bytes_max
 
     def note(self, holder: Holder, held: int) -> None:
         """`holder` holds so much now."""
         before = self._held.get(holder, 0)
-        if held <= SMALL_BYTES:
-            if before:
-                self.forget(holder)
+        if (held <= SMALL_BYTES and not before) or holder in self._leaving:
             return
-        self._held[holder] = held
+        if held <= SMALL_BYTES:
+            del self._held[holder]
+            held = 0
+        else:
+            self._held[holder] = held
         self.bytes_held += held - before
-        if held > before and self.bytes_held > self.bytes_max:
+        if self.is_full and held > before:
             self._make_room()
+        elif held < before:
+            self._release()
+
+    def wait(self, holder: Holder) -> None:
+        """Tell `holder` when there is room again."""
+        self._waiting[holder] = None
+        if self._now() - self._counted_at > _COUNT_SECONDS:
+            self.settle()
 
     def forget(self, holder: Holder) -> None:
-        self.bytes_held -= self._held.pop(holder, 0)
+        """It is gone, and with it what it held."""
+        self.bytes_held -= self._held.pop(holder, 0) + self._leaving.pop(holder, 0)
+        self._waiting.pop(holder, None)
+        self._release()
+
+    def settle(self) -> None:
+        """Count anew: answers leave without anyone saying so. Done now and then, and whenever there seems to be no room."""
+        self._counted_at = self._now()
+        self._held = {holder: held for holder in self._held if (held := holder.held_bytes()) > SMALL_BYTES}
+        self.bytes_held = sum(self._held.values()) + sum(self._leaving.values())
+        if self.is_full:
+            self._make_room()
+        self._release()
 
     def _make_room(self) -> None:
-        """Count anew (answers leave without anyone saying so), then let the largest go until there is some room again."""
-        for holder in list(self._held):
-            self._held[holder] = holder.held_bytes()
-        self.bytes_held = sum(self._held.values())
-        if self.bytes_held <= self.bytes_max:
+        """Let the largest go. What they held counts until they are gone: a loop that is busy frees nothing."""
+        staying = sum(self._held.values())
+        if staying < self.bytes_max:
             return
         for holder in sorted(self._held, key=self._held.__getitem__, reverse=True):
-            log.warning(
-                "%s is cut off: it holds %d bytes, and together they are too many", holder.peer, self._held[holder]
-            )
+            held = self._leaving[holder] = self._held.pop(holder)
+            log.warning("%s is cut off: it holds %d bytes, and together they are too many", holder.peer, held)
             self.let_go += 1
-            self.forget(holder)
             holder.abort()
-            if self.bytes_held <= self.bytes_max * _ROOM:
+            staying -= held
+            if staying <= self.bytes_max * _ROOM:
                 return
+
+    def _release(self) -> None:
+        if self._waiting and not self.is_full:
+            waiting, self._waiting = self._waiting, {}
+            for holder in waiting:
+                holder.room_again()

@@ -20,7 +20,7 @@ from braidlog.broker.authorize import Authorize
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.model.clock import SystemClock
-from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.server.budget import Budget
 from braidlog.server.config import ListenerConfig, ServerConfig, TlsConfig, check_exposure
 from braidlog.server.listener import SWEEP_SECONDS, Listener, ListenerLimits
@@ -59,9 +59,9 @@ class Server:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._supervisor = Supervisor(self._task_failed)
-        self._budget = Budget(config.limits.memory_bytes_max)
         self._quotas = Quotas(config.quotas.default(), config.quotas.principals)
         self._clock = SystemClock()
+        self._budget = Budget(config.limits.memory_bytes_max, self._clock.monotonic)
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
         self._flusher: Flusher | None = None
@@ -152,6 +152,7 @@ class Server:
     async def _sweep(self) -> None:
         for listener in self.listeners.values():
             await listener.sweep()
+        self._budget.settle()
 
     async def _expire(self) -> None:
         assert self.services is not None
@@ -206,8 +207,12 @@ def tls_context(tls: TlsConfig) -> ssl.SSLContext:
     """TLS 1.2 or newer; with a client CA, both sides show who they are."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(tls.cert, tls.key or None)
-    if tls.client_ca:
-        context.load_verify_locations(tls.client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(tls.cert, tls.key or None)
+        if tls.client_ca:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # ssl's own errors are of this kind too
+        files = ", ".join(name for name in (tls.cert, tls.key, tls.client_ca) if name)
+        raise BrokerError(Reason.INVALID_SETTING, f"TLS with {files}: {error.strerror or error}") from error
     return context

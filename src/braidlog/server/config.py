@@ -28,7 +28,7 @@ def _check_bounds(config: msgspec.Struct, bounds: Mapping[str, tuple[float, floa
     for name, (low, high) in bounds.items():
         value = getattr(config, name)
         if not low <= value <= high:
-            raise BrokerError(Reason.INVALID_SETTING, f"{name} must be {low} to {high}, not {value}")
+            raise ValueError(f"{name} must be {low} to {high}, not {value}")  # msgspec adds where it stands
 
 
 class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,6 +15,8 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
 
+Gate = Callable[[], bool]
+
 _NOT_OURS = (KeyboardInterrupt, SystemExit)
 
 
@@ -22,14 +24,24 @@ class Abandonable(asyncio.Future[T], Generic[T]):
     """A future whose waiter may be ended while it waits: nothing is half done there."""
 
 
+class Patient(Abandonable[T], Generic[T]):
+    """A future whose waiter may also be made to wait longer: it holds nothing that others wait for."""
+
+
 class Running:
-    """A coroutine that had to wait. `cancel` ends it where nothing is half done; then `done` is not called."""
+    """A coroutine that had to wait. `cancel` ends it where nothing is half done; then `done` is not called.
 
-    __slots__ = ("_cancelled", "_coroutine", "_done", "_waiting")
+    After a wait on a `Patient` it goes on only if its `gate` says so; else whoever owns the gate calls `resume` later.
+    """
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], done: Done, waiting: "asyncio.Future[Any] | None") -> None:
+    __slots__ = ("_cancelled", "_coroutine", "_done", "_gate", "_waiting")
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], done: Done, gate: "Gate", waiting: "asyncio.Future[Any] | None"
+    ) -> None:
         self._coroutine = coroutine
         self._done = done
+        self._gate = gate
         self._waiting: asyncio.Future[Any] | None = None
         self._cancelled = False
         self._wait(waiting)
@@ -48,7 +60,11 @@ class Running:
         else:
             future.add_done_callback(self._resume)
 
-    def _resume(self, _: "asyncio.Future[Any]") -> None:
+    def _resume(self, future: "asyncio.Future[Any]") -> None:
+        if not isinstance(future, Patient) or self._gate():
+            self.resume()
+
+    def resume(self) -> None:
         if self._waiting is None:
             return
         self._waiting = None
@@ -81,7 +97,7 @@ class Running:
         self._coroutine.close()
 
 
-def start(coroutine: Coroutine[Any, Any, Any], done: Done) -> Running | None:
+def start(coroutine: Coroutine[Any, Any, Any], done: Done, gate: Gate = lambda: True) -> Running | None:
     """Run until it ends (then `done` was called and None is returned) or waits (then it goes on by itself)."""
     try:
         waiting = coroutine.send(None)
@@ -93,4 +109,4 @@ def start(coroutine: Coroutine[Any, Any, Any], done: Done) -> Running | None:
     except BaseException as error:  # noqa: BLE001 - handed on, never swallowed
         done(None, error)
         return None
-    return Running(coroutine, done, waiting)
+    return Running(coroutine, done, gate, waiting)

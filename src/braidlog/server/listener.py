@@ -16,12 +16,14 @@ import msgspec
 
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.budget import Budget
 from braidlog.server.session import Session, SessionLimits, SessionOwner
 
 log = logging.getLogger("braidlog.listener")
 
 SWEEP_SECONDS = 1.0
+HANDSHAKE_SECONDS_MAX = 5.0
 
 
 class ListenerLimits(msgspec.Struct, frozen=True):
@@ -65,14 +67,20 @@ class Listener(SessionOwner):
 
     async def start(self, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Session(self.adapter, self, self._session_limits, self._budget, self._quotas),
-            host,
-            port,
-            ssl=self._tls,
-            backlog=self._limits.backlog,
-            ssl_handshake_timeout=5.0 if self._tls else None,
-        )
+        try:
+            self._server = await loop.create_server(
+                lambda: Session(self.adapter, self, self._session_limits, self._budget, self._quotas),
+                host,
+                port,
+                ssl=self._tls,
+                backlog=self._limits.backlog,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self._tls else None,
+            )
+        except OSError as error:
+            raise BrokerError(
+                Reason.INVALID_SETTING,
+                f"listener {self.adapter.dialect} cannot listen on {host}:{port}: {error.strerror or error}",
+            ) from error
         self.port = self._server.sockets[0].getsockname()[1]
 
     # -- account ---------------------------------------------------------------------------------------------

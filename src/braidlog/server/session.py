@@ -18,7 +18,7 @@ from braidlog.adapters.contract import Adapter, Stream
 from braidlog.broker.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
-from braidlog.server.budget import Budget
+from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.eager import Abandonable, Running, start
 from braidlog.wire.contract import NEED_DATA, Refused
 
@@ -27,6 +27,8 @@ log = logging.getLogger("braidlog.session")
 _PENDING = object()
 _WRITE_BUFFER_BYTES = 1024 * 1024
 _FLUSH_BYTES = 256 * 1024
+_BURST_REQUESTS = 64
+"""Served of one connection before the others have their turn."""
 _OUTPUT_FACTOR = 4
 """Requests under way may all be answered at once; a client whose buffer holds so many times its limit gets no more."""
 
@@ -45,11 +47,12 @@ class SessionLimits(msgspec.Struct, frozen=True):
 class _Turn:
     """A request and, once it is there, its answer."""
 
-    __slots__ = ("answer", "request", "running")
+    __slots__ = ("answer", "is_held_back", "request", "running")
 
     def __init__(self, request: Any = None) -> None:  # noqa: ANN401
         self.request = request
         self.answer: Any = _PENDING
+        self.is_held_back = False
         self.running: Running | None = None
 
 
@@ -75,6 +78,10 @@ class Session(asyncio.Protocol):
         self._beside: set[_Turn] = set()
         self._out: list[bytes] = []
         self._held_bytes = 0
+        self._last_write_bytes = 0
+        self._unsent_bytes_most = 0
+        self._some_held_back = False
+        self._has_more = False
         self._busy = False
         self._pump_due = False
         self._closing = False
@@ -115,6 +122,7 @@ class Session(asyncio.Protocol):
         self._under_way.clear()
         self._beside.clear()
         self._out.clear()
+        self._held_bytes = 0
         self._release_writers()
         self._budget.forget(self)
         self._owner.closed(self)
@@ -174,19 +182,34 @@ class Session(asyncio.Protocol):
         finally:
             self._busy = False
         self._flush()
+        self._let_held_back_go()
         self._regulate()
-        self._budget.note(self, self.held_bytes())
+        self._note_held()
 
     def held_bytes(self) -> int:
         """What this connection keeps in memory: of a frame, of answers in line, of answers that were not taken."""
         unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if unsent:
+            # Of what was written last, the part that has left is kept too, until the rest has.
+            unsent = min(unsent + self._last_write_bytes, self._unsent_bytes_most)
         return int(self.connection.buffered_bytes) + self._held_bytes + unsent
+
+    def _note_held(self) -> None:
+        """Tell the budget. Whoever is gone holds nothing, whatever is still being finished for it."""
+        if self._transport is not None:
+            self._budget.note(self, self.held_bytes())
 
     def _take_requests(self) -> bool:
         """Start what is whole; False if there was no room for all of it."""
+        self._has_more = False
+        until = self.requests + _BURST_REQUESTS
         while not self._closing:
             if not self._has_room():
                 return False
+            if self.requests >= until:
+                self._has_more = True
+                self._pump_soon()
+                return True
             event = self.connection.next_event()
             if event is NEED_DATA:
                 self._note_partial()
@@ -212,9 +235,22 @@ class Session(asyncio.Protocol):
         if self._blocked_since is not None or self._throttle is not None:
             return False
         under_way = len(self._turns) if self._adapter.ordered else len(self._under_way)
-        if under_way + len(self._beside) >= self._limits.in_flight_max:
+        if (
+            under_way + len(self._beside) >= self._limits.in_flight_max
+            or self._held_bytes >= self._limits.output_bytes_max
+        ):
             return False
-        return self._held_bytes < self._limits.output_bytes_max
+        return not self._must_wait()
+
+    def _must_wait(self) -> bool:
+        """Whether there is no room in the node's memory for anything new; then the budget says when there is again."""
+        if self._budget.is_full and self._transport is not None:
+            self._budget.wait(self)
+        return self._budget.is_full
+
+    def room_again(self) -> None:
+        """The budget has room: go on, but not on the stack of whoever made it."""
+        self._loop.call_soon(self._go_on)
 
     def _refuse(self, refused: Refused) -> None:
         turn = _Turn()
@@ -233,7 +269,34 @@ class Session(asyncio.Protocol):
         def done(answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
             self._answered(turn, request, answer, error)
 
-        turn.running = start(self._adapter.handle(self, request), done)
+        turn.running = start(self._adapter.handle(self, request), done, lambda: self._may_go_on(turn))
+
+    def _may_go_on(self, turn: _Turn) -> bool:
+        """Whether a request that waited for data may now read it: one that has no room for its answer is held back."""
+        turn.is_held_back = not self._is_room_for(turn)
+        self._some_held_back |= turn.is_held_back
+        return not turn.is_held_back
+
+    def _is_room_for(self, turn: _Turn) -> bool:
+        if self._blocked_since is not None:
+            return False
+        # Whoever is first in line goes, however much lies behind: all of that leaves after it.
+        is_first = self._adapter.ordered and bool(self._turns) and self._turns[0] is turn
+        if not is_first and self._held_bytes >= self._limits.output_bytes_max:
+            return False
+        return not self._must_wait()
+
+    def _let_held_back_go(self) -> None:
+        if not self._some_held_back:
+            return
+        in_line = self._turns if self._adapter.ordered else self._under_way
+        for turn in (*in_line, *self._beside):
+            if turn.is_held_back and turn.running is not None:
+                if not self._is_room_for(turn):
+                    return
+                turn.is_held_back = False
+                turn.running.resume()
+        self._some_held_back = False
 
     def _answered(self, turn: _Turn, request: Any, answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
         turn.running = None
@@ -258,17 +321,23 @@ class Session(asyncio.Protocol):
                 self._open_stream(turn)
         else:
             self._keep(turn, data)
-        if not self._busy and not self._pump_due:
+        if not self._busy:
             # Not at once: whatever else this turn of the loop answers (one sync answers many) leaves in the same write.
-            self._pump_due = True
-            self._loop.call_soon(self._pump)
+            self._pump_soon()
 
     def _keep(self, turn: _Turn, data: bytes | None) -> None:
         """Put an answer where it leaves in its turn."""
         self._held_bytes += len(data or b"")
         turn.answer = data
+        if data is not None and len(data) > SMALL_BYTES:
+            self._note_held()
         if not self._adapter.ordered and data and turn not in self._turns:
             self._out.append(data)
+
+    def _pump_soon(self) -> None:
+        if not self._pump_due:
+            self._pump_due = True
+            self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         self._pump_due = False
@@ -301,7 +370,7 @@ class Session(asyncio.Protocol):
             if error is not None:
                 self._stream_failed(turn, error)
 
-        turn.running = start(stream.run(), done)
+        turn.running = start(stream.run(), done, lambda: self._may_go_on(turn))
 
     def _stream_failed(self, turn: _Turn, error: BaseException) -> None:
         """Between answers to other requests nobody could tell whose error it is: it is the last thing said."""
@@ -342,15 +411,22 @@ class Session(asyncio.Protocol):
             log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
             self.abort()
         else:
-            transport.write(data)
-            self._charge(Direction.FETCH, len(data))
+            self._send(transport, data)
+
+    def _send(self, transport: asyncio.Transport, data: bytes) -> None:
+        before = transport.get_write_buffer_size()
+        self._unsent_bytes_most = len(data) + (self._unsent_bytes_most if before else 0)
+        self._last_write_bytes = len(data)
+        transport.write(data)
+        self._charge(Direction.FETCH, len(data))
+        self._note_held()
 
     def _regulate(self) -> None:
         """Read only while there is room for what may come."""
         transport = self._transport
         if transport is None or self._closing:
             return
-        wanted = self._has_room()
+        wanted = self._has_room() and not self._has_more
         if wanted and not self._reading:
             self._reading = True
             transport.resume_reading()
@@ -364,8 +440,7 @@ class Session(asyncio.Protocol):
             await self._writable
         self._flush()
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
-            self._charge(Direction.FETCH, len(data))
+            self._send(self._transport, data)
         # However fast this client takes what is pushed, the others are served in between.
         breath: Abandonable[None] = Abandonable(loop=self._loop)
         self._loop.call_soon(_breathe, breath)
@@ -418,7 +493,7 @@ class Session(asyncio.Protocol):
         """The server stops: what is under way is answered. Who only waits is let go, with all that was asked after it."""
         kept = 0
         for turn in self._turns:
-            if turn.running is not None and turn.running.is_patient:
+            if turn in self._under_way and turn.running is not None and turn.running.is_patient:
                 break
             kept += 1
         while len(self._turns) > kept:

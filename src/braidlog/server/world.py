@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.server.eager import Abandonable
+from braidlog.server.eager import Abandonable, Patient
 from braidlog.storage.commit import Flusher
 from braidlog.storage.partition import PartitionLog
 
@@ -23,9 +23,9 @@ class LoopWakeup:
 
     __slots__ = ("_future", "_loop")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, patient: bool) -> None:
         self._loop = loop
-        self._future: Abandonable[bool] = Abandonable(loop=loop)
+        self._future: Abandonable[bool] = Patient(loop=loop) if patient else Abandonable(loop=loop)
 
     def wake(self) -> None:
         if not self._future.done():
@@ -58,8 +58,8 @@ class LoopWorld:
     def monotonic(self) -> float:
         return self._clock.monotonic()
 
-    def wakeup(self) -> LoopWakeup:
-        return LoopWakeup(self._loop)
+    def wakeup(self, *, patient: bool = False) -> LoopWakeup:
+        return LoopWakeup(self._loop, patient=patient)
 
     async def durable(self, log: PartitionLog, next_offset: int) -> None:
         if log.durable_offset >= next_offset:

@@ -31,9 +31,8 @@ class ServerProcess:
 
     def start(self) -> Self:
         command = [sys.executable, "-m", "braidlog.cli", "serve", "--free-ports", "--data-dir", self.data_dir]
-        if self._errors is not None:
-            self._errors.close()  # of the life before
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the process
+        if self._errors is None:
+            self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed at the end
         self._process = subprocess.Popen(  # noqa: S603 - our own command
             [*command, *self._arguments],
             stdout=subprocess.PIPE,
@@ -44,8 +43,11 @@ class ServerProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            self.wait()
-            raise RuntimeError(f"the node did not start:\n{self.errors()}")
+            code = self.wait()
+            said = self.errors()
+            self._errors.close()
+            self._errors = None
+            raise RuntimeError(f"the node did not start, exit code {code}:\n{said}")
         ready: dict[str, Any] = json.loads(line)
         self.ports = ready["ports"]
         return self
@@ -60,10 +62,11 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def errors(self) -> str:
-        """What the node has written to stderr."""
+        """What the node has written to stderr, in all its lives."""
         assert self._errors is not None
-        self._errors.seek(0)
-        return self._errors.read()
+        descriptor = self._errors.fileno()
+        # Not by seeking: the node writes at the same place of the same open file.
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8", "replace")
 
     def address(self, dialect: str) -> tuple[str, int]:
         return "127.0.0.1", self.ports[dialect]
@@ -109,3 +112,4 @@ class ServerProcess:
             self.kill() if kind is not None else self.stop()
         if self._errors is not None:
             self._errors.close()
+            self._errors = None

@@ -121,7 +121,7 @@ class ManualWorld:
     def monotonic(self) -> float:
         return self.clock.monotonic()
 
-    def wakeup(self) -> ManualWakeup:
+    def wakeup(self, *, patient: bool = False) -> ManualWakeup:  # noqa: ARG002 - here nobody is short of room
         return ManualWakeup(self)
 
     async def durable(self, log: PartitionLog, next_offset: int) -> None:

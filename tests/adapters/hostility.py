@@ -1,0 +1,200 @@
+"""What hostile clients do to a port, whatever it speaks; and a well-behaved client that goes on meanwhile."""
+
+import contextlib
+import selectors
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from tests.adapters.rustlog.client import Client, framed
+
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.rustlog import messages as m
+from braidlog.wire.rustlog.messages import Form
+
+SECONDS_MAX = 60.0
+MEMORY_BYTES_MAX = 256 * 1024 * 1024
+CHUNK_BYTES = 64 * 1024
+
+CHEAP: dict[str, bytes] = {
+    "rustlog": framed(b'{"type":"Ping"}'),
+    "mlog": struct.pack(">HI", 25, 2) + b"{}",
+    "flux": b"V1|1|PING|\n",
+    "cursus": framed(b"LIST"),
+    "kafka": framed(struct.pack(">hhih", 18, 0, 1, -1)),
+}
+"""A request that any client may make, and that is answered at once. A dialect that is not here fails its tests until it is."""
+
+LARGE: dict[str, tuple[bytes, int]] = {
+    "rustlog": (struct.pack(">I", 10_485_760), 10_485_760),
+    "mlog": (struct.pack(">HI", 2, 4 * 1024 * 1024), 4 * 1024 * 1024),
+    "flux": (b"V1|1|PRODUCE|t k:", 1_000_000),
+    "cursus": (struct.pack(">I", 64 * 1024 * 1024), 64 * 1024 * 1024),
+    "kafka": (struct.pack(">I", 64 * 1024 * 1024), 64 * 1024 * 1024),
+}
+"""The beginning of the largest frame a dialect allows, and how many bytes would follow."""
+
+
+def client_hello() -> bytes:
+    """What a TLS client says first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="braidlog.example")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
+
+
+STRANGERS: dict[str, bytes] = {
+    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: curl/8\r\n\r\n",
+    "TLS": client_hello(),
+    "RESP": b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
+    "SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "nothing": b"",
+    "a zero": b"\x00",
+    "zeros": bytes(1000),
+    "the largest u32": b"\xff" * 4,
+    "the largest i32": b"\x7f\xff\xff\xff" + b"x" * 1000,
+    "4 GiB minus one in every place": b"\xff" * 64,
+    "a line without end": b"A" * 100_000,
+    "many lines": b"\r\n" * 10_000,
+    "not UTF-8": b"\xc3\x28\n" * 100,
+}
+
+
+def connect(server: ServerProcess, dialect: str) -> socket.socket:
+    return socket.create_connection(server.address(dialect), SECONDS_MAX)
+
+
+def read_to_end(peer: socket.socket, bytes_max: int) -> bytes:
+    """Everything until the server closes; it has to, and it has not more than `bytes_max` to say."""
+    found = bytearray()
+    with contextlib.suppress(ConnectionError):
+        while data := peer.recv(CHUNK_BYTES):
+            found += data
+            assert len(found) <= bytes_max
+    return bytes(found)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
+    """Wait on a condition, with a deadline."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        pause.wait(0.02)
+
+
+def is_cut_off(peer: socket.socket) -> bool:
+    """Whether the server has ended the connection; what it says meanwhile is not read, but peeked at."""
+    peer.setblocking(False)
+    try:
+        return peer.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def push_all(peers: dict[socket.socket, bytes], seconds: float = SECONDS_MAX, stalled_seconds: float = 3.0) -> None:
+    """Send to many at once, reading nothing, until everything is sent, nobody takes any more, or all were cut off."""
+    left = {peer: memoryview(data) for peer, data in peers.items() if data}
+    with selectors.DefaultSelector() as selector:
+        for peer in left:
+            peer.setblocking(False)
+            selector.register(peer, selectors.EVENT_WRITE)
+        deadline = time.monotonic() + seconds
+        while left and time.monotonic() < deadline:
+            ready = selector.select(stalled_seconds)
+            if not ready:
+                return
+            for key, _ in ready:
+                assert isinstance(key.fileobj, socket.socket)
+                peer = key.fileobj
+                try:
+                    left[peer] = left[peer][peer.send(left[peer][: 4 * CHUNK_BYTES]) :]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    left[peer] = left[peer][:0]
+                if not left[peer]:
+                    del left[peer]
+                    selector.unregister(peer)
+
+
+class WellBehaved:
+    """A client that writes, reads back and compares, all the time, and notes the node's memory meanwhile."""
+
+    def __init__(self, server: ServerProcess, topic: str) -> None:
+        self._server = server
+        self._topic = topic
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._failure: BaseException | None = None
+        self.rounds = 0
+        with Client(server) as client:
+            client.create(topic)
+            for _ in range(50):
+                self._round(client)
+        self.baseline_bytes = self.peak_bytes = server.resident_bytes()
+
+    def _round(self, client: Client) -> None:
+        value = f"{self.rounds}".encode() * 20
+        offset = client.produce(self._topic, value).base_offset
+        assert offset == self.rounds
+        assert [record.payload for record in client.fetch(self._topic, offset).records] == [value]
+        self.rounds += 1
+
+    def _run(self) -> None:
+        try:
+            with Client(self._server, Form.JSON) as client:
+                while not self._enough.is_set():
+                    self._round(client)
+                    self.peak_bytes = max(self.peak_bytes, self._server.resident_bytes())
+        except BaseException as error:  # noqa: BLE001 - raised again by who asked for it
+            self._failure = error
+
+    @property
+    def grown_bytes(self) -> int:
+        return self.peak_bytes - self.baseline_bytes
+
+    def go_on(self, rounds: int = 5) -> None:
+        """Wait until it has got so much further: it is served, whatever the others do."""
+        wanted = self.rounds + rounds
+        eventually(lambda: self.rounds >= wanted or self._failure is not None)
+        if self._failure is not None:
+            raise self._failure
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join(SECONDS_MAX)
+
+
+@contextlib.contextmanager
+def many(server: ServerProcess, dialect: str, count: int) -> Iterator[list[socket.socket]]:
+    peers: list[socket.socket] = []
+    try:
+        while len(peers) < count:
+            peers.append(connect(server, dialect))
+        yield peers
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def check_unharmed(server: ServerProcess) -> None:
+    """The node runs, serves, and has nothing to complain about but its clients."""
+    assert server.is_running
+    with Client(server) as client:
+        assert client.ask(m.Ping()) == m.Pong()
+    said = server.errors()
+    assert "Traceback" not in said, said[-3000:]
+    assert " ERROR " not in said, said[-3000:]
+    assert " CRITICAL " not in said, said[-3000:]

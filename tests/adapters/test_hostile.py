@@ -1,0 +1,205 @@
+"""Hostile clients against every port a node has: strangers, liars, the slow, those who never read; and memory stays bounded.
+
+Parametrised over the dialects that the server serves: a new one joins by itself.
+"""
+
+import random
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from tests.adapters.hostility import (
+    CHEAP,
+    LARGE,
+    MEMORY_BYTES_MAX,
+    STRANGERS,
+    WellBehaved,
+    check_unharmed,
+    connect,
+    eventually,
+    is_cut_off,
+    many,
+    push_all,
+    read_to_end,
+)
+
+from braidlog.server.compose import adapters
+from braidlog.testing.server import ServerProcess
+
+DIALECTS = sorted(adapters())
+ANSWER_BYTES_MAX = 64 * 1024
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("hostile") / "data") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A node with little patience."""
+    limits = {"frame_seconds_max": 0.5, "output_seconds_max": 0.5, "idle_seconds_max": 3, "output_bytes_max": 65536}
+    flags = [part for name, value in limits.items() for part in ("--set", f"limits.{name}={value}")]
+    with ServerProcess(tmp_path_factory.mktemp("strict") / "data", *flags) as process:
+        yield process
+
+
+def test_every_port_is_tried(server: ServerProcess) -> None:
+    assert sorted(server.ports) == DIALECTS
+    assert set(DIALECTS) <= set(CHEAP)
+    assert set(DIALECTS) <= set(LARGE)
+
+
+# ── Strangers and liars ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_stranger_is_told_so_or_shown_out(server: ServerProcess, dialect: str, stranger: str) -> None:
+    """It gets an error or an end, in few words; that it closes its half ends the connection in any case."""
+    with connect(server, dialect) as peer:
+        peer.sendall(STRANGERS[stranger])
+        peer.shutdown(socket.SHUT_WR)
+        read_to_end(peer, ANSWER_BYTES_MAX * 16)
+    check_unharmed(server)
+
+
+@pytest.mark.parametrize("stranger", ["HTTP", "TLS", "RESP"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_stranger_is_not_kept_waiting(strict: ServerProcess, dialect: str, stranger: str) -> None:
+    """Without closing anything: an error, an end, or the end that comes to every frame that does not."""
+    with connect(strict, dialect) as peer:
+        peer.sendall(STRANGERS[stranger])
+        read_to_end(peer, ANSWER_BYTES_MAX)
+    check_unharmed(strict)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_random_bytes(server: ServerProcess, dialect: str) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for _ in range(100):
+        data = rng.randbytes(rng.choice([1, 3, 4, 5, 8, 20, 300, 5000]))
+        if rng.random() < 0.5:  # the length is honest, the rest is not
+            data = struct.pack(">I", len(data)) + data
+        with connect(server, dialect) as peer:
+            peer.sendall(data)
+            peer.shutdown(socket.SHUT_WR)
+            read_to_end(peer, ANSWER_BYTES_MAX)
+    check_unharmed(server)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_damaged_requests(server: ServerProcess, dialect: str) -> None:
+    """A good request with one byte changed, at every place."""
+    request = CHEAP[dialect]
+    for at in range(len(request)):
+        for mask in (0x01, 0x80, 0xFF):
+            damaged = bytearray(request)
+            damaged[at] ^= mask
+            with connect(server, dialect) as peer:
+                peer.sendall(bytes(damaged))
+                peer.shutdown(socket.SHUT_WR)
+                read_to_end(peer, ANSWER_BYTES_MAX)
+    check_unharmed(server)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_announcing_much_costs_nothing(server: ServerProcess, dialect: str) -> None:
+    """Frames of the largest size there is are announced on 200 connections and never sent: nothing is set aside for them."""
+    before = server.resident_bytes()
+    with many(server, dialect, 200) as peers:
+        for peer in peers:
+            peer.sendall(LARGE[dialect][0])
+        check_unharmed(server)
+        assert server.resident_bytes() - before < 32 * 1024 * 1024
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_connections_that_break_off(server: ServerProcess, dialect: str) -> None:
+    """Opened and reset, in the middle of a request and before its answer."""
+    for at in (0, 1, len(CHEAP[dialect]) // 2, len(CHEAP[dialect])):
+        for _ in range(20):
+            with connect(server, dialect) as peer:
+                peer.sendall(CHEAP[dialect][:at])
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    check_unharmed(server)
+
+
+# ── The slow and the silent ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_trickle_is_cut_off(strict: ServerProcess, dialect: str) -> None:
+    """A byte at a time, the last one never: each byte that arrives buys no more time for the frame."""
+    with many(strict, dialect, 20) as peers:
+        rest = {peer: iter(CHEAP[dialect][:-1]) for peer in peers}
+
+        def trickle() -> bool:
+            alive = [peer for peer in peers if not is_cut_off(peer)]
+            for peer in alive:
+                byte = next(rest[peer], None)
+                if byte is not None:
+                    push_all({peer: bytes([byte])})
+            return not alive
+
+        eventually(trickle)
+    assert "its frame does not come to an end" in strict.errors()
+    check_unharmed(strict)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_silent_are_cut_off(strict: ServerProcess, dialect: str) -> None:
+    with many(strict, dialect, 20) as peers:
+        eventually(lambda: all(map(is_cut_off, peers)))
+    assert "it has been silent for too long" in strict.errors()
+    check_unharmed(strict)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_who_never_reads_is_cut_off(strict: ServerProcess, dialect: str) -> None:
+    """It asks and asks and takes no answer: it is not read from, and after its time is up it is let go."""
+    with many(strict, dialect, 5) as peers:
+        for peer in peers:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        push_all(dict.fromkeys(peers, CHEAP[dialect] * (16 * 1024 * 1024 // len(CHEAP[dialect]))))
+
+        def all_cut_off() -> bool:
+            """Their receive buffers are full of answers: that they were cut off, only sending tells."""
+            return all(not _takes_a_byte(peer) for peer in peers)
+
+        eventually(all_cut_off)
+    assert "it does not take its answers" in strict.errors()
+    check_unharmed(strict)
+
+
+def _takes_a_byte(peer: socket.socket) -> bool:
+    try:
+        peer.send(b"\x00")
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+# ── Many at once ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_two_hundred_hostile_connections(server: ServerProcess, dialect: str) -> None:
+    """Unfinished frames as large as they may be, requests whose answers nobody reads, garbage: one client is served all along."""
+    header, size = LARGE[dialect]
+    with WellBehaved(server, f"kept-{dialect}") as client, many(server, dialect, 200) as peers:
+        client.go_on()
+        rng = random.Random(7)
+        unfinished = dict.fromkeys(peers[:80], header + bytes(size - 1))
+        unread = dict.fromkeys(peers[80:160], CHEAP[dialect] * (1024 * 1024 // len(CHEAP[dialect])))
+        garbage = {peer: rng.randbytes(10_000) for peer in peers[160:]}
+        push_all({**unfinished, **unread, **garbage}, seconds=30)
+        client.go_on()
+    assert client.grown_bytes < MEMORY_BYTES_MAX
+    check_unharmed(server)
