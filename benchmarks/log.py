@@ -324,7 +324,12 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", help=f"which of {', '.join(sections)} (default: all)")
     parser.add_argument("--folder", default=".", help="a folder on the disk to measure")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--mb", type=int, default=10_000, help="megabytes a run of append writes: less than memory holds measures memory")
+    parser.add_argument(
+        "--mb",
+        type=int,
+        default=10_000,
+        help="megabytes a run of append writes: less than memory holds measures memory",
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="seconds a run of ack takes")
     parser.add_argument("--gb", type=float, default=10, help="the largest log to open and read")
     options = parser.parse_args()

@@ -8,8 +8,8 @@ from typing import Any
 from braidlog import Log
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.contract import NEED_DATA
-from braidlog.wire.cursus.connection import ClientConnection as CursusConnection
 from braidlog.wire.cursus.batch import Batch, BatchRecord
+from braidlog.wire.cursus.connection import ClientConnection as CursusConnection
 from braidlog.wire.cursus.requests import Consume as CursusConsume
 from braidlog.wire.flux import ClientConnection as FluxConnection
 from braidlog.wire.flux import Consume as FluxConsume
