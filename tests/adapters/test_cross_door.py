@@ -65,7 +65,11 @@ def test_each_door_writes_and_each_reads_all(braid_server: ServerProcess) -> Non
         )
         batch = by_cursus(CursusConsume("shared", 0, 0))
         assert [record.payload for record in batch.records] == wanted
-        assert (batch.records[3].event_type, batch.records[3].schema_version, batch.records[3].metadata) == ("Made", 3, "m")
+        assert (batch.records[3].event_type, batch.records[3].schema_version, batch.records[3].metadata) == (
+            "Made",
+            3,
+            "m",
+        )
     assert braid_server.stop() == 0
     with Log(braid_server.data_dir) as log:
         kept = log.topic("shared").read()

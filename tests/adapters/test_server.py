@@ -333,7 +333,10 @@ def test_with_mutual_tls_a_certificate_says_who_one_is(tmp_path: Path, authority
         ):
             nobody.ask(m.Ping())
         other = trustme.CA().issue_cert("alice", common_name="alice")
-        with pytest.raises((ssl.SSLError, ConnectionError, EOFError)), tls_client(server, authority.context(other)) as liar:
+        with (
+            pytest.raises((ssl.SSLError, ConnectionError, EOFError)),
+            tls_client(server, authority.context(other)) as liar,
+        ):
             liar.ask(m.Ping())
         assert "Traceback" not in server.errors()
 
