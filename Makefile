@@ -26,7 +26,7 @@ check: setup ## style, types and import contracts
 	$(BIN)/lint-imports --no-cache
 
 test: check ## set up, check, and pass all tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 dev: setup ## run a node on this machine and say how to reach it
 	@$(BIN)/braid dev

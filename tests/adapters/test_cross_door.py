@@ -9,7 +9,7 @@ from braidlog import Log
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.cursus.connection import ClientConnection as CursusConnection
-from braidlog.wire.cursus.messages import Batch, BatchRecord
+from braidlog.wire.cursus.batch import Batch, BatchRecord
 from braidlog.wire.cursus.requests import Consume as CursusConsume
 from braidlog.wire.flux import ClientConnection as FluxConnection
 from braidlog.wire.flux import Consume as FluxConsume
@@ -49,7 +49,7 @@ def test_each_door_writes_and_each_reads_all(braid_server: ServerProcess) -> Non
         by_rustlog(rustlog.CreateTopic(topic="shared", partition_count=1))
         by_rustlog(rustlog.Produce(topic="shared", partition=0, records=[b"from rustlog"], keys=[b"r"]))
         by_mlog(mlog.ProduceRequest("shared", b"from mlog", mlog.AckMode.LEADER))
-        by_flux(FluxProduce("1", "shared", b"f", b"from flux"))
+        by_flux(FluxProduce("1", "shared", b"f", b"from flux", encoding=Encoding.BASE64))
         event = BatchRecord(b"from cursus", b"c", event_type="Made", schema_version=3, metadata="m")
         by_cursus(Batch("shared", 0, (event,)))
         wanted = [b"from rustlog", b"from mlog", b"from flux", b"from cursus"]

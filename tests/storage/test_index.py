@@ -120,9 +120,9 @@ def test_entries_that_go_backwards_and_bytes_behind_the_seal_are_noticed() -> No
 
 def test_the_seal_is_read_without_the_rest() -> None:
     index = filled(3)
-    open_end = index.unsaved()
+    open_end = index.unsaved(len(index))
     index.seal(Entry(30, 400, 3000))
-    sealed = index.unsaved()
+    sealed = index.unsaved(len(index))
     probe = SparseIndex(0, 0, 100)
     assert probe.read_end(sealed[:HEAD_BYTES], sealed[-ENTRY_BYTES:]) == Entry(30, 400, 3000)
     assert probe.read_end(open_end[:HEAD_BYTES], open_end[-ENTRY_BYTES:]) is None

@@ -65,6 +65,9 @@ class Conversation(Protocol):
         """The dialect's own connection, for frames that are pushed."""
         ...
 
+    last_words: Callable[[], bytes] | None
+    """What the client is told if the server stops while it waits: set by a stream, for as long as it runs."""
+
     def push(self, data: bytes) -> Awaitable[None]:
         """Send a frame outside the order of answers; done when the client has room for the next one.
 

@@ -11,13 +11,14 @@ from enum import IntEnum
 from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.ports import World
 from braidlog.broker.topics import Topics
-from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, read_header
+from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, BatchHeader, read_header
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush
 from braidlog.storage.partition import Appended
 
 ACKS_TIMEOUT_MS = 2_000
 ACKS_TIMEOUT_MS_MAX = 300_000
+SEQUENCES = 2**31
 _ATTRIBUTES_LOW_AT = 22
 
 Guard = Callable[[int, int, str, int], None]
@@ -68,6 +69,18 @@ class Append:
         if acks is Acks.ALL and (hosted.high_watermark < appended.next_offset or not hosted.replicas.has_enough):
             await self._replicated(hosted, appended.next_offset, timeout_ms)
         return appended
+
+    def stored_before(self, topic: str, partition: int, header: BatchHeader) -> int:
+        """How many records, from its first on, of an idempotent producer's batch the log has, if it lacks the rest.
+
+        A producer that heard no answer may send again what it sent, with more behind it. Whoever leaves these records out
+        appends before anything else is waited for.
+        """
+        producer = self._topics.partition(topic, partition).log.state.producers.find(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch or not producer.batches:
+            return 0
+        overlap = (producer.batches[-1].last_sequence - header.base_sequence + 1) % SEQUENCES
+        return overlap if overlap < header.record_count else 0
 
     def _check_transactional(self, topic: str, partition: int, data: bytes) -> None:
         """Ask the guard about each transactional batch. What is malformed passes: the log refuses it with the reason."""

@@ -59,10 +59,7 @@ class Offsets:
 
     async def commit(self, group: str, commits: Sequence[Commit], *, forward_only: bool = False) -> None:
         """Commit several partitions at once, durably. `forward_only` refuses to go back."""
-        self.check(group, commits)
-        if forward_only:
-            for commit in commits:
-                self._check_forward(group, commit)
+        self.check(group, commits, forward_only=forward_only)
         await self._settle(self._put(group, commits))
 
     async def commit_staged(self, staged: Sequence[tuple[str, Commit]]) -> None:
@@ -70,8 +67,8 @@ class Offsets:
         there = [(group, commit) for group, commit in staged if self._topics.exists(commit.topic)]
         await self._settle(self._put_all(there))
 
-    def check(self, group: str, commits: Iterable[Commit]) -> None:
-        """Refuse what can never be committed: bad names, places that are not there, impossible offsets."""
+    def check(self, group: str, commits: Iterable[Commit], *, forward_only: bool = False) -> None:
+        """Refuse what cannot be committed: bad names, places that are not there, impossible offsets, going back."""
         check_group_name(group)
         for commit in commits:
             self._topics.check_partition(commit.topic, commit.partition)
@@ -81,6 +78,8 @@ class Offsets:
                 raise BrokerError(Reason.INVALID_RECORD, f"commit metadata has at most {METADATA_CHARS_MAX} characters")
             if any("\ud800" <= char <= "\udfff" for char in commit.metadata):
                 raise BrokerError(Reason.INVALID_RECORD, "commit metadata is not Unicode text")
+            if forward_only:
+                self._check_forward(group, commit)
 
     def _check_forward(self, group: str, commit: Commit) -> None:
         known = self.committed(group, commit.topic, commit.partition)

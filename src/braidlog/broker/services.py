@@ -13,6 +13,7 @@ from braidlog.broker.brokers import Broker, Brokers
 from braidlog.broker.fetch import Fetch
 from braidlog.broker.groups.group import GroupImage
 from braidlog.broker.groups.service import Groups
+from braidlog.broker.named import NamedProducer, NamedProducers
 from braidlog.broker.offsets import Committed, Offsets
 from braidlog.broker.ports import World
 from braidlog.broker.producers import IdBlock, ProducerIds
@@ -40,6 +41,7 @@ class Services(msgspec.Struct, frozen=True):
     groups: Groups
     streams: EventStreams
     producer_ids: ProducerIds
+    named_producers: NamedProducers
     transactions: Transactions
     authorize: Authorize
     journal: Journal
@@ -62,6 +64,7 @@ def open_services(
         "placement": Placement,
         "role": PartitionRole,
         "producer-ids": IdBlock,
+        "named-producer": NamedProducer,
         "transaction": Transaction,
         "snapshot": Snapshot,
         "broker": Broker,
@@ -87,6 +90,7 @@ def open_services(
         groups=groups,
         streams=streams,
         producer_ids=producer_ids,
+        named_producers=NamedProducers(tables["named-producer"], producer_ids, world),
         transactions=transactions,
         authorize=authorize,
         journal=journal,

@@ -142,6 +142,10 @@ class EventStreams:
         appended = await self._append.append(topic, number, batch, acks=Acks.ALL)
         return StreamPosition(version, number, appended.base_offset)
 
+    def partition_of(self, topic: str, key: bytes) -> int:
+        """Where a stream is, or would begin."""
+        return self._locate(topic, key)[0]
+
     def version(self, topic: str, key: bytes) -> int:
         """The last version of a stream; 0 if there is none."""
         return self._locate(topic, key)[1].last

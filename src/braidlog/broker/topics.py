@@ -163,14 +163,24 @@ class Topics:
             self._metas[name] = meta
         return meta
 
-    async def ensure(self, name: str, partitions: int) -> TopicMeta:
-        """The topic if it is there, else a new one; two who ask at once get the same."""
+    async def ensure(
+        self, name: str, partitions: int, *, settings: dict[str, Any] | None = None, grow: bool = False
+    ) -> TopicMeta:
+        """The topic if it is there, else a new one; two who ask at once get the same.
+
+        One that is there gets the `settings` that differ and, with `grow`, the partitions it lacks; it never loses any.
+        """
         try:
-            return self._metas.get(name) or await self.create(name, partitions)
+            meta = self._metas.get(name) or await self.create(name, partitions, settings=settings)
         except BrokerError as error:
-            if error.reason is Reason.TOPIC_EXISTS and name in self._metas:
-                return self._metas[name]
-            raise
+            if error.reason is not Reason.TOPIC_EXISTS or name not in self._metas:
+                raise
+            meta = self._metas[name]
+        if grow and meta.partitions < partitions:
+            meta = await self.grow(name, partitions)
+        if settings and meta.settings.altered(settings) != meta.settings:
+            meta = await self.alter(name, settings)
+        return meta
 
     async def delete(self, name: str) -> None:
         """Delete a topic and what is kept of it; it is gone for good when this returns."""

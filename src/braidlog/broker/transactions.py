@@ -99,6 +99,23 @@ class Transactions:
                 return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
             return await self._keep(name, Transaction(known.producer_id, known.epoch + 1, timeout_ms))
 
+    async def begin(self, name: str, producer_id: int, epoch: int) -> Transaction:
+        """Begin in so many words, before anything is added; what is open already cannot begin again."""
+        async with self._turns.take(name):
+            found = self._open(name, producer_id, epoch)
+            if found.state is TxnState.ONGOING:
+                raise BrokerError(Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is open already")
+            return await self._extend(name, found)
+
+    def require_ongoing(self, name: str, producer_id: int, epoch: int) -> Transaction:
+        """The transaction that was begun; refuse if there is none."""
+        found = self._check(name, producer_id, epoch)
+        if found.state is not TxnState.ONGOING:
+            raise BrokerError(
+                Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}, nothing can be added to it"
+            )
+        return found
+
     async def add_partitions(
         self, name: str, producer_id: int, epoch: int, partitions: Sequence[tuple[str, int]]
     ) -> Transaction:

@@ -139,7 +139,7 @@ def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
 
 def rebased(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
     """The header of the batch as the log keeps it. (`_replace` does the same at three times the cost, on the hot path.)"""
-    return BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
+    return tuple.__new__(BatchHeader, (base_offset, header[1], leader_epoch) + header[3:])  # noqa: RUF005 - twice as fast
 
 
 def seal(batch: bytearray) -> bytes:

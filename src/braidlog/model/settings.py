@@ -47,6 +47,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     append_time: bool = False
     """Stamp records with the log's time instead of the writer's."""
     producer_expiry_ms: int = 7 * 24 * 3600 * 1000
+    event_streams: bool = False
+    """Records with a key and a version are events of a stream, and doors that know streams may append to them."""
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:

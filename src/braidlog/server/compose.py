@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from braidlog.adapters.contract import Adapter
+from braidlog.adapters.cursus.handlers import CursusAdapter
 from braidlog.adapters.flux.handlers import FluxAdapter
 from braidlog.adapters.mlog.handlers import MlogAdapter
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
@@ -45,7 +46,7 @@ AdapterMaker = Callable[[Services], Adapter]
 
 def adapters() -> dict[str, AdapterMaker]:
     """The dialects, by the name their listener has in the configuration."""
-    return {"flux": FluxAdapter, "mlog": MlogAdapter, "rustlog": RustlogAdapter}
+    return {"cursus": CursusAdapter, "flux": FluxAdapter, "mlog": MlogAdapter, "rustlog": RustlogAdapter}
 
 
 class Server:
@@ -88,7 +89,9 @@ class Server:
                 self._open_partition(name, number)
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
-        for dialect, make in adapters().items():
+        makers = adapters()
+        makers["cursus"] = partial(CursusAdapter, compression=config.listeners.cursus.compression)
+        for dialect, make in makers.items():
             await self._listen(dialect, make(self.services))
         self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")
         self._supervisor.every(EXPIRE_SECONDS, self._expire, "expire")

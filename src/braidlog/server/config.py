@@ -56,8 +56,14 @@ class ListenerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_bounds(self, {"port": (0, 65535), "advertised_port": (0, 65535)})
 
 
+class CursusListenerConfig(ListenerConfig, frozen=True, forbid_unknown_fields=True):
+    """`compression` is what consumers are configured with: none, gzip, snappy, lz4 or zstd. Gzip from clients is always read."""
+
+    compression: str = "none"
+
+
 class ListenersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    cursus: ListenerConfig = ListenerConfig(port=9000)
+    cursus: CursusListenerConfig = CursusListenerConfig(port=9000)
     mlog: ListenerConfig = ListenerConfig(port=9094)
     rustlog: ListenerConfig = ListenerConfig(port=9096)
     flux: ListenerConfig = ListenerConfig(port=9097)

@@ -9,6 +9,7 @@ off; all answers of one read leave in one write, as long as they are small; what
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -94,6 +95,7 @@ class Session(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.connection: Any = adapter.open()
         self.principal = ANONYMOUS
+        self.last_words: Callable[[], bytes] | None = None
         self.peer = "?"
         self.requests = 0
 
@@ -500,6 +502,8 @@ class Session(asyncio.Protocol):
             if turn.running is not None and turn.running.is_patient:
                 turn.running.cancel()
                 self._under_way.discard(turn)
+        if self.last_words is not None:
+            self._out.append(self.last_words())
         self.close()
 
     def abort(self) -> None:

@@ -85,6 +85,7 @@ class Flusher:
         self._wake = threading.Condition()
         self._requests: dict[PartitionLog, list[Done]] = {}
         self._due: dict[PartitionLog, float] = {}
+        self._windows: set[PartitionLog] = set()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="braidlog-flusher", daemon=True)
         self._thread.start()
@@ -106,7 +107,10 @@ class Flusher:
         """Called after each append that nobody waits for: decides whether and when it has to be synced."""
         settings = partition.settings
         if partition.unsynced_bytes >= settings.flush_window_bytes:
-            self.submit(partition)
+            # One at a time: asked again for every append while a sync runs, it would never stop syncing.
+            if partition not in self._windows:
+                self._windows.add(partition)
+                self.submit(partition)
         elif settings.flush is Flush.INTERVAL and partition not in self._due:
             with self._wake:
                 self._due[partition] = self._clock.monotonic() + settings.flush_interval_ms / 1000
@@ -133,6 +137,7 @@ class Flusher:
                     batch.setdefault(partition, [])
             for partition, waiting in batch.items():
                 fault = self._sync(partition)
+                self._windows.discard(partition)
                 for done in waiting:
                     done(fault)
 

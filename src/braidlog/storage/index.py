@@ -105,12 +105,12 @@ class SparseIndex:
         self.saved = min(self.saved, keep)
         self.end = None
 
-    def unsaved(self) -> bytes:
+    def unsaved(self, upto: int) -> bytes:
         """The bytes to add to the file: the head first, then each entry since the last call, then the seal."""
         head = self._head()
         seed = crc32c(head)
         parts = [] if self.saved else [head]
-        parts += [_pack(self.entry(number), 0, seed) for number in range(self.saved, len(self))]
+        parts += [_pack(self.entry(number), 0, seed) for number in range(self.saved, upto)]
         if self.end is not None:
             parts.append(_pack(self.end, _SEALED, seed))
         return b"".join(parts)
@@ -123,9 +123,13 @@ class SparseIndex:
         head = _HEAD.pack(MAGIC, VERSION, 0, self.generation, self.base_offset)
         return head + _CRC.pack(crc32c(head))
 
-    def save(self, disk: Disk, path: str) -> None:
-        """Write what is not in the file yet, cut off what no longer holds, and sync it."""
-        data = self.unsaved()
+    def save(self, disk: Disk, path: str, count: int | None = None) -> None:
+        """Write what is not in the file yet, cut off what no longer holds, and sync it.
+
+        With `count`, only the first so many entries: more may be added meanwhile, from another thread.
+        """
+        upto = len(self) if count is None else count
+        data = self.unsaved(upto)
         if not data and not self.is_stale:
             return
         file = disk.open(path, writable=True) if disk.exists(path) else disk.create(path)
@@ -137,7 +141,7 @@ class SparseIndex:
         finally:
             file.close()
         self.is_stale = False
-        self.saved = len(self)  # the seal is written again by whoever saves next, over itself
+        self.saved = upto  # the seal is written again by whoever saves next, over itself
 
     def load(self, file: File) -> str | None:
         """Read the entries that hold. Return why the rest does not, or None if all do."""

@@ -11,7 +11,7 @@ in (segment), fold it into the state. `sync` makes it durable. `slice_at` finds 
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -108,6 +108,8 @@ class PartitionLog:
         self._since_checkpoint_bytes = 0
         self._names_changed = False
         self._slots_in_doubt = False
+        self._image_lock = threading.Lock()  # taken last: whoever holds it asks for no other
+        self._image_version = 0
         self._forgotten: tuple[int, int] = (self._active.base_offset, 0)
 
     @classmethod
@@ -293,14 +295,18 @@ class PartitionLog:
         now_ms: int,
     ) -> Appended:
         state = self._state
-        position = 0
-        commits = []
-        for header in headers:
-            # A marker may be refused, so before anything is written.
-            commits.append(is_commit(data, position, header) if header.attributes & CONTROL else None)
-            position += header.size_bytes
         latest = state.epochs.latest
-        if self._slots_in_doubt or any(header.leader_epoch != latest for header in headers):
+        unsure = self._slots_in_doubt
+        position = 0
+        commits: dict[int, bool | None] = {}
+        for header in headers:
+            if header.leader_epoch != latest:
+                unsure = True
+            if header.attributes & CONTROL:
+                # A marker may be refused, so before anything is written.
+                commits[header.base_offset] = is_commit(data, position, header)
+            position += header.size_bytes
+        if unsure:
             self._begin_epochs(headers)
         size = len(data)
         active = self._active
@@ -308,8 +314,8 @@ class PartitionLog:
         if active.size + size > settings.segment_bytes or now_ms - active.head.created_ms >= settings.segment_ms:
             self._roll_unless_empty(now_ms)
         self._write_active(parts, headers)
-        for header, commit in zip(headers, commits, strict=True):
-            state.apply(header, commit=commit)
+        for header in headers:
+            state.apply(header, commit=commits.get(header.base_offset))
         self._unsynced_bytes += size
         self._since_checkpoint_bytes += size
         if self._followers:
@@ -333,7 +339,7 @@ class PartitionLog:
         for header in headers:
             history.begin(header.leader_epoch, header.base_offset)
         # The last image with these epochs, not a new one: what was appended since may not be durable yet.
-        self._save_image(msgspec.structs.replace(self._saved, epochs=history.entries()), copies=2)
+        self._save_image(lambda saved: msgspec.structs.replace(saved, epochs=history.entries()), copies=2)
         self._state.epochs = history  # last: an epoch that was refused or could not be saved has not begun
 
     def begin_epoch(self, leader_epoch: int) -> None:
@@ -422,25 +428,39 @@ class PartitionLog:
     def _save_synced(self, active: Segment, image: StateImage) -> None:
         """Save the state as it was when the sync began, with what was decided since: epochs and start never go back."""
         with self._lock:
-            active.save_index(sealed=False)
-            image.epochs = self._state.epochs.entries()
-            image.start_offset = self._state.start_offset
-            self._save_image(image)
+            count = len(active.index)
+        active.save_index(sealed=False, count=count)
+        saved = False
+        while not saved:
+            # Appends go on while this is written. If one of them saved an image meanwhile (a new epoch), look again.
+            with self._lock:
+                version = self._image_version
+                image.epochs = self._state.epochs.entries()
+                image.start_offset = self._state.start_offset
+            with self._image_lock:
+                saved = version == self._image_version
+                if saved:
+                    self._write_image(image, 1)
+        with self._lock:
             self._since_checkpoint_bytes = 0
 
-    def _save_image(self, image: StateImage, copies: int = 1) -> None:
-        """Called with the lock held: two images must not overtake each other.
-
-        A save that failed may have reached the disk all the same. It may tell of what has not happened (an epoch, a
-        truncation), so nothing is written until both slots are known again.
-        """
+    def _save_image(self, make: Callable[[StateImage], StateImage], copies: int = 1) -> None:
+        """Save what `make` makes of the last image. Called with the lock held: two images must not overtake each other."""
         try:
-            self._slots.save(encode_image(image), copies=2 if self._slots_in_doubt else copies)
+            with self._image_lock:
+                self._image_version += 1
+                self._write_image(make(self._saved), copies)
         except StorageFault as fault:
-            self._slots_in_doubt = True
             if not is_full(fault):
                 self._fail(fault)
             raise
+
+    def _write_image(self, image: StateImage, copies: int) -> None:
+        """A save that failed may have reached the disk all the same. It may tell of what has not happened (an epoch, a
+        truncation), so nothing is written until both slots are known again.
+        """
+        in_doubt, self._slots_in_doubt = self._slots_in_doubt, True
+        self._slots.save(encode_image(image), copies=2 if in_doubt else copies)
         self._slots_in_doubt = False
         self._saved = image
 
@@ -451,7 +471,7 @@ class PartitionLog:
             try:
                 self._active.save_index(sealed=False)
                 self._active.sync_file()
-                self._save_image(self._state.image(clean_stop=clean_stop), copies)
+                self._save_image(lambda _: self._state.image(clean_stop=clean_stop), copies)
             except StorageFault as fault:
                 self._fail(fault)
                 raise
@@ -652,7 +672,7 @@ class PartitionLog:
                 raise self._note_damage(segment, bad) from bad
             self.sync()
             try:
-                self._save_image(self._state.image(truncate_to=boundary), copies=2)
+                self._save_image(lambda _: self._state.image(truncate_to=boundary), copies=2)
                 self._reload()
             except StorageFault as fault:
                 self._fail(fault)  # the intent may be durable: only an opening can tell

@@ -289,11 +289,11 @@ class Segment:
         assert self._writer is not None
         self._writer.forget(position, size)
 
-    def save_index(self, *, sealed: bool) -> None:
+    def save_index(self, *, sealed: bool, count: int | None = None) -> None:
         index = self.index
         if sealed:
             index.seal(Entry(self.next_offset, self.size, self.max_timestamp_ms))
-        index.save(self._disk, self.index_path)
+        index.save(self._disk, self.index_path, count)
 
     def cut(self, position: int, next_offset: int) -> None:
         """Drop everything from `position` on, durably; the mark goes down first, or the cut would look like damage."""

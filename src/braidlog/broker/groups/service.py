@@ -87,6 +87,13 @@ class Groups:
         await self._settle(found)
         return membership
 
+    async def register(self, group: str) -> None:
+        """Make a group known before its first member comes."""
+        check_group_name(group)
+        if group not in self._groups:
+            self._put(Group(group, self._partitions_of))
+        await self._settle(self._groups[group])
+
     async def leave(self, group: str, member: str, generation: int | None = None) -> None:
         found = self.find(group)
         found.leave(member, generation)
@@ -171,6 +178,10 @@ class Groups:
     def names(self) -> list[str]:
         """Groups with members, past or present, and groups that only ever committed."""
         return sorted(set(self._groups) | self._offsets.groups())
+
+    def known(self) -> set[str]:
+        """Groups that were registered or have had members."""
+        return set(self._groups)
 
     def lag(self, group: str) -> list[Lag]:
         """Every partition the group has committed to or reads, and how far it is behind."""

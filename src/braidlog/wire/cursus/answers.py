@@ -247,7 +247,7 @@ class StreamContents(msgspec.Struct, frozen=True):
 
 
 class KeepAlive(msgspec.Struct, frozen=True):
-    """A frame of no bytes; every five seconds while there is nothing to send."""
+    """A frame of no bytes, while there is nothing to send. Clients hang up after five seconds without any."""
 
 
 class StreamControl(msgspec.Struct, frozen=True):

@@ -73,6 +73,10 @@ class ServerConnection:
         self._inbox = Inbox()
         self._closed = False
 
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._inbox)
+
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         if not self._closed:
             self._inbox.feed(data)

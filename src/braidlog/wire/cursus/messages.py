@@ -55,6 +55,7 @@ _WRITE = (
     E.TIMED_OUT,
 )
 _MEMBER = (E.NOT_COORDINATOR, E.GROUP_NOT_FOUND, E.MEMBER_NOT_FOUND, E.GEN_MISMATCH)
+_MEMBERS_READ = (*_READ, *_MEMBER[1:], E.NOT_OWNER)
 _FENCED = (*_MEMBER, E.NOT_OWNER, E.OFFSET_REGRESSION)
 _STREAMS = (*_TOPIC, E.NOT_LEADER, E.EVENT_SOURCING_NOT_ENABLED)
 _TXN = (E.NOT_COORDINATOR, E.TRANSACTION_NOT_FOUND, E.INVALID_TRANSACTION_STATE, E.STALE_PRODUCER_EPOCH)
@@ -77,7 +78,7 @@ OPERATIONS: tuple[Operation, ...] = (
         (Batch,),
         "read records from an offset on",
         ("topic", "partition", "offset"),
-        errors=_READ,
+        errors=_MEMBERS_READ,
     ),
     Operation("SUBSCRIBE", r.Subscribe, (a.Registered,), "tie a group to a topic", ("topic", "group"), errors=_TOPIC),
     Operation(
@@ -102,7 +103,7 @@ OPERATIONS: tuple[Operation, ...] = (
         (Batch, a.KeepAlive, a.StreamControl),
         "have records pushed from an offset on; no answer, only pushed frames",
         ("topic", "partition", "offset"),
-        errors=_READ,
+        errors=_MEMBERS_READ,
     ),
     Operation(
         "COMMIT",
@@ -180,7 +181,13 @@ OPERATIONS: tuple[Operation, ...] = (
         errors=(E.NOT_COORDINATOR, E.INVALID_TRANSACTION_STATE),
     ),
     Operation("BEGIN_TXN", r.BeginTxn, (a.TxnBegun,), "begin a transaction", errors=_TXN),
-    Operation("TXN_PUBLISH", r.TxnPublish, (a.TxnStaged,), "add a record to a transaction", errors=(*_TXN, *_LOG)),
+    Operation(
+        "TXN_PUBLISH",
+        r.TxnPublish,
+        (a.TxnStaged,),
+        "add a record to a transaction",
+        errors=(*_TXN, *_LOG, E.IDEMPOTENCY_GAP),
+    ),
     Operation(
         "SEND_OFFSETS_TO_TXN",
         r.SendOffsetsToTxn,
@@ -191,7 +198,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation("END_TXN", r.EndTxn, (a.TxnState,), "commit or abort a transaction", errors=_TXN),
     Operation("TXN_STATUS", r.TxnStatus, (a.TxnState,), "tell a transaction's state", errors=_TXN[:2]),
-    Operation("AUTH", r.Auth, (a.Authenticated,), "say who one is", errors=(E.INVALID_AUTH, E.AUTHENTICATION_FAILED)),
+    Operation("AUTH", r.Auth, (a.Authenticated,), "say who one is", errors=(E.AUTHENTICATION_FAILED,)),
     Operation("HELP", r.Help, (a.CommandList,), "name all commands"),
     Operation("PROTOCOL_INFO", r.GetProtocolInfo, (a.ProtocolInfo,), "tell what is spoken here"),
     Operation("EXIT", r.Exit, (a.Ok,), "say goodbye; then the connection is closed"),

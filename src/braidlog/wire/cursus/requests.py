@@ -13,6 +13,8 @@ import msgspec
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+ChosenPartition = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
+"""-1 leaves the choice to the broker; the published clients of transactions say so."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
@@ -94,7 +96,7 @@ class Publish(msgspec.Struct, frozen=True):
     message: bytes
     acks: Acks = Acks.LEADER
     producer_id: str = msgspec.field(default="", name="producerId")
-    partition: PartitionNumber | None = None
+    partition: ChosenPartition | None = None
     key: bytes = b""
     sequence: Natural = msgspec.field(default=0, name="seqNum")
     epoch: Integer = 0
@@ -271,7 +273,7 @@ class TxnPublish(msgspec.Struct, frozen=True):
     sequence: Count = msgspec.field(name="seqNum")
     epoch: Integer
     message: bytes
-    partition: PartitionNumber | None = None
+    partition: ChosenPartition | None = None
     key: bytes = b""
 
 

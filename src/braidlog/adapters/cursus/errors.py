@@ -1,0 +1,123 @@
+"""What each reason is called in Cursus: one total table, and the fields that go with a code.
+
+Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass.
+"""
+
+from typing import Any
+
+from braidlog.broker.fetch import OffsetOutOfRange
+from braidlog.broker.groups.group import StaleGeneration
+from braidlog.broker.streams import VersionConflict
+from braidlog.model.errors import BrokerError, ProtocolError, Reason
+from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus import requests as r
+from braidlog.wire.cursus.batch import Batch
+from braidlog.wire.cursus.failures import ErrorCode as E
+from braidlog.wire.cursus.failures import Failure, echo, failure_line
+from braidlog.wire.cursus.messages import Request
+
+CODES: dict[Reason, E] = {
+    Reason.INVALID_TOPIC_NAME: E.INVALID_TOPIC,
+    Reason.TOPIC_EXISTS: E.CREATE_TOPIC_FAILED,
+    Reason.TOPIC_NOT_FOUND: E.TOPIC_NOT_FOUND,
+    Reason.PARTITION_NOT_FOUND: E.PARTITION_NOT_FOUND,
+    Reason.INVALID_PARTITION_COUNT: E.INVALID_PARTITIONS,
+    Reason.INVALID_SETTING: E.CREATE_TOPIC_FAILED,
+    Reason.INVALID_RECORD: E.COMMAND_FAILED,
+    Reason.RECORD_TOO_LARGE: E.RECORD_TOO_LARGE,
+    Reason.OFFSET_OUT_OF_RANGE: E.OFFSET_OUT_OF_RANGE,
+    Reason.STALE_LEADER_EPOCH: E.NOT_LEADER,
+    Reason.OUT_OF_ORDER_SEQUENCE: E.IDEMPOTENCY_GAP,
+    Reason.STALE_PRODUCER_EPOCH: E.STALE_PRODUCER_EPOCH,
+    Reason.TOO_MANY_PRODUCERS: E.COMMAND_FAILED,
+    Reason.INVALID_TRANSACTION_STATE: E.INVALID_TRANSACTION_STATE,
+    Reason.FOLDER_IN_USE: E.COMMAND_FAILED,
+    Reason.FOLDER_NOT_FOUND: E.COMMAND_FAILED,
+    Reason.LOG_CLOSED: E.COMMAND_FAILED,
+    Reason.TIMED_OUT: E.TIMED_OUT,
+    Reason.NOT_LEADER: E.NOT_LEADER,
+    Reason.REPLICA_NOT_FOUND: E.COMMAND_FAILED,
+    Reason.NOT_ENOUGH_REPLICAS: E.NOT_ENOUGH_REPLICAS,
+    Reason.ACKS_TIMED_OUT: E.TIMED_OUT,
+    Reason.INVALID_ACKS: E.INVALID_ACKS,
+    Reason.GROUP_NOT_FOUND: E.GROUP_NOT_FOUND,
+    Reason.INVALID_GROUP: E.COMMAND_FAILED,
+    Reason.MEMBER_NOT_FOUND: E.MEMBER_NOT_FOUND,
+    Reason.STALE_GENERATION: E.GEN_MISMATCH,
+    Reason.PARTITION_NOT_ASSIGNED: E.NOT_OWNER,
+    Reason.OFFSET_REGRESSION: E.OFFSET_REGRESSION,
+    Reason.REBALANCE_IN_PROGRESS: E.REBALANCE_REQUIRED,
+    Reason.VERSION_CONFLICT: E.VERSION_CONFLICT,
+    Reason.STREAM_NOT_FOUND: E.EVENT_SOURCING_NOT_ENABLED,
+    Reason.TRANSACTION_NOT_FOUND: E.TRANSACTION_NOT_FOUND,
+    Reason.NOT_AUTHENTICATED: E.AUTHENTICATION_REQUIRED,
+    Reason.NOT_AUTHORIZED: E.NOT_AUTHORIZED_FOR_OPERATION,
+    Reason.QUOTA_EXCEEDED: E.COMMAND_FAILED,
+    Reason.UNAVAILABLE: E.COMMAND_FAILED,
+}
+
+FENCED = (Reason.STALE_PRODUCER_EPOCH, Reason.OUT_OF_ORDER_SEQUENCE)
+"""A client that sent a batch learns of these from a JSON acknowledgement only; any other text makes it try again."""
+
+_ABOUT_TOPIC = (Reason.TOPIC_NOT_FOUND, Reason.STREAM_NOT_FOUND)
+
+
+def answer_error(request: Request, error: Exception, permission: str) -> Failure | a.Ack:
+    """The answer to a request that the services refused; `permission` is what the request would have needed."""
+    failure = failure_of(request, error, permission)
+    if isinstance(request.message, Batch) and isinstance(error, BrokerError) and error.reason in FENCED:
+        return refused_ack(request.message, failure)
+    return failure
+
+
+def refused_ack(batch: Batch, failure: Failure) -> a.Ack:
+    producer = batch.records[0] if batch.records else None
+    return a.Ack(
+        status="ERROR",
+        last_offset=-1,
+        producer_epoch=producer.epoch if producer else 0,
+        producer_id=producer.producer_id if producer else "",
+        seq_start=batch.sequence_start,
+        seq_end=batch.sequence_end,
+        error=failure_line(failure),
+    )
+
+
+def failure_of(request: Request, error: Exception, permission: str = "") -> Failure:
+    if isinstance(error, BrokerError):
+        return Failure.of(_code(request, error), **_fields(request, error, permission))
+    code = E.DECODE_FAILED if isinstance(error, ProtocolError) else E.COMMAND_FAILED
+    return Failure.of(code, reason=error)
+
+
+def _code(request: Request, error: BrokerError) -> E:
+    message = request.message
+    if error.reason is Reason.NOT_AUTHORIZED and hasattr(message, "topic"):
+        return E.NOT_AUTHORIZED_FOR_TOPIC
+    if error.reason is Reason.VERSION_CONFLICT and isinstance(message, r.SaveSnapshot):
+        return E.SNAPSHOT_VERSION_EXCEEDS_STREAM
+    return CODES[error.reason]
+
+
+def _fields(request: Request, error: BrokerError, permission: str) -> dict[str, Any]:
+    """What clients read from an error line; where they read nothing, the sentence."""
+    message = request.message
+    match error:
+        case OffsetOutOfRange():
+            return {"requested": error.requested, "earliest": error.start_offset, "latest": error.high_watermark}
+        case StaleGeneration():
+            group, member = echo(message.group), echo(message.member)
+            return {"current": error.current, "requested": error.requested, "group": group, "member": member}
+        case VersionConflict() if isinstance(message, r.AppendStream):
+            return {"current": error.current, "expected": message.version}  # the version the writer wanted to be next
+    topic = {"topic": echo(message.topic)} if hasattr(message, "topic") else {}
+    if error.reason is Reason.NOT_AUTHORIZED:
+        return (
+            {**topic, "operation": permission}
+            if topic
+            else {"command": request.operation.name, "permission": permission}
+        )
+    if topic and error.reason in _ABOUT_TOPIC:
+        return topic
+    version = {"version": message.version} if isinstance(message, r.SaveSnapshot) else {}
+    return {**version, "reason": error}

@@ -1,0 +1,86 @@
+"""The event store: streams of versions, and snapshots of them.
+
+Knows: this dialect's words for a stream. Refuses to know: how versions are kept.
+"""
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.cursus.reading import fit
+from braidlog.adapters.cursus.records import headers_of
+from braidlog.broker.services import Services
+from braidlog.broker.streams import Snapshot, VersionConflict
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus import requests as r
+from braidlog.wire.cursus.batch import BatchRecord
+from braidlog.wire.cursus.messages import Request
+
+EVENTS_MAX = 100_000
+"""A stream is read in one answer, and while it is read nobody else is served."""
+
+
+def _stream_key(services: Services, topic: str, key: str) -> bytes:
+    if not services.topics.meta(topic).settings.event_streams:
+        raise BrokerError(Reason.STREAM_NOT_FOUND, f"topic {topic!r} was created without event_sourcing=true")
+    encoded = key.encode()
+    services.topics.partition(topic, services.streams.partition_of(topic, encoded)).require_leader()
+    return encoded
+
+
+async def append_stream(request: Request, services: Services, _: Conversation) -> a.Appended:
+    message: r.AppendStream = request.message
+    key = _stream_key(services, message.topic, message.key)
+    if message.version == 0:
+        # Versions begin at 1. Below it the services have a word for "any version", which nobody meant here.
+        raise VersionConflict(message.topic, key, current=services.streams.version(message.topic, key), expected=0)
+    event = BatchRecord(
+        message.message,
+        producer_id=message.producer_id,
+        event_type=message.event_type,
+        schema_version=message.schema_version or 0,
+        metadata=message.metadata,
+    )
+    placed = await services.streams.append(message.topic, key, message.version - 1, message.message, headers_of(event))
+    return a.Appended(placed.version, placed.offset, placed.partition)
+
+
+async def read_stream(request: Request, services: Services, conversation: Conversation) -> a.StreamContents:
+    """Without `from_version`: the snapshot, and the events after it. With it: events from there on, and a snapshot only if it is
+    as new."""
+    message: r.ReadStream = request.message
+    key = _stream_key(services, message.topic, message.key)
+    snapshot = services.streams.snapshot(message.topic, key)
+    start = message.from_version or 0
+    if snapshot is not None and snapshot.version < start:
+        snapshot = None
+    start = start or (snapshot.version + 1 if snapshot is not None else 1)
+    found = services.streams.read(message.topic, key, start, EVENTS_MAX)
+    partition = services.streams.partition_of(message.topic, key)
+    events, count = fit(request, conversation, message.topic, partition, [record for _, record in found])
+    if count < len(found) or count == EVENTS_MAX:
+        raise BrokerError(
+            Reason.RECORD_TOO_LARGE,
+            f"the stream does not fit one answer: {count} events from version {start} on would; save a snapshot",
+        )
+    return a.StreamContents(message.topic, message.key, partition, events, _show(snapshot))
+
+
+async def stream_version(request: Request, services: Services, _: Conversation) -> a.Version:
+    message: r.StreamVersion = request.message
+    return a.Version(services.streams.version(message.topic, _stream_key(services, message.topic, message.key)))
+
+
+async def save_snapshot(request: Request, services: Services, _: Conversation) -> a.SnapshotSaved:
+    message: r.SaveSnapshot = request.message
+    key = _stream_key(services, message.topic, message.key)
+    await services.streams.save_snapshot(message.topic, key, Snapshot(message.version, message.message))
+    return a.SnapshotSaved(message.version, services.streams.partition_of(message.topic, key))
+
+
+async def read_snapshot(request: Request, services: Services, _: Conversation) -> a.SnapshotFound:
+    message: r.ReadSnapshot = request.message
+    key = _stream_key(services, message.topic, message.key)
+    return a.SnapshotFound(_show(services.streams.snapshot(message.topic, key)))
+
+
+def _show(snapshot: Snapshot | None) -> a.Snapshot | None:
+    return None if snapshot is None else a.Snapshot(snapshot.version, snapshot.payload.decode("utf-8", "replace"))

@@ -1,0 +1,389 @@
+"""Each Cursus request in a few lines: translate, call the service, translate back.
+
+Knows: its manners (protocols.md, "cursus"), which service answers what, how a client says who it is. Refuses to know: bytes,
+sockets, how anything is done.
+"""
+
+from collections.abc import Coroutine, Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.cursus import events, producing, reading
+from braidlog.adapters.cursus.errors import answer_error
+from braidlog.adapters.cursus.producing import show_address
+from braidlog.adapters.cursus.served import ServedConnection
+from braidlog.adapters.cursus.transactions import TransactionHandlers
+from braidlog.adapters.routing import Route, RoutedAdapter
+from braidlog.broker.authorize import Operation
+from braidlog.broker.groups.assignors import Assignor
+from braidlog.broker.groups.group import Group, Member, Membership
+from braidlog.broker.offsets import Commit
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import UNLIMITED, TopicSettings
+from braidlog.storage.folder import TopicMeta
+from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus import requests as r
+from braidlog.wire.cursus.batch import Batch
+from braidlog.wire.cursus.compressors import COMPRESSORS, choose
+from braidlog.wire.cursus.connection import FRAME_BYTES_MAX
+from braidlog.wire.cursus.failures import ErrorCode, Failure
+from braidlog.wire.cursus.messages import OPERATIONS, Request
+
+PARTITIONS_DEFAULT = 4
+STRANGER_FRAME_BYTES_MAX = 64 * 1024
+"""Where authentication is asked for, nobody sends more than this before it."""
+AUTH_DELAY_SECONDS = 0.1
+HOUR_MS = 3_600_000
+FEATURES = ("batches", "gzip", "groups", "streaming", "idempotence", "event_sourcing", "transactions")
+
+_CLEANUP = {"delete": False, "compact": True}
+_ONLY = {"partitioner": "hash_key", "auth_policy": "open", "read_acl": "", "write_acl": "", "replication_factor": 1}
+"""What CREATE may say of a topic here: who may read or write is the configuration's business, replicas are the cluster's."""
+
+
+# -- topics --------------------------------------------------------------------------------------------------------
+
+
+async def create(request: Request, services: Services, _: Conversation) -> a.Created:
+    message: r.Create = request.message
+    partitions = PARTITIONS_DEFAULT if message.partitions is None else message.partitions
+    meta = await services.topics.ensure(
+        message.topic, partitions, settings=_settings(message), grow=message.partitions is not None
+    )
+    return _created(meta)
+
+
+def _settings(message: r.Create) -> dict[str, Any]:
+    """What was said, in the topic's own words."""
+    for name, only in _ONLY.items():
+        if getattr(message, name) not in (None, only):
+            raise BrokerError(Reason.INVALID_SETTING, f"{name} of a topic can only be {only!r} here")
+    changes: dict[str, Any] = {}
+    if message.cleanup_policy is not None:
+        if message.cleanup_policy not in _CLEANUP:
+            raise BrokerError(Reason.INVALID_SETTING, f"cleanup_policy is one of {', '.join(_CLEANUP)}")
+        changes["compact"] = _CLEANUP[message.cleanup_policy]
+    if message.retention_hours is not None:
+        changes["retention_ms"] = message.retention_hours * HOUR_MS or UNLIMITED
+    if message.retention_bytes is not None:
+        changes["retention_bytes"] = message.retention_bytes or UNLIMITED
+    if message.event_sourcing:
+        changes["event_streams"] = True
+    return changes
+
+
+def _created(meta: TopicMeta) -> a.Created:
+    settings: TopicSettings = meta.settings
+    return a.Created(
+        meta.name,
+        meta.partitions,
+        cleanup_policy="compact" if settings.compact else "delete",
+        retention_hours=max(settings.retention_ms, 0) // HOUR_MS,
+        retention_bytes=max(settings.retention_bytes, 0),
+    )
+
+
+async def delete(request: Request, services: Services, _: Conversation) -> a.Deleted:
+    message: r.Delete = request.message
+    if message.if_exists and not services.topics.exists(message.topic):
+        return a.Deleted(message.topic, deleted=False)
+    await services.topics.delete(message.topic)
+    return a.Deleted(message.topic)
+
+
+async def list_topics(_: Request, services: Services, conversation: Conversation) -> a.TopicList:
+    names = services.authorize.visible(conversation.principal, services.topics.names())
+    return a.TopicList(len(names), tuple(names))
+
+
+async def describe(request: Request, services: Services, conversation: Conversation) -> a.TopicDescription:
+    message: r.Describe = request.message
+    leader = show_address(conversation.address)
+    shown = [
+        a.PartitionDescription(
+            hosted.number,
+            leader,
+            (hosted.replicas.leader, *(replica.node for replica in hosted.replicas.followers)),
+            tuple(hosted.replicas.in_sync),
+            hosted.end_offset,
+            hosted.high_watermark,
+        )
+        for hosted in services.topics.partitions(message.topic)
+    ]
+    return a.TopicDescription(message.topic, tuple(shown))
+
+
+async def metadata(request: Request, services: Services, conversation: Conversation) -> a.TopicMetadata:
+    message: r.GetMetadata = request.message
+    hosted = services.topics.partitions(message.topic)
+    leaders = (show_address(conversation.address),) * len(hosted)
+    return a.TopicMetadata(message.topic, len(hosted), leaders, tuple(str(h.leader_epoch) for h in hosted))
+
+
+async def list_offsets(request: Request, services: Services, _: Conversation) -> a.OffsetList:
+    message: r.ListOffsets = request.message
+    if message.partition is None:
+        hosted = services.topics.partitions(message.topic)
+    else:
+        hosted = [services.topics.partition(message.topic, message.partition)]
+    for partition in hosted:
+        partition.require_leader()
+    shown = [a.OffsetRange(h.number, h.start_offset, h.high_watermark, h.end_offset, h.high_watermark) for h in hosted]
+    return a.OffsetList(message.topic, len(shown), tuple(shown))
+
+
+async def find_coordinator(request: Request, _: Services, conversation: Conversation) -> a.Coordinator:
+    message: r.FindCoordinator = request.message
+    host, port = conversation.address
+    kind = "transaction" if message.transactional_id and not message.group else "group"
+    return a.Coordinator("standalone", kind, host, port)
+
+
+# -- groups --------------------------------------------------------------------------------------------------------
+
+
+async def register(request: Request, services: Services, _: Conversation) -> a.Registered:
+    message: r.RegisterGroup | r.Subscribe = request.message
+    services.topics.meta(message.topic)
+    await services.groups.register(message.group)
+    return a.Registered(message.group, message.topic)
+
+
+async def join(request: Request, services: Services, _: Conversation) -> a.Assignment:
+    message: r.JoinGroup = request.message
+    membership = await services.groups.join(message.group, message.member, [message.topic], assignor=Assignor.RANGE)
+    return _assignment(message.topic, membership)
+
+
+async def sync(request: Request, services: Services, _: Conversation) -> a.Assignment:
+    message: r.SyncGroup = request.message
+    return _assignment(message.topic, services.groups.sync(*_member(services, message)))
+
+
+def _assignment(topic: str, membership: Membership) -> a.Assignment:
+    return a.Assignment(membership.generation, membership.member, tuple(membership.assignment.get(topic, ())))
+
+
+def _member(services: Services, message: r.SyncGroup | r.Heartbeat) -> tuple[str, str, int]:
+    """Who names no generation means the present one."""
+    present = services.groups.find(message.group).generation
+    return message.group, message.member, present if message.generation is None else message.generation
+
+
+async def heartbeat(request: Request, services: Services, _: Conversation) -> a.Beating:
+    message: r.Heartbeat = request.message
+    membership = services.groups.heartbeat(*_member(services, message))
+    return a.Beating(membership.member, membership.generation)
+
+
+async def leave(request: Request, services: Services, _: Conversation) -> a.Left:
+    message: r.LeaveGroup = request.message
+    await services.groups.leave(message.group, message.member, message.generation)
+    return a.Left(message.group, message.member)
+
+
+async def list_groups(_: Request, services: Services, __: Conversation) -> a.GroupList:
+    # Another door may know a group by a name that this one's lists cannot hold.
+    names = [name for name in services.groups.names() if not set(name) & set(" ,[]")]
+    return a.GroupList(len(names), tuple(names))
+
+
+async def group_status(request: Request, services: Services, _: Conversation) -> a.GroupDescription:
+    message: r.GroupStatus = request.message
+    committed = sorted({topic for topic, _ in services.offsets.of_group(message.group)})
+    if committed and message.group not in services.groups.known():
+        return a.GroupDescription(message.group, ",".join(committed), "Empty")
+    group = services.groups.find(message.group)
+    topics = sorted({topic for member in group.members for topic in member.topics}) or committed
+    members = [_show_member(group, member) for member in group.members]
+    return a.GroupDescription(
+        group_name=message.group,
+        topic_name=",".join(topics),
+        state="Stable" if members else "Empty",
+        generation=group.generation,
+        member_count=len(members),
+        partition_count=sum(services.topics.meta(name).partitions for name in topics if services.topics.exists(name)),
+        members=tuple(members),
+    )
+
+
+def _show_member(group: Group, member: Member) -> a.MemberDescription:
+    seen = datetime.fromtimestamp(member.seen_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
+    shares = group.assignment.get(member.member, {})
+    return a.MemberDescription(member.member, seen, tuple(sorted({p for share in shares.values() for p in share})))
+
+
+# -- commits -------------------------------------------------------------------------------------------------------
+
+
+async def commit(request: Request, services: Services, _: Conversation) -> a.Ok:
+    message: r.Commit = request.message
+    services.topics.partition(message.topic, message.partition).require_leader()
+    wanted = [Commit(message.topic, message.partition, message.offset)]
+    await services.offsets.commit(message.group, wanted, forward_only=True)
+    return a.Ok()
+
+
+async def commit_offset(request: Request, services: Services, _: Conversation) -> a.Ok:
+    message: r.CommitOffset = request.message
+    wanted = [Commit(message.topic, message.partition, message.offset)]
+    if message.member and message.generation is not None:
+        await services.groups.commit(message.group, message.member, message.generation, wanted, forward_only=True)
+    else:
+        await services.offsets.commit(message.group, wanted, forward_only=True)
+    return a.Ok()
+
+
+async def batch_commit(request: Request, services: Services, _: Conversation) -> a.BatchCommitted:
+    message: r.BatchCommit = request.message
+    wanted = [Commit(message.topic, entry.partition, entry.offset) for entry in message.offsets]
+    await services.groups.commit(message.group, message.member, message.generation, wanted, forward_only=True)
+    return a.BatchCommitted(len(wanted))
+
+
+async def fetch_offset(request: Request, services: Services, _: Conversation) -> a.CommittedOffset:
+    message: r.FetchOffset = request.message
+    services.topics.partition(message.topic, message.partition).require_leader()
+    found = services.offsets.committed(message.group, message.topic, message.partition)
+    return a.CommittedOffset(0 if found is None else found.offset)
+
+
+# -- the connection itself -----------------------------------------------------------------------------------------
+
+
+async def authenticate(request: Request, services: Services, conversation: Conversation) -> a.Authenticated | Failure:
+    message: r.Auth = request.message
+    if not await _prove(services, conversation, message.principal, message.token):
+        return Failure.of(ErrorCode.AUTHENTICATION_FAILED)
+    conversation.principal = message.principal
+    return a.Authenticated(message.principal)
+
+
+async def _prove(services: Services, conversation: Conversation, principal: str, token: str) -> bool:
+    """Whether the token is that principal's. Who fails is answered late, and then not served any more."""
+    if services.authorize.authenticate(token.encode()) == principal:
+        conversation.connection.frame_bytes_max = FRAME_BYTES_MAX
+        return True
+    conversation.close()
+    await services.world.wakeup().wait(AUTH_DELAY_SECONDS)
+    return False
+
+
+async def show_help(_: Request, __: Services, ___: Conversation) -> a.CommandList:
+    return a.CommandList(tuple(row.name for row in OPERATIONS if row.request is not Batch))
+
+
+async def protocol_info(_: Request, __: Services, ___: Conversation) -> a.ProtocolInfo:
+    return a.ProtocolInfo(features=FEATURES)
+
+
+async def leave_connection(_: Request, __: Services, conversation: Conversation) -> a.Ok:
+    conversation.close()
+    return a.Ok()
+
+
+# -- the adapter ---------------------------------------------------------------------------------------------------
+
+
+def _topic(request: Request) -> str | None:
+    topic: str = request.message.topic
+    return topic
+
+
+def _topic_or_pattern(request: Request) -> str | None:
+    """A pattern names no topic in particular: the handler leaves out what may not be read."""
+    return None if reading.is_pattern(request.message.topic) else _topic(request)
+
+
+class _Speaker:
+    """A conversation in which one request speaks for another principal."""
+
+    def __init__(self, conversation: Conversation, principal: str) -> None:
+        self._conversation = conversation
+        self.principal = principal
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the conversation has
+        return getattr(self._conversation, name)
+
+
+class CursusAdapter(RoutedAdapter):
+    """Cursus behind a listener. Its clients match answers by order."""
+
+    dialect = "cursus"
+    ordered = True
+    fixed: ClassVar[Mapping[type, Route]] = {
+        Batch: Route(producing.produce, Operation.WRITE, _topic),
+        r.Create: Route(create, Operation.CREATE, _topic),
+        r.Delete: Route(delete, Operation.DELETE, _topic),
+        r.ListTopics: Route(list_topics, Operation.DESCRIBE),
+        r.Consume: Route(reading.consume, Operation.READ, _topic_or_pattern),
+        r.Subscribe: Route(register, Operation.READ, _topic),
+        r.JoinGroup: Route(join, Operation.READ, _topic),
+        r.LeaveGroup: Route(leave, Operation.READ, _topic),
+        r.Stream: Route(reading.stream, Operation.READ, _topic),
+        r.Commit: Route(commit, Operation.READ, _topic),
+        r.Heartbeat: Route(heartbeat, Operation.READ, _topic),
+        r.BatchCommit: Route(batch_commit, Operation.READ, _topic),
+        r.SyncGroup: Route(sync, Operation.READ, _topic),
+        r.Publish: Route(producing.publish, Operation.WRITE, _topic),
+        r.Describe: Route(describe, Operation.DESCRIBE, _topic),
+        r.GetMetadata: Route(metadata, Operation.DESCRIBE, _topic),
+        r.ListOffsets: Route(list_offsets, Operation.DESCRIBE, _topic),
+        r.FindCoordinator: Route(find_coordinator, Operation.DESCRIBE),
+        r.RegisterGroup: Route(register, Operation.READ, _topic),
+        r.ListGroups: Route(list_groups, Operation.DESCRIBE),
+        r.GroupStatus: Route(group_status, Operation.DESCRIBE),
+        r.FetchOffset: Route(fetch_offset, Operation.READ, _topic),
+        r.CommitOffset: Route(commit_offset, Operation.READ, _topic),
+        r.AppendStream: Route(events.append_stream, Operation.WRITE, _topic),
+        r.ReadStream: Route(events.read_stream, Operation.READ, _topic),
+        r.StreamVersion: Route(events.stream_version, Operation.READ, _topic),
+        r.SaveSnapshot: Route(events.save_snapshot, Operation.WRITE, _topic),
+        r.ReadSnapshot: Route(events.read_snapshot, Operation.READ, _topic),
+        r.Auth: Route(authenticate, None),
+        r.Help: Route(show_help, None),
+        r.GetProtocolInfo: Route(protocol_info, None),
+        r.Exit: Route(leave_connection, None),
+    }
+
+    def __init__(self, services: Services, *, compression: str = "none") -> None:
+        super().__init__(services)
+        try:
+            choose(compression, COMPRESSORS)
+        except ValueError as error:
+            raise BrokerError(Reason.INVALID_SETTING, f"listeners.cursus.compression: {error}") from error
+        self._compression = compression
+        transactions = TransactionHandlers()
+        self.table: dict[type, Route] = {
+            **self.fixed,
+            r.InitProducerId: Route(transactions.init_producer, Operation.WRITE),
+            r.BeginTxn: Route(transactions.begin, Operation.WRITE),
+            r.TxnPublish: Route(transactions.publish, Operation.WRITE, _topic),
+            r.SendOffsetsToTxn: Route(transactions.send_offsets, Operation.READ, _topic),
+            r.EndTxn: Route(transactions.end, Operation.WRITE),
+            r.TxnStatus: Route(transactions.status, Operation.DESCRIBE),
+        }
+
+    def open(self) -> ServedConnection:
+        limit = STRANGER_FRAME_BYTES_MAX if self._services.authorize.required else FRAME_BYTES_MAX
+        return ServedConnection(compression=self._compression, frame_bytes_max=limit)
+
+    def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Any]:
+        route = self.table[type(request.message)]
+        if request.credentials is not None:
+            return self._as_principal(route, conversation, request, request.credentials)
+        return self.serve(route, conversation, request)
+
+    async def _as_principal(
+        self, route: Route, conversation: Conversation, request: Request, credentials: r.Credentials
+    ) -> Any:  # noqa: ANN401
+        """Serve one request for whom it says it is from; the connection stays whose it was."""
+        if not await _prove(self._services, conversation, credentials.principal, credentials.token):
+            return Failure.of(ErrorCode.AUTHENTICATION_FAILED)
+        return await self.serve(route, _Speaker(conversation, credentials.principal), request)
+
+    def failure(self, request: Request, error: Exception) -> Failure | a.Ack:
+        needed = self.table[type(request.message)].operation
+        return answer_error(request, error, needed or "none")

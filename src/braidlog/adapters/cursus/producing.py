@@ -1,0 +1,156 @@
+"""Batches and PUBLISH: translate, append, acknowledge.
+
+Knows: how a partition is chosen that the client left open, and how sequences that begin at 1 become the log's.
+Refuses to know: bytes, what an acknowledgement promises.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.cursus.errors import failure_of
+from braidlog.adapters.cursus.records import encode_pieces, encode_whole
+from braidlog.broker.append import SEQUENCES, Acks
+from braidlog.broker.named import NamedProducer
+from braidlog.broker.services import Services
+from braidlog.codec.batch import read_header
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.storage.partition import Appended
+from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus import requests as r
+from braidlog.wire.cursus.batch import Batch, BatchRecord
+from braidlog.wire.cursus.failures import failure_line
+from braidlog.wire.cursus.messages import Request
+
+ANY_PARTITION = -1
+
+_ACKS = {r.Acks.NONE: Acks.NONE, r.Acks.LEADER: Acks.LEADER, r.Acks.ALL: Acks.ALL, r.Acks.ALL_WORD: Acks.ALL}
+_FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+_rounds: Iterator[int] = count()
+
+
+def hash_key(key: bytes) -> int:
+    """FNV-1a with 64 bits: `partitioner=hash_key` of the published brokers."""
+    value = _FNV_OFFSET
+    for byte in key:
+        value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def choose_partition(services: Services, topic: str, key: bytes) -> int:
+    """A key's own partition; without a key, one after the other."""
+    partitions = services.topics.meta(topic).partitions
+    return (hash_key(key) if key else next(_rounds)) % partitions
+
+
+async def produce(request: Request, services: Services, conversation: Conversation) -> a.Ack:
+    batch: Batch = request.message
+    places = _divide(services, batch)
+    last_offset, stored = -1, 0
+    for partition, records in places:
+        try:
+            appended = await append(
+                services, batch.topic, partition, records, acks=_ACKS[r.Acks(batch.acks)], idempotent=batch.idempotent
+            )
+        except BrokerError as error:
+            if not stored:
+                raise
+            # What was stored stays: the seed has a status for that.
+            return _ack(batch, conversation, "PARTIAL", last_offset, failure_line(failure_of(request, error)))
+        last_offset, stored = max(last_offset, appended.last_offset), stored + len(records)
+    return _ack(batch, conversation, "OK", last_offset)
+
+
+def _divide(services: Services, batch: Batch) -> list[tuple[int, Sequence[BatchRecord]]]:
+    """Which records go where. A batch with sequences stays together, or a retry could not be told from a gap."""
+    if batch.partition != ANY_PARTITION:
+        services.topics.partition(batch.topic, batch.partition)
+        return [(batch.partition, batch.records)] if batch.records else []
+    if batch.idempotent and batch.records:
+        return [(choose_partition(services, batch.topic, batch.records[0].producer_id.encode()), batch.records)]
+    keyless = choose_partition(services, batch.topic, b"")
+    places: dict[int, list[BatchRecord]] = {}
+    for record in batch.records:
+        place = choose_partition(services, batch.topic, record.key) if record.key else keyless
+        places.setdefault(place, []).append(record)
+    return sorted(places.items())
+
+
+def _ack(batch: Batch, conversation: Conversation, status: str, last_offset: int, error: str = "") -> a.Ack:
+    first = batch.records[0] if batch.records else BatchRecord(b"")
+    return a.Ack(
+        status=status,
+        last_offset=last_offset,
+        producer_epoch=first.epoch,
+        producer_id=first.producer_id,
+        seq_start=batch.sequence_start,
+        seq_end=batch.sequence_end,
+        leader=show_address(conversation.address),
+        error=error,
+    )
+
+
+async def publish(request: Request, services: Services, conversation: Conversation) -> a.Ack | a.Ok:
+    message: r.Publish = request.message
+    record = BatchRecord(
+        message.message,
+        message.key,
+        sequence=message.sequence,
+        producer_id=message.producer_id,
+        epoch=message.epoch,
+    )
+    partition = ANY_PARTITION if message.partition is None else message.partition
+    batch = Batch(
+        message.topic, partition, (record,), message.acks, message.idempotent, message.sequence, message.sequence
+    )
+    ack = await produce(Request(request.operation, batch, request.spelling), services, conversation)
+    return a.Ok() if message.acks is r.Acks.NONE else ack
+
+
+async def append(
+    services: Services, topic: str, partition: int, records: Sequence[BatchRecord], *, acks: Acks, idempotent: bool
+) -> Appended:
+    now_ms = services.world.now_ms()
+    if not idempotent:
+        return await services.append.append(topic, partition, encode_pieces(records, now_ms), acks=acks)
+    services.topics.partition(topic, partition).require_leader()
+    first = check_sequences(records)
+    producer = await services.named_producers.resolve(first.producer_id, first.epoch)
+    data = _encode(records, producer, now_ms)
+    known = services.append.stored_before(topic, partition, read_header(data))
+    if known:
+        data = _encode(records[known:], producer, now_ms)
+    return await services.append.append(topic, partition, data, acks=acks)
+
+
+def _encode(records: Sequence[BatchRecord], producer: NamedProducer, now_ms: int) -> bytes:
+    return encode_whole(
+        records,
+        now_ms,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=(records[0].sequence - 1) % SEQUENCES,
+    )
+
+
+def check_sequences(records: Sequence[BatchRecord]) -> BatchRecord:
+    """The first record, if the others follow it one by one and are of the same producer."""
+    first = records[0]
+    if first.sequence < 1 or not first.producer_id:
+        raise BrokerError(
+            Reason.INVALID_RECORD, "an idempotent record has a producer id and a sequence number from 1 on"
+        )
+    for place, record in enumerate(records):
+        if record.producer_id != first.producer_id or record.epoch != first.epoch:
+            raise BrokerError(Reason.INVALID_RECORD, "an idempotent batch is of one producer and one epoch")
+        if record.sequence != first.sequence + place:
+            raise BrokerError(
+                Reason.OUT_OF_ORDER_SEQUENCE,
+                f"sequence {first.sequence + place} is next in the batch, {record.sequence} was sent",
+            )
+    return first
+
+
+def show_address(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,222 @@
+"""CONSUME and STREAM: records as batch frames.
+
+Knows: where a reader begins, what fits a frame, when a stream ends and what it is told then. Refuses to know: sockets, how a
+fetch waits. Invariant: a stream pushes the next frame only when the client has room for it, and something at least every
+`KEEP_ALIVE_MS`: the published client hangs up after five seconds of silence.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.cursus.records import can_show, show
+from braidlog.broker.authorize import Operation
+from braidlog.broker.fetch import OffsetOutOfRange, Records
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.record import Record
+from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus import requests as r
+from braidlog.wire.cursus.batch import Batch
+from braidlog.wire.cursus.failures import Failure, echo
+from braidlog.wire.cursus.messages import Request
+
+READ_BYTES = 4 * 1024 * 1024
+STREAM_BYTES = 1024 * 1024
+RECORDS_MAX = 10_000
+WAIT_MS_MAX = 30_000
+KEEP_ALIVE_MS = 2_000
+REMOVED = (Reason.GROUP_NOT_FOUND, Reason.MEMBER_NOT_FOUND, Reason.STALE_GENERATION, Reason.PARTITION_NOT_ASSIGNED)
+
+_ISOLATION = {"": True, "read_committed": True, "read_uncommitted": False}
+
+
+async def consume(request: Request, services: Services, conversation: Conversation) -> Batch | Failure:
+    message: r.Consume = request.message
+    if message.isolation_level not in _ISOLATION:
+        return Failure.of("invalid_isolation_level", command="CONSUME", value=echo(message.isolation_level))
+    if is_pattern(message.topic):
+        return await _consume_matching(request, services, conversation)
+    check_owner(services, message)
+    found = await _read(services, message, message.topic, wait_ms=min(message.wait_ms, WAIT_MS_MAX))
+    return fit(request, conversation, message.topic, message.partition, found.records)[0]
+
+
+async def _consume_matching(request: Request, services: Services, conversation: Conversation) -> Batch:
+    """A frame names one topic: it is the first, by name, that has something at that offset."""
+    message: r.Consume = request.message
+    topics = _matching(services, conversation, message.topic, message.partition)
+    for topic in topics:
+        hosted = services.topics.partition(topic, message.partition)
+        if hosted.start_offset <= message.offset < hosted.high_watermark:
+            found = await _read(services, message, topic, wait_ms=0)
+            if found.records:
+                return fit(request, conversation, topic, message.partition, found.records)[0]
+    return Batch(topics[0], message.partition, ())
+
+
+async def _read(services: Services, message: r.Consume, topic: str, *, wait_ms: int) -> Records:
+    offset = _reset(services, topic, message.partition, message.offset, message.auto_offset_reset)
+    return await services.fetch.records(
+        topic,
+        message.partition,
+        offset,
+        bytes_max=READ_BYTES,
+        records_max=min(message.records_max or RECORDS_MAX, RECORDS_MAX),
+        wait_ms=wait_ms,
+        committed_only=_ISOLATION[message.isolation_level],
+        leader_only=True,
+    )
+
+
+def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
+    """Who reads as a member reads what is its own, else it is told to join again. Who names no generation is no member."""
+    if message.group and message.member and message.generation is not None:
+        services.topics.check_partition(message.topic, message.partition)
+        services.groups.find(message.group).check_owner(
+            message.member, message.generation, message.topic, message.partition
+        )
+
+
+def _reset(services: Services, topic: str, partition: int, offset: int, policy: str) -> int:
+    """Where to read: as asked, or where the client's policy says if that is not there."""
+    hosted = services.topics.partition(topic, partition)
+    if hosted.start_offset <= offset <= hosted.end_offset:
+        return offset
+    return {"earliest": hosted.start_offset, "latest": hosted.high_watermark}.get(policy, offset)
+
+
+def fit(
+    request: Request, conversation: Conversation, topic: str, partition: int, records: Sequence[Record]
+) -> tuple[Batch, int]:
+    """One frame of the records, from the first on, and how many they are."""
+    shown = tuple(map(show, takewhile(can_show, records)))
+    fitting: int = conversation.connection.count_fitting(request, topic, partition, shown)
+    if records and not fitting:
+        raise BrokerError(
+            Reason.RECORD_TOO_LARGE, f"the record at {records[0].offset} does not fit this protocol's frame"
+        )
+    return Batch(topic, partition, shown[:fitting]), fitting
+
+
+# -- topics by pattern ---------------------------------------------------------------------------------------------
+
+
+def is_pattern(topic: str) -> bool:
+    """No topic's name can hold these, so nobody is misunderstood."""
+    return "*" in topic or "?" in topic
+
+
+def _matching(services: Services, conversation: Conversation, pattern: str, partition: int) -> list[str]:
+    """The topics that match, may be read and have that partition."""
+    allowed = services.authorize.is_allowed
+    names = [name for name in services.topics.names() if matches(pattern, name)]
+    readable = [name for name in names if allowed(conversation.principal, Operation.READ, name)]
+    if not readable:
+        raise BrokerError(Reason.TOPIC_NOT_FOUND, f"no topic matches {pattern[:60]!r}")
+    found = [name for name in readable if partition < services.topics.meta(name).partitions]
+    if not found:
+        raise BrokerError(Reason.PARTITION_NOT_FOUND, f"no topic of {pattern[:60]!r} has a partition {partition}")
+    return found
+
+
+def matches(pattern: str, name: str) -> bool:
+    """`*` is any run, `?` any one. Greedy with one way back, so no pattern takes longer than its length times the name's."""
+    at = position = 0
+    star, mark = -1, 0
+    while position < len(name):
+        if at < len(pattern) and pattern[at] in ("?", name[position]):
+            at, position = at + 1, position + 1
+        elif at < len(pattern) and pattern[at] == "*":
+            star, mark, at = at, position, at + 1
+        elif star >= 0:
+            mark += 1
+            at, position = star + 1, mark
+        else:
+            return False
+    return pattern[at:].strip("*") == ""
+
+
+# -- streams -------------------------------------------------------------------------------------------------------
+
+
+async def stream(request: Request, services: Services, conversation: Conversation) -> Failure | None:
+    message: r.Stream = request.message
+    if message.isolation_level not in _ISOLATION:
+        return Failure.of("invalid_isolation_level", command="STREAM", value=echo(message.isolation_level))
+    check_owner(services, message)
+    hosted = services.topics.partition(message.topic, message.partition)
+    hosted.require_leader()
+    offset = _reset(services, message.topic, message.partition, _begin(services, message), message.auto_offset_reset)
+    if not hosted.start_offset <= offset <= hosted.end_offset:
+        raise OffsetOutOfRange(hosted, offset)
+    connection = conversation.connection
+    connection.begin_pushing()
+    place = _Place(offset)
+    # A server that stops ends whoever waits, where it waits; the client is still told where to go on.
+    conversation.last_words = lambda: connection.push(request, a.StreamControl(reason="stopped", offset=place.offset))
+    try:
+        control = await _push(request, services, conversation, place)
+        conversation.last_words = None
+        await conversation.push(connection.push(request, control))
+    finally:
+        conversation.close()
+    return None
+
+
+class _Place:
+    """How far a stream has got."""
+
+    __slots__ = ("offset",)
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+def _begin(services: Services, message: r.Stream) -> int:
+    """The offset a stream begins at if it names none: where its group has committed, else at the first record."""
+    if message.offset is not None:
+        return message.offset
+    committed = services.offsets.committed(message.group, message.topic, message.partition)
+    hosted = services.topics.partition(message.topic, message.partition)
+    if committed is not None:
+        return committed.offset
+    return hosted.high_watermark if message.auto_offset_reset == "latest" else hosted.start_offset
+
+
+async def _push(request: Request, services: Services, conversation: Conversation, place: _Place) -> a.StreamControl:
+    """Push until the client, its group or the server ends it; what the client is told last."""
+    message: r.Stream = request.message
+    connection = conversation.connection
+    while not conversation.is_closing:
+        try:
+            check_owner(services, message)
+            found = await services.fetch.records(
+                message.topic,
+                message.partition,
+                place.offset,
+                bytes_max=STREAM_BYTES,
+                records_max=min(message.records_max or RECORDS_MAX, RECORDS_MAX),
+                wait_ms=KEEP_ALIVE_MS,
+                committed_only=_ISOLATION[message.isolation_level],
+                leader_only=True,
+            )
+            if not found.records:
+                place.offset = found.next_offset
+                await conversation.push(connection.push(request, a.KeepAlive()))
+                continue
+            batch, count = fit(request, conversation, message.topic, message.partition, found.records)
+        except OffsetOutOfRange as error:
+            return a.StreamControl(
+                reason="offset_out_of_range",
+                offset=place.offset,
+                requested=error.requested,
+                earliest=error.start_offset,
+                latest=error.high_watermark,
+            )
+        except BrokerError as error:
+            return a.StreamControl(reason="removed" if error.reason in REMOVED else "error", offset=place.offset)
+        await conversation.push(connection.push(request, batch))
+        # Only now: ended in the middle of a push, the client hears of an offset it may have, never of one it may lack.
+        place.offset = found.next_offset if count == len(found.records) else found.records[count].offset
+    return a.StreamControl(reason="stopped", offset=place.offset)

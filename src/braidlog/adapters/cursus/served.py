@@ -1,0 +1,69 @@
+"""The connection as a session serves it: nothing is pushed before what was asked earlier is answered.
+
+Knows: how many requests wait for their answers. Refuses to know: bytes beyond what the dialect's connection does.
+Invariant: a STREAM is handed out only when every request before it is answered, and nothing is handed out after it unless it
+was refused; once frames are pushed, what the client still sends is dropped.
+"""
+
+from typing import Any
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.cursus.connection import ServerConnection
+from braidlog.wire.cursus.failures import ErrorCode, Failure
+from braidlog.wire.cursus.messages import Request
+from braidlog.wire.cursus.requests import Stream
+
+BEHIND_STREAM_BYTES_MAX = 256 * 1024
+
+
+class ServedConnection(ServerConnection):
+    """What the adapter opens for each client."""
+
+    _unanswered = 0
+    _held: Request | None = None
+    _in_stream = False
+    _is_pushing = False
+
+    @property
+    def buffered_bytes(self) -> int:
+        """A client may send ahead behind a stream; that is no frame that does not come to an end."""
+        return 0 if self._held is not None or self._in_stream else super().buffered_bytes
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._is_pushing:
+            super().receive(data)
+
+    def next_event(self) -> Request | Refused | NeedData:
+        if self._held is not None or self._in_stream:
+            return self._after_stream()
+        event = super().next_event()
+        if isinstance(event, Request):
+            if isinstance(event.message, Stream):
+                self._held = event
+                return self._after_stream()
+            self._unanswered += 1
+        return event
+
+    def _after_stream(self) -> Request | Refused | NeedData:
+        if len(self._inbox) > BEHIND_STREAM_BYTES_MAX:
+            error = ProtocolError(f"more than {BEHIND_STREAM_BYTES_MAX} bytes were sent behind a STREAM")
+            return Refused(error, Failure.of(ErrorCode.DECODE_FAILED, reason=error), close=True)
+        if self._held is None or self._unanswered:
+            return NEED_DATA
+        request, self._held = self._held, None
+        self._in_stream = True
+        return request
+
+    def respond(self, request: Request | Refused, answer: Any) -> bytes:  # noqa: ANN401 - any answer of the table
+        if isinstance(request, Request):
+            if isinstance(request.message, Stream):
+                self._in_stream = False
+            else:
+                self._unanswered -= 1
+        return super().respond(request, answer)
+
+    def begin_pushing(self) -> None:
+        """The stream has begun and will end the connection: nothing more is read from the client."""
+        self._is_pushing = True
+        self._inbox.take(len(self._inbox))

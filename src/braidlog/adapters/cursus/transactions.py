@@ -1,0 +1,117 @@
+"""Transactions, as this dialect asks for them.
+
+Knows: its words for states and results. Refuses to know: markers, journals, how anything ends.
+The counts of staged messages are told as they are since this node started; nothing depends on them.
+"""
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.cursus.producing import ANY_PARTITION, choose_partition
+from braidlog.adapters.cursus.records import encode_whole
+from braidlog.broker.append import SEQUENCES, Acks
+from braidlog.broker.offsets import Commit
+from braidlog.broker.services import Services
+from braidlog.broker.transactions import Transaction, TxnState
+from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus import requests as r
+from braidlog.wire.cursus.batch import BatchRecord
+from braidlog.wire.cursus.failures import Failure, echo
+from braidlog.wire.cursus.messages import Request
+
+NO_PRODUCER = -1
+_STATES: dict[TxnState, str] = {
+    TxnState.EMPTY: "initialized",
+    TxnState.ONGOING: "open",
+    TxnState.COMMITTING: "committing",
+    TxnState.ABORTING: "aborting",
+    TxnState.COMMITTED: "committed",
+    TxnState.ABORTED: "aborted",
+}
+_RESULTS = {"commit": True, "abort": False}
+
+
+def _producer(text: str) -> int:
+    """The id we gave, as we wrote it; anything else is nobody's."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else NO_PRODUCER
+
+
+class TransactionHandlers:
+    """The handlers, and how many messages each open transaction has had."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, int] = {}
+
+    async def init_producer(self, request: Request, services: Services, _: Conversation) -> a.ProducerSession:
+        message: r.InitProducerId = request.message
+        txn = await services.transactions.begin_producer(message.transactional_id)
+        self._messages.pop(message.transactional_id, None)
+        return a.ProducerSession(message.transactional_id, str(txn.producer_id), txn.epoch)
+
+    async def begin(self, request: Request, services: Services, _: Conversation) -> a.TxnBegun:
+        message: r.BeginTxn = request.message
+        name = message.transactional_id
+        txn = await services.transactions.begin(name, _producer(message.producer_id), message.epoch)
+        self._messages[name] = 0
+        return a.TxnBegun(name, _STATES[txn.state], message.producer_id, txn.epoch)
+
+    async def publish(self, request: Request, services: Services, _: Conversation) -> a.TxnStaged:
+        message: r.TxnPublish = request.message
+        name, producer_id = message.transactional_id, _producer(message.producer_id)
+        services.transactions.require_ongoing(name, producer_id, message.epoch)
+        partition = ANY_PARTITION if message.partition is None else message.partition
+        if partition == ANY_PARTITION:
+            # By the key or, without one, by the producer: a retry must come to the same place.
+            partition = choose_partition(services, message.topic, message.key or message.producer_id.encode())
+        services.topics.partition(message.topic, partition).require_leader()
+        await services.transactions.add_partitions(name, producer_id, message.epoch, [(message.topic, partition)])
+        record = BatchRecord(
+            message.message,
+            message.key,
+            sequence=message.sequence,
+            producer_id=message.producer_id,
+            epoch=message.epoch,
+        )
+        data = encode_whole(
+            [record],
+            services.world.now_ms(),
+            producer_id=producer_id,
+            producer_epoch=message.epoch,
+            base_sequence=(message.sequence - 1) % SEQUENCES,
+            transactional=True,
+        )
+        appended = await services.append.append(message.topic, partition, data, acks=Acks.ALL)
+        staged = self._messages[name] = self._messages.get(name, 0) + (not appended.duplicate)
+        return a.TxnStaged(name, staged, message.topic, partition)
+
+    async def send_offsets(self, request: Request, services: Services, _: Conversation) -> a.TxnOffsetsStaged:
+        message: r.SendOffsetsToTxn = request.message
+        name, producer_id = message.transactional_id, _producer(message.producer_id)
+        services.transactions.require_ongoing(name, producer_id, message.epoch)
+        commits = [Commit(message.topic, entry.partition, entry.offset) for entry in message.offsets]
+        group = services.groups.find(message.group)
+        for commit in commits:
+            group.check_owner(message.member, message.generation, commit.topic, commit.partition)
+        services.offsets.check(message.group, commits, forward_only=True)
+        txn = await services.transactions.add_offsets(name, producer_id, message.epoch, message.group, commits)
+        return a.TxnOffsetsStaged(name, len(txn.offsets))
+
+    async def end(self, request: Request, services: Services, _: Conversation) -> a.TxnState | Failure:
+        message: r.EndTxn = request.message
+        if message.result not in _RESULTS:
+            return Failure.of("invalid_result", command="END_TXN", value=echo(message.result))
+        name = message.transactional_id
+        offsets = len(services.transactions.find(name).offsets)
+        txn = await services.transactions.end(
+            name, _producer(message.producer_id), message.epoch, commit=_RESULTS[message.result]
+        )
+        return self._show(name, txn, self._messages.pop(name, 0), offsets)
+
+    async def status(self, request: Request, services: Services, _: Conversation) -> a.TxnState:
+        message: r.TxnStatus = request.message
+        txn = services.transactions.find(message.transactional_id)
+        return self._show(
+            message.transactional_id, txn, self._messages.get(message.transactional_id, 0), len(txn.offsets)
+        )
+
+    @staticmethod
+    def _show(name: str, txn: Transaction, messages: int, offsets: int) -> a.TxnState:
+        return a.TxnState(name, _STATES[txn.state], messages, offsets)
