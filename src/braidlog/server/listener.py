@@ -24,6 +24,8 @@ log = logging.getLogger("braidlog.listener")
 
 SWEEP_SECONDS = 1.0
 HANDSHAKE_SECONDS_MAX = 5.0
+FAREWELL_SECONDS_MAX = 1.0
+"""How long a TLS client may take to say goodbye too."""
 
 
 class ListenerLimits(msgspec.Struct, frozen=True):
@@ -75,6 +77,7 @@ class Listener(SessionOwner):
                 ssl=self._tls,
                 backlog=self._limits.backlog,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self._tls else None,
+                ssl_shutdown_timeout=FAREWELL_SECONDS_MAX if self._tls else None,
             )
         except OSError as error:
             raise BrokerError(
