@@ -253,8 +253,9 @@ class Topic:
         return self.partition(partition).advance_start(offset)
 
     def retain(self) -> None:
-        """Apply the topic's retention by age and size now."""
+        """Apply the topic's retention by age and size now, and forget producers that have been silent for long."""
         for number in range(self.partitions):
+            self.partition(number).expire_producers(self._log.clock.now_ms())
             retain(self.partition(number), self._log.clock.now_ms())
 
     def compact(self) -> list[Compacted]:
