@@ -229,3 +229,18 @@ def test_a_full_window_is_synced_whatever_the_setting(flush: str) -> None:
     flusher.appended(partition)
     flusher.stop()
     assert partition.durable_offset == 2
+
+
+def test_a_window_is_synced_once_however_many_appends_pass_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = make_partition(SimulatedDisk(), small(segment_bytes=2**20, flush="os", flush_window_bytes=4096))
+    gate = Gate(partition, monkeypatch)
+    flusher = Flusher(ManualClock())
+    partition.append(batch(b"v" * 5000), now_ms=NOW)
+    flusher.appended(partition)
+    assert gate.entered.wait(DEADLINE)
+    for _ in range(10):
+        partition.append(batch(b"w"), now_ms=NOW)
+        flusher.appended(partition)  # the sync that runs has not counted the window down yet
+    gate.open.set()
+    flusher.stop()
+    assert gate.syncs == 1

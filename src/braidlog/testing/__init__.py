@@ -1,5 +1,5 @@
-"""The shipped test kit: a clock that stands still, a disk that fails on demand.
+"""The shipped test kit: a clock that stands still, a disk that fails on demand, a node in a process of its own.
 
 Knows: how to break things on purpose. Refuses to know: pytest, except in the plugin.
-May import: storage, model, codec.
+May import: broker and below; a node is started through its command line.
 """

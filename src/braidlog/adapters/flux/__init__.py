@@ -1,1 +1,4 @@
-"""Flux meets the services."""
+"""Flux meets the services.
+
+Knows: which service answers which request, and what each reason is called in Flux. Refuses to know: bytes, sockets.
+"""
