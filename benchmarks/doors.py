@@ -16,6 +16,7 @@ import multiprocessing
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from benchmarks.echo import serve_echo
@@ -98,7 +99,7 @@ DOORS = (
         "mlog",
         MlogClient,
         lambda: Frames(size=6, at=2),
-        lambda topic: mlog.CreateTopicRequest(topic),
+        mlog.CreateTopicRequest,
         lambda topic, values: mlog.ProduceBatchRequest(topic, tuple(values), mlog.AckMode.LEADER),
         lambda topic, offset, count: mlog.FetchBatchRequest(topic, "", offset, count),
         lambda answer: len(answer.entries),
@@ -285,7 +286,7 @@ def throughput(*, fsync: bool, size: int, repeats: int, scale: float) -> None:
         for door in DOORS:
             batch, count = (per_batch, ours) if door.batches else (1, max(int(20_000 * scale), 1000))
             count = count if door.produce_target >= 3 else max(count // 4, 10)
-            produce[door.name] = _kept(topics, door, lambda d=door, b=batch, c=count: braid.produce(d, value, b, c))
+            produce[door.name] = _kept(topics, door, partial(braid.produce, door, value, batch, count))
         _report("produce", produce, {door.name: door.produce_target for door in DOORS}, repeats)
         if fsync:
             return  # reading does not sync anything
@@ -297,7 +298,7 @@ def throughput(*, fsync: bool, size: int, repeats: int, scale: float) -> None:
         for door in DOORS:
             records = theirs * 1000 if door.batches else int(20_000 * scale)
             planned = braid.fetch_plan(door, topics["RustLog binary"], per_batch, records)
-            fetch[door.name] = lambda d=door, p=planned: braid.fetch(d, p)
+            fetch[door.name] = partial(braid.fetch, door, planned)
         _report("fetch", fetch, {door.name: door.fetch_target for door in DOORS}, repeats)
 
 
@@ -338,11 +339,13 @@ def _big(values: Spread) -> str:
 def latency(*, fsync: bool, repeats: int, count: int) -> None:
     """One record, acknowledged, then the next: p50 and p99, against the peer that is faster at each."""
     value = value_of(100)
-    print(f"\n## one acknowledged 100 B produce after another, {'fsync' if fsync else 'no fsync'}: µs of {repeats} × {count}")
+    print(
+        f"\n## one acknowledged 100 B produce after another, {'fsync' if fsync else 'no fsync'}: µs of {repeats} times {count}"
+    )
     with node(fsync=fsync) as braid, nats.Nats(fsync=fsync) as nats_server, redis.Redis(fsync=fsync) as redis_server:
         line = nats_server.connect()
         nats_server.create_stream(line, "L")
-        contenders = {
+        contenders: dict[str, tuple[Line, bytes, Callable[[], Counter]]] = {
             "NATS": (line, nats.Produce("L", value).single, nats.Produce.counter),
             "Redis": (Line(redis_server.address), redis.Produce(b"l", value).single, redis.Produce.counter),
         }
@@ -352,10 +355,10 @@ def latency(*, fsync: bool, repeats: int, count: int) -> None:
             contenders[door.name] = (line, request, door.counter)
         results: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
         for line, request, counter in contenders.values():
-            line.latencies(lambda _, r=request: r, counter(), max(count // 10, 10))
+            line.latencies(request, counter(), max(count // 10, 10))
         for _ in range(repeats):
             for name, (line, request, counter) in contenders.items():
-                taken = line.latencies(lambda _, r=request: r, counter(), count)
+                taken = line.latencies(request, counter(), count)
                 results[name].append((percentile(taken, 0.5) * 1e6, percentile(taken, 0.99) * 1e6))
         for number, what in enumerate(("p50", "p99")):
             peers = {name: [pair[number] for pair in results[name]] for name in ("NATS", "Redis")}

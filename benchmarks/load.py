@@ -8,7 +8,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -81,14 +81,16 @@ class Line:
     def drive(self, chunks: Sequence[bytes], answers_per_chunk: int, counter: Counter, *, window: int) -> float:
         """Send every chunk, at most `window` of them unanswered; seconds until the last answer."""
         sock = self.socket
-        sock.setblocking(False)
+        sock.settimeout(0)
         poller = select.poll()
         total = len(chunks) * answers_per_chunk
         sent = answered = 0
         rest = memoryview(b"")
         start = time.perf_counter()
         while answered < total:
-            may_send = bool(rest) or (sent < len(chunks) and sent * answers_per_chunk - answered < window * answers_per_chunk)
+            may_send = bool(rest) or (
+                sent < len(chunks) and sent * answers_per_chunk - answered < window * answers_per_chunk
+            )
             poller.register(sock, select.POLLIN | (select.POLLOUT if may_send else 0))
             ready = poller.poll(STALL_SECONDS_MAX * 1000)
             if not ready:
@@ -106,7 +108,7 @@ class Line:
                     sent += 1
                 rest = rest[sock.send(rest) :]
         taken = time.perf_counter() - start
-        sock.setblocking(True)
+        sock.settimeout(None)
         return taken
 
     def ask(self, request: bytes, counter: Counter, answers: int = 1) -> bytes:
@@ -121,12 +123,11 @@ class Line:
             answers -= counter.feed(self._buffer[:size])
         return gathered
 
-    def latencies(self, requests: Callable[[int], bytes], counter: Counter, count: int) -> list[float]:
+    def latencies(self, request: bytes, counter: Counter, count: int) -> list[float]:
         """Seconds of each of `count` requests, one after another."""
         taken = []
         buffer, sock = self._buffer, self.socket
-        for number in range(count):
-            request = requests(number)
+        for _ in range(count):
             start = time.perf_counter()
             sock.sendall(request)
             while not counter.feed(buffer[: sock.recv_into(buffer)]):

@@ -37,7 +37,9 @@ class Nats(PeerProcess):
             "name": name, "subjects": [name], "storage": "file", "retention": "limits", "allow_atomic": True,
             "num_replicas": 1, "duplicate_window": 0,
         }  # fmt: skip
-        answer = line.ask(_publish(f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode(), b"api"), Marks(b"}\r\n"))
+        answer = line.ask(
+            _publish(f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode(), b"api"), Marks(b"}\r\n")
+        )
         if b'"error"' in answer:
             raise RuntimeError(answer.decode())
 

@@ -20,7 +20,17 @@ class Redis(PeerProcess):
         kept = ["--appendonly", "yes", "--appendfsync", "always" if self._fsync else "no"]
         # No rewriting of the append-only file in the middle of a run: that would be measured too.
         quiet = ["--save", "", "--auto-aof-rewrite-percentage", "0"]
-        return ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), *kept, *quiet]
+        return [
+            "redis-server",
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--dir",
+            str(self.folder),
+            *kept,
+            *quiet,
+        ]
 
 
 def command(*words: bytes) -> bytes:

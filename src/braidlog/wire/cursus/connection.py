@@ -26,11 +26,13 @@ from braidlog.wire.cursus.batch import (
     MAGIC,
     Batch,
     BatchRecord,
+    PackedBatch,
     Spelling,
     count_fitting,
     header_bytes,
     read_batch,
     write_batch,
+    write_packed,
 )
 from braidlog.wire.cursus.commands import command_name, read_command, write_command
 from braidlog.wire.cursus.compressors import COMPRESSORS, Compressor, choose, expand
@@ -115,31 +117,36 @@ class ServerConnection:
             if isinstance(request, Request) and isinstance(request.message, ReadStream):
                 return self._frame(replies.write_stream_failure(answer))
             return self._frame(write_failure(answer))
-        if isinstance(request, Refused) or type(answer) not in request.operation.answers:
+        kind = Batch if isinstance(answer, PackedBatch) else type(answer)
+        if isinstance(request, Refused) or kind not in request.operation.answers:
             raise TypeError(f"{type(answer).__name__} does not answer this")
         if isinstance(request.message, Stream):
             raise TypeError("a stream is pushed to, not answered")
-        if isinstance(answer, Batch):
+        if isinstance(answer, Batch | PackedBatch):
             return self._batch_frame(answer, request.spelling)
         return b"".join(map(self._frame, replies.write_answer(answer, request.spelling)))
 
-    def push(self, request: Request, frame: Batch | a.KeepAlive | a.StreamControl) -> bytes:
+    def push(self, request: Request, frame: Batch | PackedBatch | a.KeepAlive | a.StreamControl) -> bytes:
         """The bytes of a frame pushed to the stream that `request` opened."""
         if not isinstance(request.message, Stream):
             raise TypeError("only a stream is pushed to")
-        if isinstance(frame, Batch):
+        if isinstance(frame, Batch | PackedBatch):
             return self._batch_frame(frame, request.spelling)
         return b"".join(map(self._frame, replies.write_answer(frame, request.spelling)))
 
     def count_fitting(self, request: Request, topic: str, partition: int, records: Sequence[BatchRecord]) -> int:
         """How many of the records, from the first on, fit one batch frame to this peer."""
+        return count_fitting(records, self.records_room(request, topic, partition))
+
+    def records_room(self, request: Request, topic: str, partition: int) -> int:
+        """How many bytes of records fit one batch frame to this peer."""
         room = self.frame_bytes_max
         if self._compressor is not None:
             room = (room - 1024) * 6 // 7  # what cannot be compressed grows; snappy, the worst, by a sixth
-        return count_fitting(records, room - header_bytes(topic, request.spelling, partition))
+        return room - header_bytes(topic, request.spelling, partition)
 
-    def _batch_frame(self, batch: Batch, spelling: Spelling) -> bytes:
-        body = write_batch(batch, spelling)
+    def _batch_frame(self, batch: Batch | PackedBatch, spelling: Spelling) -> bytes:
+        body = write_packed(batch, spelling) if isinstance(batch, PackedBatch) else write_batch(batch, spelling)
         # The plain body has the limit too: the peer refuses to decompress past it.
         if self._compressor is None or len(body) > self.frame_bytes_max:
             return self._frame(body)

@@ -10,10 +10,11 @@ it from empty.
 """
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
+from braidlog.codec.layout import Kind, Packed, Part
 from braidlog.wire.mlog.errors import CODE_MEANS, ErrorCode, RPCErrorResponse
 from braidlog.wire.mlog.gojson import I32, I64, U32, U64, GoStruct
 
@@ -129,6 +130,21 @@ class FetchBatchRequest(GoStruct, frozen=True):
 class FetchBatchResponse(GoStruct, frozen=True):
     # nil, not []: what Go writes for "nothing" is `{"Entries":null}`.
     entries: tuple[LogEntry | None, ...] | None = None
+
+
+ENTRY_ROW: Final = (
+    Part(Kind.LITERAL, b'{"Offset":'),
+    Part(Kind.OFFSET_DECIMAL),
+    Part(Kind.LITERAL, b',"Value":'),
+    Part(Kind.VALUE_BASE64, b"null"),
+    Part(Kind.LITERAL, b"}"),
+)
+"""A `LogEntry` as Go's json.Marshal spells it; commas stand between rows."""
+
+
+def packed_entries(rows: Packed) -> FetchBatchResponse:
+    """A FetchBatchResponse whose entries are written already."""
+    return FetchBatchResponse(cast("tuple[LogEntry | None, ...]", msgspec.Raw(b"[" + rows.data + b"]")))
 
 
 class FetchStreamRequest(GoStruct, frozen=True):

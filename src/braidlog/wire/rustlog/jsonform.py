@@ -10,12 +10,13 @@ limit, as a `RecursionError` that is caught here. The one open value, `details` 
 request is refused by its number of commas before time is spent on values that no request can have.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.jsonguard import TOKENS_MAX, check_json
+from braidlog.codec.layout import Kind, Packed, Part
 from braidlog.wire.rustlog import messages as m
 
 _BLANKS: Final = b" \t\n\r"
@@ -90,6 +91,25 @@ def read_answer(payload: bytes) -> m.JsonAnswer:
     except (msgspec.DecodeError, RecursionError) as error:
         raise _fault(payload, error) from error
     return answer
+
+
+RECORD_ROW: Final = (
+    Part(Kind.LITERAL, b'{"offset":'),
+    Part(Kind.OFFSET_DECIMAL),
+    Part(Kind.LITERAL, b',"timestamp":'),
+    Part(Kind.MICROS_DECIMAL),
+    Part(Kind.LITERAL, b',"payload":'),
+    Part(Kind.VALUE_BASE64, b'""'),
+    Part(Kind.MAYBE_KEY_BASE64, b',"key":"'),
+    Part(Kind.LITERAL, b"}"),
+)
+"""A `FetchedRecord` without headers, as `write` spells it; commas stand between rows."""
+
+
+def packed_response(rows: Packed, next_offset: int) -> m.FetchResponse:
+    """A FetchResponse whose records are written already."""
+    records = cast("list[m.FetchedRecord]", msgspec.Raw(b"[" + rows.data + b"]"))
+    return m.FetchResponse(records=records, next_offset=next_offset)
 
 
 def write(message: msgspec.Struct) -> bytes:

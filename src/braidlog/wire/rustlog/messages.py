@@ -13,6 +13,8 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
+from braidlog.codec.layout import Packed
+
 FRAME_BYTES_MAX: Final = 10_485_760
 """MAX_FRAME_SIZE of the seed: the payload, without the four bytes of its length. Equal is fine, one more is refused."""
 
@@ -187,9 +189,9 @@ class FetchResponse(Message, frozen=True):
 
 
 class BriefFetchResponse(msgspec.Struct, frozen=True):
-    """The binary answer to Fetch: values alone, in offset order."""
+    """The binary answer to Fetch: values alone, in offset order; a server may give them as rows (`binary.RECORD_ROW`)."""
 
-    records: list[bytes]
+    records: list[bytes] | Packed
     next_offset: int
 
 
