@@ -38,6 +38,7 @@ from braidlog.wire.rustlog.connection import ClientConnection as RustlogClient
 MARK = b"<braid!>"
 WINDOW = 8
 FETCH_WINDOW = 4
+FETCH_RECORDS = 1000
 
 
 class Door(NamedTuple):
@@ -50,7 +51,7 @@ class Door(NamedTuple):
     create: Callable[[str], Any]
     produce: Callable[[str, list[bytes]], Any]
     fetch: Callable[[str, int, int], Any]
-    """(topic, offset, how many records at most)"""
+    """(topic, offset, bytes of a record): FETCH_RECORDS of them, in the dialect's own words."""
     fetched: Callable[[Any], int]
     """How many records an answer holds."""
     produce_target: float
@@ -70,8 +71,8 @@ def _rustlog(name: str, form: rustlog.Form, target: float) -> Door:
         _frames,
         lambda topic: rustlog.CreateTopic(topic=topic, partition_count=1),
         lambda topic, values: rustlog.Produce(topic=topic, partition=0, records=values),
-        lambda topic, offset, count: rustlog.Fetch(
-            group_id="", topic=topic, partition=0, offset=offset, max_bytes=count * 128
+        lambda topic, offset, size: rustlog.Fetch(
+            group_id="", topic=topic, partition=0, offset=offset, max_bytes=FETCH_RECORDS * size
         ),
         lambda answer: len(answer.message.records),
         target,
@@ -88,7 +89,7 @@ DOORS = (
         _frames,
         lambda topic: cursus.Create(topic, 1),
         lambda topic, values: Batch(topic, 0, tuple(BatchRecord(value) for value in values)),
-        lambda topic, offset, count: cursus.Consume(topic, 0, offset, records_max=count),
+        lambda topic, offset, _: cursus.Consume(topic, 0, offset, records_max=FETCH_RECORDS),
         lambda answer: len(answer.records),
         3.0,
         3.0,
@@ -101,7 +102,7 @@ DOORS = (
         lambda: Frames(size=6, at=2),
         mlog.CreateTopicRequest,
         lambda topic, values: mlog.ProduceBatchRequest(topic, tuple(values), mlog.AckMode.LEADER),
-        lambda topic, offset, count: mlog.FetchBatchRequest(topic, "", offset, count),
+        lambda topic, offset, _: mlog.FetchBatchRequest(topic, "", offset, FETCH_RECORDS),
         lambda answer: len(answer.entries),
         1.0,
         1.0,
@@ -113,7 +114,7 @@ DOORS = (
         lambda: Marks(b"\n"),
         lambda topic: flux.CreateTopic("c", topic, 1, 1),
         lambda topic, values: flux.Produce("p", topic, b"k", values[0]),
-        lambda topic, offset, count: flux.Consume("f", topic, 0, offset, records_max=count),
+        lambda topic, offset, _: flux.Consume("f", topic, 0, offset, records_max=FETCH_RECORDS),
         lambda answer: len(answer.answer.records),
         0.0,
         0.0,
@@ -160,12 +161,12 @@ class Node:
         line.close()
         return per_batch * batches / taken, topic
 
-    def fetch_plan(self, door: Door, topic: str, per_fetch: int, records: int) -> tuple[list[bytes], int]:
+    def fetch_plan(self, door: Door, topic: str, size: int, records: int) -> tuple[list[bytes], int]:
         """The requests that read the first `records` records: each begins where the one before ended."""
         line = self.line(door)
         frames, offset = [], 0
         while offset < records:
-            message = door.fetch(topic, offset, per_fetch)
+            message = door.fetch(topic, offset, size)
             count = door.fetched(ask(line, door, message))
             if not count:
                 raise RuntimeError(f"{door.name} gives nothing at {offset}")
@@ -297,7 +298,7 @@ def throughput(*, fsync: bool, size: int, repeats: int, scale: float) -> None:
         }
         for door in DOORS:
             records = theirs * 1000 if door.batches else int(20_000 * scale)
-            planned = braid.fetch_plan(door, topics["RustLog binary"], per_batch, records)
+            planned = braid.fetch_plan(door, topics["RustLog binary"], size, records)
             fetch[door.name] = partial(braid.fetch, door, planned)
         _report("fetch", fetch, {door.name: door.fetch_target for door in DOORS}, repeats)
 

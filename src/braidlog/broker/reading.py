@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from braidlog.codec.batch import BatchHeader, check_crc, read_header
+from braidlog.codec.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from braidlog.codec.kernel import Columns
 from braidlog.codec.layout import Layout
 from braidlog.codec.records import decode_batch, read_section
@@ -20,6 +20,8 @@ from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Record
 from braidlog.storage.partition import FileSlice
 from braidlog.storage.transactions import Aborted
+
+PIECE_BYTES = 256 * 1024
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -76,10 +78,9 @@ class Rows(msgspec.Struct, frozen=True):
 def decode_slice(fetched: Fetched, offset: int, *, limits: Limits) -> tuple[list[Record], int]:
     """The records of a slice from `offset` on, and where to go on."""
     assert fetched.slice is not None
-    data = fetched.slice.read()
     found: list[Record] = []
     left = limits.bytes_max
-    for position, _ in _visible(data, fetched.aborted):
+    for data, position, _ in _visible(fetched.slice, fetched.aborted):
         for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
             if row[0] < offset:
                 continue
@@ -93,10 +94,9 @@ def decode_slice(fetched: Fetched, offset: int, *, limits: Limits) -> tuple[list
 def slice_to_columns(fetched: Fetched, offset: int, *, limits: Limits) -> tuple[tuple[Columns, int] | None, int]:
     """The same as columns and how many of their rows count."""
     assert fetched.slice is not None
-    data = fetched.slice.read()
     columns = Columns()
     next_offset = fetched.slice.next_offset
-    for position, header in _visible(data, fetched.aborted):
+    for data, position, header in _visible(fetched.slice, fetched.aborted):
         check_crc(data, position, header)
         columns.append(
             read_section(data, position, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX),
@@ -134,14 +134,29 @@ def _fitting(columns: Columns, limits: Limits) -> int:
     return max(fitting, 1)
 
 
-def _visible(data: bytes, aborted: list[Aborted]) -> Iterator[tuple[int, BatchHeader]]:
+def _visible(found: FileSlice, aborted: list[Aborted]) -> Iterator[tuple[bytes, int, BatchHeader]]:
     """The batches a reader sees: no markers, and nothing of the aborted transactions that were named."""
-    position = 0
-    while position < len(data):
-        header = read_header(data, position)
+    for data, position, header in _batches(found):
         if not header.is_control and not (header.is_transactional and any(txn.covers(header) for txn in aborted)):
-            yield position, header
-        position += header.size_bytes
+            yield data, position, header
+
+
+def _batches(found: FileSlice) -> Iterator[tuple[bytes, int, BatchHeader]]:
+    """Each batch of a slice. Read in pieces: who has enough after the first has not paid for the rest."""
+    start, end = found.position, found.position + found.size
+    size = PIECE_BYTES
+    while start < end:
+        data = found.file.read_at(min(size, end - start), start)
+        position = 0
+        header = read_header(data)
+        while position + header.size_bytes <= len(data):
+            yield data, position, header
+            position += header.size_bytes
+            if len(data) - position < HEADER_BYTES:
+                break
+            header = read_header(data, position)
+        start += position
+        size = PIECE_BYTES if position else header.size_bytes  # a batch that is larger than a piece is read alone
 
 
 def _size(row: Row) -> int:
