@@ -9,7 +9,7 @@ off; all answers of one read leave in one write, as long as they are small; what
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +19,7 @@ from braidlog.broker.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
-from braidlog.server.eager import Abandonable, Running, start
+from braidlog.server.eager import Abandonable, Running, start, step
 from braidlog.wire.contract import NEED_DATA, Refused
 
 log = logging.getLogger("braidlog.session")
@@ -81,6 +81,9 @@ class Session(asyncio.Protocol):
         self._last_write_bytes = 0
         self._unsent_bytes_most = 0
         self._some_held_back = False
+        self._is_noted = False
+        self._is_ordered = adapter.ordered
+        self._has_unsent = False
         self._has_more = False
         self._busy = False
         self._pump_due = False
@@ -136,7 +139,8 @@ class Session(asyncio.Protocol):
         if self._closing:
             return
         self._last_heard = self._loop.time()
-        self._charge(Direction.APPEND, len(data))
+        if self._quotas is not None:
+            self._charge(Direction.APPEND, len(data))
         try:
             self.connection.receive(data)
         except Exception as error:  # noqa: BLE001 - we are wrong, and it is logged as such
@@ -182,9 +186,11 @@ class Session(asyncio.Protocol):
         finally:
             self._busy = False
         self._flush()
-        self._let_held_back_go()
+        if self._some_held_back:
+            self._let_held_back_go()
         self._regulate()
-        self._note_held()
+        if self._partial_since is not None or self._is_noted or self._held_bytes:
+            self._note_held()
 
     def held_bytes(self) -> int:
         """What this connection keeps in memory: of a frame, of answers in line, of answers that were not taken."""
@@ -197,7 +203,9 @@ class Session(asyncio.Protocol):
     def _note_held(self) -> None:
         """Tell the budget. Whoever is gone holds nothing, whatever is still being finished for it."""
         if self._transport is not None:
-            self._budget.note(self, self.held_bytes())
+            held = self.held_bytes()
+            self._is_noted = held > SMALL_BYTES
+            self._budget.note(self, held)
 
     def _take_requests(self) -> bool:
         """Start what is whole; False if there was no room for all of it."""
@@ -234,17 +242,19 @@ class Session(asyncio.Protocol):
     def _has_room(self) -> bool:
         if self._blocked_since is not None or self._throttle is not None:
             return False
-        under_way = len(self._turns) if self._adapter.ordered else len(self._under_way)
-        if (
-            under_way + len(self._beside) >= self._limits.in_flight_max
-            or self._held_bytes >= self._limits.output_bytes_max
-        ):
-            return False
+        under_way = self._turns if self._is_ordered else self._under_way
+        if under_way or self._beside or self._held_bytes:
+            if len(under_way) + len(self._beside) >= self._limits.in_flight_max:
+                return False
+            if self._held_bytes >= self._limits.output_bytes_max:
+                return False
         return not self._must_wait()
 
     def _must_wait(self) -> bool:
         """Whether there is no room in the node's memory for anything new; then the budget says when there is again."""
-        if self._budget.is_full and self._transport is not None:
+        if not self._budget.is_full:
+            return False
+        if self._transport is not None:
             self._budget.wait(self)
         return self._budget.is_full
 
@@ -261,15 +271,41 @@ class Session(asyncio.Protocol):
             self.close()
 
     def _begin(self, request: Any) -> None:  # noqa: ANN401
-        turn = _Turn(request)
+        """Serve a request. Most end at once, and need no place in line unless others wait before them."""
+        coroutine = self._adapter.handle(self, request)
+        ended, value, error = step(coroutine)
+        if not ended:
+            self._wait_for(_Turn(request), coroutine, value)
+        elif error is None and not self._turns and type(value) is not Stream:
+            self._answer_now(request, value)
+        else:
+            turn = _Turn(request)
+            if self._is_ordered:
+                self._turns.append(turn)
+            self._answered(turn, request, value, error)
+
+    def _wait_for(self, turn: _Turn, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:  # noqa: ANN401
         self._under_way.add(turn)
-        if self._adapter.ordered:
+        if self._is_ordered:
             self._turns.append(turn)
 
         def done(answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
-            self._answered(turn, request, answer, error)
+            self._answered(turn, turn.request, answer, error)
 
-        turn.running = start(self._adapter.handle(self, request), done, lambda: self._may_go_on(turn))
+        turn.running = Running(coroutine, done, lambda: self._may_go_on(turn), waiting)
+
+    def _answer_now(self, request: Any, answer: Any) -> None:  # noqa: ANN401
+        if answer is None or self._transport is None:
+            return
+        try:
+            data = self.connection.respond(request, answer)
+        except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
+            self._fail(type(request).__name__, fault)
+            return
+        self._out.append(data)
+        self._held_bytes += len(data)
+        if len(data) > SMALL_BYTES:
+            self._note_held()
 
     def _may_go_on(self, turn: _Turn) -> bool:
         """Whether a request that waited for data may now read it: one that has no room for its answer is held back."""
@@ -281,15 +317,13 @@ class Session(asyncio.Protocol):
         if self._blocked_since is not None:
             return False
         # Whoever is first in line goes, however much lies behind: all of that leaves after it.
-        is_first = self._adapter.ordered and bool(self._turns) and self._turns[0] is turn
+        is_first = self._is_ordered and bool(self._turns) and self._turns[0] is turn
         if not is_first and self._held_bytes >= self._limits.output_bytes_max:
             return False
         return not self._must_wait()
 
     def _let_held_back_go(self) -> None:
-        if not self._some_held_back:
-            return
-        in_line = self._turns if self._adapter.ordered else self._under_way
+        in_line = self._turns if self._is_ordered else self._under_way
         for turn in (*in_line, *self._beside):
             if turn.is_held_back and turn.running is not None:
                 if not self._is_room_for(turn):
@@ -317,7 +351,7 @@ class Session(asyncio.Protocol):
             return
         if isinstance(answer, Stream):
             turn.answer = answer
-            if not self._adapter.ordered:
+            if not self._is_ordered:
                 self._open_stream(turn)
         else:
             self._keep(turn, data)
@@ -331,7 +365,7 @@ class Session(asyncio.Protocol):
         turn.answer = data
         if data is not None and len(data) > SMALL_BYTES:
             self._note_held()
-        if not self._adapter.ordered and data and turn not in self._turns:
+        if not self._is_ordered and data and turn not in self._turns:
             self._out.append(data)
 
     def _pump_soon(self) -> None:
@@ -354,7 +388,7 @@ class Session(asyncio.Protocol):
         """Its turn has come. It begins once this turn of the loop has written what was answered before."""
         stream: Stream = turn.answer
         turn.answer = _PENDING
-        if not (self._adapter.ordered and stream.holds_turn):
+        if not (self._is_ordered and stream.holds_turn):
             self._beside.add(turn)
         self._loop.call_soon(self._run_stream, turn, stream)
 
@@ -376,7 +410,7 @@ class Session(asyncio.Protocol):
         """Between answers to other requests nobody could tell whose error it is: it is the last thing said."""
         self.close()
         last = _Turn(turn.request)
-        if self._adapter.ordered:
+        if self._is_ordered:
             self._turns.append(last)
         self._answered(last, last.request, None, error)
 
@@ -401,37 +435,43 @@ class Session(asyncio.Protocol):
         out, self._out = self._out, []
         if out:
             self._write(transport, out[0] if len(out) == 1 else b"".join(out))
+        elif not turns and not self._closing:
+            return False
         if self._closing and not turns and not self._under_way:
             transport.close()
         return bool(out) or len(turns) < under_way
 
     def _write(self, transport: asyncio.Transport, data: bytes) -> None:
         self._held_bytes -= len(data)
-        if transport.get_write_buffer_size() > _OUTPUT_FACTOR * self._limits.output_bytes_max:
+        if self._has_unsent and transport.get_write_buffer_size() > _OUTPUT_FACTOR * self._limits.output_bytes_max:
             log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
             self.abort()
         else:
             self._send(transport, data)
 
     def _send(self, transport: asyncio.Transport, data: bytes) -> None:
-        before = transport.get_write_buffer_size()
+        before = self._has_unsent and transport.get_write_buffer_size()
         self._unsent_bytes_most = len(data) + (self._unsent_bytes_most if before else 0)
         self._last_write_bytes = len(data)
         transport.write(data)
-        self._charge(Direction.FETCH, len(data))
-        self._note_held()
+        if self._quotas is not None:
+            self._charge(Direction.FETCH, len(data))
+        self._has_unsent = transport.get_write_buffer_size() > 0
+        if self._has_unsent or self._is_noted:
+            self._note_held()
 
     def _regulate(self) -> None:
         """Read only while there is room for what may come."""
         transport = self._transport
         if transport is None or self._closing:
             return
-        wanted = self._has_room() and not self._has_more
-        if wanted and not self._reading:
-            self._reading = True
+        wanted = not self._has_more and self._has_room()
+        if wanted is self._reading:
+            return
+        self._reading = wanted
+        if wanted:
             transport.resume_reading()
-        elif not wanted and self._reading:
-            self._reading = False
+        else:
             transport.pause_reading()
 
     async def push(self, data: bytes) -> None:
@@ -450,8 +490,7 @@ class Session(asyncio.Protocol):
 
     def _charge(self, direction: Direction, count: int) -> None:
         """Who moved more than its share is not read from for a while."""
-        if self._quotas is None:
-            return
+        assert self._quotas is not None
         now = self._loop.time()
         seconds = self._quotas.take(self.principal, direction, count, now)
         if seconds <= 0 or self._transport is None:

@@ -194,8 +194,11 @@ def read_answer(payload: bytes) -> tuple[Operation | None, m.Answer]:
 
 
 def _read(payload: bytes, kind: type[msgspec.Struct], **absent: None) -> Any:  # noqa: ANN401 - `kind` decides
+    layout = LAYOUTS[kind]
+    if not layout and len(payload) == 1:
+        return kind(**absent)
     reader = Reader(payload, 1)
-    values = [field.read(reader, name) for name, field in LAYOUTS[kind]]
+    values = [field.read(reader, name) for name, field in layout]
     reader.end(kind.__name__)
     return kind(*values, **absent)
 
