@@ -26,7 +26,8 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in an old way
     _MODULES = [
-        importlib.import_module(f"kafka.protocol.{name}") for name in ("admin", "consumer", "metadata", "producer", "sasl")
+        importlib.import_module(f"kafka.protocol.{name}")
+        for name in ("admin", "consumer", "metadata", "producer", "sasl")
     ]
     _Container = importlib.import_module("kafka.protocol.data_container").DataContainer
 
@@ -55,7 +56,12 @@ def kafka_python_read(message: type[Message], version: int, data: bytes) -> Mess
 def _pairs(struct: Any, message: type[Message], version: int) -> list[tuple[Field, Any]]:
     theirs = [field for field in struct._fields if field.for_version_q(version)]
     ours = rows(message, version)
-    assert len(theirs) == len(ours), (message, version, [field.name for field in theirs], [field.name for field in ours])
+    assert len(theirs) == len(ours), (
+        message,
+        version,
+        [field.name for field in theirs],
+        [field.name for field in ours],
+    )
     return list(zip(ours, theirs, strict=True))
 
 
@@ -79,7 +85,7 @@ def _value_to_kafka_python(value: Any, ours: Field, field: Any, version: int) ->
         if not field.has_data_class():  # it makes them as it needs them
             field.set_data_class(type(field.type_str, (_Container,), {"_struct": field}))
         return _to_kafka_python(value, version, field.data_class)
-    if ours.name.endswith("authorized_operations"):  # the numbers of the bits that are set
+    if _is_bits(field):  # the numbers of the bits that are set
         return {bit for bit in range(32) if value & 1 << bit}
     return uuid.UUID(bytes=value) if ours.kind is Kind.UUID else value
 
@@ -87,22 +93,27 @@ def _value_to_kafka_python(value: Any, ours: Field, field: Any, version: int) ->
 def _from_kafka_python(theirs: Any, message: type[Message], version: int) -> Message:
     return message(
         **{
-            ours.name: _value_from_kafka_python(getattr(theirs, field.name), ours, version)
+            ours.name: _value_from_kafka_python(getattr(theirs, field.name), ours, field, version)
             for ours, field in _pairs(theirs._struct, message, version)
             if ours.tag is None or (theirs.tags and field.name in theirs.tags)
         }
     )
 
 
-def _value_from_kafka_python(value: Any, ours: Field, version: int) -> Any:
-    if ours.name.endswith("authorized_operations"):
+def _is_bits(field: Any) -> bool:
+    return getattr(getattr(field, "_type", None), "__name__", "") == "BitField"
+
+
+def _value_from_kafka_python(value: Any, ours: Field, field: Any, version: int) -> Any:
+    if _is_bits(field):
         bits = sum(1 << bit for bit in ({31} if value is None else value))
         return bits - 2**32 if bits >= 2**31 else bits
     if value is None:
         # A UUID of nothing but zeros is None there.
         return bytes(16) if ours.kind is Kind.UUID and not ours.is_array else None
     if ours.is_array:
-        return [_value_from_kafka_python(item, ours._replace(is_array=False), version) for item in value]
+        one = ours._replace(is_array=False)
+        return [_value_from_kafka_python(item, one, field, version) for item in value]
     if ours.kind is Kind.STRUCT:
         assert ours.struct is not None
         return _from_kafka_python(value, ours.struct, version)
@@ -165,7 +176,12 @@ def _tame_value(value: Any, kind: str) -> Any:
 def _kio_pairs(message: type[Message], version: int, kind: Any) -> list[tuple[Field, Any]]:
     theirs = dataclasses.fields(kind)
     ours = rows(message, version)
-    assert len(theirs) == len(ours), (message, version, [field.name for field in theirs], [field.name for field in ours])
+    assert len(theirs) == len(ours), (
+        message,
+        version,
+        [field.name for field in theirs],
+        [field.name for field in ours],
+    )
     return list(zip(ours, theirs, strict=True))
 
 
