@@ -7,7 +7,7 @@ second. `tamed` makes a message of ours such that kio can say it too; kafka-pyth
 """
 
 import dataclasses
-import datetime
+import datetime as dt
 import importlib
 import io
 import re
@@ -22,7 +22,7 @@ from kio.serial._introspect import get_schema_field_type
 from braidlog.wire.kafka.apis import Api
 from braidlog.wire.kafka.rows import Field, Kind, Message, fields_of
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in an old way
     _MODULES = [
@@ -193,7 +193,7 @@ def _kio_nested(field: Any) -> Any:
 
 
 def _to_kio(message: Message, version: int, kind: Any) -> Any:
-    values = {}
+    values: dict[str, Any] = {}
     for ours, field in _kio_pairs(type(message), version, kind):
         value = getattr(message, ours.name)
         if ours.tag is not None and value == ours.default:
@@ -221,9 +221,9 @@ def _value_to_kio(value: Any, kind: str) -> Any:
     if kind == "error_code":
         return ErrorCode(value)
     if kind.startswith("timedelta"):
-        return datetime.timedelta(milliseconds=value)
+        return dt.timedelta(milliseconds=value)
     if kind == "datetime_i64":
-        return None if value == -1 else _EPOCH + datetime.timedelta(milliseconds=value)
+        return None if value == -1 else _EPOCH + dt.timedelta(milliseconds=value)
     return uuid.UUID(bytes=value) if kind == "uuid" else value
 
 

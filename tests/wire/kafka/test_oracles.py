@@ -3,13 +3,13 @@
 import random
 
 import pytest
+from tests.wire.kafka import oracles
+from tests.wire.kafka.values import make
 
 from braidlog.wire.kafka.apis import APIS, Api
 from braidlog.wire.kafka.compiler import read_message, write_message
 from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse
 from braidlog.wire.kafka.rows import Message
-from tests.wire.kafka import oracles
-from tests.wire.kafka.values import make
 
 SAMPLES = 12
 CASES = [
