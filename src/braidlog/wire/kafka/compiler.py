@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.wire.kafka.rows import NEVER, Field, Kind, Message, Slice, fields_of
+from braidlog.wire.kafka.rows import NEVER, Field, Kind, Message, fields_of
 
 ITEMS_MAX: Final = 250_000
 """Parts of a message: structs and strings in arrays. A fetch of every partition of a large cluster has fewer."""
@@ -110,10 +110,6 @@ def size_of(records: Any) -> int:  # noqa: ANN401 - a buffer, or whatever has a 
     return records.nbytes if isinstance(records, memoryview) else int(records.size)
 
 
-def joined(pieces: list[Any]) -> bytes:
-    return b"".join(piece if not isinstance(piece, Slice) else piece.read() for piece in pieces)
-
-
 # -- whole messages --------------------------------------------------------------------------------------------
 
 
@@ -188,7 +184,6 @@ _CALLED: Final[dict[str, Any]] = {
     "bad_count": bad_count,
     "bad_length": bad_length,
     "bad_tag": bad_tag,
-    "joined": joined,
     "not_null": not_null,
     "read_varint": read_varint,
     "size_of": size_of,
@@ -450,7 +445,7 @@ class _WriterSource(_Source):
             self.line("value = []; outer = add; add = value.append")
             self.value(field, f"m.{field.name}")
             self.flush()
-            self.line("add = outer; value = joined(value)")
+            self.line("add = outer; value = b''.join(value)")
             self.line(f"tags += [varint({field.tag}), varint(len(value)), value]")
             self.indent -= 1
         self.line("add(varint(len(tags) // 3))")

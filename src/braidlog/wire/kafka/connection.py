@@ -20,8 +20,9 @@ import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Buffer, Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.contract import NEED_DATA, NeedData, Output, Refused, Slice
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, Api, Key
+from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.compiler import read_message, size_of, skip_tags, varint, write_message
 from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse, ApiVersionsResponseApi
 from braidlog.wire.kafka.messages.data import ProduceRequest
@@ -30,9 +31,8 @@ from braidlog.wire.kafka.messages.security import (
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
 )
-from braidlog.wire.kafka.rows import Message, Slice, Span
+from braidlog.wire.kafka.rows import Message, Span
 
-UNSUPPORTED_VERSION: Final = 35
 RAW: Final = -1
 """The version of a SaslAuthenticate that came as a bare token."""
 
@@ -43,9 +43,6 @@ _RESPONSE_HEADER_FLEXIBLE: Final = struct.Struct(">iix")
 _API: Final = struct.Struct(">hh")
 
 Served = Mapping[Key, Span]
-Output = bytes | list[bytes | Slice]
-"""What is to be sent: bytes, or bytes and slices of files in their order."""
-
 ALL: Final[Served] = {api.key: api.versions for api in APIS}
 
 
@@ -92,7 +89,7 @@ class ServerConnection:
 
     def __init__(self, served: Served = ALL, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._served = served
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._inbox = Inbox()
         self._closed = False
         self._takes_tokens = False
@@ -119,7 +116,7 @@ class ServerConnection:
 
     def _take(self) -> bytes | None:
         """The next frame, None until it is whole. What is too large is refused by its first bytes."""
-        limit = self._frame_bytes_max
+        limit = self.frame_bytes_max
         size = self._inbox.peek_u32()
         if size is None:
             return None
@@ -176,7 +173,7 @@ class ServerConnection:
 
     def _tell_versions(self, version: int, correlation_id: int) -> RefusedRequest:
         error = ProtocolError(f"ApiVersions is not served in version {version}", 6)
-        answer = ApiVersionsResponse(UNSUPPORTED_VERSION, versions_told(self._served))
+        answer = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, versions_told(self._served))
         return RefusedRequest(error, answer, close=False, correlation_id=correlation_id)
 
     def _token(self, payload: bytes) -> Request:
@@ -199,6 +196,10 @@ class ServerConnection:
         if request.version == 0 and isinstance(answer, SaslHandshakeResponse) and not answer.error_code:
             self._takes_tokens = True
         return _frame(request.correlation_id, answer, request.api, request.version)
+
+    def turn_away(self, reason: str) -> RefusedRequest:
+        """Who is not let in: this dialect has no words for it, and closes."""
+        return self._refuse(ProtocolError(reason))
 
     def _refuse(self, error: ProtocolError) -> RefusedRequest:
         """There is no general error in this protocol: Kafka closes, and so do we."""
@@ -295,7 +296,7 @@ class ClientConnection:
             raise ProtocolError(f"response {correlation_id} is not what is awaited", 0)
         asked = self._waiting.popleft()
         api, version = asked.api, asked.version
-        if api.key is Key.API_VERSIONS and payload[4:6] == UNSUPPORTED_VERSION.to_bytes(2, "big"):
+        if api.key is Key.API_VERSIONS and payload[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
             version = 0
         at = _past_tags(payload, 4) if api.response_header_is_flexible(version) else 4
         message, _ = read_message(api.response, version, payload, at, flexible=api.is_flexible(version))

@@ -15,9 +15,11 @@ import functools
 import types
 import typing
 from enum import Enum
-from typing import Annotated, Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
+
+from braidlog.wire.contract import Slice
 
 Buffer = bytes | bytearray | memoryview
 
@@ -36,16 +38,6 @@ class Kind(Enum):
     BYTES = "bytes"
     RECORDS = "records"
     STRUCT = "struct"
-
-
-@runtime_checkable
-class Slice(Protocol):
-    """Bytes that are elsewhere, such as in a file: their number is known, and they can be read."""
-
-    @property
-    def size(self) -> int: ...
-
-    def read(self) -> bytes: ...
 
 
 I8 = Annotated[int, Kind.I8]
