@@ -59,6 +59,7 @@ class Topics:
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
         self._metas = {meta.name: meta for meta in folder.topics() if not meta.name.startswith(INTERNAL_PREFIX)}
+        self._names_by_id: dict[str, str] = {}
         self.node = node
         self.defaults = defaults
         for table in (placements, roles):
@@ -89,6 +90,14 @@ class Topics:
         if meta is None:
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
         return meta
+
+    def name_of(self, topic_id: str) -> str | None:
+        """The topic that has this id."""
+        name = self._names_by_id.get(topic_id)
+        if name is None or name not in self._metas or self._metas[name].topic_id != topic_id:
+            self._names_by_id = {meta.topic_id: meta.name for meta in self._metas.values()}
+            name = self._names_by_id.get(topic_id)
+        return name
 
     def partition(self, name: str, number: int) -> HostedPartition:
         """The hosted partition, opened on first use."""
