@@ -16,13 +16,16 @@ from braidlog.adapters.cursus.handlers import CursusAdapter
 from braidlog.adapters.flux.handlers import FluxAdapter
 from braidlog.adapters.mlog.handlers import MlogAdapter
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
+from braidlog.broker.authenticate import Authenticate, Pauses
 from braidlog.broker.authorize import Authorize
+from braidlog.broker.ports import World
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.server.budget import Budget
-from braidlog.server.config import ListenerConfig, ServerConfig, TlsConfig, check_exposure
+from braidlog.server.config import AuthConfig, ListenerConfig, ServerConfig, TlsConfig, check_exposure
+from braidlog.server.doorkeeper import Doorkeeper, StrangerLimits
 from braidlog.server.listener import SWEEP_SECONDS, Listener, ListenerLimits
 from braidlog.server.session import SessionLimits
 from braidlog.server.supervisor import Supervisor
@@ -65,6 +68,7 @@ class Server:
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
         self._flusher: Flusher | None = None
+        self._doorkeeper: Doorkeeper | None = None
         self.services: Services | None = None
 
     async def start(self) -> None:
@@ -89,6 +93,7 @@ class Server:
                 self._open_partition(name, number)
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
+        self._doorkeeper = doorkeeper(config.auth, authorize, world)
         makers = adapters()
         makers["cursus"] = partial(CursusAdapter, compression=config.listeners.cursus.compression)
         for dialect, make in makers.items():
@@ -128,6 +133,7 @@ class Server:
             advertised=advertised,
             tls=tls_context(settings.tls) if settings.tls.cert else None,
             quotas=self._quotas,
+            doorkeeper=self._doorkeeper,
         )
         await listener.start(settings.host, settings.port)
         self.listeners[dialect] = listener
@@ -201,6 +207,13 @@ class Server:
             self.services.journal.partition.close()
         if self._folder is not None:
             self._folder.release()
+
+
+def doorkeeper(auth: AuthConfig, authorize: Authorize, world: World) -> Doorkeeper:
+    """Who looks at tokens, with the pauses and limits that the settings say."""
+    pauses = Pauses(auth.pause_seconds, auth.pause_seconds_max, auth.forget_seconds)
+    limits = StrangerLimits(**{name: getattr(auth.strangers, name) for name in StrangerLimits.__struct_fields__})
+    return Doorkeeper(Authenticate(authorize, world, pauses), limits)
 
 
 def tls_context(tls: TlsConfig) -> ssl.SSLContext:

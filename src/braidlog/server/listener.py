@@ -18,6 +18,7 @@ from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.budget import Budget
+from braidlog.server.doorkeeper import Doorkeeper
 from braidlog.server.session import Session, SessionLimits, SessionOwner
 
 log = logging.getLogger("braidlog.listener")
@@ -37,7 +38,7 @@ class ListenerLimits(msgspec.Struct, frozen=True):
 class Listener(SessionOwner):
     """One dialect on one port."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one thing that a port has
         self,
         adapter: Adapter,
         *,
@@ -47,6 +48,7 @@ class Listener(SessionOwner):
         advertised: tuple[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
         quotas: Quotas | None = None,
+        doorkeeper: Doorkeeper | None = None,
     ) -> None:
         self.adapter = adapter
         self._session_limits = session_limits
@@ -55,6 +57,7 @@ class Listener(SessionOwner):
         self._advertised = advertised
         self._tls = tls
         self._quotas = quotas
+        self._doorkeeper = doorkeeper
         self._server: asyncio.Server | None = None
         self._sessions: set[Session] = set()
         self._peers: Counter[str] = Counter()
@@ -71,7 +74,7 @@ class Listener(SessionOwner):
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Session(self.adapter, self, self._session_limits, self._budget, self._quotas),
+                lambda: Session(self.adapter, self, self._session_limits, self._budget, self._quotas, self._doorkeeper),
                 host,
                 port,
                 ssl=self._tls,
