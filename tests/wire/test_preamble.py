@@ -122,7 +122,7 @@ def test_damaged_introductions_never_raise(data: bytes) -> None:
         assert type(event.error) is ProtocolError
 
 
-TURNED_AWAY = {
+TURNED_AWAY: dict[type, bytes] = {
     MlogServer: b'{"code":0,"message":"go away"}',
     FluxServer: b"V1|0|ERR|BAD_REQUEST|go away\n",
     CursusServer: b"ERROR: authentication_failed",

@@ -108,6 +108,7 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     connections_max: int = 10_000
+    """All listeners together; lowered at the start if the process may not have so many sockets open (`ulimit -n`)."""
     connections_per_peer_max: int = 5_000
     in_flight_max: int = 1024
     output_bytes_max: int = 8 * 1024 * 1024

@@ -5,11 +5,10 @@ Invariant: where authentication is required, no more than `connections_max` stra
 address.
 """
 
-from collections import Counter
-
 import msgspec
 
 from braidlog.broker.authenticate import Authenticate, network_of
+from braidlog.server.census import Census
 
 
 class StrangerLimits(msgspec.Struct, frozen=True):
@@ -28,29 +27,20 @@ class Doorkeeper:
     def __init__(self, authenticate: Authenticate, limits: StrangerLimits) -> None:
         self.limits = limits
         self._authenticate = authenticate
-        self._strangers: Counter[str] = Counter()
+        self.strangers = Census(limits.connections_max, limits.per_peer_max)
 
     @property
     def required(self) -> bool:
         """Whether strangers are told from others at all."""
         return self._authenticate.required
 
-    @property
-    def strangers(self) -> int:
-        return self._strangers.total()
-
     def enter(self, address: str) -> bool:
-        """One more from this address; False if that is too many. Either way it has to `leave`."""
-        network = network_of(address)
-        self._strangers[network] += 1
-        return self._strangers[network] <= self.limits.per_peer_max and self.strangers <= self.limits.connections_max
+        """One more stranger from this address; False if that is too many. Either way it has to `leave`."""
+        return self.strangers.enter(network_of(address))
 
     def leave(self, address: str) -> None:
         """It has gone, or is a stranger no more."""
-        network = network_of(address)
-        self._strangers[network] -= 1
-        if not self._strangers[network]:
-            del self._strangers[network]
+        self.strangers.leave(network_of(address))
 
     async def prove(self, address: str, principal: str, token: bytes) -> bool:
         return await self._authenticate.prove(address, principal, token)
