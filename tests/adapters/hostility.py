@@ -1,6 +1,7 @@
 """What hostile clients do to a port, whatever it speaks; and a well-behaved client that goes on meanwhile."""
 
 import contextlib
+import os
 import selectors
 import socket
 import ssl
@@ -8,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Self
 
 from tests.adapters.rustlog.client import Client, framed
@@ -123,6 +125,12 @@ def push_all(peers: dict[socket.socket, bytes], seconds: float = SECONDS_MAX, st
                 if not left[peer]:
                     del left[peer]
                     selector.unregister(peer)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has had of the processors so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class WellBehaved:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.adapters.hostility import CHEAP, STRANGERS, eventually, read_to_end
+from tests.adapters.hostility import CHEAP, STRANGERS, cpu_seconds, eventually, read_to_end
 from tests.adapters.rustlog.client import Client, framed, payloads
 from tests.adapters.rustlog.folders import write_topic
 
@@ -253,11 +253,6 @@ def loop_environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "uvloop.py").write_text("raise ImportError")
     return {"PYTHONPATH": str(tmp_path / "hidden")}
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_node_without_descriptors_left_serves_on_and_does_not_spin(

@@ -18,7 +18,6 @@ import msgspec
 from braidlog.codec.compression import Compression, compress, decompress
 from braidlog.codec.errors import ProtocolError
 
-
 EXPANDED_BYTES_FREE = 4 * 1024 * 1024
 EXPANSION_MAX = 100
 """Gzip alone could make a thousand bytes of one."""
