@@ -90,9 +90,7 @@ class ServerConnection:
             body = self._inbox.take_frame(self.frame_bytes_max)
         except ProtocolError as error:
             # Where the next frame begins is unknown now, so nothing more is understood.
-            self._closed = True
-            self._inbox = Inbox()
-            return Refused(error, Failure.of(ErrorCode.FRAME_TOO_LARGE, limit=self.frame_bytes_max), close=True)
+            return self._end(error, Failure.of(ErrorCode.FRAME_TOO_LARGE, limit=self.frame_bytes_max))
         if body is None:
             return NEED_DATA
         try:
@@ -101,6 +99,15 @@ class ServerConnection:
             return Refused(error, error.failure, close=False)
         except ProtocolError as error:
             return Refused(error, Failure.of(ErrorCode.DECODE_FAILED, reason=error), close=False)
+
+    def turn_away(self, reason: str) -> Refused:
+        """The error for a client that is not let in, whatever it asked or was about to ask."""
+        return self._end(ProtocolError(reason), Failure.of(ErrorCode.AUTHENTICATION_FAILED))
+
+    def _end(self, error: ProtocolError, failure: Failure) -> Refused:
+        self._closed = True
+        self._inbox = Inbox()
+        return Refused(error, failure, close=True)
 
     def _read(self, body: bytes) -> Request:
         body = expand(body, self._compressor, self.frame_bytes_max, is_plain=_is_plain)

@@ -62,9 +62,11 @@ def frame(message: Request | Response) -> bytes:
 class _Frames:
     """What has arrived from one peer, and whether it is still believed."""
 
-    __slots__ = ("_inbox", "_readers", "_stopped")
+    __slots__ = ("_inbox", "_readers", "_stopped", "frame_bytes_max")
 
     def __init__(self, readers: dict[int, GoReader[Any]]) -> None:
+        self.frame_bytes_max = PAYLOAD_BYTES_MAX
+        """Of a payload that comes in."""
         self._inbox = Inbox()
         self._readers = readers
         self._stopped = False
@@ -89,8 +91,8 @@ class _Frames:
         reader = self._readers.get(number)
         if reader is None:
             raise ProtocolError(f"message type {number} is not one that this side can be sent", 0)
-        if size > PAYLOAD_BYTES_MAX:
-            raise ProtocolError(f"a payload of {size} bytes is announced, {PAYLOAD_BYTES_MAX} is the limit", 2)
+        if size > self.frame_bytes_max:
+            raise ProtocolError(f"a payload of {size} bytes is announced, {self.frame_bytes_max} is the limit", 2)
         if len(self._inbox) < _HEADER.size + size:
             return NEED_DATA
         self._inbox.take(_HEADER.size)
@@ -123,9 +125,16 @@ class ServerConnection(_Frames):
         try:
             event: Request | NeedData = self._next_message()
         except ProtocolError as error:
-            self._stop()
-            return Refused(error, RPCErrorResponse(ErrorCode.UNKNOWN, str(error)), close=True)
+            return self._refuse(error)
         return event
+
+    def turn_away(self, reason: str) -> Refused:
+        """The error for a client that is not let in, whatever it asked or was about to ask."""
+        return self._refuse(ProtocolError(reason))
+
+    def _refuse(self, error: ProtocolError) -> Refused:
+        self._stop()
+        return Refused(error, RPCErrorResponse(ErrorCode.UNKNOWN, str(error)), close=True)
 
     def respond(self, request: Request | Refused, answer: Response) -> bytes:
         """The one answer to a request, or an error. ValueError if it is larger than a frame: see sizes.py."""

@@ -71,6 +71,8 @@ class ServerConnection:
     """The server's end. Answers must leave in the order of the events: this dialect's clients match by order."""
 
     def __init__(self) -> None:
+        self.frame_bytes_max = FRAME_BYTES_MAX
+        """Of a payload that comes in."""
         self._inbox = Inbox()
         self._closed = False
         self._form = Form.JSON  # of the last payload that could be told: the form to refuse a frame in that cannot
@@ -88,10 +90,16 @@ class ServerConnection:
         if self._closed:
             return NEED_DATA
         try:
-            payload = _take_payload(self._inbox)
+            payload = _take_payload(self._inbox, self.frame_bytes_max)
         except ProtocolError as error:
             return self._refuse(error, close=True, code=BinaryErrorCode.FRAME)
         return NEED_DATA if payload is None else self._understand(payload)
+
+    def turn_away(self, reason: str) -> RefusedFrame:
+        """The error for a client that is not let in, in the form of what it asked already, if it has."""
+        if not self._closed and (first := self._inbox.peek(1, at=4)) is not None:
+            self._form = Form.JSON if first[0] in _JSON_FIRST or first[0] not in BY_TYPE_BYTE else Form.BINARY
+        return self._refuse(ProtocolError(reason), close=True)
 
     def _understand(self, payload: bytes) -> Request | RefusedFrame:
         first = payload[0]
@@ -162,7 +170,7 @@ class ClientConnection:
         if self._closed:
             return NEED_DATA
         try:
-            payload = _take_payload(self._inbox)
+            payload = _take_payload(self._inbox, FRAME_BYTES_MAX)
             if payload is None:
                 return NEED_DATA
             return self._response(payload)
@@ -204,9 +212,9 @@ class ClientConnection:
             raise ProtocolError(f"an answer has id {message.id!r}, the oldest request has {wanted!r}")
 
 
-def _take_payload(inbox: Inbox) -> bytes | None:
+def _take_payload(inbox: Inbox, frame_bytes_max: int) -> bytes | None:
     """The next payload, None until it is whole. Too large or empty, it is refused by its four bytes alone."""
-    payload = inbox.take_frame(FRAME_BYTES_MAX)
+    payload = inbox.take_frame(frame_bytes_max)
     if payload == b"":
         raise ProtocolError("a frame is empty, 1 byte is the least", 0)
     return payload
