@@ -7,7 +7,6 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +18,11 @@ from braidlog.codec.kernel import Columns, encode_records
 from braidlog.codec.layout import Kind, Layout, Packed, Part
 from braidlog.wire.cursus import batch as cursus
 from braidlog.wire.mlog import messages as mlog
+from braidlog.wire.mlog.connection import ServerConnection as MlogServer
 from braidlog.wire.rustlog import binary, jsonform
 from braidlog.wire.rustlog import messages as rustlog
+from braidlog.wire.rustlog.connection import Request
+from braidlog.wire.rustlog.connection import ServerConnection as RustlogServer
 
 NOW_MS = 1_700_000_000_123
 
@@ -89,22 +91,27 @@ ITEMS = [
 def test_rustlog_rows_are_what_its_own_writer_writes(twin: ModuleType) -> None:
     columns = columns_of(ITEMS, 42)
     values = [value or b"" for _, value, _ in ITEMS]
+    server, fetch = RustlogServer(), rustlog.Fetch(group_id="", topic="t", partition=0, offset=0, max_bytes=1, id="x")
     data, count = twin.write_rows(columns, binary.RECORD_ROW, rows=99, bytes_max=10**6)
-    assert count.to_bytes(4, "big") + data == binary.RECORDS.write(values)
+    request = Request(fetch, rustlog.Form.BINARY)
+    packed = server.respond(request, rustlog.PackedFetchResponse(Packed(data, count), 47))
+    assert b"".join(packed) == server.respond(request, rustlog.BriefFetchResponse(values, 47))
     shown = [
         rustlog.FetchedRecord(42 + place, min(max(time, 0) * 1000, 2**63 - 1), value or b"", key)
         for place, (key, value, time) in enumerate(ITEMS)
     ]
     data, count = twin.write_rows(columns, jsonform.RECORD_ROW, rows=99, bytes_max=10**6, between=b",")
-    assert count == len(ITEMS)
-    assert b"[" + data + b"]" == msgspec.json.encode(shown)
+    request = Request(fetch, rustlog.Form.JSON)
+    packed = server.respond(request, rustlog.PackedFetchResponse(Packed(data, count), 47))
+    assert b"".join(packed) == server.respond(request, rustlog.FetchResponse(records=shown, next_offset=47))
 
 
 def test_mlog_rows_are_what_its_own_writer_writes(twin: ModuleType) -> None:
     entries = tuple(mlog.LogEntry(42 + place, value) for place, (_, value, _) in enumerate(ITEMS))
-    data, _ = twin.write_rows(columns_of(ITEMS, 42), mlog.ENTRY_ROW, rows=99, bytes_max=10**6, between=b",")
-    packed = mlog.packed_entries(Packed(data, len(ITEMS)))
-    assert msgspec.json.encode(packed) == msgspec.json.encode(mlog.FetchBatchResponse(entries))
+    data, count = twin.write_rows(columns_of(ITEMS, 42), mlog.ENTRY_ROW, rows=99, bytes_max=10**6, between=b",")
+    request, server = mlog.FetchBatchRequest("t"), MlogServer()
+    packed = server.respond(request, mlog.PackedEntries(Packed(data, count)))
+    assert b"".join(packed) == server.respond(request, mlog.FetchBatchResponse(entries))
 
 
 def test_cursus_rows_are_what_its_own_writer_writes(twin: ModuleType) -> None:
@@ -114,7 +121,8 @@ def test_cursus_rows_are_what_its_own_writer_writes(twin: ModuleType) -> None:
     data, count = twin.write_rows(columns_of(ITEMS, 42), cursus.SHOWN_ROW, rows=99, bytes_max=10**6)
     packed = cursus.PackedBatch("orders", 3, Packed(data, count))
     for spelling in cursus.Spelling:
-        assert cursus.write_packed(packed, spelling) == cursus.write_batch(cursus.Batch("orders", 3, shown), spelling)
+        whole = cursus.write_batch(cursus.Batch("orders", 3, shown), spelling)
+        assert cursus.packed_head(packed, spelling) + data == whole
 
 
 def test_a_key_that_is_too_long_ends_the_rows(twin: ModuleType) -> None:

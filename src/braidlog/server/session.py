@@ -86,7 +86,7 @@ class Session(asyncio.Protocol):
         self._beside: set[_Turn] = set()
         self._out: list[Output] = []
         self._held_bytes = 0
-        self._last_write_bytes = 0
+        self._largest_write_bytes = 0
         self._unsent_bytes_most = 0
         self._some_held_back = False
         self._is_noted = False
@@ -211,8 +211,8 @@ class Session(asyncio.Protocol):
         """What this connection keeps in memory: of a frame, of answers in line, of answers that were not taken."""
         unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
         if unsent:
-            # Of what was written last, the part that has left is kept too, until the rest has.
-            unsent = min(unsent + self._last_write_bytes, self._unsent_bytes_most)
+            # Of a write that has left in part, that part is kept too, until the rest has left.
+            unsent = min(unsent + self._largest_write_bytes, self._unsent_bytes_most)
         return int(self.connection.buffered_bytes) + self._held_bytes + unsent
 
     def _note_held(self) -> None:
@@ -478,7 +478,7 @@ class Session(asyncio.Protocol):
     def _send(self, transport: asyncio.Transport, data: bytes) -> None:
         before = self._has_unsent and transport.get_write_buffer_size()
         self._unsent_bytes_most = len(data) + (self._unsent_bytes_most if before else 0)
-        self._last_write_bytes = len(data)
+        self._largest_write_bytes = max(len(data), self._largest_write_bytes if before else 0)
         transport.write(data)
         if self._quotas is not None:
             self._charge(Direction.FETCH, len(data))

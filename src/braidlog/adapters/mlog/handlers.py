@@ -99,10 +99,12 @@ async def fetch_as_replica(message: m.FetchRequest, services: Services, _: Conve
     return m.FetchResponse(entry)
 
 
-async def fetch_batch(message: m.FetchBatchRequest, services: Services, _: Conversation) -> m.FetchBatchResponse:
+async def fetch_batch(
+    message: m.FetchBatchRequest, services: Services, _: Conversation
+) -> m.FetchBatchResponse | m.PackedEntries:
     offset = _consumer(services, message)[1]
     entries = await _collect_entries(services, message.topic, offset, message.max_count)
-    return m.packed_entries(entries) if entries.number else m.FetchBatchResponse(None)
+    return m.PackedEntries(entries) if entries.number else m.FetchBatchResponse(None)
 
 
 async def _collect_entries(services: Services, topic: str, offset: int, count: int) -> Packed:

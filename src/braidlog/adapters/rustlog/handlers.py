@@ -21,7 +21,6 @@ from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.binary import RECORD_ROW as BINARY_ROW
 from braidlog.wire.rustlog.connection import Request, ServerConnection
 from braidlog.wire.rustlog.jsonform import RECORD_ROW as JSON_ROW
-from braidlog.wire.rustlog.jsonform import packed_response
 from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, Form
 from braidlog.wire.rustlog.sizes import BINARY_ANSWER_BYTES, JSON_ANSWER_BYTES, JSON_RECORD_BYTES, fitting
 
@@ -43,7 +42,9 @@ async def produce(request: Request, services: Services, _: Conversation) -> m.Pr
     return m.ProduceResponse(base_offset=appended.base_offset, record_count=len(message.records))
 
 
-async def fetch(request: Request, services: Services, _: Conversation) -> m.FetchResponse | m.BriefFetchResponse:
+async def fetch(
+    request: Request, services: Services, _: Conversation
+) -> m.FetchResponse | m.BriefFetchResponse | m.PackedFetchResponse:
     message: m.Fetch = request.message  # type: ignore[assignment]
     services.topics.check_partition(message.topic, message.partition)
     offset = _start(request, message, services)
@@ -61,12 +62,12 @@ async def fetch(request: Request, services: Services, _: Conversation) -> m.Fetc
     if request.form is Form.BINARY:
         data, count, next_offset = found.write(BINARY_ROW, FRAME_BYTES_MAX - BINARY_ANSWER_BYTES)
         _check_first(count, found.count, offset)
-        return m.BriefFetchResponse(Packed(data, count), next_offset)
+        return m.PackedFetchResponse(Packed(data, count), next_offset)
     if found.has_headers:
         return await _fetch_records(message, offset, services)
     data, count, next_offset = found.write(JSON_ROW, FRAME_BYTES_MAX - JSON_ANSWER_BYTES, between=b",")
     _check_first(count, found.count, offset)
-    return packed_response(Packed(data, count), next_offset)
+    return m.PackedFetchResponse(Packed(data, count), next_offset)
 
 
 def _bytes_max(message: m.Fetch) -> int:

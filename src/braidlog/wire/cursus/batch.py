@@ -248,10 +248,10 @@ def _text(raw: bytes, what: str) -> str:
 # --- writing
 
 
-def write_packed(packed: PackedBatch, spelling: Spelling) -> bytes:
-    """The body of the same frame that `write_batch` makes of the same records."""
+def packed_head(packed: PackedBatch, spelling: Spelling) -> bytes:
+    """What `write_batch` would write before the rows."""
     head = _header_parts(Batch(packed.topic, packed.partition, ()), spelling)
-    return b"".join((MAGIC, *head, _HEADER_END.pack(0, 0, 0, packed.rows.number), packed.rows.data))
+    return b"".join((MAGIC, *head, _HEADER_END.pack(0, 0, 0, packed.rows.number)))
 
 
 def write_batch(batch: Batch, spelling: Spelling) -> bytes:

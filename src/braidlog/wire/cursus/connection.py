@@ -13,7 +13,7 @@ answers one request before it takes the next (a stream is never answered, only p
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -30,9 +30,9 @@ from braidlog.wire.cursus.batch import (
     Spelling,
     count_fitting,
     header_bytes,
+    packed_head,
     read_batch,
     write_batch,
-    write_packed,
 )
 from braidlog.wire.cursus.commands import command_name, read_command, write_command
 from braidlog.wire.cursus.compressors import COMPRESSORS, Compressor, choose, expand
@@ -118,8 +118,11 @@ class ServerConnection:
             return Request(_PRODUCE, batch, spelling)
         return read_command(_unwrap(body))
 
-    def respond(self, request: Request | Refused, answer: Any) -> bytes:  # noqa: ANN401 - any answer of the table
-        """The bytes of an answer. ValueError if it is larger than a frame may be, or holds what a line cannot carry."""
+    def respond(self, request: Request | Refused, answer: Any) -> Any:  # noqa: ANN401 - any answer of the table
+        """The bytes of an answer, in a list for a `PackedBatch`.
+
+        ValueError if it is larger than a frame may be, or holds what a line cannot carry.
+        """
         if isinstance(answer, Failure):
             if isinstance(request, Request) and isinstance(request.message, ReadStream):
                 return self._frame(replies.write_stream_failure(answer))
@@ -135,11 +138,15 @@ class ServerConnection:
 
     def push(self, request: Request, frame: Batch | PackedBatch | a.KeepAlive | a.StreamControl) -> bytes:
         """The bytes of a frame pushed to the stream that `request` opened."""
+        return b"".join(self._pushed(request, frame))
+
+    def _pushed(self, request: Request, frame: Batch | PackedBatch | a.KeepAlive | a.StreamControl) -> Iterable[bytes]:
         if not isinstance(request.message, Stream):
             raise TypeError("only a stream is pushed to")
         if isinstance(frame, Batch | PackedBatch):
-            return self._batch_frame(frame, request.spelling)
-        return b"".join(map(self._frame, replies.write_answer(frame, request.spelling)))
+            framed = self._batch_frame(frame, request.spelling)
+            return (framed,) if isinstance(framed, bytes) else framed
+        return map(self._frame, replies.write_answer(frame, request.spelling))
 
     def count_fitting(self, request: Request, topic: str, partition: int, records: Sequence[BatchRecord]) -> int:
         """How many of the records, from the first on, fit one batch frame to this peer."""
@@ -152,8 +159,15 @@ class ServerConnection:
             room = (room - 1024) * 6 // 7  # what cannot be compressed grows; snappy, the worst, by a sixth
         return room - header_bytes(topic, request.spelling, partition)
 
-    def _batch_frame(self, batch: Batch | PackedBatch, spelling: Spelling) -> bytes:
-        body = write_packed(batch, spelling) if isinstance(batch, PackedBatch) else write_batch(batch, spelling)
+    def _batch_frame(self, batch: Batch | PackedBatch, spelling: Spelling) -> bytes | list[bytes]:
+        if isinstance(batch, PackedBatch):
+            head, rows = packed_head(batch, spelling), batch.rows.data
+            size = len(head) + len(rows)
+            if self._compressor is None and size <= self.frame_bytes_max:
+                return [_LENGTH.pack(size) + head, rows]
+            body = head + rows
+        else:
+            body = write_batch(batch, spelling)
         # The plain body has the limit too: the peer refuses to decompress past it.
         if self._compressor is None or len(body) > self.frame_bytes_max:
             return self._frame(body)

@@ -10,7 +10,7 @@ it from empty.
 """
 
 from enum import IntEnum
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -142,9 +142,10 @@ ENTRY_ROW: Final = (
 """A `LogEntry` as Go's json.Marshal spells it; commas stand between rows."""
 
 
-def packed_entries(rows: Packed) -> FetchBatchResponse:
-    """A FetchBatchResponse whose entries are written already."""
-    return FetchBatchResponse(cast("tuple[LogEntry | None, ...]", msgspec.Raw(b"[" + rows.data + b"]")))
+class PackedEntries(msgspec.Struct, frozen=True):
+    """A FetchBatchResponse, from a server whose entries are written already: as `ENTRY_ROW`s."""
+
+    rows: Packed
 
 
 class FetchStreamRequest(GoStruct, frozen=True):

@@ -18,7 +18,7 @@ import msgspec
 from braidlog.codec.cursor import Reader, text16
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.layout import Kind as Of
-from braidlog.codec.layout import Packed, Part
+from braidlog.codec.layout import Part
 from braidlog.codec.rows import read_rows
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, ERROR_BYTE, Operation
@@ -100,10 +100,8 @@ def _cut_short(reader: Reader, count: int, what: str) -> ProtocolError:
     return ProtocolError(f"the last of {count} {what} ends {at - len(data)} bytes after the message", len(data))
 
 
-def _write_records(records: list[bytes] | Packed) -> bytes:
+def _write_records(records: list[bytes]) -> bytes:
     """Lengths and values take turns in one join."""
-    if isinstance(records, Packed):
-        return _U32.pack(records.number) + records.data
     parts: list[bytes] = [b""] * (2 * len(records) + 1)
     parts[0] = _U32.pack(len(records))
     parts[1::2] = map(_U32.pack, map(len, records))
@@ -224,6 +222,12 @@ def write_answer(operation: Operation | None, answer: msgspec.Struct) -> bytes:
     if type(answer) is not operation.binary_response:
         raise TypeError(f"{type(answer).__name__} is no answer to {operation.name}")
     return _write(operation.type_byte, answer)
+
+
+def around(answer: m.PackedFetchResponse) -> tuple[bytes, bytes]:
+    """What stands before and after the rows of a packed answer."""
+    type_byte = BY_REQUEST[m.Fetch].type_byte
+    return bytes((type_byte,)) + _U32.pack(answer.rows.number), _U64.pack(answer.next_offset)
 
 
 def _write(type_byte: int, message: msgspec.Struct) -> bytes:

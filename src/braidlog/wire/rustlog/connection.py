@@ -14,7 +14,7 @@ alone is no JSON: the length tells them apart. A first byte that is neither is m
 
 import struct
 from collections import deque
-from typing import Final
+from typing import Final, overload
 
 import msgspec
 
@@ -28,9 +28,11 @@ from braidlog.wire.rustlog.messages import (
     BinaryErrorCode,
     Error,
     ErrorCode,
+    Fetch,
     Form,
     Id,
     JsonAnswer,
+    PackedFetchResponse,
     RequestMessage,
 )
 from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, Operation
@@ -117,8 +119,16 @@ class ServerConnection:
             # server answers 2 and reads on.
             return self._refuse(error, close=isinstance(error, jsonform.MalformedError))
 
-    def respond(self, request: Request | RefusedFrame, answer: Answer) -> bytes:
+    @overload
+    def respond(self, request: Request | RefusedFrame, answer: Answer) -> bytes: ...
+
+    @overload
+    def respond(self, request: Request | RefusedFrame, answer: PackedFetchResponse) -> list[bytes]: ...
+
+    def respond(self, request: Request | RefusedFrame, answer: Answer | PackedFetchResponse) -> bytes | list[bytes]:
         """The frame that answers a request, in the request's form. ValueError if it is larger than a frame may be."""
+        if isinstance(answer, PackedFetchResponse):
+            return _packed(request, answer)
         operation = BY_REQUEST[type(request.message)] if isinstance(request, Request) else None
         if request.form is Form.BINARY:
             return _frame(binary.write_answer(operation, answer))
@@ -218,6 +228,18 @@ def _take_payload(inbox: Inbox, frame_bytes_max: int) -> bytes | None:
     if payload == b"":
         raise ProtocolError("a frame is empty, 1 byte is the least", 0)
     return payload
+
+
+def _packed(request: Request | RefusedFrame, answer: PackedFetchResponse) -> list[bytes]:
+    """Like any answer to Fetch, but its rows are not copied once more."""
+    if not isinstance(request, Request) or not isinstance(request.message, Fetch):
+        raise TypeError("only a Fetch is answered with rows")
+    is_binary = request.form is Form.BINARY
+    head, tail = binary.around(answer) if is_binary else jsonform.around(answer, request.id)
+    size = len(head) + len(answer.rows.data) + len(tail)
+    if size > FRAME_BYTES_MAX:
+        raise ValueError(f"a message of {size} bytes does not fit a frame of {FRAME_BYTES_MAX}")
+    return [_LENGTH.pack(size) + head, answer.rows.data, tail]
 
 
 def _frame(payload: bytes) -> bytes:

@@ -10,13 +10,13 @@ limit, as a `RecursionError` that is caught here. The one open value, `details` 
 request is refused by its number of commas before time is spent on values that no request can have.
 """
 
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.jsonguard import TOKENS_MAX, check_json
-from braidlog.codec.layout import Kind, Packed, Part
+from braidlog.codec.layout import Kind, Part
 from braidlog.wire.rustlog import messages as m
 
 _BLANKS: Final = b" \t\n\r"
@@ -106,10 +106,11 @@ RECORD_ROW: Final = (
 """A `FetchedRecord` without headers, as `write` spells it; commas stand between rows."""
 
 
-def packed_response(rows: Packed, next_offset: int) -> m.FetchResponse:
-    """A FetchResponse whose records are written already."""
-    records = cast("list[m.FetchedRecord]", msgspec.Raw(b"[" + rows.data + b"]"))
-    return m.FetchResponse(records=records, next_offset=next_offset)
+def around(answer: m.PackedFetchResponse, request_id: m.Id) -> tuple[bytes, bytes]:
+    """What stands before and after the rows of a packed answer."""
+    empty = write(m.FetchResponse(records=[], next_offset=answer.next_offset, id=request_id))
+    place = empty.index(b"[") + 1
+    return empty[:place], empty[place:]
 
 
 def write(message: msgspec.Struct) -> bytes:

@@ -189,9 +189,16 @@ class FetchResponse(Message, frozen=True):
 
 
 class BriefFetchResponse(msgspec.Struct, frozen=True):
-    """The binary answer to Fetch: values alone, in offset order; a server may give them as rows (`binary.RECORD_ROW`)."""
+    """The binary answer to Fetch: values alone, in offset order."""
 
-    records: list[bytes] | Packed
+    records: list[bytes]
+    next_offset: int
+
+
+class PackedFetchResponse(msgspec.Struct, frozen=True):
+    """Either answer to Fetch, from a server whose records are written already: as `RECORD_ROW`s of the request's form."""
+
+    rows: Packed
     next_offset: int
 
 
