@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.server.allocator import keep_freed_memory
 from braidlog.server.compose import Server
 from braidlog.server.config import ListenersConfig, LoadedConfig, load_config
 
@@ -86,6 +87,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
     # them after every 700 took a tenth of the loop's time.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    keep_freed_memory()
     try:
         import uvloop  # noqa: PLC0415 - optional: faster where it is installed
     except ImportError:
