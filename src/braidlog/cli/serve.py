@@ -115,7 +115,17 @@ def _announce(server: Server, *, friendly: bool) -> None:
 
 @click.group()
 def config() -> None:
-    """What a node would run with."""
+    """What a node would run with.
+
+    Who may use it: in the settings file, [auth.tokens] holds a line NAME = "SHA-256 of the token, in hex" for each client
+    (printf %s TOKEN | sha256sum), and [[auth.rules]] what each may do. A client shows its token with the line
+
+        AUTH NAME TOKEN
+
+    before its first frame, on any listener; nothing is answered if it is right. Cursus clients may use their own AUTH. What those
+    may do who have not shown one is in auth.strangers.*; how slowly wrong ones are answered in auth.pause_seconds and
+    auth.pause_seconds_max. Use TLS (listeners.NAME.tls.cert) wherever others can listen.
+    """
 
 
 @config.command(epilog="Example: BRAID_LISTENERS__FLUX__PORT=7000 braid config show --origin")
