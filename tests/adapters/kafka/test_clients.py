@@ -70,7 +70,7 @@ def read_confluent(address: str, topic: str, offset: int) -> list[bytes]:
         if message is not None:
             assert message.error() is None
             assert message.offset() == offset + len(found)
-            found.append(message.value())
+            found.append(message.value() or b"")
     consumer.close()
     return found
 
@@ -80,7 +80,7 @@ def read_kafka_python(address: str, topic: str, offset: int) -> list[bytes]:
     partition = kafka.TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek(partition, offset)
-    found = []
+    found: list[bytes] = []
     for record in consumer:
         assert record.offset == offset + len(found)
         found.append(record.value)

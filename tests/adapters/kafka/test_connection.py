@@ -122,6 +122,7 @@ def test_what_was_acknowledged_is_there_after_a_restart(
     braid_server: ServerProcess, end: Callable[[ServerProcess], object]
 ) -> None:
     sent: list[bytes] = []
+    batch = b""
     with Client(braid_server) as client:
         identity = client.topic_id("kept")
         cluster_id = client.ask(c.MetadataRequest([]), 9).cluster_id

@@ -46,6 +46,7 @@ def test_a_batch_comes_back_as_it_went(client: Client, topic: str, compression: 
     assert client.produce(topic, sent).base_offset == 3
     found = client.fetch(topic)
     assert (found.error_code, found.high_watermark, found.last_stable_offset, found.log_start_offset) == (0, 6, 6, 0)
+    assert isinstance(found.records, memoryview)
     records = bytes(found.records)
     assert len(records) == 2 * len(sent)
     # Only the base offset (0 to 7) and the leader's epoch (12 to 15) are the log's own.
@@ -116,7 +117,7 @@ def test_many_partitions_in_one_request(client: Client, topic: str) -> None:
 def test_an_empty_partition_has_empty_records_and_not_null_ones(client: Client, topic: str) -> None:
     for version in (11, 12):
         found = client.fetch(topic, version=version)
-        assert found.records is not None
+        assert isinstance(found.records, memoryview)
         assert len(found.records) == 0
 
 

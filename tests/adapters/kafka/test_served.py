@@ -49,7 +49,11 @@ class Door:
         return Request(api, api.versions.last if version is None else version, 1, "test", message)
 
     def ask(self, message: Any, version: int | None = None, *, talk: Any = None) -> Any:
-        return self.node.run(self.adapter.handle(talk or Talk("alice"), self.request(message, version)))
+        return self.node.run(self.begin(self.request(message, version), talk))
+
+    def begin(self, request: Request, talk: Any = None) -> Any:
+        conversation: Any = talk or Talk("alice")
+        return self.adapter.handle(conversation, request)
 
 
 def codes(answer: Any) -> list[int]:
@@ -295,7 +299,7 @@ def test_a_fetch_ends_when_its_topic_does_and_does_not_take_a_new_one_for_it() -
     door.node.create("t")
     identity = bytes.fromhex(door.services.topics.meta("t").topic_id)
     request = door.request(fetch_of(("t", 0, 0), topic_ids={"t": identity}, max_wait_ms=30_000), 18)
-    job = door.node.spawn(door.adapter.handle(Talk("alice"), request))  # type: ignore[arg-type]
+    job = door.node.spawn(door.begin(request))
     door.node.run(door.services.topics.delete("t"))
     door.node.create("t")
     door.node.world.advance(1)
