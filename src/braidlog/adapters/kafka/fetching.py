@@ -14,7 +14,8 @@ from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import may, named
 from braidlog.broker.authorize import Operation
-from braidlog.broker.fetch import Fetched, Outcome, Wanted
+from braidlog.broker.fetch import Outcome, Wanted
+from braidlog.broker.reading import Fetched
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.kafka.apis import Key
