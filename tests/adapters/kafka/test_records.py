@@ -211,6 +211,10 @@ def test_a_long_poll_waits_for_so_many_bytes(client: Client, braid_server_shared
     assert 3 <= len(found) <= 5
 
 
+def test_a_fetch_of_nothing_does_not_wait(client: Client) -> None:
+    assert client.ask(fetch_of(max_wait_ms=300_000), 12).responses == []
+
+
 def test_a_long_poll_ends_with_nothing_in_time(client: Client, topic: str) -> None:
     assert values_of(client.fetch(topic, max_wait_ms=50).records) == []
 
