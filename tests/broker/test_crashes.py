@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from tests.broker.node import Node, batch_of
 
+from braidlog.broker.groups.group import Group
 from braidlog.broker.offsets import Commit
 from braidlog.broker.streams import Snapshot
 from braidlog.testing.faults import Operation
@@ -46,9 +47,9 @@ def observe(node: Node) -> Facts:
     for group in services.groups.names():
         for (topic, number), committed in services.offsets.of_group(group).items():
             facts["commit", group, topic, str(number)] = committed.offset
-        if group in services.groups._groups:
-            found = services.groups.find(group)
-            facts["group", group] = (found.generation, repr(found.assignment))
+        view = services.groups.describe(group)
+        if group in services.groups.known():
+            facts["group", group] = (view.generation, repr(view.members))
     return facts
 
 
@@ -172,8 +173,8 @@ class Campaign:
 
     def leave(self) -> None:
         for group in GROUPS:
-            found = self.node.services.groups._groups.get(group)
-            if found is not None and found.members:
+            found = self.node.services.groups._kept.get(group)
+            if isinstance(found, Group) and found.members:
                 member = self.rng.choice(found.members).member
                 self.change(lambda: self.node.run(self.node.services.groups.leave(group, member)))  # noqa: B023
                 return

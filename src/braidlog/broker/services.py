@@ -11,7 +11,10 @@ from braidlog.broker.append import Append
 from braidlog.broker.authorize import Authorize
 from braidlog.broker.brokers import Broker, Brokers
 from braidlog.broker.fetch import Fetch
+from braidlog.broker.groups.elected import INITIAL_DELAY_MS
 from braidlog.broker.groups.group import GroupImage
+from braidlog.broker.groups.kept import KeptGroups
+from braidlog.broker.groups.seats import ElectedImage
 from braidlog.broker.groups.service import Groups
 from braidlog.broker.named import NamedProducer, NamedProducers
 from braidlog.broker.offsets import Committed, Offsets
@@ -48,7 +51,14 @@ class Services(msgspec.Struct, frozen=True):
 
 
 def open_services(
-    folder: DataFolder, world: World, clock: Clock, *, node: str, defaults: TopicSettings, authorize: Authorize
+    folder: DataFolder,
+    world: World,
+    clock: Clock,
+    *,
+    node: str,
+    defaults: TopicSettings,
+    authorize: Authorize,
+    rebalance_delay_ms: int = INITIAL_DELAY_MS,
 ) -> Services:
     """Open every service over a data folder."""
     if not any(meta.name == JOURNAL_TOPIC for meta in folder.topics()):
@@ -61,6 +71,7 @@ def open_services(
     kinds: dict[str, type] = {
         "offset": Committed,
         "group": GroupImage,
+        "elected-group": ElectedImage,
         "placement": Placement,
         "role": PartitionRole,
         "producer-ids": IdBlock,
@@ -76,7 +87,8 @@ def open_services(
     producer_ids = ProducerIds(tables["producer-ids"], world)
     transactions = Transactions(tables["transaction"], producer_ids, topics, offsets, world)
     append = Append(topics, world, transactions.check_append)
-    groups = Groups(tables["group"], offsets, topics, world)
+    kept = KeptGroups(tables["group"], tables["elected-group"], topics.partition_count, world, rebalance_delay_ms)
+    groups = Groups(kept, offsets, topics, world)
     streams = EventStreams(topics, append, tables["snapshot"], world)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
         topics.when_changed(listener)

@@ -90,6 +90,11 @@ class Topics:
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
         return meta
 
+    def partition_count(self, name: str) -> int:
+        """How many partitions a topic has: none, if it is not there."""
+        meta = self._metas.get(name)
+        return 0 if meta is None else meta.partitions
+
     def partition(self, name: str, number: int) -> HostedPartition:
         """The hosted partition, opened on first use."""
         hosted = self._hosted.get((name, number))
