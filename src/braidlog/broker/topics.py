@@ -59,6 +59,7 @@ class Topics:
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
         self._metas = {meta.name: meta for meta in folder.topics() if not meta.name.startswith(INTERNAL_PREFIX)}
+        self._names_by_id: dict[str, str] = {}
         self.node = node
         self.defaults = defaults
         for table in (placements, roles):
@@ -94,6 +95,14 @@ class Topics:
         """How many partitions a topic has: none, if it is not there."""
         meta = self._metas.get(name)
         return 0 if meta is None else meta.partitions
+
+    def name_of(self, topic_id: str) -> str | None:
+        """The topic that has this id."""
+        name = self._names_by_id.get(topic_id)
+        if name is None or name not in self._metas or self._metas[name].topic_id != topic_id:
+            self._names_by_id = {meta.topic_id: meta.name for meta in self._metas.values()}
+            name = self._names_by_id.get(topic_id)
+        return name
 
     def partition(self, name: str, number: int) -> HostedPartition:
         """The hosted partition, opened on first use."""
