@@ -5,11 +5,14 @@ Order of opening: the journal's topic, the tables from it, the topics, then ever
 had been decided are ended before anyone is served.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from braidlog.broker.append import Append
-from braidlog.broker.authorize import Authorize
+from braidlog.broker.authorize import Authorize, Rule
 from braidlog.broker.brokers import Broker, Brokers
+from braidlog.broker.configs import Configs
 from braidlog.broker.fetch import Fetch
 from braidlog.broker.groups.elected import INITIAL_DELAY_MS
 from braidlog.broker.groups.group import GroupImage
@@ -20,9 +23,12 @@ from braidlog.broker.named import NamedProducer, NamedProducers
 from braidlog.broker.offsets import Committed, Offsets
 from braidlog.broker.ports import World
 from braidlog.broker.producers import IdBlock, ProducerIds
+from braidlog.broker.rules import Rules
 from braidlog.broker.streams import EventStreams, Snapshot
 from braidlog.broker.topics import PartitionRole, Placement, Topics
 from braidlog.broker.transactions import Transaction, Transactions
+from braidlog.broker.trim import Trim
+from braidlog.broker.users import User, Users
 from braidlog.cluster.journal import Journal, Key, Table, load_tables
 from braidlog.model.clock import Clock
 from braidlog.model.errors import StorageFault
@@ -37,6 +43,8 @@ class Services(msgspec.Struct, frozen=True):
 
     world: World
     topics: Topics
+    configs: Configs
+    trim: Trim
     brokers: Brokers
     append: Append
     fetch: Fetch
@@ -47,10 +55,12 @@ class Services(msgspec.Struct, frozen=True):
     named_producers: NamedProducers
     transactions: Transactions
     authorize: Authorize
+    rules: Rules
+    users: Users
     journal: Journal
 
 
-def open_services(
+def open_services(  # noqa: PLR0913 - all that a node is opened with
     folder: DataFolder,
     world: World,
     clock: Clock,
@@ -58,9 +68,10 @@ def open_services(
     node: str,
     defaults: TopicSettings,
     authorize: Authorize,
+    users: Mapping[str, str] | None = None,
     rebalance_delay_ms: int = INITIAL_DELAY_MS,
 ) -> Services:
-    """Open every service over a data folder."""
+    """Open every service over a data folder. `users`: name → verifier (`users.py`) of those in the configuration."""
     if not any(meta.name == JOURNAL_TOPIC for meta in folder.topics()):
         folder.create_topic(
             JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
@@ -79,6 +90,8 @@ def open_services(
         "transaction": Transaction,
         "snapshot": Snapshot,
         "broker": Broker,
+        "rule": Rule,
+        "user": User,
     }
     tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
     load_tables(journal, list(tables.values()), _refuse_unknown)
@@ -95,6 +108,8 @@ def open_services(
     return Services(
         world=world,
         topics=topics,
+        configs=Configs(topics),
+        trim=Trim(topics, world),
         brokers=Brokers(tables["broker"], world, node),
         append=append,
         fetch=Fetch(topics, world),
@@ -105,6 +120,8 @@ def open_services(
         named_producers=NamedProducers(tables["named-producer"], producer_ids, world),
         transactions=transactions,
         authorize=authorize,
+        rules=Rules(tables["rule"], authorize, world),
+        users=Users(tables["user"], world, users),
         journal=journal,
     )
 
