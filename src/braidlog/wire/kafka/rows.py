@@ -49,8 +49,10 @@ Bool = Annotated[bool, Kind.BOOL]
 Uuid = Annotated[bytes, Kind.UUID]
 Text = Annotated[str, Kind.TEXT]
 Bytes = Annotated[bytes, Kind.BYTES]
-Records = Annotated[Buffer | Slice, Kind.RECORDS]
-"""Batches as they are. Read, they are a view of the frame; to be written, they may be a slice of a file."""
+Records = Annotated[Buffer, Kind.RECORDS]
+"""Batches as they are. Read, they are a view of the frame."""
+Sliced = Annotated[Buffer | Slice, Kind.RECORDS]
+"""Records that, to be written, may also be a slice of a file."""
 
 NO_UUID: Final = bytes(16)
 UNASKED: Final = -(2**31)

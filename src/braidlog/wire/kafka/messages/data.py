@@ -6,7 +6,7 @@ Batches are opaque here: `records` is whatever stands between its length and the
 
 from typing import Annotated
 
-from braidlog.wire.kafka.rows import I8, I16, I32, I64, NO_UUID, Message, Records, Text, Uuid
+from braidlog.wire.kafka.rows import I8, I16, I32, I64, NO_UUID, Message, Records, Sliced, Text, Uuid
 
 
 class ProduceRequestPartition(Message, frozen=True):
@@ -141,7 +141,7 @@ class FetchResponsePartition(Message, frozen=True):
     snapshot_id: Annotated[FetchResponseSnapshotId, "12+ tag 2"] = FetchResponseSnapshotId()
     aborted_transactions: list[FetchResponseAborted] | None = []
     preferred_read_replica: Annotated[I32, "11+"] = -1
-    records: Records | None = b""  # empty, not null: a null one breaks kafka-python
+    records: Sliced | None = b""  # empty, not null: a null one breaks kafka-python
 
 
 class FetchResponseTopic(Message, frozen=True):
