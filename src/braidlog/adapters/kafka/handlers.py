@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka import fetching, listing, metadata, producing
+from braidlog.adapters.kafka import fetching, groups, listing, metadata, producing, transactions
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
@@ -36,6 +36,8 @@ class KafkaAdapter:
             **producing.ROUTES,
             **fetching.ROUTES,
             **listing.ROUTES,
+            **groups.ROUTES,
+            **transactions.ROUTES,
         }
         self.served: Served = {key: BY_KEY[key].versions for key in self.routes}
 
