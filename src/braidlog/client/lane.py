@@ -47,7 +47,7 @@ class LaneOwner(Protocol):
 class Lane:
     """One partition of a topic; all of a topic where the server chooses."""
 
-    def __init__(  # noqa: PLR0913 - a lane stands between its producer and a partition
+    def __init__(
         self, owner: LaneOwner, driver: Driver, policy: Policy, settings: LaneSettings, topic: str, partition: int
     ) -> None:
         self._owner = owner
@@ -215,12 +215,12 @@ class Lane:
 
     def abandon(self, why: str) -> None:
         """Nothing more will be tried: tell whoever still waits what is known."""
-        left = [delivery for delivery in (*self._flying, *self._waiting) if not delivery.done()]
-        flying = set(map(id, self._flying))
-        for delivery in left:
-            closed = ClosedError(why)
-            # What is on its way may have arrived.
-            self._tell(delivery, unknown(closed) if id(delivery) in flying else closed)
+        left = [*self._flying, *self._waiting]
+        for at, delivery in enumerate(left):
+            if not delivery.done():
+                closed = ClosedError(why)
+                # What is on its way may have arrived.
+                self._tell(delivery, unknown(closed) if at < len(self._flying) else closed)
         self._waiting.clear()
         self._waiting_bytes = 0
         if left:

@@ -16,7 +16,7 @@ from braidlog.client.errors import ClientError
 T = TypeVar("T")
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds, all of them. `retry_timeout`: how long an operation is tried, from its first attempt on."""
 
     request_timeout: float = 30.0

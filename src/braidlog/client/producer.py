@@ -30,7 +30,7 @@ _UNSEEN_MAX = 1000
 """Failures that are kept for `flush` to raise; beyond, they are counted by nobody."""
 
 
-class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`idempotent` None: wherever the dialect can."""
 
     acks: Acks = Acks.LEADER
@@ -235,10 +235,16 @@ class Producer:
         self._closed = True
         try:
             await self.flush()
-        finally:
             await self._tasks.close()
-            for lane in self._lanes.values():
-                lane.abandon("the producer was closed before the record was acknowledged")
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Stop at once: what is not acknowledged fails, as closed or as unknown."""
+        self._closed = True
+        self._tasks.cancel()
+        for lane in self._lanes.values():
+            lane.abandon("the producer was closed before the record was acknowledged")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -27,9 +27,12 @@ class Tasks:
             message = f"{task.get_name()} crashed: this is a defect of the client"
             task.get_loop().call_exception_handler({"message": message, "exception": error, "task": task})
 
-    async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
+    def cancel(self) -> None:
+        for task in self._tasks:
             task.cancel()
+
+    async def close(self) -> None:
+        self.cancel()
+        tasks = list(self._tasks)
         if tasks:
             await asyncio.wait(tasks)
