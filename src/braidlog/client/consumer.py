@@ -189,7 +189,8 @@ class Consumer:
             self._arrived.clear()
             began = asyncio.get_running_loop().time()
             try:
-                await asyncio.wait_for(self._arrived.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._arrived.wait()
             except TimeoutError:
                 return
             if seconds is not None:

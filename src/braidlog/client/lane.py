@@ -106,7 +106,8 @@ class Lane:
 
     async def _linger(self) -> None:
         try:
-            await asyncio.wait_for(self._full.wait(), self._settings.linger_seconds)
+            async with asyncio.timeout(self._settings.linger_seconds):
+                await self._full.wait()
         except TimeoutError:
             return
 

@@ -85,10 +85,12 @@ class Link(asyncio.Protocol):
 
     async def ask_all(self, messages: Sequence[Any], timeout: float) -> list[Any]:  # noqa: ASYNC109 - as above
         """Send them in one piece; an answer, or what became of it, for each."""
-        try:
-            await asyncio.wait_for(self._writable.wait(), timeout)
-        except TimeoutError:
-            self.abort(f"{show_address(self.address)} takes no bytes since {timeout:g} s")
+        if not self._writable.is_set():
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._writable.wait()
+            except TimeoutError:
+                self.abort(f"{show_address(self.address)} takes no bytes since {timeout:g} s")
         if not self.is_open:
             raise ConnectError(self._end or f"{show_address(self.address)} is not connected")
         futures = self._send(messages)

@@ -91,7 +91,8 @@ class Member:
         pause = heartbeat_seconds
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._again.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._again.wait()
             pause = heartbeat_seconds
             try:
                 if self._again.is_set():

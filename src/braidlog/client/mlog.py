@@ -143,7 +143,9 @@ class MlogDriver(RoutedDriver):
         ends = {replica.node_id: replica.leo for replica in info.replicas or ()}
         latest = ends.get(info.leader_node_id, max(ends.values(), default=0))
         first = await self._fetch(topic, 0, 1, CONTROL)
-        return Span(first[0].offset if first else latest, latest)
+        # Nothing to read does not mean that the log begins at its end: what is there may not be committed yet. 0 is always right,
+        # for a server reads on from where its log begins.
+        return Span(first[0].offset if first else 0, latest)
 
     def _check_partition(self, partition: int) -> None:
         if partition != 0:

@@ -37,7 +37,8 @@ class Room:
         entry = size, turn
         self._queue.append(entry)
         try:
-            await asyncio.wait_for(turn, timeout)
+            async with asyncio.timeout(timeout):
+                await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
                 self.give(size)  # the turn came in the very step in which nobody wanted it any more
