@@ -24,7 +24,9 @@ def test_create_produce_consume(column: str, face: str, braid_server_shared: Ser
             sent = [await producer.send(topic, b"value %d" % at) for at in range(50)]
             await producer.flush()
             placed = [await delivery for delivery in sent]
-            assert [(each.topic, each.partition, each.offset) for each in placed] == [(topic, 0, at) for at in range(50)]
+            assert [(each.topic, each.partition, each.offset) for each in placed] == [
+                (topic, 0, at) for at in range(50)
+            ]
             found = await read(client, topic, 50)
             assert [(each.offset, each.value) for each in found] == [(at, b"value %d" % at) for at in range(50)]
 
