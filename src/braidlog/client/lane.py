@@ -160,21 +160,24 @@ class Lane:
         Only where records are answered one by one can some be stored and others not. A record is then not sent again once a later
         one of its key is stored: it would come after it.
         """
+        last_stored = {
+            delivery.record.key: at
+            for at, (delivery, outcome) in enumerate(zip(pending, outcomes, strict=True))
+            if isinstance(outcome, Placed)
+        }
         again: list[Delivery] = []
-        overtaken: set[bytes | None] = set()
-        for delivery, outcome in zip(reversed(pending), reversed(outcomes), strict=True):
+        for at, (delivery, outcome) in enumerate(zip(pending, outcomes, strict=True)):
             if isinstance(outcome, Placed):
                 delivery.stored(outcome)
-                overtaken.add(delivery.record.key)
                 continue
             told = self._verdict(delivery, outcome)
-            if told is None and delivery.record.key in overtaken:
+            if told is None and at < last_stored.get(delivery.record.key, -1):
                 told = unknown(outcome) if delivery.in_doubt else outcome
             if told is None:
                 again.append(delivery)
             else:
                 self._tell(delivery, told)
-        return again[::-1]
+        return again
 
     def _verdict(self, delivery: Delivery, error: ClientError) -> ClientError | None:
         doubtful = leaves_doubt(error, self._settings.acks)
