@@ -1,6 +1,6 @@
 """The blocking face: many threads, interrupts, programs that forget to close."""
 
-import _thread
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +11,7 @@ import pytest
 
 import braidlog
 from braidlog.client import blocking
-from braidlog.client.errors import ClosedError, UnknownOutcomeError
+from braidlog.client.errors import ClosedError
 from braidlog.testing.server import ServerProcess
 from tests.client.dialects import COLUMNS, fresh, server_url
 
@@ -68,32 +68,37 @@ def test_with_flushes(braid_server_shared: ServerProcess) -> None:
     client.close()
 
 
+INTERRUPTED = """
+import asyncio, sys, threading, braidlog
+client = braidlog.connect(sys.argv[1])
+client.admin.create_topic(sys.argv[2])
+stuck = threading.Event()
+
+async def never(_):
+    stuck.set()
+    await asyncio.Event().wait()
+
+client._client._driver.produce = never
+delivery = client.producer().send(sys.argv[2], b"v")
+assert stuck.wait(60)
+try:
+    print("closing", flush=True)
+    client.close()
+except KeyboardInterrupt:
+    print([thread.name for thread in threading.enumerate()], repr(delivery))
+"""
+
+
 def test_an_interrupted_close_ends_all_the_same(braid_server_shared: ServerProcess) -> None:
     """Ctrl-C while close flushes: the thread ends, and each record's fate is told."""
-    before = client_threads()
-    client = braidlog.connect(server_url("mlog", braid_server_shared))
-    topic = fresh()
-    client.admin.create_topic(topic)
-    stuck = threading.Event()
-    inner: Any = client._client
-
-    async def never(_: Any) -> Any:
-        import asyncio
-
-        stuck.set()
-        await asyncio.Event().wait()
-
-    inner._driver.produce = never
-    delivery = client.producer().send(topic, b"v")
-    assert stuck.wait(SECONDS_MAX)
-    timer = threading.Timer(0.1, _thread.interrupt_main)
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        client.close()
-    timer.join()
-    assert client_threads() == before
-    with pytest.raises(UnknownOutcomeError):
-        delivery.result()
+    command = [sys.executable, "-W", "error", "-c", INTERRUPTED, server_url("mlog", braid_server_shared), fresh()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "closing\n"
+        process.send_signal(signal.SIGINT)
+        said, faults = process.communicate(timeout=SECONDS_MAX)
+    assert said.startswith("['MainThread'] <Delivery: UnknownOutcomeError("), said + faults
+    assert faults == ""
 
 
 def test_a_result_that_is_not_there_in_time_stays_on_its_way(braid_server_shared: ServerProcess) -> None:

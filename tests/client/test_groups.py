@@ -25,7 +25,7 @@ async def fill(client: Any, topic: str, first: int, count: int) -> None:
 
 
 class Reader:
-    """A member that works on what it gets, commits it, and notes it only when the commit was taken."""
+    """A member that works on what it gets, then commits it."""
 
     def __init__(self, consumer: aio.Consumer) -> None:
         self.consumer = consumer
@@ -41,14 +41,13 @@ class Reader:
                 records = await self.consumer.poll(max_records=20, timeout=0.2)
             except ClosedError:
                 return
+            self.done += [record.value for record in records]
             try:
                 await self.consumer.commit()
             except ClosedError:
                 return
             except RefusedError as error:
-                assert error.reason is Refusal.REJOIN
-                continue  # somebody else has them now, or will have them again
-            self.done += [record.value for record in records]
+                assert error.reason is Refusal.REJOIN  # somebody else may work on them too
 
     async def stop(self) -> None:
         await self.consumer.close()

@@ -37,6 +37,8 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        self.at_end: Callable[[], object] = lambda: None
+        """Called in the thread, last of all: also when whoever should have closed was interrupted before it could."""
         # A daemon, so that a forgotten client does not keep a program from ending; `_at_exit` looks after its records.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -48,6 +50,8 @@ class LoopThread:
         for task in left:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self.at_end()
+        self._loop.run_until_complete(asyncio.sleep(0))  # connections that were given up end in the next round
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
@@ -285,6 +289,7 @@ class Client:
         self._thread = LoopThread("braidlog client")
         try:
             self._client = self._thread.make(lambda: session.Client(url, tls=tls, **policy))
+            self._thread.at_end = self._client.abandon
             self._thread.run(self._client.open())
         except BaseException:
             self._thread.stop()

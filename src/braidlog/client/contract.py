@@ -289,7 +289,7 @@ class Driver(ABC):
         """See that somebody is there."""
 
     @abstractmethod
-    async def close(self) -> None: ...
+    def close(self) -> None: ...
 
     # -- capabilities ----------------------------------------------------------------------------------------
 

@@ -85,5 +85,5 @@ class RoutedDriver(Driver):
             self.unreachable(self.home)
             raise
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._links.close()

@@ -190,9 +190,9 @@ class RustlogDriver(RoutedDriver):
         offset: int | None = answer.offset
         return offset
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._json_links.close()
-        await super().close()
+        super().close()
 
 
 def _wire(form: Form) -> OrderedWire:

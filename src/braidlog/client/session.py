@@ -92,11 +92,16 @@ class Client:
                 except Exception as error:  # noqa: BLE001 - raised below, when the others are closed too
                     failures.append(error)
         finally:
-            for each in self._opened:
-                each.abandon()  # nothing to do, unless this was interrupted
-            await self._driver.close()
+            self.abandon()
         if failures:
             raise failures[0]
+
+    def abandon(self) -> None:
+        """Stop at once: what is not acknowledged fails, as closed or as unknown."""
+        self._closed = True
+        for each in self._opened:
+            each.abandon()
+        self._driver.close()
 
     def _check_open(self) -> None:
         if self._closed:
