@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.client.dialects import COLUMNS, fresh, server_url
 
 import braidlog
+from braidlog import aio
 from braidlog.client import blocking
 from braidlog.client.errors import ClosedError
 from braidlog.testing.server import ServerProcess
-from tests.client.dialects import COLUMNS, fresh, server_url
 
 SECONDS_MAX = 60
 
@@ -163,8 +164,6 @@ def test_a_program_that_closes_hears_nothing(braid_server_shared: ServerProcess)
 
 
 def test_both_faces_have_the_same_names() -> None:
-    from braidlog import aio
-
     for name in ("Client", "Producer", "Consumer", "Admin"):
         public = {each for each in vars(getattr(aio, name)) if not each.startswith("_")}
         internal = {

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.client.dialects import run, until
 
 from braidlog.client.contract import Acks, Batch, BatchLimits, Capabilities, Driver, Fetched, Placed, Span
 from braidlog.client.delivery import Retries, judge, leaves_doubt
@@ -22,7 +23,6 @@ from braidlog.client.errors import (
 from braidlog.client.patience import Policy
 from braidlog.client.producer import Producer, ProducerOptions
 from braidlog.model.record import NewRecord
-from tests.client.dialects import run, until
 
 Answer = Sequence[Placed | ClientError] | ClientError
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.dialects import COLUMNS, dialect_of, fresh, read_all, run, server_url, url_of
+from tests.client.proxy import Proxy
 
 from braidlog import aio
 from braidlog.client.errors import ClientError, UnknownOutcomeError
 from braidlog.testing.server import ServerProcess
-from tests.client.dialects import COLUMNS, dialect_of, fresh, read_all, run, server_url, url_of
-from tests.client.proxy import Proxy
 
 KILLS = 3
 CUTS = 12
@@ -194,15 +194,17 @@ def test_changes_whose_answer_was_lost_are_not_errors(braid_server_shared: Serve
 
     async def test() -> None:
         for column in ("rustlog", "cursus", "flux"):
-            async with Proxy(braid_server_shared.ports[dialect_of(column)]) as proxy:
-                async with aio.connect(url_of(column, proxy.port), **QUICK) as client:
-                    topic = fresh()
-                    await client.admin.list_topics()
-                    before = proxy.pipes[0].answered
-                    listing = before  # cursus looks at its list before it creates
-                    proxy.cut_answered_at = before + (listing + 3 if column == "cursus" else 3)
-                    await client.admin.create_topic(topic)
-                    assert proxy.cuts == 1
-                    assert topic in await client.admin.list_topics()
+            async with (
+                Proxy(braid_server_shared.ports[dialect_of(column)]) as proxy,
+                aio.connect(url_of(column, proxy.port), **QUICK) as client,
+            ):
+                topic = fresh()
+                await client.admin.list_topics()
+                before = proxy.pipes[0].answered
+                listing = before  # cursus looks at its list before it creates
+                proxy.cut_answered_at = before + (listing + 3 if column == "cursus" else 3)
+                await client.admin.create_topic(topic)
+                assert proxy.cuts == 1
+                assert topic in await client.admin.list_topics()
 
     run(test)

@@ -1,15 +1,15 @@
-"""The same program over every dialect, in both faces: what the capability table promises is there, the rest is refused by name."""
+"""The same program over every dialect, in both faces: what the capability table promises is there, the rest is refused."""
 
 from typing import Any
 
 import pytest
+from tests.client.dialects import COLUMNS, FACES, connected, fresh, read, run, server_url
 
 from braidlog.client.contract import Commits, Headers
 from braidlog.client.errors import RecordError, Refusal, RefusedError, UnsupportedError
 from braidlog.client.schemes import capabilities
 from braidlog.codec.murmur import partition_for_key
 from braidlog.testing.server import ServerProcess
-from tests.client.dialects import COLUMNS, FACES, connected, fresh, read, run, server_url
 
 pytestmark = [pytest.mark.parametrize("face", FACES), pytest.mark.parametrize("column", COLUMNS)]
 
@@ -53,7 +53,7 @@ def test_keys_choose_partitions(column: str, face: str, braid_server_shared: Ser
             await client.admin.create_topic(topic, 3 if able.partitions else 1)
             producer = client.producer()
             if not able.keys:
-                with pytest.raises(RecordError, match="keys.*flux"):
+                with pytest.raises(RecordError, match=r"keys.*flux"):
                     await producer.send(topic, b"v", key=b"k")
                 return
             keys = [b"key %d" % (at % 7) for at in range(70)]

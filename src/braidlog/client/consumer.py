@@ -214,8 +214,8 @@ class Consumer:
     async def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
         """Commit all that was handed out, or the offsets given (the next to read). Fenced where one is a member.
 
-        `RefusedError(REJOIN)`: the group has changed and nothing was committed. What was handed out may be handed to somebody else
-        too; of partitions that this member keeps it is not handed out again, and goes with the next commit.
+        `RefusedError(REJOIN)`: the group has changed and nothing was committed. What was handed out may be handed to somebody
+        else too; of partitions that this member keeps it is not handed out again, and goes with the next commit.
         """
         self._check_open()
         wanted = {share.place: share.position for share in self._shares.values()} if offsets is None else dict(offsets)
