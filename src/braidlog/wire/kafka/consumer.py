@@ -1,8 +1,8 @@
 """Subscriptions and assignments: the bytes that a group's members put into JoinGroup and SyncGroup.
 
-Knows: the version in front, which of the rows it means. Refuses to know: any assignor, and the broker, to which all this is opaque.
-Invariant: what cannot be read is a `ProtocolError`. Every version is read as version 0, because later ones only add at the end, and
-some clients forget what they should add.
+Knows: the version in front, and the rows. Refuses to know: any assignor, and the broker, to which all this is opaque.
+Invariant: what cannot be read is a `ProtocolError`. Every version is read as version 0, because later ones only add at the end,
+and some clients forget what they should add.
 
     subscription   i16 version │ i32 count │ topics: i16-text │ i32-bytes user data │ …
     assignment     i16 version │ i32 count │ [i16-text topic │ i32 count │ i32 partitions] │ i32-bytes user data
@@ -27,9 +27,7 @@ def subscription(topics: Sequence[str]) -> bytes:
 
 
 def assignment(shares: Mapping[str, Sequence[int]]) -> bytes:
-    return _written(
-        ConsumerAssignment([ConsumerPartitions(topic, list(numbers)) for topic, numbers in shares.items()])
-    )
+    return _written(ConsumerAssignment([ConsumerPartitions(topic, list(numbers)) for topic, numbers in shares.items()]))
 
 
 def read_subscription(data: bytes) -> ConsumerSubscription:
