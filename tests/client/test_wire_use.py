@@ -203,7 +203,10 @@ def test_credentials(tmp_path: Any) -> None:
             async with aio.connect(f"kafka://ada:open%40sesame@127.0.0.1:{kafka}") as client:
                 await client.admin.create_topic("k")
                 assert (await client.producer().send_and_wait("k", b"v")).offset == 0
-            for url in (f"kafka://ada:wrong@127.0.0.1:{kafka}", f"kafka://ada:open@127.0.0.1:{kafka}?sasl=SCRAM-SHA-512"):
+            for url in (
+                f"kafka://ada:wrong@127.0.0.1:{kafka}",
+                f"kafka://ada:open@127.0.0.1:{kafka}?sasl=SCRAM-SHA-512",
+            ):
                 with pytest.raises(RefusedError, match="SASL_AUTHENTICATION_FAILED") as caught:
                     await aio.connect(url)
                 assert caught.value.reason is Refusal.NOT_ALLOWED
