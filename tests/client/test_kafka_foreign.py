@@ -8,7 +8,13 @@ from typing import Any, Self
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import (  # its package does not export them to mypy
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
 from tests.client.dialects import fresh, read, run, server_url, until
 
 from braidlog import aio
@@ -76,7 +82,7 @@ def test_what_librdkafka_writes_we_read(codec: str, braid_server_shared: ServerP
             settings = {"bootstrap.servers": address(braid_server_shared), "compression.type": codec, "linger.ms": 50}
             producer = Producer(settings)
             for at in range(100):
-                headers = [("at", b"%d" % at)] if at % 5 == 0 else []
+                headers: list[Any] = [("at", b"%d" % at)] if at % 5 == 0 else []
                 producer.produce(topic, b"v" * at, b"k%d" % at, 0, timestamp=STAMP_MS + at, headers=headers)
             await asyncio.to_thread(producer.flush)
             found = await read(client, topic, 100)
@@ -126,7 +132,7 @@ class Foreign:
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer = consumer
         self._stopped = False
-        self.values: set[bytes] = set()
+        self.values: set[bytes | None] = set()
         self.partitions: set[int] = set()
         consumer.subscribe([topic])
         self._polling = asyncio.ensure_future(asyncio.to_thread(self._poll))
@@ -200,7 +206,7 @@ def test_a_password_is_proved_by_scram(tmp_path: Path) -> None:
         admin = AdminClient(
             {"bootstrap.servers": address(server), **plain, "sasl.username": "root", "sasl.password": "root-token"}
         )
-        changes = [
+        changes: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion("a=da,x", ScramCredentialInfo(mechanism, 4096), "p@ss w\u00f6rd".encode())
             for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
         ]

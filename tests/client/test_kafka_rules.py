@@ -12,6 +12,7 @@ from braidlog import aio
 from braidlog.client.errors import ConnectError, Refusal, RefusedError, UnknownOutcomeError, UnsupportedError
 from braidlog.wire.kafka.apis import APIS, Key
 from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Served
 from braidlog.wire.kafka.consumer import assignment, read_assignment, subscription
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
@@ -222,7 +223,7 @@ def test_an_old_server_is_asked_twice_for_its_versions_and_then_in_its_own() -> 
 
 def test_a_server_without_a_version_in_common_is_told_by_name() -> None:
     async def test() -> None:
-        theirs = {key: versions for key, versions in served().items() if key is not Key.METADATA}
+        theirs: Served = {key: versions for key, versions in served().items() if key is not Key.METADATA}
         async with Broker({}, theirs) as broker, aio.connect(url(broker), **QUICK) as client:
             with pytest.raises(UnsupportedError, match="no version of Metadata"):
                 await client.admin.list_topics()
