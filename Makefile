@@ -40,7 +40,7 @@ crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600)
 FUZZ_RUNS ?= 1000000
 fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (FUZZ_RUNS=1000000 each)
 	$(BIN)/python -m pip install --quiet 'atheris==3.0.0'
-	for dialect in mlog flux cursus rustlog; do \
+	for dialect in mlog flux cursus rustlog mayfly; do \
 	  $(BIN)/python -m tests.wire.fuzzing $$dialect -runs=$(FUZZ_RUNS) -max_len=4096 -print_final_stats=1 || exit 1; done
 
 bench-kernel: setup ## records/s of the record kernel, compiled and plain

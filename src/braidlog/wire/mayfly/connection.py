@@ -196,8 +196,9 @@ class ServerConnection:
         if self._closed:
             return NEED_DATA
         begun = bytes(data[at : at + 3])
-        if not b"\xca\xfe".startswith(begun[:2]):
-            return self._refuse(ProtocolError(f"{begun[:2].hex(' ')} is not CA FE: this is mayfly", 0), None)
+        for place, (found, wanted) in enumerate(zip(begun, b"\xca\xfe", strict=False)):
+            if found != wanted:
+                return self._refuse(ProtocolError(f"{found:02X} is not {wanted:02X}: this is mayfly", place), None)
         if len(begun) == 3 and begun[2] not in _VERSIONS:
             return self._unsupported(begun[2])
         return NEED_DATA
