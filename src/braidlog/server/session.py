@@ -571,19 +571,23 @@ class Session(asyncio.Protocol):
 
     async def prove(self, principal: str, token: bytes) -> bool:
         """See `adapters/contract.py`."""
+        return await self.identify(token, principal) is not None
+
+    async def identify(self, token: bytes, principal: str | None = None) -> str | None:
+        """See `adapters/contract.py`."""
         if self._doorkeeper is None:
-            return False
+            return None
         self._proving = True
         try:
-            proved = await self._doorkeeper.prove(self.host, principal, token)
+            found = await self._doorkeeper.identify(self.host, token, principal)
         finally:
             self._proving = False
-        if proved:
+        if found is not None:
             self._stop_being_a_stranger()
         else:
             log.warning("%s %s: authentication failed", self._adapter.dialect, self.peer)
             self.close()
-        return proved
+        return found
 
     # -- quotas ----------------------------------------------------------------------------------------------
 

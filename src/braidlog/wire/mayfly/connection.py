@@ -89,7 +89,7 @@ class _Row(NamedTuple):
 
 
 _MUTATES: Final[dict[type[m.Message], bool]] = {
-    m.Get: False, m.Ping: False, m.Set: True, m.Del: True, m.Incr: True, m.Decr: True,
+    m.Get: False, m.Set: True, m.Del: True, m.Incr: True, m.Decr: True,
 }  # fmt: skip
 
 
