@@ -161,6 +161,19 @@ class Server:
     def ports(self) -> dict[str, int]:
         return {dialect: listener.port for dialect, listener in self.listeners.items()}
 
+    def reload_certificates(self) -> None:
+        """Read certificates and keys again, for the connections to come. Those that cannot be used are not: the old ones stay."""
+        for dialect, listener in self.listeners.items():
+            tls: TlsConfig = getattr(self.config.listeners, dialect).tls
+            if listener.tls is None:
+                continue
+            try:
+                tls_context(tls)  # first a fresh one: half of a pair must not replace the whole one that is in use
+                listener.tls.load_cert_chain(tls.cert, tls.key or None)
+                log.info("listener %s has read its certificate again", dialect)
+            except (BrokerError, OSError) as error:
+                log.error("listener %s keeps the certificate it has: %s", dialect, error)  # noqa: TRY400
+
     async def run(self) -> None:
         """Serve until asked to stop; raise what made a background task fail."""
         await self._stopping.wait()

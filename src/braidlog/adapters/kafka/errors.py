@@ -59,6 +59,11 @@ CODES: dict[Reason, E] = {
 }
 
 
+def text_of(error: Exception) -> str:
+    """What a client is told in words: nothing of where files are."""
+    return "the log cannot be read or written here" if isinstance(error, StorageFault) else str(error)
+
+
 def code_of(error: Exception) -> E:
     """The code of an error of the services. A fault of the disk is also said in the log: the client is told a number only."""
     if isinstance(error, BrokerError):

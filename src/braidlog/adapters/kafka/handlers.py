@@ -11,7 +11,7 @@ from typing import Any
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka import fetching, listing, metadata, producing
-from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.errors import code_of, text_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
 from braidlog.broker.authorize import ANONYMOUS
@@ -57,4 +57,4 @@ class KafkaAdapter:
         conversation.close()
 
     def failure(self, request: Request, error: Exception) -> Message:
-        return self.routes[request.api.key].refusal(request, code_of(error), str(error))
+        return self.routes[request.api.key].refusal(request, code_of(error), text_of(error))
