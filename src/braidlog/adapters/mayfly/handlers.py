@@ -198,10 +198,7 @@ class MayflyAdapter(RoutedAdapter):
         return ServedConnection()
 
     def handle(self, conversation: Conversation, request: Request | Burst) -> Coroutine[Any, Any, Any]:
-        if type(request) is Burst:
-            route = self.bursts[request.mutates]
-        else:
-            route = self.routes[type(request.message)]  # type: ignore[union-attr]  # bursts are done
+        route = self.routes[type(request.message)] if type(request) is Request else self.bursts[request.mutates]  # type: ignore[union-attr]
         if self._is_guarded and conversation.principal == ANONYMOUS and route.handler is not authenticate:
             return _require_authentication()
         return self.serve(route, conversation, request)
