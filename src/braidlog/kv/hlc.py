@@ -77,7 +77,6 @@ class HybridClock:
             raise BrokerError(
                 Reason.UNAVAILABLE, f"a peer's clock is {other.wall_ms - now_ms} ms ahead, more than {DRIFT_MS_MAX}"
             )
-        if (other.wall_ms, other.counter) > (self.wall_ms, self.counter):
-            self.wall_ms, self.counter = other.wall_ms, other.counter
+        self.wall_ms, self.counter = max((self.wall_ms, self.counter), (other.wall_ms, other.counter))
         self.tick(now_ms)
         return self.stamp

@@ -32,6 +32,7 @@ from braidlog.model.errors import StorageFault
 
 _HEAP_SLACK = 64
 _C = TypeVar("_C", ListValue, HashValue)
+_Apply: TypeAlias = Callable[[bytes, bytes, int, int], None]
 
 
 class Image(NamedTuple):
@@ -55,6 +56,20 @@ class Keyspace:
         self._era = 0
         self._images = 0
         self._key_cost = KEY_COST + (RECENCY_COST if recency else 0)
+        self._appliers: dict[int, _Apply] = {
+            Op.SET: self._set,
+            Op.DEL: self._remove,
+            Op.LPUSH: self._push_left,
+            Op.RPUSH: self._push_right,
+            Op.LPOP: self._pop_left,
+            Op.RPOP: self._pop_right,
+            Op.INCRBY: self._increment,
+            Op.HSET: self._hash_set,
+            Op.HDEL: self._hash_delete,
+            Op.EXPIRE: self._expire,
+            Op.EXPIRED: self._remove,
+            Op.EVICTED: self._remove,
+        }
 
     def __len__(self) -> int:
         return len(self.data)
@@ -116,7 +131,7 @@ class Keyspace:
 
     def apply(self, op: int, key: bytes, value: bytes, ttl_seconds: int, wall_ms: int) -> None:
         """Do what a log entry says. An entry that makes no sense here was not written by these rules: `StorageFault`."""
-        _APPLY[op](self, key, value, ttl_seconds, wall_ms)
+        self._appliers[op](key, value, ttl_seconds, wall_ms)
 
     def put(self, key: bytes, value: Value, deadline_ms: int) -> None:
         """Put a key as a snapshot has it."""
@@ -274,21 +289,3 @@ class Keyspace:
 
 def _senseless(what: str, key: bytes) -> StorageFault:
     return StorageFault(f"the log holds {what}, {key[:60]!r}: it does not belong to this store's past")
-
-
-_Apply: TypeAlias = Callable[[Keyspace, bytes, bytes, int, int], None]
-
-_APPLY: dict[int, _Apply] = {
-    Op.SET: Keyspace._set,
-    Op.DEL: Keyspace._remove,
-    Op.LPUSH: Keyspace._push_left,
-    Op.RPUSH: Keyspace._push_right,
-    Op.LPOP: Keyspace._pop_left,
-    Op.RPOP: Keyspace._pop_right,
-    Op.INCRBY: Keyspace._increment,
-    Op.HSET: Keyspace._hash_set,
-    Op.HDEL: Keyspace._hash_delete,
-    Op.EXPIRE: Keyspace._expire,
-    Op.EXPIRED: Keyspace._remove,
-    Op.EVICTED: Keyspace._remove,
-}
