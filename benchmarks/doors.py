@@ -39,6 +39,7 @@ MARK = b"<braid!>"
 WINDOW = 8
 FETCH_WINDOW = 4
 FETCH_RECORDS = 1000
+LIMIT = "(bare loop)"
 
 
 class Door(NamedTuple):
@@ -300,7 +301,17 @@ def throughput(*, fsync: bool, size: int, repeats: int, scale: float) -> None:
             records = theirs * 1000 if door.batches else int(20_000 * scale)
             planned = braid.fetch_plan(door, topics["RustLog binary"], size, records)
             fetch[door.name] = partial(braid.fetch, door, planned)
-        _report("fetch", fetch, {door.name: door.fetch_target for door in DOORS}, repeats)
+        with _echo("sender", FETCH_RECORDS * (size + 4)) as (address, _):
+            fetch[LIMIT] = partial(_limit, address, theirs)
+            _report("fetch", fetch, {door.name: door.fetch_target for door in DOORS}, repeats)
+
+
+def _limit(address: tuple[str, int], requests: int) -> float:
+    """Records/s if nobody had to look for them: a loop that only sends as many bytes as RustLog's binary answers have."""
+    line = Line(address)
+    taken = line.drive([bytes(4)] * requests, 1, Frames(), window=FETCH_WINDOW)
+    line.close()
+    return requests * FETCH_RECORDS / taken
 
 
 def _kept(topics: dict[str, str], door: Door, run: Callable[[], tuple[float, str]]) -> Callable[[], float]:
@@ -316,13 +327,15 @@ def _report(what: str, contenders: dict[str, Callable[[], float]], targets: dict
     for _ in range(repeats):
         for name, run in contenders.items():
             results[name].append(run())
-    peers = [name for name in contenders if name not in targets]
+    peers = [name for name in contenders if name not in targets and name != LIMIT]
     best = max(peers, key=lambda name: statistics.median(results[name]))
     for name, rates in results.items():
         line = f"{what:8} {name:16} {_big(spread(rates)):34}"
         if name in targets:
             ratio = ratios(rates, results[best])
             line += f" {ratio:.2f} of {best}" + _judged(ratio.median >= targets[name], targets[name])
+            if LIMIT in results:
+                line += f"; {ratios(rates, results[LIMIT]).median:.2f} of the loopback"
         print(line, flush=True)
 
 
@@ -343,7 +356,10 @@ def latency(*, fsync: bool, repeats: int, count: int) -> None:
     print(
         f"\n## one acknowledged 100 B produce after another, {'fsync' if fsync else 'no fsync'}: µs of {repeats} times {count}"
     )
-    with node(fsync=fsync) as braid, nats.Nats(fsync=fsync) as nats_server, redis.Redis(fsync=fsync) as redis_server:
+    with contextlib.ExitStack() as stack:
+        braid = stack.enter_context(node(fsync=fsync))
+        nats_server = stack.enter_context(nats.Nats(fsync=fsync))
+        redis_server = stack.enter_context(redis.Redis(fsync=fsync))
         line = nats_server.connect()
         nats_server.create_stream(line, "L")
         contenders: dict[str, tuple[Line, bytes, Callable[[], Counter]]] = {
@@ -354,20 +370,22 @@ def latency(*, fsync: bool, repeats: int, count: int) -> None:
             line = braid.line(door)
             request = door.client().request(door.produce(braid.topic(line, door), [value]))
             contenders[door.name] = (line, request, door.counter)
-        results: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+        results: dict[str, list[tuple[float, float]]] = {}
+        echo = stack.enter_context(_echo("echo"))
+        contenders[LIMIT] = (Line(echo[0]), contenders["RustLog binary"][1], lambda: Marks(MARK))
         for line, request, counter in contenders.values():
             line.latencies(request, counter(), max(count // 10, 10))
         for _ in range(repeats):
             for name, (line, request, counter) in contenders.items():
                 taken = line.latencies(request, counter(), count)
-                results[name].append((percentile(taken, 0.5) * 1e6, percentile(taken, 0.99) * 1e6))
+                results.setdefault(name, []).append((percentile(taken, 0.5) * 1e6, percentile(taken, 0.99) * 1e6))
         for number, what in enumerate(("p50", "p99")):
             peers = {name: [pair[number] for pair in results[name]] for name in ("NATS", "Redis")}
             best = min(peers, key=lambda name: statistics.median(peers[name]))
             for name, pairs in results.items():
                 values = [pair[number] for pair in pairs]
                 text = f"{what} {name:16} {spread(values):.0f}"
-                if name not in peers:
+                if name not in peers and name != LIMIT:
                     ratio = ratios(values, peers[best])
                     text = f"{text:50} {ratio:.2f} of {best}" + _judged(ratio.median <= 1.5, 1.5)
                 print(text, flush=True)
@@ -380,7 +398,7 @@ def small_frames(*, repeats: int, count: int) -> None:
     """Pings against echoes: the same bytes, one frame a read from many connections, then a pipeline."""
     print(f"\n## pings (RustLog binary) against a bare uvloop echo of the same bytes; {repeats} repeats")
     ping = RustlogClient(rustlog.Form.BINARY).request(rustlog.Ping())
-    with node(fsync=False) as braid, _echo(framed=False) as bare, _echo(framed=True) as framed:
+    with node(fsync=False) as braid, _echo("echo") as bare, _echo("framed") as framed:
         ours = (braid.server.address("rustlog"), braid.server.pid)
         for what, other, work in (
             ("50 connections, one frame each", bare, _ring),
@@ -435,10 +453,10 @@ def _now() -> float:
 
 
 @contextlib.contextmanager
-def _echo(*, framed: bool) -> Iterator[tuple[tuple[str, int], int]]:
+def _echo(kind: str, size: int = 0) -> Iterator[tuple[tuple[str, int], int]]:
     context = multiprocessing.get_context("spawn")
     ports: Any = context.Queue()
-    process = context.Process(target=serve_echo, args=(ports, framed), daemon=True)
+    process = context.Process(target=serve_echo, args=(ports, kind, size), daemon=True)
     process.start()
     try:
         assert process.pid is not None

@@ -367,6 +367,31 @@ def test_tls(tmp_path: Path, authority: Authority) -> None:
         assert "Traceback" not in server.errors()
 
 
+def shown_serial(server: ServerProcess, context: ssl.SSLContext) -> str:
+    with tls_client(server, context) as client:
+        assert client.ask(m.Ping()) == m.Pong()
+        assert isinstance(client.socket, ssl.SSLSocket)
+        return str((client.socket.getpeercert() or {})["serialNumber"])
+
+
+def test_a_certificate_is_read_again_without_a_restart(tmp_path: Path, authority: Authority) -> None:
+    """For new connections; those that are there stay. One that cannot be used is not, and the old one is."""
+    with ServerProcess(tmp_path / "data", *authority.flags(mutual=False)) as server:
+        context = authority.context()
+        first = shown_serial(server, context)
+        with tls_client(server, context) as old:
+            (tmp_path / "server.pem").write_text("half a certifi")
+            os.kill(server.pid, signal.SIGHUP)
+            eventually(lambda: "keeps the certificate it has" in server.errors())
+            assert shown_serial(server, context) == first
+            authority.identity("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+            os.kill(server.pid, signal.SIGHUP)
+            eventually(lambda: "has read its certificate again" in server.errors())
+            assert shown_serial(server, context) != first
+            assert old.ask(m.Ping()) == m.Pong()
+        assert server.stop() == 0
+
+
 def test_a_stranger_at_a_tls_port(tmp_path: Path, authority: Authority) -> None:
     """Plain bytes, half a handshake, a client that trusts another authority: none of it harms, none of it is a traceback."""
     with ServerProcess(tmp_path / "data", *authority.flags(mutual=False)) as server:

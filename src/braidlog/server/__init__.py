@@ -13,6 +13,7 @@ Refuses to know: any dialect's bytes. May import: adapters and below.
 | `descriptors.py` | how many files and sockets the process may have open |
 | `doorkeeper.py` | who has not said yet who it is, and what it may do |
 | `listener.py` | a port: accepts, TLS, sweeps away who is too slow |
+| `logs.py` | lines about clients, within bounds |
 | `supervisor.py` | tasks with an owner |
 | `config.py` | settings from file, environment and flags, with their origin |
 | `compose.py` | the only place that wires things together |

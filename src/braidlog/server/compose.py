@@ -97,10 +97,17 @@ class Server:
         asyncio.get_running_loop().set_exception_handler(Complaints())
         self._folder = DataFolder(self._disk, config.data_dir, self._clock)
         self._flusher = Flusher(self._clock)
-        authorize = Authorize(config.auth.tokens, config.auth.rules)
+        authorize = Authorize(config.auth.tokens, config.auth.rules, has_users=bool(config.auth.users))
         world = LoopWorld(self._clock, self._flusher)
         self.services = open_services(
-            self._folder, world, self._clock, node=config.node, defaults=config.topics, authorize=authorize
+            self._folder,
+            world,
+            self._clock,
+            node=config.node,
+            defaults=config.topics,
+            authorize=authorize,
+            users=config.auth.users,
+            rebalance_delay_ms=config.groups.rebalance_delay_ms,
         )
         for name in self.services.topics.names():
             for number in range(self.services.topics.meta(name).partitions):
@@ -159,6 +166,19 @@ class Server:
     def ports(self) -> dict[str, int]:
         return {dialect: listener.port for dialect, listener in self.listeners.items()}
 
+    def reload_certificates(self) -> None:
+        """Read certificates and keys again, for the connections to come. Those that cannot be used are not: the old ones stay."""
+        for dialect, listener in self.listeners.items():
+            tls: TlsConfig = getattr(self.config.listeners, dialect).tls
+            if listener.tls is None:
+                continue
+            try:
+                tls_context(tls)  # first a fresh one: half of a pair must not replace the whole one that is in use
+                listener.tls.load_cert_chain(tls.cert, tls.key or None)
+                log.info("listener %s has read its certificate again", dialect)
+            except (BrokerError, OSError) as error:
+                log.error("listener %s keeps the certificate it has: %s", dialect, error)  # noqa: TRY400
+
     async def run(self) -> None:
         """Serve until asked to stop; raise what made a background task fail."""
         await self._stopping.wait()
@@ -191,6 +211,8 @@ class Server:
             if not hosted.is_gone and not hosted.log.damages:
                 await self._keep_up(hosted.log, str(hosted), hosted.high_watermark)
         await self._keep_up(self.services.journal.partition, "the journal", None)
+        for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
+            log.info("group %r was empty for long, and is forgotten", name)
 
     async def _keep_up(self, partition: PartitionLog, name: str, upto: int | None) -> None:
         """One partition that cannot be kept up (deleted meanwhile, its disk is broken) does not stop the others."""

@@ -48,7 +48,7 @@ class Listener(SessionOwner):
         self._census = census
         self._budget = budget
         self._advertised = advertised
-        self._tls = tls
+        self.tls = tls
         self._quotas = quotas
         self._doorkeeper = doorkeeper
         self._server: asyncio.Server | None = None
@@ -69,10 +69,10 @@ class Listener(SessionOwner):
                 lambda: Session(self.adapter, self, self._session_limits, self._budget, self._quotas, self._doorkeeper),
                 host,
                 port,
-                ssl=self._tls,
+                ssl=self.tls,
                 backlog=BACKLOG,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self._tls else None,
-                ssl_shutdown_timeout=FAREWELL_SECONDS_MAX if self._tls else None,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self.tls else None,
+                ssl_shutdown_timeout=FAREWELL_SECONDS_MAX if self.tls else None,
             )
         except OSError as error:
             raise BrokerError(

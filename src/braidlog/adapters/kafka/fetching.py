@@ -52,7 +52,7 @@ async def fetch(request: Request, services: Services, conversation: Conversation
             wanted,
             bytes_max=min(max(message.max_bytes, 0), RESPONSE_BYTES_MAX),
             bytes_min=message.min_bytes,
-            wait_ms=0 if refused else max(message.max_wait_ms, 0),
+            wait_ms=0 if refused or not wanted else max(message.max_wait_ms, 0),
             committed_only=message.isolation_level == READ_COMMITTED,
             leader_only=True,
         )
