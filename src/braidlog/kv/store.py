@@ -101,6 +101,7 @@ class Store:
         self.snapshot = recovered.snapshot
         self.snapshot_bytes = recovered.snapshot_bytes
         self._limit = settings.memory_bytes_max
+        self._stopped: StorageFault | None = None
         self.peak_bytes = self.keyspace.used_bytes
         self.hits = self.misses = self.operations = self.mutations = 0
         self.expired = self.evicted = self.refused_for_memory = self.snapshots = 0
@@ -126,6 +127,20 @@ class Store:
     def sequence(self) -> int:
         """How many mutations there were since the store was made."""
         return self.wal.sequence
+
+    def stop(self, fault: StorageFault) -> None:
+        """Take no more mutations: something that must hear of each of them no longer does. Reads go on."""
+        self._stopped = fault
+
+    @property
+    def fault(self) -> StorageFault | None:
+        """Why no mutation is taken any more, if so."""
+        return self._stopped or self.wal.fault
+
+    def _check_writable(self) -> None:
+        if self._stopped is not None:
+            raise self._stopped
+        self.wal.check_writable()
 
     def execute(self, operation: o.Operation[R], now_ms: int) -> R:
         """Carry out an operation at once, or raise a `BrokerError` with why not."""
@@ -297,7 +312,7 @@ class Store:
 
     def _current(self, key: bytes, now_ms: int) -> Value | None:
         """What a key that is about to change holds. One whose time has come goes first, with a mutation of its own."""
-        self.wal.check_writable()
+        self._check_writable()
         value = self.keyspace.data.get(key)
         if value is not None and self.keyspace.deadlines and self.keyspace.is_due(key, now_ms):
             self._commit(Op.EXPIRED, key, b"", 0, now_ms)
@@ -378,7 +393,7 @@ class Store:
 
     def expire(self, now_ms: int, count_max: int) -> int:
         """Let keys go whose time has come, at most so many; return how many went."""
-        self.wal.check_writable()
+        self._check_writable()
         now_ms = max(now_ms, self.clock.wall_ms)
         count = 0
         while count < count_max and (key := self.keyspace.due(now_ms)) is not None:
