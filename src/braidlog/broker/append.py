@@ -65,6 +65,7 @@ class Append:
 
     def write(self, topic: str, partition: int, batch: Buffer, *, records_checked: bool = True) -> Written:
         """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged."""
+        self._topics.refuse_published(topic)
         hosted = self._topics.partition(topic, partition)
         hosted.require_leader()
         self._check_transactional(topic, partition, batch)

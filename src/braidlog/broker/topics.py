@@ -2,8 +2,9 @@
 
 Knows: which topics there are and how they are replicated. Refuses to know: records.
 Invariants: a topic that was acknowledged as created is there after a crash; one that was deleted is not; internal topics (their
-names begin with two underscores) are not there for any request: not to make, read, write or delete; the folder changes one
-topic at a time; what is kept of a topic elsewhere (commits, groups, snapshots) hears of its end before its name is free again.
+names begin with two underscores) are not there for any request: not to make, read, write or delete, but for the published ones,
+which anyone may read; the folder changes one topic at a time; what is kept of a topic elsewhere (commits, groups, snapshots)
+hears of its end before its name is free again.
 """
 
 import contextlib
@@ -24,6 +25,9 @@ from braidlog.replication.replicas import ReplicaSet
 from braidlog.storage.folder import DataFolder, TopicMeta
 
 INTERNAL_PREFIX = "__"
+FEED_TOPIC = "__kv"
+PUBLISHED = frozenset({FEED_TOPIC})
+"""Internal topics that are there for readers: the broker alone writes them."""
 FIRST_LEADER_EPOCH = 1
 _FOLDER = "the data folder"
 
@@ -58,7 +62,11 @@ class Topics:
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
-        self._metas = {meta.name: meta for meta in folder.topics() if not meta.name.startswith(INTERNAL_PREFIX)}
+        self._metas = {
+            meta.name: meta
+            for meta in folder.topics()
+            if not meta.name.startswith(INTERNAL_PREFIX) or meta.name in PUBLISHED
+        }
         self._names_by_id: dict[str, str] = {}
         self.node = node
         self.defaults = defaults
@@ -76,6 +84,10 @@ class Topics:
         # A topic that could not be read may come back by a repair: while there is one, nothing is known to be gone.
         return name not in self._metas and not self._folder.broken_topics
 
+    @property
+    def data_dir(self) -> str:
+        return self._folder.path
+
     # -- looking ---------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
@@ -90,6 +102,11 @@ class Topics:
         if meta is None:
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
         return meta
+
+    def partition_count(self, name: str) -> int:
+        """How many partitions a topic has: none, if it is not there."""
+        meta = self._metas.get(name)
+        return 0 if meta is None else meta.partitions
 
     def name_of(self, topic_id: str) -> str | None:
         """The topic that has this id."""
@@ -106,6 +123,11 @@ class Topics:
             meta = self.check_partition(name, number)
             hosted = self._hosted[(name, number)] = self._open(meta, number)
         return hosted
+
+    def refuse_published(self, name: str) -> None:
+        """Refuse a request that would change what is in a topic of the broker's own."""
+        if name in PUBLISHED:
+            self._refuse_internal(name)
 
     def check_partition(self, name: str, number: int) -> TopicMeta:
         """Refuse a partition that is not there."""
@@ -160,10 +182,10 @@ class Topics:
             if name in self._metas:
                 raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
             self._forget(name)
-            if followers:
+            if followers or min_in_sync != 1:
                 # Before the topic: a crash between the two leaves a placement nobody reads, never a topic that lost its
                 # followers.
-                await self._settle(self._placements.put(name, value=Placement(followers, min_in_sync)))
+                await self._settle(self._placements.put(name, value=Placement(followers or [], min_in_sync)))
             try:
                 meta = await self._world.blocking(lambda: self._folder.create_topic(name, partitions, wanted))
             except BaseException:
@@ -171,6 +193,14 @@ class Topics:
                 raise
             self._metas[name] = meta
         return meta
+
+    async def publish(self, name: str, settings: TopicSettings) -> HostedPartition:
+        """The partition of a topic that the broker writes for others to read; made if it is not there."""
+        assert name in PUBLISHED
+        async with self._turns.take(_FOLDER):
+            if name not in self._metas:
+                self._metas[name] = await self._world.blocking(lambda: self._folder.create_topic(name, 1, settings))
+        return self.partition(name, 0)
 
     async def ensure(
         self, name: str, partitions: int, *, settings: dict[str, Any] | None = None, grow: bool = False
@@ -249,8 +279,23 @@ class Topics:
                     hosted.advance()  # `flush` may have changed, and with it what counts as committed
         return meta
 
+    def min_in_sync(self, name: str) -> int:
+        """How many replicas must be in sync for an append that asks for all of them."""
+        self.meta(name)
+        placement: Placement = self._placements.get(name) or Placement()
+        return placement.min_in_sync
+
+    async def set_min_in_sync(self, name: str, count: int) -> None:
+        if not 1 <= count <= FOLLOWERS_PER_TOPIC_MAX + 1:
+            raise BrokerError(
+                Reason.INVALID_SETTING, f"min_in_sync must be 1 to {FOLLOWERS_PER_TOPIC_MAX + 1}, not {count}"
+            )
+        placement: Placement = self._placements.get(name) or Placement()
+        await self.set_followers(name, placement.followers, count)
+
     async def set_role(self, name: str, number: int, role: Role) -> HostedPartition:
         """Make this node leader or follower of a partition. Each leadership is a new epoch, durable before it begins."""
+        self._refuse_internal(name)
         async with self._turns.take(_FOLDER):
             hosted = self.partition(name, number)
             begins = role is Role.LEADER and hosted.role is Role.FOLLOWER

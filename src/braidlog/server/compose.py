@@ -8,8 +8,9 @@ clean stop, give the folder free.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.cursus.handlers import CursusAdapter
@@ -32,6 +33,7 @@ from braidlog.server.config import AuthConfig, ListenerConfig, ServerConfig, Tls
 from braidlog.server.descriptors import Complaints, connections_that_fit, raise_limit
 from braidlog.server.doorkeeper import Doorkeeper, StrangerLimits
 from braidlog.server.listener import SWEEP_SECONDS, Listener
+from braidlog.server.resident import resident_bytes
 from braidlog.server.session import SessionLimits
 from braidlog.server.supervisor import Supervisor
 from braidlog.server.world import LoopWorld
@@ -99,16 +101,26 @@ class Server:
         asyncio.get_running_loop().set_exception_handler(Complaints())
         self._folder = DataFolder(self._disk, config.data_dir, self._clock)
         self._flusher = Flusher(self._clock)
-        authorize = Authorize(config.auth.tokens, config.auth.rules)
+        authorize = Authorize(config.auth.tokens, config.auth.rules, has_users=bool(config.auth.users))
         world = LoopWorld(self._clock, self._flusher)
         self.services = open_services(
-            self._folder, world, self._clock, node=config.node, defaults=config.topics, authorize=authorize
+            self._folder,
+            world,
+            self._clock,
+            node=config.node,
+            defaults=config.topics,
+            authorize=authorize,
+            users=config.auth.users,
+            rebalance_delay_ms=config.groups.rebalance_delay_ms,
+            kv=config.kv,
+            resident=resident_bytes,
         )
         for name in self.services.topics.names():
             for number in range(self.services.topics.meta(name).partitions):
                 self._open_partition(name, number)
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
+        self._open_store()
         self._doorkeeper = doorkeeper(config.auth, authorize, world)
         makers = adapters()
         makers["cursus"] = partial(CursusAdapter, compression=config.listeners.cursus.compression)
@@ -131,6 +143,24 @@ class Server:
             return
         for damage in hosted.log.damages:
             log.error("%s is damaged and takes no writes: %s", hosted, damage)
+
+    def _open_store(self) -> None:
+        """Recover the key-value store. Like a partition: if it cannot be opened it is offline, and the rest is served."""
+        assert self.services is not None
+        keyvalue = self.services.keyvalue
+        try:
+            keyvalue.open()
+        except StorageFault as fault:
+            log.error("the key-value store is offline: %s", fault)  # noqa: TRY400 - the fault says where
+            return
+        for note in keyvalue.notes:
+            log.warning("key-value store: %s", note)
+        for name, work in keyvalue.background():
+            self._supervisor.spawn(_offline_by_fault(work, name), name)
+        self._supervisor.every(EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.expire(), "kv-expire"), "kv-expire")
+        self._supervisor.every(
+            EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.maybe_snapshot(), "kv-snapshot"), "kv-snapshot"
+        )
 
     async def _listen(self, dialect: str, adapter: Adapter) -> None:
         settings: ListenerConfig = getattr(self.config.listeners, dialect)
@@ -206,6 +236,8 @@ class Server:
             if not hosted.is_gone and not hosted.log.damages:
                 await self._keep_up(hosted.log, str(hosted), hosted.high_watermark)
         await self._keep_up(self.services.journal.partition, "the journal", None)
+        for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
+            log.info("group %r was empty for long, and is forgotten", name)
 
     async def _keep_up(self, partition: PartitionLog, name: str, upto: int | None) -> None:
         """One partition that cannot be kept up (deleted meanwhile, its disk is broken) does not stop the others."""
@@ -231,14 +263,25 @@ class Server:
         for listener in self.listeners.values():
             await listener.stop(self.config.drain_seconds)
         self.listeners.clear()
+        if self.services is not None:
+            await _offline_by_fault(self.services.keyvalue.drain(), "kv-feed")
         await self._supervisor.stop()
         if self._flusher is not None:
             self._flusher.stop()
         if self.services is not None:
+            self.services.keyvalue.close()
             self.services.topics.close()
             self.services.journal.partition.close()
         if self._folder is not None:
             self._folder.release()
+
+
+async def _offline_by_fault(work: Coroutine[Any, Any, object], name: str) -> None:
+    """A fault of the store's disk takes the store offline (it says so to everyone who asks), not the node."""
+    try:
+        await work
+    except StorageFault as fault:
+        log.error("%s: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
 
 
 def doorkeeper(auth: AuthConfig, authorize: Authorize, world: World) -> Doorkeeper:

@@ -35,6 +35,15 @@ CODES: dict[Reason, E] = {
     Reason.ACKS_TIMED_OUT: E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     Reason.INVALID_ACKS: E.INVALID_REQUIRED_ACKS,
     Reason.GROUP_NOT_FOUND: E.GROUP_ID_NOT_FOUND,
+    Reason.GROUP_NOT_EMPTY: E.NON_EMPTY_GROUP,
+    Reason.GROUP_FULL: E.GROUP_MAX_SIZE_REACHED,
+    Reason.GROUP_SUBSCRIBED: E.GROUP_SUBSCRIBED_TO_TOPIC,
+    Reason.WRONG_GROUP_KIND: E.INCONSISTENT_GROUP_PROTOCOL,
+    Reason.INCONSISTENT_PROTOCOLS: E.INCONSISTENT_GROUP_PROTOCOL,
+    Reason.INVALID_SESSION_TIMEOUT: E.INVALID_SESSION_TIMEOUT,
+    Reason.MEMBER_ID_REQUIRED: E.MEMBER_ID_REQUIRED,
+    Reason.FENCED_INSTANCE: E.FENCED_INSTANCE_ID,
+    Reason.METADATA_TOO_LARGE: E.OFFSET_METADATA_TOO_LARGE,
     Reason.INVALID_GROUP: E.INVALID_GROUP_ID,
     Reason.MEMBER_NOT_FOUND: E.UNKNOWN_MEMBER_ID,
     Reason.STALE_GENERATION: E.ILLEGAL_GENERATION,
@@ -44,6 +53,12 @@ CODES: dict[Reason, E] = {
     Reason.VERSION_CONFLICT: E.INVALID_REQUEST,
     Reason.STREAM_NOT_FOUND: E.INVALID_REQUEST,
     Reason.TRANSACTION_NOT_FOUND: E.INVALID_PRODUCER_ID_MAPPING,
+    Reason.INVALID_TRANSACTION_TIMEOUT: E.INVALID_TRANSACTION_TIMEOUT,
+    Reason.CONCURRENT_TRANSACTIONS: E.CONCURRENT_TRANSACTIONS,
+    Reason.PRODUCER_ID_MISMATCH: E.INVALID_PRODUCER_ID_MAPPING,
+    Reason.USER_NOT_FOUND: E.RESOURCE_NOT_FOUND,
+    Reason.INVALID_USER: E.UNACCEPTABLE_CREDENTIAL,
+    Reason.RULE_NOT_SUPPORTED: E.SECURITY_DISABLED,
     Reason.NOT_AUTHENTICATED: E.SASL_AUTHENTICATION_FAILED,
     Reason.NOT_AUTHORIZED: E.TOPIC_AUTHORIZATION_FAILED,
     Reason.QUOTA_EXCEEDED: E.POLICY_VIOLATION,
@@ -64,8 +79,18 @@ def text_of(error: Exception) -> str:
     return "the log cannot be read or written here" if isinstance(error, StorageFault) else str(error)
 
 
+class Refusal(BrokerError):  # noqa: N818 - it is said to a client, not raised at anyone
+    """What only this dialect asks for, and so has only here a code."""
+
+    def __init__(self, code: E, text: str) -> None:
+        super().__init__(Reason.INVALID_SETTING, text)
+        self.code = code
+
+
 def code_of(error: Exception) -> E:
     """The code of an error of the services. A fault of the disk is also said in the log: the client is told a number only."""
+    if isinstance(error, Refusal):
+        return error.code
     if isinstance(error, BrokerError):
         return CODES[error.reason]
     if isinstance(error, StorageFault):
@@ -74,3 +99,21 @@ def code_of(error: Exception) -> E:
     if isinstance(error, ProtocolError):
         return E.CORRUPT_MESSAGE
     raise error
+
+
+COORDINATOR: dict[E, E] = {
+    E.KAFKA_STORAGE_ERROR: E.COORDINATOR_NOT_AVAILABLE,
+    E.REQUEST_TIMED_OUT: E.COORDINATOR_NOT_AVAILABLE,
+    E.NOT_LEADER_OR_FOLLOWER: E.COORDINATOR_NOT_AVAILABLE,
+    E.TOPIC_AUTHORIZATION_FAILED: E.GROUP_AUTHORIZATION_FAILED,
+}
+"""What a client expects of a coordinator instead: these it would take for a partition's, and not try again."""
+
+
+def coordinator_code(error: Exception) -> E:
+    """The code of an error in an answer of a group's or a transaction's coordinator."""
+    return said_by_coordinator(code_of(error))
+
+
+def said_by_coordinator(code: E) -> E:
+    return COORDINATOR.get(code, code)

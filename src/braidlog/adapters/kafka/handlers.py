@@ -10,7 +10,18 @@ from collections.abc import Coroutine
 from typing import Any
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka import fetching, listing, metadata, producing
+from braidlog.adapters.kafka import (
+    acls,
+    admin,
+    configuring,
+    fetching,
+    groups,
+    listing,
+    metadata,
+    producing,
+    security,
+    transactions,
+)
 from braidlog.adapters.kafka.errors import code_of, text_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
@@ -31,11 +42,18 @@ class KafkaAdapter:
 
     def __init__(self, services: Services, creating: Creating | None = None) -> None:
         self._services = services
+        made = creating or Creating()
         self.routes: dict[Key, Route] = {
-            **metadata.routes(creating or Creating(), lambda: self.served),
+            **metadata.routes(made, lambda: self.served),
             **producing.ROUTES,
             **fetching.ROUTES,
             **listing.ROUTES,
+            **groups.ROUTES,
+            **transactions.ROUTES,
+            **admin.routes(made),
+            **configuring.routes(made),
+            **security.routes(),
+            **acls.ROUTES,
         }
         self.served: Served = {key: BY_KEY[key].versions for key in self.routes}
 

@@ -1,4 +1,4 @@
-"""Records in: Produce, and the ids of producers.
+"""Records in: Produce.
 
 Knows: which batches Kafka takes and what it says of others (docs/dialects/kafka.md). Refuses to know: what is in a record.
 Invariant: a batch goes into the log as it came; every partition of a request has an answer of its own; `acks` 0 has no answer,
@@ -16,12 +16,11 @@ from braidlog.broker.authorize import Operation
 from braidlog.broker.services import Services
 from braidlog.codec.batch import MAGIC, read_header
 from braidlog.codec.compression import Compression
-from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import data as d
-from braidlog.wire.kafka.messages import transactions as t
 
 ZSTD_SINCE = 7
 """The first version of Produce that may carry zstd: older clients could not read it back."""
@@ -136,27 +135,6 @@ def refuse_produce(request: Request, code: E, text: str) -> d.ProduceResponse:
     )
 
 
-# -- producer ids ----------------------------------------------------------------------------------------------
-
-
-async def init_producer_id(request: Request, services: Services, _: Conversation) -> t.InitProducerIdResponse:
-    """A producer without transactions gets a new id whenever it asks: what it had belongs to its past."""
-    message: t.InitProducerIdRequest = request.message
-    if message.transactional_id is None:
-        return t.InitProducerIdResponse(producer_id=await services.producer_ids.take())
-    try:
-        begun = await services.transactions.begin_producer(message.transactional_id, message.transaction_timeout_ms)
-    except BrokerError as error:
-        timeout = error.reason is Reason.INVALID_TRANSACTION_STATE
-        return refuse_init(request, E.INVALID_TRANSACTION_TIMEOUT if timeout else code_of(error), str(error))
-    return t.InitProducerIdResponse(producer_id=begun.producer_id, producer_epoch=begun.epoch)
-
-
-def refuse_init(_: Request, code: E, __: str) -> t.InitProducerIdResponse:
-    return t.InitProducerIdResponse(error_code=code)
-
-
 ROUTES: dict[Key, Route] = {
     Key.PRODUCE: Route(produce, refuse_produce),
-    Key.INIT_PRODUCER_ID: Route(init_producer_id, refuse_init),
 }
