@@ -1,5 +1,6 @@
 """The life of a connection: who one is, frames cut anywhere, a thousand requests at once, strangers, TLS, QUIT, restarts."""
 
+import contextlib
 import hashlib
 import socket
 import ssl
@@ -192,20 +193,16 @@ def test_a_refused_request_in_a_run_refuses_itself_alone(server: ServerProcess) 
 
 
 def test_a_slow_request_does_not_hold_back_a_fast_one(server: ServerProcess) -> None:
-    """A change that waits for the disk is overtaken by a read that was asked after it."""
+    """A change that waits for the disk is overtaken by what was asked after it."""
     with Client(server) as client:
-        overtaken = False
 
-        def try_again() -> bool:
-            nonlocal overtaken
+        def is_overtaken() -> bool:
             client.send(m.LPush(b"slow", (b"v" * 60_000,)), m.Ping())
             first, second = client.receive(), client.receive()
-            overtaken = {first.id, second.id} == {first.id, first.id + 1 if first.id < second.id else first.id - 1}
             client.ask(m.Del(b"slow"))
             return first.id > second.id
 
-        eventually(try_again)
-        assert overtaken
+        eventually(is_overtaken)
 
 
 @pytest.mark.parametrize(
@@ -309,9 +306,8 @@ def test_a_stop_answers_what_was_asked(tmp_path: Path) -> None:
         stopper = threading.Thread(target=server.stop)
         stopper.start()
         answered = 1
-        with pytest.raises((EOFError, ConnectionError)):
-            while True:
-                client.receive()
+        with contextlib.suppress(EOFError, ConnectionError):
+            while client.receive():
                 answered += 1
         stopper.join(60)
         server.restart()
