@@ -1,0 +1,1 @@
+"""Other people's brokers, started and stopped beside ours."""
