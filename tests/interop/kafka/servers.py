@@ -1,0 +1,137 @@
+"""The brokers a check may talk to: a plain port, one with passwords, one with TLS, one that wants certificates.
+
+Knows: how braidlog and Apache Kafka are started with those. Refuses to know: which client comes.
+What of braidlog's configuration names users and certificates stands in `BRAID_SETTINGS` alone.
+"""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import trustme
+from benchmarks.peers.kafka import KafkaPeer, Security
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from braidlog.testing.server import ServerProcess
+
+USER, PASSWORD = "alice", "alice-secret"
+CLIENT_NAME = "carol"
+
+# Which broker the tests judge: "braid" (ours) or "apache" (the peer, to see that a check is right itself).
+JUDGED = os.environ.get("INTEROP_BROKER", "braid")
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Addresses (`host:port`), and what a client needs to come in; as `name=value` words on a command line."""
+
+    plain: str
+    sasl: str
+    tls: str
+    mtls: str
+    ca: str
+    client_cert: str
+    client_key: str
+    client_both: str
+    user: str = USER
+    password: str = PASSWORD
+
+    def words(self) -> list[str]:
+        return [f"{name}={value}" for name, value in asdict(self).items()]
+
+    @classmethod
+    def of(cls, words: list[str]) -> "Servers":
+        return cls(**dict(word.split("=", 1) for word in words))
+
+
+@dataclass(frozen=True)
+class Certificates:
+    ca: str
+    server_cert: str
+    server_key: str
+    server_both: str
+    client_cert: str
+    client_key: str
+    client_both: str
+
+
+def certificates(folder: Path) -> Certificates:
+    """A new authority, the server's certificate for loopback, a client's with its name. Java wants keys in PKCS #8."""
+    authority = trustme.CA(key_type=trustme.KeyType.RSA)
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    issued = {
+        "server": authority.issue_cert("127.0.0.1", "localhost", key_type=trustme.KeyType.RSA),
+        "client": authority.issue_cert(f"{CLIENT_NAME}.test", common_name=CLIENT_NAME, key_type=trustme.KeyType.RSA),
+    }
+    for name, cert in issued.items():
+        chain = b"".join(blob.bytes() for blob in cert.cert_chain_pems)
+        key = load_pem_private_key(cert.private_key_pem.bytes(), None)
+        pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (folder / f"{name}.crt").write_bytes(chain)
+        (folder / f"{name}.key").write_bytes(pkcs8)
+        (folder / f"{name}.pem").write_bytes(pkcs8 + chain)
+    files = [f"{name}.{end}" for name in ("server", "client") for end in ("crt", "key", "pem")]
+    return Certificates(*(str(folder / file) for file in ("ca.pem", *files)))
+
+
+def _servers(addresses: dict[str, str], files: Certificates) -> Servers:
+    return Servers(
+        **addresses,
+        ca=files.ca,
+        client_cert=files.client_cert,
+        client_key=files.client_key,
+        client_both=files.client_both,
+    )
+
+
+@contextlib.contextmanager
+def apache(folder: Path) -> Iterator[Servers]:
+    """One node of Apache Kafka with all four ports."""
+    files = certificates(folder)
+    security = Security({USER: PASSWORD}, files.server_both, files.ca)
+    quick = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
+    quick |= {"transaction.state.log.num.partitions": "4", "log.retention.ms": "-1"}  # the records are of 2023
+    with KafkaPeer(heap="512m", settings=quick, security=security) as peer:
+        yield _servers({name: peer.address(name) for name in peer.ports}, files)
+
+
+def braid_settings(files: Certificates) -> dict[str, list[str]]:
+    """What `braid serve --set` is given for each of the four."""
+    tls = [f"listeners.kafka.tls.cert={files.server_cert}", f"listeners.kafka.tls.key={files.server_key}"]
+    return {"plain": [], "sasl": [], "tls": tls, "mtls": [*tls, f"listeners.kafka.tls.client_ca={files.ca}"]}
+
+
+@contextlib.contextmanager
+def braid(folder: Path) -> Iterator[Servers]:
+    """Four nodes of braidlog: a node has one Kafka port."""
+    files = certificates(folder)
+    addresses = {}
+    with contextlib.ExitStack() as stack:
+        for name, settings in braid_settings(files).items():
+            words = [word for setting in settings for word in ("--set", setting)]
+            node = stack.enter_context(ServerProcess(folder / f"data-{name}", *words))
+            addresses[name] = f"127.0.0.1:{node.ports['kafka']}"
+        yield _servers(addresses, files)
+
+
+BROKERS = {"apache": apache, "braid": braid}
+
+
+def judged(folder: Path) -> "contextlib.AbstractContextManager[Servers]":
+    return BROKERS[JUDGED](folder)
+
+
+def run_quietly(command: list[str], seconds: float) -> str:
+    """Run a tool to its end; its output, or an error that shows it."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done.stdout
