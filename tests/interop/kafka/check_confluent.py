@@ -83,6 +83,8 @@ def topic_of(servers: Servers, partitions: int = 1, **config: str) -> str:
     name = fresh("confluent")
     dotted = {key.replace("_", "."): value for key, value in config.items()}
     done(admin(servers).create_topics([NewTopic(name, partitions, 1, config=dotted)]))
+    # Kafka's controller answers before its broker knows.
+    until(lambda: len(admin(servers).list_topics(name, SECONDS).topics[name].partitions) == partitions, "the topic")
     return name
 
 
