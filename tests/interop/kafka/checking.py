@@ -6,6 +6,7 @@
 A process of its own: a client that crashes takes its check with it, not the tests.
 """
 
+import asyncio
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from tests.interop.kafka.servers import Servers
@@ -31,7 +32,7 @@ RECORDS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], 
     (b"k" * 64, b"v" * 8192, [], START_MS + 3),
 ]
 
-Check = Callable[[Servers], None]
+Check = Callable[[Servers], Coroutine[Any, Any, None] | None]
 T = TypeVar("T")
 
 
@@ -64,6 +65,15 @@ def until(probe: Callable[[], T | None], what: str, seconds: float = SECONDS) ->
     raise Wrong(f"waited {seconds} s for {what}")
 
 
+async def until_async(probe: Callable[[], Awaitable[T | None]], what: str, seconds: float = SECONDS) -> T:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if answer := await probe():
+            return answer
+        await asyncio.sleep(0.02)
+    raise Wrong(f"waited {seconds} s for {what}")
+
+
 def random_bytes(size: int) -> bytes:
     """No codec makes these smaller."""
     return os.urandom(size)
@@ -78,7 +88,9 @@ def judge(name: str, check: Check, servers: Servers) -> dict[str, Any]:
     start = time.monotonic()
     why = ""
     try:
-        check(servers)
+        answer = check(servers)
+        if answer is not None:
+            asyncio.run(asyncio.wait_for(answer, 2 * SECONDS))
     except Exception as error:  # noqa: BLE001 - whatever a client raises is the finding
         why = _shown(error)
     return {"check": name, "ok": not why, "why": why, "seconds": round(time.monotonic() - start, 2)}
