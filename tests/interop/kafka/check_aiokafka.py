@@ -519,10 +519,14 @@ async def check_send_offsets_to_transaction(servers: Servers) -> None:
             await into.send_offsets_to_transaction({place: offset}, group)
             await (into.commit_transaction() if commit else into.abort_transaction())
     async with admin(servers) as asked:
-        found = await asked.list_consumer_group_offsets(group)
-    equal(found[place].offset, 2, "the committed transaction's offset")
-    committed = await read(servers, target, 1, isolation_level="read_committed")
-    equal([message.value for message in committed], [b"upto 2"])
+
+        async def committed():
+            found = await asked.list_consumer_group_offsets(group)
+            return place in found and found[place].offset == 2
+
+        await until_async(committed, "the committed transaction's offset")  # markers are written after the answer
+    found = await read(servers, target, 1, isolation_level="read_committed")
+    equal([message.value for message in found], [b"upto 2"])
 
 
 async def check_zombie_is_fenced(servers: Servers) -> None:

@@ -46,7 +46,7 @@ from tests.interop.kafka.checking import (
 )
 from tests.interop.kafka.servers import Servers
 
-NOISE = {"log_level": 0, "broker.address.family": "v4", "topic.metadata.refresh.interval.ms": 1000}
+NOISE = {"log_level": 0, "broker.address.family": "v4"}
 ADMINS: dict[str, AdminClient] = {}
 
 
@@ -84,8 +84,18 @@ def topic_of(servers: Servers, partitions: int = 1, **config: str) -> str:
     dotted = {key.replace("_", "."): value for key, value in config.items()}
     done(admin(servers).create_topics([NewTopic(name, partitions, 1, config=dotted)]))
     # Kafka's controller answers before its broker knows.
-    until(lambda: len(admin(servers).list_topics(name, SECONDS).topics[name].partitions) == partitions, "the topic")
+    until(lambda: _known(servers, name), "the topic")
     return name
+
+
+def _known(servers: Servers, name: str) -> bool:
+    """Asked in a way that does not create it."""
+    try:
+        done(admin(servers).describe_topics(TopicCollection([name])))
+    except KafkaException as raised:
+        equal(raised.args[0].code(), KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return False
+    return True
 
 
 def producer(servers: Servers, **config: Any) -> Producer:
@@ -579,8 +589,8 @@ def check_send_offsets_to_transaction(servers: Servers) -> None:
             [TopicPartition(source_topic, 0, offset)], source.consumer_group_metadata(), SECONDS
         )
         into.commit_transaction(SECONDS) if commit else into.abort_transaction(SECONDS)
-    (found,) = source.committed([place], timeout=SECONDS)
-    equal(found.offset, 2, "the committed transaction's offset")
+    # The markers are written after the answer.
+    until(lambda: source.committed([place], timeout=SECONDS)[0].offset == 2, "the committed transaction's offset")
     source.close()
     equal([m.value() for m in read(servers, target, 1, isolation_level="read_committed")], [b"upto 2"])
 

@@ -561,7 +561,8 @@ def check_send_offsets_to_transaction(servers: Servers) -> None:
             send(into, target, values(f"upto {offset}"))
             into.send_offsets_to_transaction({place: OffsetAndMetadata(offset, "", -1)}, source.group_metadata())
             into.commit_transaction() if commit else into.abort_transaction()
-        equal(source.committed(place), 2, "the committed transaction's offset")
+        # The markers are written after the answer.
+        until(lambda: source.committed(place) == 2, "the committed transaction's offset")
     equal([m.value for m in read(servers, target, 1, isolation_level="read_committed")], [b"upto 2"])
 
 

@@ -914,14 +914,6 @@ final class Checks {
         }
     }
 
-    static void checkUnknownMechanismRefused() throws Exception {
-        Map<String, Object> settings = sasl("PLAIN", "x");
-        settings.put("sasl.mechanism", "OAUTHBEARER");
-        settings.put("sasl.jaas.config", "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
-                + "unsecuredLoginStringClaim_sub=\"alice\";");
-        keptOut(org.apache.kafka.common.errors.UnsupportedSaslMechanismException.class, settings);
-    }
-
     static void checkTls() throws Exception {
         roundTrip(tls("tls", false));
     }
