@@ -11,6 +11,9 @@ from random import Random
 import pytest
 from tests.broker.node import Node, batch_of
 
+from braidlog.broker.groups.elected import INITIAL_DELAY_MS
+from braidlog.broker.groups.group import Group
+from braidlog.broker.groups.seats import Joining
 from braidlog.broker.offsets import Commit
 from braidlog.broker.streams import Snapshot
 from braidlog.testing.faults import Operation
@@ -46,9 +49,9 @@ def observe(node: Node) -> Facts:
     for group in services.groups.names():
         for (topic, number), committed in services.offsets.of_group(group).items():
             facts["commit", group, topic, str(number)] = committed.offset
-        if group in services.groups._groups:
-            found = services.groups.find(group)
-            facts["group", group] = (found.generation, repr(found.assignment))
+        view = services.groups.describe(group)
+        if group in services.groups.known():
+            facts["group", group] = (view.generation, repr(view.members))
     return facts
 
 
@@ -77,6 +80,7 @@ class Campaign:
             (self.commit, 3),
             (self.join, 3),
             (self.leave, 2),
+            (self.elect, 2),
             (self.transact, 4),
             (self.event, 3),
             (self.snapshot, 2),
@@ -172,11 +176,35 @@ class Campaign:
 
     def leave(self) -> None:
         for group in GROUPS:
-            found = self.node.services.groups._groups.get(group)
-            if found is not None and found.members:
+            found = self.node.services.groups._kept.get(group)
+            if isinstance(found, Group) and found.members:
                 member = self.rng.choice(found.members).member
                 self.change(lambda: self.node.run(self.node.services.groups.leave(group, member)))  # noqa: B023
                 return
+
+    def elect(self) -> None:
+        """A group that elects its leader: a generation, then its assignment, then nobody."""
+        name, share = f"m{self.rng.randrange(10**6)}", b"share %d" % self.rng.randrange(10**6)
+        asked = Joining(
+            session_timeout_ms=60_000, rebalance_timeout_ms=60_000, protocol_type="t", protocols=[("p", b"wish")]
+        )
+
+        def join() -> None:
+            self.node.services.groups.elections._new_id = lambda _: name
+            job = self.node.spawn(self.node.services.groups.elections.join("e", asked))
+            self.node.world.advance(INITIAL_DELAY_MS)
+            assert job.result().member == name
+
+        def sync() -> None:
+            elections = self.node.services.groups.elections
+            generation = self.node.services.groups.describe("e").generation
+            assert self.node.run(elections.sync("e", name, generation, [(name, share)])).assignment == share
+
+        def leave() -> None:
+            self.node.run(self.node.services.groups.elections.leave("e", [(name, None)]))
+
+        for step in (join, sync, leave):
+            self.change(step)
 
     def transact(self) -> None:
         name, offset = self.rng.choice(["t1", "t2"]), self.rng.randrange(100)

@@ -74,9 +74,11 @@ def test_good_group_names(node: Node, group: str) -> None:
     assert offsets_of(node.restarted().services.offsets, group) == {("a", 0): 1}
 
 
-@pytest.mark.parametrize("metadata", ["x" * 4097, "\udfff"])
-def test_bad_metadata(node: Node, metadata: str) -> None:
-    assert refused(node, "g", Commit("a", 0, 1, metadata)) is Reason.INVALID_RECORD
+@pytest.mark.parametrize(
+    ("metadata", "reason"), [("x" * 4097, Reason.METADATA_TOO_LARGE), ("\udfff", Reason.INVALID_RECORD)]
+)
+def test_bad_metadata(node: Node, metadata: str, reason: Reason) -> None:
+    assert refused(node, "g", Commit("a", 0, 1, metadata)) is reason
 
 
 def test_it_is_not_acknowledged_before_it_is_durable(node: Node) -> None:

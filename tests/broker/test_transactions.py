@@ -160,7 +160,7 @@ def test_bad_requests(node: Node) -> None:
     for name in ("", "x" * 250, "a\nb", "\ud800"):
         assert reason_of(begin, node, name) is Reason.INVALID_TRANSACTION_STATE
     for timeout in (0, -1, 900_001):
-        assert reason_of(begin, node, timeout_ms=timeout) is Reason.INVALID_TRANSACTION_STATE
+        assert reason_of(begin, node, timeout_ms=timeout) is Reason.INVALID_TRANSACTION_TIMEOUT
     txn = begin(node)
     assert reason_of(add, node, txn, ("nope", 0)) is Reason.TOPIC_NOT_FOUND
     assert reason_of(add, node, txn, ("a", 2)) is Reason.PARTITION_NOT_FOUND
@@ -186,6 +186,75 @@ def test_a_transaction_in_a_topic_that_goes_ends_all_the_same(node: Node) -> Non
     assert end(node, txn, commit=True).state is TxnState.COMMITTED
     assert node.values("b") == [b"x"]
     assert node.services.offsets.of_group("g").keys() == {("b", 0)}
+
+
+# -- as producers with an id and an epoch of their own ask ---------------------------------------------------
+
+
+def test_a_producer_goes_on_to_its_own_next_epoch(node: Node) -> None:
+    def go_on(txn: Transaction) -> Transaction:
+        expected = (txn.producer_id, txn.epoch)
+        return node.run(node.services.transactions.begin_producer("t", expected=expected))
+
+    first = begin(node)
+    add(node, first)
+    write(node, first, "a", b"left open")
+    second = go_on(first)
+    assert (second.producer_id, second.state) == (first.producer_id, TxnState.EMPTY)
+    assert second.epoch > first.epoch
+    assert node.services.topics.partition("a", 0).last_stable_offset == 2, "what was open is aborted"
+    again = go_on(first)
+    assert (again.producer_id, again.epoch) == (second.producer_id, second.epoch), "a retry gets what it got"
+    other = begin(node)
+    assert reason_of(go_on, second) is Reason.STALE_PRODUCER_EPOCH, "another one has begun meanwhile"
+    stranger = Transaction(other.producer_id + 1, other.epoch, 1000)
+    assert reason_of(go_on, stranger) is Reason.PRODUCER_ID_MISMATCH
+
+
+def test_another_producer_id_is_told_apart_from_an_old_epoch(node: Node) -> None:
+    txn = begin(node)
+    other = Transaction(txn.producer_id + 1, txn.epoch, 1000)
+    assert reason_of(add, node, other) is Reason.PRODUCER_ID_MISMATCH
+    assert reason_of(end, node, other, commit=True) is Reason.PRODUCER_ID_MISMATCH
+
+
+def test_offsets_of_a_group_member_are_guarded_in_the_step_that_stages_them(node: Node) -> None:
+    transactions = node.services.transactions
+    txn = begin(node)
+    asked = []
+
+    def stage_guarded(guard: Callable[[], None]) -> None:
+        coroutine = transactions.add_offsets("t", txn.producer_id, txn.epoch, "g", [Commit("a", 0, 5)], guard=guard)
+        node.run(coroutine)
+
+    assert reason_of(stage_guarded, lambda: None) is Reason.INVALID_TRANSACTION_STATE, "it has not begun"
+    node.run(transactions.add_group("t", txn.producer_id, txn.epoch, "g"))
+    assert transactions.find("t").state is TxnState.ONGOING
+
+    def refuse() -> None:
+        asked.append(transactions._turns.is_held("t"))
+        raise BrokerError(Reason.STALE_GENERATION, "not any more")
+
+    assert reason_of(stage_guarded, refuse) is Reason.STALE_GENERATION
+    assert asked == [True]
+    assert transactions.pending_offsets("g") == set()
+    stage_guarded(lambda: None)
+    for each in (node, node.restarted()):
+        assert each.services.transactions.pending_offsets("g") == {("a", 0)}
+        assert each.services.transactions.pending_offsets("other") == set()
+    end(node, txn, commit=True)
+    assert transactions.pending_offsets("g") == set()
+    committed = node.services.offsets.committed("g", "a", 0)
+    assert committed is not None
+    assert committed.offset == 5
+
+
+def test_a_group_added_and_nothing_staged_ends_well(node: Node) -> None:
+    txn = begin(node)
+    node.run(node.services.transactions.add_group("t", txn.producer_id, txn.epoch, "g"))
+    assert end(node, txn, commit=True).state is TxnState.COMMITTED
+    with pytest.raises(BrokerError):
+        node.run(node.services.transactions.add_group("t", txn.producer_id, txn.epoch, ""))
 
 
 # -- time ----------------------------------------------------------------------------------------------------
@@ -283,7 +352,7 @@ def test_one_partition_that_takes_no_marker_holds_up_its_own_transactions_only(n
     node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
     assert reason_of(end, node, stuck, commit=True) is Reason.NOT_LEADER
     assert transactions.find("t").state is TxnState.COMMITTING
-    assert reason_of(add, node, stuck, ("b", 0)) is Reason.INVALID_TRANSACTION_STATE
+    assert reason_of(add, node, stuck, ("b", 0)) is Reason.CONCURRENT_TRANSACTIONS
     assert reason_of(end, node, stuck, commit=False) is Reason.INVALID_TRANSACTION_STATE
     end(node, fine, commit=True, name="u")
     again = node.restarted()

@@ -61,3 +61,8 @@ def test_records_without_a_time_have_no_age() -> None:
     partition = make_partition(SimulatedDisk(), small(retention_ms=500))
     partition.append(batch(b"x", at=-1), now_ms=NOW)
     assert retain(partition, NOW) == 0
+
+
+def test_a_topic_that_deletes_nothing_keeps_all_whatever_its_limits_say() -> None:
+    partition = filled(SimulatedDisk(), small(retention_ms=500, retention_bytes=0, delete=False))
+    assert retain(partition, NOW + 10**12) == 0

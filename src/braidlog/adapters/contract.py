@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from braidlog.wire.contract import NeedData, Refused
+from braidlog.wire.contract import NeedData, Output, Refused
 
 
 class Connection(Protocol):
@@ -18,7 +18,7 @@ class Connection(Protocol):
 
     def next_event(self) -> Any | Refused | NeedData: ...  # noqa: ANN401 - each dialect has its own messages
 
-    def respond(self, request: Any, answer: Any) -> bytes: ...  # noqa: ANN401
+    def respond(self, request: Any, answer: Any) -> Output: ...  # noqa: ANN401
 
     @property
     def buffered_bytes(self) -> int:

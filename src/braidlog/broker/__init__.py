@@ -8,6 +8,8 @@ socket, any event loop (waiting is a port). May import: cluster, replication, st
 | `ports.py` | what the services need of the world: durability, waking, time |
 | `hosted.py` | a partition as this node hosts it: role, replicas, high watermark |
 | `topics.py` | create, delete, list, describe, grow, alter; the way to a hosted partition |
+| `configs.py` | a topic's settings: describe, alter, back to the default |
+| `trim.py` | delete records below an offset |
 | `brokers.py` | the brokers that an administrator made known |
 | `append.py` | append with acks 0, 1, all |
 | `fetch.py` | fetch with long poll and byte limits; offsets by time |
@@ -17,6 +19,8 @@ socket, any event loop (waiting is a port). May import: cluster, replication, st
 | `transactions.py` | records and offsets that count together or not at all |
 | `streams.py` | event streams: versions by key, snapshots |
 | `authorize.py` | who may do what |
+| `rules.py` | rules added at run time |
+| `users.py` | users with passwords |
 | `quotas.py` | how many bytes a second each may move |
 | `metrics.py` | what the services count |
 | `turns.py` | one at a time, in order: how a service changes state across a wait |

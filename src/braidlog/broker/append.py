@@ -5,8 +5,9 @@ Invariants: an acknowledgement is given only for what is kept: `LEADER` as the t
 replica has it and there are enough of them. A transactional batch goes only where its transaction was said to write.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
 from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.ports import World
@@ -19,6 +20,8 @@ from braidlog.storage.partition import Appended
 ACKS_TIMEOUT_MS = 2_000
 ACKS_TIMEOUT_MS_MAX = 300_000
 SEQUENCES = 2**31
+
+Buffer = bytes | bytearray | memoryview
 _ATTRIBUTES_LOW_AT = 22
 
 Guard = Callable[[int, int, str, int], None]
@@ -31,6 +34,13 @@ class Acks(IntEnum):
     NONE = 0
     LEADER = 1
     ALL = -1
+
+
+class Written(NamedTuple):
+    """A batch that is in the log and not acknowledged yet."""
+
+    hosted: HostedPartition
+    appended: Appended
 
 
 class Append:
@@ -51,12 +61,32 @@ class Append:
         timeout_ms: int = ACKS_TIMEOUT_MS,
     ) -> Appended:
         """Append one batch; return when it is acknowledged as `acks` says."""
+        return await self.acknowledge(self.write(topic, partition, batch), acks=acks, timeout_ms=timeout_ms)
+
+    def write(self, topic: str, partition: int, batch: Buffer, *, records_checked: bool = True) -> Written:
+        """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged."""
         hosted = self._topics.partition(topic, partition)
         hosted.require_leader()
         self._check_transactional(topic, partition, batch)
-        log = hosted.log
-        appended = log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=self._world.now_ms())
+        appended = hosted.log.append(
+            batch,
+            leader_epoch=hosted.leader_epoch,
+            now_ms=self._world.now_ms(),
+            records_checked=records_checked,
+        )
         hosted.appended()
+        return Written(hosted, appended)
+
+    def sync_together(self, written: Sequence[Written]) -> None:
+        """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""
+        for hosted, _ in written:
+            if hosted.log.settings.flush is Flush.ACK:
+                self._world.sync_soon(hosted.log, hosted.advance)
+
+    async def acknowledge(self, written: Written, *, acks: Acks, timeout_ms: int = ACKS_TIMEOUT_MS) -> Appended:
+        """Return when what was written is kept as `acks` says."""
+        hosted, appended = written
+        log = hosted.log
         if log.settings.flush is not Flush.ACK:
             self._world.appended(log)
         elif acks is Acks.NONE:
@@ -82,7 +112,7 @@ class Append:
         overlap = (producer.batches[-1].last_sequence - header.base_sequence + 1) % SEQUENCES
         return overlap if overlap < header.record_count else 0
 
-    def _check_transactional(self, topic: str, partition: int, data: bytes) -> None:
+    def _check_transactional(self, topic: str, partition: int, data: Buffer) -> None:
         """Ask the guard about each transactional batch. What is malformed passes: the log refuses it with the reason."""
         position = 0
         while position + HEADER_BYTES <= len(data):

@@ -60,11 +60,16 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Authorize:
     """No tokens and no rules: everyone may do everything (loopback). Otherwise nothing is allowed but by a rule."""
 
-    def __init__(self, token_hashes: dict[str, str], rules: Sequence[Rule]) -> None:
+    def __init__(self, token_hashes: dict[str, str], rules: Sequence[Rule], *, has_users: bool = False) -> None:
         self._tokens = {name: _parse_hash(name, digest) for name, digest in token_hashes.items()}
-        self._rules = list(rules)
-        self.required = bool(token_hashes)
-        self._open = not rules
+        self.configured = list(rules)
+        self._rules = self.configured
+        self.required = bool(token_hashes) or has_users
+        self.is_open = not rules
+
+    def administer(self, rules: Sequence[Rule]) -> None:
+        """These hold besides the configured ones, from now on."""
+        self._rules = [*self.configured, *rules]
 
     def authenticate(self, token: bytes) -> str | None:
         """The principal a token belongs to; every token is compared, whichever fits."""
@@ -78,7 +83,7 @@ class Authorize:
     def is_allowed(self, principal: str, operation: Operation, topic: str | None) -> bool:
         if self.required and principal == ANONYMOUS:
             return False
-        return self._open or any(rule.allows(principal, operation, topic) for rule in self._rules)
+        return self.is_open or any(rule.allows(principal, operation, topic) for rule in self._rules)
 
     def check(self, principal: str, operation: Operation, topic: str | None) -> None:
         if self.required and principal == ANONYMOUS:

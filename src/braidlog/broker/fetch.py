@@ -15,7 +15,7 @@ from braidlog.broker.topics import Topics
 from braidlog.codec.batch import read_header
 from braidlog.codec.records import decode_batch
 from braidlog.codec.section import Row
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Record
 from braidlog.storage.partition import FileSlice
@@ -32,6 +32,10 @@ class Wanted(msgspec.Struct, frozen=True):
     partition: int
     offset: int
     bytes_max: int
+    topic_id: str | None = None
+    """If given: not of another topic that has the name meanwhile."""
+    leader_epoch: int | None = None
+    """If given: only while this is the leader's epoch."""
 
 
 class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
@@ -57,12 +61,29 @@ class Fetched(msgspec.Struct, frozen=True):
     aborted: list[Aborted]
 
 
+Outcome = Fetched | BrokerError | StorageFault
+"""What became of one partition of a fetch of several."""
+
+
 class Records(msgspec.Struct, frozen=True):
     """Records one by one, for dialects that carry no batches. `next_offset` is where to go on, also past what was left out."""
 
     records: list[Record]
     next_offset: int
     high_watermark: int
+
+
+class _View(msgspec.Struct, frozen=True):
+    """What a reader may see."""
+
+    committed_only: bool
+    replica: str | None
+    leader_only: bool
+
+    def limit(self, hosted: HostedPartition) -> int:
+        if self.replica is not None:
+            return hosted.end_offset
+        return hosted.last_stable_offset if self.committed_only else hosted.high_watermark
 
 
 class Fetch:
@@ -87,56 +108,89 @@ class Fetch:
 
         `leader_only` refuses partitions that this node follows, also when it begins to follow one while this waits.
         """
-        deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
-        enough = min(bytes_min, max(bytes_max, 1))
-        while True:
-            # Looked up in every round: meanwhile a topic may have gone, or a new one of its name may have come.
-            hosted = [self._topics.partition(want.topic, want.partition) for want in wanted]
-            if leader_only:
-                for partition in hosted:
-                    partition.require_leader()
-            results = self._collect(wanted, hosted, bytes_max, committed_only=committed_only, replica=replica)
-            size = sum(result.slice.size for result in results if result.slice is not None)
-            if size >= enough or not await self._more(hosted, deadline):
-                return results
+        outcomes = await self.fetch_each(
+            wanted,
+            bytes_max=bytes_max,
+            bytes_min=bytes_min,
+            wait_ms=wait_ms,
+            committed_only=committed_only,
+            replica=replica,
+            leader_only=leader_only,
+        )
+        results = []
+        for outcome in outcomes:
+            if not isinstance(outcome, Fetched):
+                raise outcome
+            results.append(outcome)
+        return results
 
-    def _collect(
+    async def fetch_each(
         self,
         wanted: Sequence[Wanted],
-        hosted: Sequence[HostedPartition],
-        bytes_max: int,
         *,
-        committed_only: bool,
-        replica: str | None,
-    ) -> list[Fetched]:
-        """The first batch of all comes however large it is; after it, only what fits."""
+        bytes_max: int,
+        bytes_min: int = 1,
+        wait_ms: int = 0,
+        committed_only: bool = False,
+        replica: str | None = None,
+        leader_only: bool = False,
+    ) -> list[Outcome]:
+        """As `fetch`, but a partition that cannot be served is an outcome of its own, which nothing more is waited for."""
+        deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
+        enough = min(bytes_min, max(bytes_max, 1))
+        view = _View(committed_only=committed_only, replica=replica, leader_only=leader_only)
+        while True:
+            watched: list[HostedPartition] = []
+            outcomes, size = self._collect(wanted, watched, bytes_max, view)
+            if size >= enough or len(watched) < len(wanted) or not await self._more(watched, deadline):
+                return outcomes
+
+    def _collect(
+        self, wanted: Sequence[Wanted], served: list[HostedPartition], bytes_max: int, view: "_View"
+    ) -> tuple[list[Outcome], int]:
+        """What there is now, and how many bytes; `served` gets the partitions that can be.
+
+        The first batch of all comes however large it is; after it, only what fits.
+        """
         left = bytes_max
-        results: list[Fetched] = []
+        outcomes: list[Outcome] = []
         nothing_yet = True
-        for want, partition in zip(wanted, hosted, strict=True):
-            room = min(want.bytes_max, left)
-            if not partition.start_offset <= want.offset <= partition.end_offset:
-                # The end, not the watermark: a record that is there and not committed yet is waited for.
-                raise OffsetOutOfRange(partition, want.offset)
-            upto = self._limit(partition, committed_only=committed_only, replica=replica)
-            found = partition.log.slice_at(want.offset, room, upto=upto) if room > 0 or nothing_yet else None
+        for want in wanted:
+            try:
+                hosted = self._find(want, leader_only=view.leader_only)
+                room = min(want.bytes_max, left)
+                upto = view.limit(hosted)
+                found = hosted.log.slice_at(want.offset, room, upto=upto) if room > 0 or nothing_yet else None
+            except (BrokerError, StorageFault) as error:
+                outcomes.append(error)
+                continue
+            served.append(hosted)
             if found is not None and not nothing_yet and found.size > room:
                 found = None
             if found is not None:
                 nothing_yet = False
                 left -= found.size
-            results.append(self._told(partition, want.offset, found, committed_only=committed_only))
-        return results
+            outcomes.append(self._told(hosted, want.offset, found, committed_only=view.committed_only))
+        return outcomes, bytes_max - left
+
+    def _find(self, want: Wanted, *, leader_only: bool) -> HostedPartition:
+        """Looked up in every round: meanwhile a topic may have gone, or a new one of its name may have come."""
+        hosted = self._topics.partition(want.topic, want.partition)
+        if leader_only:
+            hosted.require_leader()
+        if want.topic_id is not None and self._topics.meta(want.topic).topic_id != want.topic_id:
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {want.topic!r} is another one now")
+        if want.leader_epoch is not None:
+            hosted.require_epoch(want.leader_epoch)
+        if not hosted.start_offset <= want.offset <= hosted.end_offset:
+            # The end, not the watermark: a record that is there and not committed yet is waited for.
+            raise OffsetOutOfRange(hosted, want.offset)
+        return hosted
 
     @staticmethod
     def _told(hosted: HostedPartition, offset: int, found: FileSlice | None, *, committed_only: bool) -> Fetched:
         aborted = hosted.log.aborted_in(offset, found.next_offset) if committed_only and found is not None else []
         return Fetched(found, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, aborted)
-
-    def _limit(self, hosted: HostedPartition, *, committed_only: bool, replica: str | None) -> int:
-        if replica is not None:
-            return hosted.end_offset
-        return hosted.last_stable_offset if committed_only else hosted.high_watermark
 
     async def _more(self, hosted: Sequence[HostedPartition], deadline: float) -> bool:
         """Wait until one of the partitions moves; False if the deadline comes first."""
@@ -193,12 +247,15 @@ class Fetch:
                 return Records(records, next_offset, fetched.high_watermark)
             offset = next_offset
 
-    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first committed record at or after a time; None if there is none."""
+    def offset_at(
+        self, topic: str, partition: int, timestamp_ms: int, *, committed_only: bool = False
+    ) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after a time that a consumer may see; None if there is none."""
         hosted = self._topics.partition(topic, partition)
+        upto = hosted.last_stable_offset if committed_only else hosted.high_watermark
         for batch in hosted.log.find_batch_by_time(timestamp_ms):
             for row in decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
-                if row[0] >= hosted.high_watermark:
+                if row[0] >= upto:
                     return None
                 if row[1] >= timestamp_ms and row[0] >= hosted.start_offset:
                     return row[0], row[1]

@@ -64,6 +64,15 @@ class HostedPartition:
         if self.role is not Role.LEADER:
             raise BrokerError(Reason.NOT_LEADER, f"this node follows {self}, it does not lead it")
 
+    def require_epoch(self, epoch: int) -> None:
+        """Refuse a client whose leader's epoch is not ours: one of us has not heard of the other's yet."""
+        if epoch < self.leader_epoch:
+            raise BrokerError(
+                Reason.STALE_LEADER_EPOCH, f"leader epoch {epoch} of {self} is over, {self.leader_epoch} is in force"
+            )
+        if epoch > self.leader_epoch:
+            raise BrokerError(Reason.NOT_LEADER, f"this node leads {self} in epoch {self.leader_epoch}, not {epoch}")
+
     def appended(self) -> None:
         """The log has grown: followers wait for that, long before the high watermark can move."""
         if self.replicas.replication_factor > 1:

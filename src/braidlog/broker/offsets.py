@@ -75,7 +75,9 @@ class Offsets:
             if not 0 <= commit.offset <= OFFSET_MAX:
                 raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {commit.offset} cannot be committed")
             if len(commit.metadata) > METADATA_CHARS_MAX:
-                raise BrokerError(Reason.INVALID_RECORD, f"commit metadata has at most {METADATA_CHARS_MAX} characters")
+                raise BrokerError(
+                    Reason.METADATA_TOO_LARGE, f"commit metadata has at most {METADATA_CHARS_MAX} characters"
+                )
             if any("\ud800" <= char <= "\udfff" for char in commit.metadata):
                 raise BrokerError(Reason.INVALID_RECORD, "commit metadata is not Unicode text")
             if forward_only:
@@ -131,7 +133,12 @@ class Offsets:
 
     def drop_group(self, group: str, topic: str | None = None) -> int:
         """The same without the wait: done when this returns, durable below the offset it returns."""
-        return self._drop([(group, t, p) for t, p in self._by_group.get(group, {}) if topic in (None, t)])
+        return self.drop_places(group, [(t, p) for t, p in self._by_group.get(group, {}) if topic in (None, t)])
+
+    def drop_places(self, group: str, places: Iterable[Place]) -> int:
+        """Drop a group's commits of some partitions; those it has none of are no error."""
+        known = self._by_group.get(group, {})
+        return self._drop([(group, *place) for place in dict.fromkeys(places) if place in known])
 
     async def topic_changed(self, topic: str) -> None:
         """A deleted topic's commits go with it: a new one of that name begins anew."""

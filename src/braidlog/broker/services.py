@@ -5,21 +5,30 @@ Order of opening: the journal's topic, the tables from it, the topics, then ever
 had been decided are ended before anyone is served.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from braidlog.broker.append import Append
-from braidlog.broker.authorize import Authorize
+from braidlog.broker.authorize import Authorize, Rule
 from braidlog.broker.brokers import Broker, Brokers
+from braidlog.broker.configs import Configs
 from braidlog.broker.fetch import Fetch
+from braidlog.broker.groups.elected import INITIAL_DELAY_MS
 from braidlog.broker.groups.group import GroupImage
+from braidlog.broker.groups.kept import KeptGroups
+from braidlog.broker.groups.seats import ElectedImage
 from braidlog.broker.groups.service import Groups
 from braidlog.broker.named import NamedProducer, NamedProducers
 from braidlog.broker.offsets import Committed, Offsets
 from braidlog.broker.ports import World
 from braidlog.broker.producers import IdBlock, ProducerIds
+from braidlog.broker.rules import Rules
 from braidlog.broker.streams import EventStreams, Snapshot
 from braidlog.broker.topics import PartitionRole, Placement, Topics
 from braidlog.broker.transactions import Transaction, Transactions
+from braidlog.broker.trim import Trim
+from braidlog.broker.users import User, Users
 from braidlog.cluster.journal import Journal, Key, Table, load_tables
 from braidlog.model.clock import Clock
 from braidlog.model.errors import StorageFault
@@ -34,6 +43,8 @@ class Services(msgspec.Struct, frozen=True):
 
     world: World
     topics: Topics
+    configs: Configs
+    trim: Trim
     brokers: Brokers
     append: Append
     fetch: Fetch
@@ -44,13 +55,23 @@ class Services(msgspec.Struct, frozen=True):
     named_producers: NamedProducers
     transactions: Transactions
     authorize: Authorize
+    rules: Rules
+    users: Users
     journal: Journal
 
 
-def open_services(
-    folder: DataFolder, world: World, clock: Clock, *, node: str, defaults: TopicSettings, authorize: Authorize
+def open_services(  # noqa: PLR0913 - all that a node is opened with
+    folder: DataFolder,
+    world: World,
+    clock: Clock,
+    *,
+    node: str,
+    defaults: TopicSettings,
+    authorize: Authorize,
+    users: Mapping[str, str] | None = None,
+    rebalance_delay_ms: int = INITIAL_DELAY_MS,
 ) -> Services:
-    """Open every service over a data folder."""
+    """Open every service over a data folder. `users`: name → verifier (`users.py`) of those in the configuration."""
     if not any(meta.name == JOURNAL_TOPIC for meta in folder.topics()):
         folder.create_topic(
             JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
@@ -61,6 +82,7 @@ def open_services(
     kinds: dict[str, type] = {
         "offset": Committed,
         "group": GroupImage,
+        "elected-group": ElectedImage,
         "placement": Placement,
         "role": PartitionRole,
         "producer-ids": IdBlock,
@@ -68,6 +90,8 @@ def open_services(
         "transaction": Transaction,
         "snapshot": Snapshot,
         "broker": Broker,
+        "rule": Rule,
+        "user": User,
     }
     tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
     load_tables(journal, list(tables.values()), _refuse_unknown)
@@ -76,13 +100,16 @@ def open_services(
     producer_ids = ProducerIds(tables["producer-ids"], world)
     transactions = Transactions(tables["transaction"], producer_ids, topics, offsets, world)
     append = Append(topics, world, transactions.check_append)
-    groups = Groups(tables["group"], offsets, topics, world)
+    kept = KeptGroups(tables["group"], tables["elected-group"], topics.partition_count, world, rebalance_delay_ms)
+    groups = Groups(kept, offsets, topics, world)
     streams = EventStreams(topics, append, tables["snapshot"], world)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
         topics.when_changed(listener)
     return Services(
         world=world,
         topics=topics,
+        configs=Configs(topics),
+        trim=Trim(topics, world),
         brokers=Brokers(tables["broker"], world, node),
         append=append,
         fetch=Fetch(topics, world),
@@ -93,6 +120,8 @@ def open_services(
         named_producers=NamedProducers(tables["named-producer"], producer_ids, world),
         transactions=transactions,
         authorize=authorize,
+        rules=Rules(tables["rule"], authorize, world),
+        users=Users(tables["user"], world, users),
         journal=journal,
     )
 

@@ -59,6 +59,7 @@ class Topics:
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
         self._metas = {meta.name: meta for meta in folder.topics() if not meta.name.startswith(INTERNAL_PREFIX)}
+        self._names_by_id: dict[str, str] = {}
         self.node = node
         self.defaults = defaults
         for table in (placements, roles):
@@ -89,6 +90,19 @@ class Topics:
         if meta is None:
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
         return meta
+
+    def partition_count(self, name: str) -> int:
+        """How many partitions a topic has: none, if it is not there."""
+        meta = self._metas.get(name)
+        return 0 if meta is None else meta.partitions
+
+    def name_of(self, topic_id: str) -> str | None:
+        """The topic that has this id."""
+        name = self._names_by_id.get(topic_id)
+        if name is None or name not in self._metas or self._metas[name].topic_id != topic_id:
+            self._names_by_id = {meta.topic_id: meta.name for meta in self._metas.values()}
+            name = self._names_by_id.get(topic_id)
+        return name
 
     def partition(self, name: str, number: int) -> HostedPartition:
         """The hosted partition, opened on first use."""
@@ -151,10 +165,10 @@ class Topics:
             if name in self._metas:
                 raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
             self._forget(name)
-            if followers:
+            if followers or min_in_sync != 1:
                 # Before the topic: a crash between the two leaves a placement nobody reads, never a topic that lost its
                 # followers.
-                await self._settle(self._placements.put(name, value=Placement(followers, min_in_sync)))
+                await self._settle(self._placements.put(name, value=Placement(followers or [], min_in_sync)))
             try:
                 meta = await self._world.blocking(lambda: self._folder.create_topic(name, partitions, wanted))
             except BaseException:
@@ -239,6 +253,20 @@ class Topics:
                     hosted.log.settings = meta.settings
                     hosted.advance()  # `flush` may have changed, and with it what counts as committed
         return meta
+
+    def min_in_sync(self, name: str) -> int:
+        """How many replicas must be in sync for an append that asks for all of them."""
+        self.meta(name)
+        placement: Placement = self._placements.get(name) or Placement()
+        return placement.min_in_sync
+
+    async def set_min_in_sync(self, name: str, count: int) -> None:
+        if not 1 <= count <= FOLLOWERS_PER_TOPIC_MAX + 1:
+            raise BrokerError(
+                Reason.INVALID_SETTING, f"min_in_sync must be 1 to {FOLLOWERS_PER_TOPIC_MAX + 1}, not {count}"
+            )
+        placement: Placement = self._placements.get(name) or Placement()
+        await self.set_followers(name, placement.followers, count)
 
     async def set_role(self, name: str, number: int, role: Role) -> HostedPartition:
         """Make this node leader or follower of a partition. Each leadership is a new epoch, durable before it begins."""

@@ -7,12 +7,12 @@ producer of an old epoch is fenced; what is staged was checked, so that an end t
 request of a transactional id at a time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from braidlog.broker.offsets import Commit, Offsets
+from braidlog.broker.offsets import Commit, Offsets, Place, check_group_name
 from braidlog.broker.ports import World
 from braidlog.broker.producers import ProducerIds
 from braidlog.broker.topics import Topics
@@ -24,6 +24,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
 EPOCH_MAX = 2**15 - 2
+NO_EPOCH = -1
 NAME_CHARS_MAX = 249
 UNUSED_MS_MAX = 7 * 24 * 3600 * 1000
 """A transactional id that nobody used for so long is forgotten; its producer id is never given again."""
@@ -54,6 +55,8 @@ class Transaction(msgspec.Struct, frozen=True):
     """Staged commits: group and commit, the last one of each partition."""
     started_ms: int = 0
     used_ms: int = 0
+    last_epoch: int = -1
+    """The epoch this one replaced at its producer's own wish: asking for that again is a retry."""
 
 
 class Transactions:
@@ -68,6 +71,10 @@ class Transactions:
         self._turns = Turns(world)
         self._kept: dict[str, int] = {}
         self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
+        self._staging: dict[str, set[str]] = {}
+        """Group → transactional ids with commits staged for it."""
+        for (name,), txn in table.items():
+            self._note_staged(str(name), None, txn)
 
     def find(self, name: str) -> Transaction:
         found: Transaction | None = self._table.get(name)
@@ -78,26 +85,49 @@ class Transactions:
     def names(self) -> list[str]:
         return sorted(str(key[0]) for key, _ in self._table.items())
 
+    def pending_offsets(self, group: str) -> set[Place]:
+        """Where a group's commits may change any moment: some are staged in transactions that have not ended."""
+        staged = [self.find(name).offsets for name in self._staging.get(group, ())]
+        return {(c.topic, c.partition) for offsets in staged for owner, c in offsets if owner == group}
+
     # -- a producer's requests -------------------------------------------------------------------------------
 
-    async def begin_producer(self, name: str, timeout_ms: int = TIMEOUT_MS) -> Transaction:
-        """A producer starts (again): what it left open is aborted, and its earlier self is fenced by a new epoch."""
+    async def begin_producer(
+        self, name: str, timeout_ms: int = TIMEOUT_MS, *, expected: tuple[int, int] | None = None
+    ) -> Transaction:
+        """A producer starts (again): what it left open is aborted, and its earlier self is fenced by a new epoch.
+
+        With `expected`, the (producer id, epoch) it has, it only goes on to its own next epoch: if another has begun
+        meanwhile it is fenced.
+        """
         _check_name(name)
         if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
             raise BrokerError(
-                Reason.INVALID_TRANSACTION_STATE,
+                Reason.INVALID_TRANSACTION_TIMEOUT,
                 f"a transaction's timeout is 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms}",
             )
         async with self._turns.take(name):
             known: Transaction | None = self._table.get(name)
             if known is None:
                 return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
+            if expected is not None and self._is_retry(name, known, expected):
+                return known
             if known.state is TxnState.ONGOING:
                 known = await self._fence(name, known)
             known = await self._finish(name, known)
             if known.epoch >= EPOCH_MAX:
                 return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
-            return await self._keep(name, Transaction(known.producer_id, known.epoch + 1, timeout_ms))
+            last_epoch = expected[1] if expected else NO_EPOCH
+            begun = Transaction(known.producer_id, known.epoch + 1, timeout_ms, last_epoch=last_epoch)
+            return await self._keep(name, begun)
+
+    def _is_retry(self, name: str, known: Transaction, expected: tuple[int, int]) -> bool:
+        """Whether a producer asks again for the epoch it has got; refuse one that another has replaced."""
+        producer_id, epoch = expected
+        if producer_id == known.producer_id and epoch == known.last_epoch != NO_EPOCH:
+            return True
+        self._check(name, producer_id, epoch)
+        return False
 
     async def begin(self, name: str, producer_id: int, epoch: int) -> Transaction:
         """Begin in so many words, before anything is added; what is open already cannot begin again."""
@@ -126,13 +156,33 @@ class Transactions:
             found = self._open(name, producer_id, epoch)
             return await self._extend(name, found, partitions=sorted({*found.partitions, *partitions}))
 
+    async def add_group(self, name: str, producer_id: int, epoch: int, group: str) -> Transaction:
+        """The transaction is about to stage commits of a group; begins it if it has not begun."""
+        check_group_name(group)
+        async with self._turns.take(name):
+            return await self._extend(name, self._open(name, producer_id, epoch))
+
     async def add_offsets(
-        self, name: str, producer_id: int, epoch: int, group: str, commits: Sequence[Commit]
+        self,
+        name: str,
+        producer_id: int,
+        epoch: int,
+        group: str,
+        commits: Sequence[Commit],
+        *,
+        guard: Callable[[], None] | None = None,
     ) -> Transaction:
-        """Stage commits that count if and when the transaction does."""
+        """Stage commits that count if and when the transaction does.
+
+        A `guard` is asked in the step that stages them, and raises if who commits is not in the group any more; then the
+        transaction must have begun: a commit that comes late must not begin another.
+        """
         self._offsets.check(group, commits)
         async with self._turns.take(name):
             found = self._open(name, producer_id, epoch)
+            if guard is not None:
+                self.require_ongoing(name, producer_id, epoch)
+                guard()
             staged = {(owner, commit.topic, commit.partition): commit for owner, commit in found.offsets}
             staged |= {(group, commit.topic, commit.partition): commit for commit in commits}
             return await self._extend(name, found, offsets=[(key[0], commit) for key, commit in staged.items()])
@@ -177,7 +227,12 @@ class Transactions:
 
     def _check(self, name: str, producer_id: int, epoch: int) -> Transaction:
         found = self.find(name)
-        if found.producer_id != producer_id or epoch != found.epoch:
+        if found.producer_id != producer_id:
+            raise BrokerError(
+                Reason.PRODUCER_ID_MISMATCH,
+                f"transactional id {name!r} is producer {found.producer_id}, not {producer_id}",
+            )
+        if epoch != found.epoch:
             raise BrokerError(
                 Reason.STALE_PRODUCER_EPOCH,
                 f"transactional id {name!r} is producer {found.producer_id} epoch {found.epoch}, "
@@ -189,7 +244,7 @@ class Transactions:
         """The transaction to add to: the one that is open, or a new one."""
         found = self._check(name, producer_id, epoch)
         if found.state in DECIDED:
-            raise BrokerError(Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}; try again")
+            raise BrokerError(Reason.CONCURRENT_TRANSACTIONS, f"transaction {name!r} is {found.state}; try again")
         return Transaction(found.producer_id, found.epoch, found.timeout_ms) if found.state in ENDED else found
 
     # -- carrying out ----------------------------------------------------------------------------------------
@@ -235,8 +290,17 @@ class Transactions:
         if known is not None and known.producer_id != kept.producer_id:
             del self._by_producer[known.producer_id]
         self._by_producer[kept.producer_id] = name
+        self._note_staged(name, known, kept)
         await self._world.durable(self._table.journal.partition, next_offset)
         return kept
+
+    def _note_staged(self, name: str, before: Transaction | None, after: Transaction) -> None:
+        for group in {owner for owner, _ in before.offsets} if before is not None else ():
+            self._staging[group].discard(name)
+            if not self._staging[group]:
+                del self._staging[group]
+        for group in {owner for owner, _ in after.offsets}:
+            self._staging.setdefault(group, set()).add(name)
 
     # -- upkeep ----------------------------------------------------------------------------------------------
 

@@ -93,14 +93,7 @@ class Table:
 
     def put_many(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> int:
         """Set several values (None drops one) as one batch: all of them survive a crash, or none."""
-        full = [((self.kind, *key), value) for key, value in entries]
-        next_offset = self.journal.put_many(full)
-        for key, value in full:
-            if value is None:
-                self.values.pop(key, None)
-            else:
-                self.values[key] = value
-        return next_offset
+        return put_together([(self, key, value) for key, value in entries])
 
     def drop(self, *key: str | int) -> int:
         full = (self.kind, *key)
@@ -112,6 +105,18 @@ class Table:
         """Keys without the kind, and values."""
         for key, value in list(self.values.items()):
             yield key[1:], value
+
+
+def put_together(entries: Sequence[tuple[Table, Key, msgspec.Struct | None]]) -> int:
+    """Set or drop (None) entries of several tables of one journal as one batch: all of them survive a crash, or none."""
+    full = [(table, (table.kind, *key), value) for table, key, value in entries]
+    next_offset = entries[0][0].journal.put_many([(key, value) for _, key, value in full])
+    for table, key, value in full:
+        if value is None:
+            table.values.pop(key, None)
+        else:
+            table.values[key] = value
+    return next_offset
 
 
 def load_tables(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> None:

@@ -40,6 +40,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     index_interval_bytes: int = 64 * 1024
     retention_ms: int = UNLIMITED
     retention_bytes: int = UNLIMITED
+    delete: bool = True
+    """Let old records go, as `retention_ms` and `retention_bytes` say. Off: only compaction takes any away."""
     compact: bool = False
     delete_retention_ms: int = 24 * 3600 * 1000
     """How long a tombstone stays readable, so that a slow reader learns of the deletion."""

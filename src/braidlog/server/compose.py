@@ -14,6 +14,8 @@ from functools import partial
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.cursus.handlers import CursusAdapter
 from braidlog.adapters.flux.handlers import FluxAdapter
+from braidlog.adapters.kafka.handlers import KafkaAdapter
+from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.mlog.handlers import MlogAdapter
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
 from braidlog.broker.authorize import Authorize
@@ -46,7 +48,13 @@ AdapterMaker = Callable[[Services], Adapter]
 
 def adapters() -> dict[str, AdapterMaker]:
     """The dialects, by the name their listener has in the configuration."""
-    return {"cursus": CursusAdapter, "flux": FluxAdapter, "mlog": MlogAdapter, "rustlog": RustlogAdapter}
+    return {
+        "cursus": CursusAdapter,
+        "flux": FluxAdapter,
+        "kafka": KafkaAdapter,
+        "mlog": MlogAdapter,
+        "rustlog": RustlogAdapter,
+    }
 
 
 class Server:
@@ -91,6 +99,8 @@ class Server:
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
         makers = adapters()
         makers["cursus"] = partial(CursusAdapter, compression=config.listeners.cursus.compression)
+        kafka = config.listeners.kafka
+        makers["kafka"] = partial(KafkaAdapter, creating=Creating(kafka.auto_create, kafka.partitions))
         for dialect, make in makers.items():
             await self._listen(dialect, make(self.services))
         self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")

@@ -17,6 +17,7 @@ import msgspec
 from braidlog.broker.authorize import Rule
 from braidlog.broker.quotas import Rates
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.settings import UNLIMITED, TopicSettings
 
 ENVIRONMENT_PREFIX = "BRAID_"
@@ -62,7 +63,19 @@ class CursusListenerConfig(ListenerConfig, frozen=True, forbid_unknown_fields=Tr
     compression: str = "none"
 
 
+class KafkaListenerConfig(ListenerConfig, frozen=True, forbid_unknown_fields=True):
+    """`auto_create`: a topic that a client asks for is made, with `partitions` partitions, if the client wants that too."""
+
+    auto_create: bool = True
+    partitions: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_bounds(self, {"partitions": (1, PARTITIONS_PER_TOPIC_MAX)})
+
+
 class ListenersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kafka: KafkaListenerConfig = KafkaListenerConfig(port=9092)
     cursus: CursusListenerConfig = CursusListenerConfig(port=9000)
     mlog: ListenerConfig = ListenerConfig(port=9094)
     rustlog: ListenerConfig = ListenerConfig(port=9096)

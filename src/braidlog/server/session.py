@@ -20,7 +20,8 @@ from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.eager import Abandonable, Running, start
-from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.server.output import size_of, writes
+from braidlog.wire.contract import NEED_DATA, Output, Refused
 
 log = logging.getLogger("braidlog.session")
 
@@ -76,7 +77,7 @@ class Session(asyncio.Protocol):
         self._turns: deque[_Turn] = deque()
         self._under_way: set[_Turn] = set()
         self._beside: set[_Turn] = set()
-        self._out: list[bytes] = []
+        self._out: list[Output] = []
         self._held_bytes = 0
         self._last_write_bytes = 0
         self._unsent_bytes_most = 0
@@ -325,11 +326,12 @@ class Session(asyncio.Protocol):
             # Not at once: whatever else this turn of the loop answers (one sync answers many) leaves in the same write.
             self._pump_soon()
 
-    def _keep(self, turn: _Turn, data: bytes | None) -> None:
-        """Put an answer where it leaves in its turn."""
-        self._held_bytes += len(data or b"")
+    def _keep(self, turn: _Turn, data: Output | None) -> None:
+        """Put an answer where it leaves in its turn. What it has in files counts too: it is in memory once it leaves."""
+        size = 0 if data is None else len(data) if isinstance(data, bytes) else size_of(data)
+        self._held_bytes += size
         turn.answer = data
-        if data is not None and len(data) > SMALL_BYTES:
+        if size > SMALL_BYTES:
             self._note_held()
         if not self._adapter.ordered and data and turn not in self._turns:
             self._out.append(data)
@@ -400,10 +402,19 @@ class Session(asyncio.Protocol):
             return False
         out, self._out = self._out, []
         if out:
-            self._write(transport, out[0] if len(out) == 1 else b"".join(out))
+            self._write_all(transport, out)
         if self._closing and not turns and not self._under_way:
             transport.close()
         return bool(out) or len(turns) < under_way
+
+    def _write_all(self, transport: asyncio.Transport, out: list[Output]) -> None:
+        try:
+            for data in writes(out):
+                self._write(transport, data)
+        except StorageFault as fault:
+            # Its size is announced already: nothing else could be said in its place.
+            log.error("%s %s: %s", self._adapter.dialect, self.peer, fault)  # noqa: TRY400 - the fault says where
+            self.abort()
 
     def _write(self, transport: asyncio.Transport, data: bytes) -> None:
         self._held_bytes -= len(data)

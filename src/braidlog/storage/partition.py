@@ -26,7 +26,9 @@ from braidlog.codec.batch import (
     rebased,
     with_append_time,
 )
+from braidlog.codec.records import check_batch_records
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Damage
 from braidlog.storage.epochs import EpochHistory
@@ -192,11 +194,14 @@ class PartitionLog:
 
     # -- appending -------------------------------------------------------------------------------------------
 
-    def append(self, data: Buffer, *, leader_epoch: int = FIRST_EPOCH, now_ms: int) -> Appended:
+    def append(
+        self, data: Buffer, *, leader_epoch: int = FIRST_EPOCH, now_ms: int, records_checked: bool = True
+    ) -> Appended:
         """Append the batches of a producer. Each is checked; base offsets and epochs are ours, the rest stays as it came.
 
         All or nothing: either every batch of `data` is in the log or none is. A retry of an idempotent producer's batch
-        returns the offsets it has.
+        returns the offsets it has. A batch that a client made itself comes with `records_checked` False: then every record in
+        it is checked too, or one client could leave something that no other can read.
         """
         with self._lock:
             self.check_writable()
@@ -205,7 +210,7 @@ class PartitionLog:
             view = memoryview(data)
             position, offset = 0, self._state.end_offset
             while position < len(view):
-                header = self._check_produced(view, position)
+                header = self._check_produced(view, position, records_checked=records_checked)
                 if header.base_sequence >= 0 and header.size_bytes != len(view):
                     # Kafka too takes one batch per idempotent append: half a retry has no honest answer.
                     raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")
@@ -271,7 +276,7 @@ class PartitionLog:
                 self.folder,
             )
 
-    def _check_produced(self, data: memoryview, position: int) -> BatchHeader:
+    def _check_produced(self, data: memoryview, position: int, *, records_checked: bool) -> BatchHeader:
         header = read_header(data, position)
         if header.size_bytes > self.settings.batch_bytes_max:
             raise BrokerError(
@@ -285,6 +290,11 @@ class PartitionLog:
             raise BrokerError(Reason.INVALID_RECORD, "control batches are written by the log, not by producers")
         if header.is_transactional and header.producer_id < 0:
             raise BrokerError(Reason.INVALID_RECORD, "a transaction needs a producer: nobody else could end it")
+        if not records_checked:
+            try:
+                check_batch_records(data, position, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+            except ProtocolError as error:
+                raise BrokerError(Reason.INVALID_RECORD, str(error)) from error
         return header
 
     def _write(

@@ -11,7 +11,7 @@ from braidlog.storage.partition import PartitionLog
 def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> int:
     """Apply the topic's retention to records below `upto` (default: all that is durable); return the new start offset."""
     settings = partition.settings
-    if settings.retention_ms == UNLIMITED and settings.retention_bytes == UNLIMITED:
+    if not settings.delete or (settings.retention_ms == UNLIMITED and settings.retention_bytes == UNLIMITED):
         return partition.start_offset
     with partition.lock:
         active = partition.segments[-1]

@@ -4,14 +4,14 @@ Knows: three verbs. Refuses to know: any dialect's messages.
 
     connection.receive(data)            bytes as they came, cut anywhere
     connection.next_event()             a message, `Refused`, or NEED_DATA
-    connection.respond(request, answer) the bytes to send (a `Refused` stands for its request); a client has `request(message)`
+    connection.respond(request, answer) what to send (a `Refused` stands for its request); a client has `request(message)`
 
 A connection is a pure state machine: the same bytes, however cut, give the same events. After `Refused(close=True)` it takes
 nothing more.
 """
 
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -37,3 +37,16 @@ class Refused(msgspec.Struct, frozen=True):
     error: ProtocolError
     answer: Any
     close: bool
+
+
+class Slice(Protocol):
+    """Bytes that are elsewhere, such as in a file: their number is known, and they can be read."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self) -> bytes: ...
+
+
+Output = bytes | list[bytes | Slice]
+"""What is to be sent: bytes, or bytes and slices of files in their order. A slice is read when it leaves, and not before."""

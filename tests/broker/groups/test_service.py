@@ -141,7 +141,7 @@ def test_a_group_that_is_joined_while_it_is_deleted_lives(node: Node) -> None:
     groups = node.services.groups
     join(node, "m1")
     node.run(node.services.offsets.commit("g", [Commit("a", 0, 5)]))
-    assert reason_of(node, groups.delete("g")) is Reason.REBALANCE_IN_PROGRESS
+    assert reason_of(node, groups.delete("g")) is Reason.GROUP_NOT_EMPTY
     node.run(groups.leave("g", "m1"))
     with node.world.holding_syncs():
         deleting = node.spawn(groups.delete("g"))

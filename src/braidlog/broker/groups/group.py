@@ -31,6 +31,8 @@ class GroupImage(msgspec.Struct, frozen=True):
     assignor: Assignor
     members: list[Member]
     assignment: Assignment
+    changed_ms: int = 0
+    """Wall time; an empty group is forgotten some time after."""
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -44,10 +46,18 @@ class Membership(msgspec.Struct, frozen=True):
 class Group:
     """Join, leave, expire: each may begin a new generation."""
 
-    def __init__(self, name: str, partitions_of: Callable[[str], int], image: GroupImage | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        partitions_of: Callable[[str], int],
+        image: GroupImage | None = None,
+        *,
+        generation: int = 0,
+    ) -> None:
         self.name = name
         self._partitions_of = partitions_of
-        self.generation = 0
+        self.generation = generation
+        self.changed_ms = 0
         self.assignor = Assignor.RANGE
         self._members: dict[str, Member] = {}
         self.assignment: Assignment = {}
@@ -58,12 +68,17 @@ class Group:
     def members(self) -> list[Member]:
         return [self._members[name] for name in sorted(self._members)]
 
+    @property
+    def has_members(self) -> bool:
+        return bool(self._members)
+
     def image(self) -> GroupImage:
-        return GroupImage(self.generation, self.assignor, self.members, self.assignment)
+        return GroupImage(self.generation, self.assignor, self.members, self.assignment, self.changed_ms)
 
     def restore(self, image: GroupImage) -> None:
         """Be again as it was kept: after a restart, or when a change could not be kept."""
         self.generation = image.generation
+        self.changed_ms = image.changed_ms
         self.assignor = image.assignor
         self._members = {m.member: m for m in image.members}
         self.assignment = dict(image.assignment)

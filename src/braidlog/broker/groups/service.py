@@ -1,22 +1,26 @@
-"""The groups of this node, by name: durable, expiring.
+"""The groups of this node: those in which the broker assigns, and what is common to both kinds.
 
-Knows: when a group must be kept and when its members are overdue. Refuses to know: how a member asks.
+Knows: when a group must be kept, when its members are overdue, when it is forgotten. Refuses to know: how a member asks.
 Invariants: a generation is durable before any member hears of it; a change is journalled in the step that makes it, and undone
 if it cannot be; a commit of a member is fenced by its generation and assignment at the moment it is journalled, in the same
 step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
 from braidlog.broker.groups.assignors import Assignor
-from braidlog.broker.groups.group import Group, Membership
-from braidlog.broker.offsets import Commit, Committed, Offsets, check_group_name
+from braidlog.broker.groups.elected import Elected
+from braidlog.broker.groups.elections import Elections
+from braidlog.broker.groups.group import Group, GroupImage, Membership
+from braidlog.broker.groups.kept import AnyGroup, KeptGroups
+from braidlog.broker.groups.seats import State
+from braidlog.broker.offsets import Commit, Committed, Offsets, Place, check_group_name
 from braidlog.broker.ports import World
 from braidlog.broker.topics import Topics
-from braidlog.cluster.journal import Table
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.settings import UNLIMITED
 
 SESSION_TIMEOUT_MS = 10_000
 SESSION_TIMEOUT_MS_MIN = 100
@@ -34,22 +38,44 @@ class Lag(msgspec.Struct, frozen=True):
     member: str | None
 
 
+class MemberView(msgspec.Struct, frozen=True):
+    """One member, as an administrator sees it. What a leader assigned is bytes, what the broker assigned is `shares`."""
+
+    member: str
+    instance: str | None = None
+    client: str = ""
+    host: str = ""
+    metadata: bytes = b""
+    assignment: bytes = b""
+    topics: list[str] = []
+    shares: dict[str, list[int]] = {}
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """A group of either kind; one that only ever committed is empty and elected nobody yet."""
+
+    name: str
+    state: State
+    generation: int
+    protocol_type: str
+    protocol: str
+    members: list[MemberView]
+    is_elected: bool = True
+
+
+Reads = Callable[[str, bytes], Collection[str]]
+"""reads(protocol type, metadata) tells which topics a member of an elected group reads: only its dialect knows."""
+
+
 class Groups:
     """The use case."""
 
-    def __init__(self, table: Table, offsets: Offsets, topics: Topics, world: World) -> None:
-        self._table = table
+    def __init__(self, kept: KeptGroups, offsets: Offsets, topics: Topics, world: World) -> None:
+        self._kept = kept
         self._offsets = offsets
         self._topics = topics
         self._world = world
-        self._groups: dict[str, Group] = {}
-        self._kept: dict[str, int] = {}
-        for (name,), image in table.items():
-            group = self._groups[str(name)] = Group(str(name), self._partitions_of, image)
-            group.revive(world.now_ms())
-
-    def _partitions_of(self, topic: str) -> int:
-        return self._topics.meta(topic).partitions if self._topics.exists(topic) else 0
+        self.elections = Elections(kept, offsets, world)
 
     # -- membership ------------------------------------------------------------------------------------------
 
@@ -76,9 +102,9 @@ class Groups:
         wanted = list(topics)
         for topic in wanted:
             self._topics.meta(topic)
-        found = self._groups.get(group)
+        found = self._kept.assigned(group)
         if found is None:
-            found, assignor = Group(group, self._partitions_of), assignor or default_assignor
+            found, assignor = self._kept.new_assigned(group), assignor or default_assignor
         changed = found.join(member, wanted, assignor, session_timeout_ms, self._world.now_ms())
         if changed:
             self._put(found)
@@ -90,9 +116,11 @@ class Groups:
     async def register(self, group: str) -> None:
         """Make a group known before its first member comes."""
         check_group_name(group)
-        if group not in self._groups:
-            self._put(Group(group, self._partitions_of))
-        await self._settle(self._groups[group])
+        found = self._kept.get(group)
+        if found is None:
+            found = self._kept.new_assigned(group)
+            self._put(found)
+        await self._settle(found)
 
     async def leave(self, group: str, member: str, generation: int | None = None) -> None:
         found = self.find(group)
@@ -115,45 +143,50 @@ class Groups:
     def _put(self, group: Group) -> None:
         """Journal a change that was just made; if that fails it was not made."""
         try:
-            self._kept[group.name] = self._table.put(group.name, value=group.image())
+            self._kept.put(group)
         except (BrokerError, StorageFault):
-            kept = self._table.get(group.name)
-            if kept is not None:
-                group.restore(kept)
+            image = self._kept.image_of(group)
+            if isinstance(image, GroupImage):
+                group.restore(image)
             raise
-        self._groups[group.name] = group
 
     def _is_settled(self, group: Group) -> bool:
-        return self._table.journal.partition.durable_offset >= self._kept.get(group.name, 0)
+        return self._kept.durable_offset >= self._kept.kept_offset(group.name)
 
-    async def _settle(self, group: Group) -> None:
+    async def _settle(self, group: AnyGroup) -> None:
         """Wait until the group as it is now is durable."""
-        await self._world.durable(self._table.journal.partition, self._kept.get(group.name, 0))
+        await self._kept.settle(self._kept.kept_offset(group.name))
 
     async def expire(self) -> dict[str, list[str]]:
-        """Take out overdue members; called every now and then. Returns who went, by group."""
+        """Take out overdue members, end rounds that are due; called every now and then. Returns who went, by group."""
         now_ms = self._world.now_ms()
         gone = {}
-        for group in list(self._groups.values()):
-            members = group.expire(now_ms)
+        for group in self._kept.all():
+            members = self.elections.tick(group) if isinstance(group, Elected) else group.expire(now_ms)
             if members:
-                self._put(group)
                 gone[group.name] = members
+                if isinstance(group, Group):
+                    self._put(group)
         await self._settle_all(gone)
         return gone
 
     async def topic_changed(self, topic: str) -> None:
-        """A topic has more partitions, or is gone: the groups that read it begin a new generation."""
-        readers = [g for g in self._groups.values() if any(topic in member.topics for member in g.members)]
+        """A topic has more partitions, or is gone: the groups that read it begin a new generation.
+
+        Members of groups that elect a leader look for themselves.
+        """
+        readers = [g for g in self._assigned() if any(topic in member.topics for member in g.members)]
         for group in readers:
             group.rebalance()
             self._put(group)
         await self._settle_all([group.name for group in readers])
 
+    def _assigned(self) -> Iterable[Group]:
+        return (group for group in self._kept.all() if isinstance(group, Group))
+
     async def _settle_all(self, names: Iterable[str]) -> None:
         """Every change was journalled before this first wait: after it a group may be another, or gone."""
-        next_offset = max((self._kept[name] for name in names), default=0)
-        await self._world.durable(self._table.journal.partition, next_offset)
+        await self._kept.settle(max((self._kept.kept_offset(name) for name in names), default=0))
 
     # -- commits ---------------------------------------------------------------------------------------------
 
@@ -170,50 +203,125 @@ class Groups:
     # -- looking ---------------------------------------------------------------------------------------------
 
     def find(self, group: str) -> Group:
-        found = self._groups.get(group)
+        """A group in which the broker assigns."""
+        found = self._kept.assigned(group)
         if found is None:
-            raise BrokerError(Reason.GROUP_NOT_FOUND, f"group {group[:60]!r} does not exist")
+            raise _not_there(group)
         return found
 
     def names(self) -> list[str]:
         """Groups with members, past or present, and groups that only ever committed."""
-        return sorted(set(self._groups) | self._offsets.groups())
+        return sorted(self._kept.names() | self._offsets.groups())
 
     def known(self) -> set[str]:
         """Groups that were registered or have had members."""
-        return set(self._groups)
+        return self._kept.names()
+
+    def describe(self, group: str) -> GroupView:
+        found = self._kept.get(group)
+        if isinstance(found, Elected):
+            return _view_elected(found)
+        if found is not None:
+            return _view_assigned(found)
+        if not self._offsets.has_group(group):
+            raise _not_there(group)
+        return GroupView(group, State.EMPTY, 0, "", "", [])
 
     def lag(self, group: str) -> list[Lag]:
         """Every partition the group has committed to or reads, and how far it is behind."""
         committed = self._offsets.of_group(group)
-        found = self._groups.get(group)
+        found = self._kept.get(group)
         if found is None and not committed:
-            raise BrokerError(Reason.GROUP_NOT_FOUND, f"group {group[:60]!r} does not exist")
-        owners: dict[tuple[str, int], str] = {}
-        for member, topics in (found.assignment if found else {}).items():
+            raise _not_there(group)
+        owners: dict[Place, str] = {}
+        # What a leader assigned is known to the members alone: there, partitions have no owner.
+        for member, topics in (found.assignment if isinstance(found, Group) else {}).items():
             owners.update({(topic, p): member for topic, shares in topics.items() for p in shares})
         places = sorted(place for place in set(committed) | set(owners) if self._is_there(place))
         return [self._lag(place, committed.get(place), owners.get(place)) for place in places]
 
-    def _is_there(self, place: tuple[str, int]) -> bool:
+    def _partitions_of(self, topic: str) -> int:
+        return self._kept.partitions_of(topic)
+
+    def _is_there(self, place: Place) -> bool:
         return place[1] < self._partitions_of(place[0])
 
-    def _lag(self, place: tuple[str, int], committed: Committed | None, member: str | None) -> Lag:
+    def _lag(self, place: Place, committed: Committed | None, member: str | None) -> Lag:
         hosted = self._topics.partition(*place)
         offset = None if committed is None else committed.offset
         behind = hosted.high_watermark - max(offset or 0, hosted.start_offset)
         return Lag(*place, offset, hosted.high_watermark, max(behind, 0), member)
 
+    # -- forgetting ------------------------------------------------------------------------------------------
+
     async def delete(self, group: str) -> None:
         """Forget a group without members, and its commits."""
-        found = self._groups.get(group)
-        if found is not None and found.members:
-            raise BrokerError(Reason.REBALANCE_IN_PROGRESS, f"group {group!r} has members; let them leave first")
+        found = self._kept.get(group)
+        if found is not None and found.has_members:
+            raise BrokerError(Reason.GROUP_NOT_EMPTY, f"group {group!r} has members; let them leave first")
         if found is None and not self._offsets.has_group(group):
-            raise BrokerError(Reason.GROUP_NOT_FOUND, f"group {group[:60]!r} does not exist")
-        # Both before the wait: a member that joins meanwhile makes a new group, which nobody deletes behind its back.
+            raise _not_there(group)
+        await self._kept.settle(self._drop(group))
+
+    def _drop(self, group: str) -> int:
+        # Both before any wait: a member that joins meanwhile makes a new group, which nobody deletes behind its back.
         next_offset = self._offsets.drop_group(group)
-        if self._groups.pop(group, None) is not None:
-            self._kept.pop(group, None)
-            next_offset = self._table.drop(group)
-        await self._world.durable(self._table.journal.partition, next_offset)
+        return max(self._kept.drop(group), next_offset)
+
+    async def delete_commits(self, group: str, places: Iterable[Place], reads: Reads) -> list[Place]:
+        """Drop some commits of a group; those of topics that its members read stay, and are returned."""
+        found = self._kept.get(group)
+        if found is None and not self._offsets.has_group(group):
+            raise _not_there(group)
+        wanted = list(places)
+        read = _topics_read(found, reads)
+        refused = [place for place in wanted if place[0] in read]
+        next_offset = self._offsets.drop_places(group, [place for place in wanted if place[0] not in read])
+        await self._kept.settle(next_offset)
+        return refused
+
+    async def forget_unused(self, retention_ms: int) -> list[str]:
+        """Drop old commits of groups without members, and such groups once they have none; returns the groups that went."""
+        if retention_ms == UNLIMITED:
+            return []
+        before_ms = self._world.now_ms() - retention_ms
+        gone, next_offset = [], 0
+        for name in self.names():
+            found = self._kept.get(name)
+            if found is not None and (found.has_members or found.changed_ms >= before_ms):
+                continue
+            committed = self._offsets.of_group(name)
+            old = [place for place, commit in committed.items() if commit.committed_ms < before_ms]
+            next_offset = max(next_offset, self._offsets.drop_places(name, old))
+            if len(old) == len(committed):
+                next_offset = max(next_offset, self._kept.drop(name))
+                gone.append(name)
+        await self._kept.settle(next_offset)
+        return gone
+
+
+def _not_there(group: str) -> BrokerError:
+    return BrokerError(Reason.GROUP_NOT_FOUND, f"group {group[:60]!r} does not exist")
+
+
+def _topics_read(found: AnyGroup | None, reads: Reads) -> set[str]:
+    if isinstance(found, Group):
+        return {topic for member in found.members for topic in member.topics}
+    if found is None:
+        return set()
+    metadata = (data for member in found.members for _, data in member.protocols)
+    return {topic for data in metadata for topic in reads(found.protocol_type, data)}
+
+
+def _view_elected(group: Elected) -> GroupView:
+    members = [
+        MemberView(m.member, m.instance, m.client, m.host, m.metadata(group.protocol), m.assignment)
+        for m in group.members
+    ]
+    return GroupView(group.name, group.state, group.generation, group.protocol_type, group.protocol, members)
+
+
+def _view_assigned(group: Group) -> GroupView:
+    members = [MemberView(m.member, topics=m.topics, shares=group.assignment.get(m.member, {})) for m in group.members]
+    state = State.STABLE if members else State.EMPTY
+    return GroupView(group.name, state, group.generation, "", str(group.assignor), members, is_elected=False)

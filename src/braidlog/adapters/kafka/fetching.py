@@ -1,0 +1,141 @@
+"""Records out: Fetch.
+
+Knows: what consumers rely on (docs/dialects/kafka.md). Refuses to know: what is in a batch.
+Invariant: batches leave as the log has them, in slices of its files; every partition of a request has an answer of its own.
+
+Sessions, by which a client may leave out partitions that it asked for before, are not kept: a request to begin one is answered
+in full with session 0, after which all clients send full requests; a session that nobody gave is not found.
+"""
+
+from typing import NamedTuple
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.topics import may, named
+from braidlog.broker.authorize import Operation
+from braidlog.broker.fetch import Fetched, Outcome, Wanted
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.rows import NO_UUID
+
+RESPONSE_BYTES_MAX = 8 * 1024 * 1024
+"""Of records in one response, whatever a client asks for, save for a first batch that is larger."""
+READ_COMMITTED = 1
+NO_SESSION = 0
+
+_TIMED_OUT = (E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+class _Asked(NamedTuple):
+    """One partition of a request: what is wanted, or why not."""
+
+    number: int
+    wanted: Wanted | None
+    code: E
+
+
+async def fetch(request: Request, services: Services, conversation: Conversation) -> d.FetchResponse:
+    message: d.FetchRequest = request.message
+    if message.session_id != NO_SESSION:
+        return d.FetchResponse(error_code=E.FETCH_SESSION_ID_NOT_FOUND)
+    asked = [_asked(topic, services, conversation) for topic in message.topics]
+    wanted = [each.wanted for topic in asked for each in topic if each.wanted is not None]
+    refused = any(each.wanted is None for topic in asked for each in topic)
+    outcomes = iter(
+        await services.fetch.fetch_each(
+            wanted,
+            bytes_max=min(max(message.max_bytes, 0), RESPONSE_BYTES_MAX),
+            bytes_min=message.min_bytes,
+            wait_ms=0 if refused else max(message.max_wait_ms, 0),
+            committed_only=message.isolation_level == READ_COMMITTED,
+            leader_only=True,
+        )
+    )
+    committed_only = message.isolation_level == READ_COMMITTED
+    return d.FetchResponse(
+        responses=[
+            d.FetchResponseTopic(
+                topic.topic,
+                topic.topic_id,
+                [
+                    _failed(each.number, each.code)
+                    if each.wanted is None
+                    else _told(each, next(outcomes), committed_only=committed_only)
+                    for each in partitions
+                ],
+            )
+            for topic, partitions in zip(message.topics, asked, strict=True)
+        ]
+    )
+
+
+def _asked(topic: d.FetchRequestTopic, services: Services, conversation: Conversation) -> list[_Asked]:
+    name = named(services, topic.topic, topic.topic_id)
+    if name is None:
+        return [_Asked(each.partition, None, E.UNKNOWN_TOPIC_ID) for each in topic.partitions]
+    if not may(services, conversation, Operation.READ, name):
+        return [_Asked(each.partition, None, E.TOPIC_AUTHORIZATION_FAILED) for each in topic.partitions]
+    topic_id = None if topic.topic_id == NO_UUID else topic.topic_id.hex()
+    return [
+        _Asked(
+            each.partition,
+            Wanted(
+                name,
+                each.partition,
+                each.fetch_offset,
+                max(each.partition_max_bytes, 0),
+                topic_id,
+                None if each.current_leader_epoch < 0 else each.current_leader_epoch,
+            ),
+            E.NONE,
+        )
+        for each in topic.partitions
+    ]
+
+
+def _told(asked: _Asked, outcome: Outcome, *, committed_only: bool) -> d.FetchResponsePartition:
+    if not isinstance(outcome, Fetched):
+        return _failed(asked.number, _code(asked, outcome))
+    aborted = [d.FetchResponseAborted(each.producer_id, each.first_offset) for each in outcome.aborted]
+    return d.FetchResponsePartition(
+        asked.number,
+        E.NONE,
+        outcome.high_watermark,
+        outcome.last_stable_offset,
+        outcome.start_offset,
+        aborted_transactions=aborted if committed_only else None,
+        records=b"" if outcome.slice is None else outcome.slice,
+    )
+
+
+def _code(asked: _Asked, error: Exception) -> E:
+    assert asked.wanted is not None
+    if isinstance(error, BrokerError) and error.reason is Reason.TOPIC_NOT_FOUND and asked.wanted.topic_id is not None:
+        return E.UNKNOWN_TOPIC_ID
+    return code_of(error)
+
+
+def _failed(number: int, code: E) -> d.FetchResponsePartition:
+    return d.FetchResponsePartition(number, code, -1, -1, -1, aborted_transactions=None)
+
+
+def refuse_fetch(request: Request, code: E, _: str) -> d.FetchResponse:
+    """Java's consumer takes some codes here for a defect of its own (redpanda#11941): they are said as one that it retries."""
+    said = E.UNKNOWN_SERVER_ERROR if code in _TIMED_OUT else code
+    return d.FetchResponse(
+        error_code=said,
+        responses=[
+            d.FetchResponseTopic(
+                topic.topic, topic.topic_id, [_failed(each.partition, said) for each in topic.partitions]
+            )
+            for topic in request.message.topics
+        ],
+    )
+
+
+ROUTES: dict[Key, Route] = {Key.FETCH: Route(fetch, refuse_fetch)}

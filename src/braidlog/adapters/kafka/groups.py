@@ -1,0 +1,472 @@
+"""Consumer groups: who is in them, and how far they have got.
+
+Knows: Kafka's words for what groups do. Refuses to know: rounds, generations, what is kept (`broker/groups`).
+Invariant: every group, member and partition of a request has an answer of its own. This node coordinates every group.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka import consumer
+from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
+from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.topics import id_of, may, named, unknown
+from braidlog.broker.authorize import Operation
+from braidlog.broker.groups.seats import Joining, MemberIdRequired, State
+from braidlog.broker.groups.service import GroupView, MemberView
+from braidlog.broker.offsets import Commit, Committed
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import cluster as c
+from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.rows import NO_UUID
+
+ID_REQUIRED_SINCE = 4
+SKIPPING_SINCE = 9
+SEVERAL_SINCE = 8
+"""The first version of OffsetFetch that asks for several groups."""
+NOT_FOUND_SINCE = 6
+"""The first version of DescribeGroups that says so of a group that is not there; before, it is "Dead"."""
+GROUP_TYPE = "classic"
+COORDINATED = (0, 1)
+"""What FindCoordinator may look for: groups, transactions."""
+
+STATES: dict[State, str] = {
+    State.EMPTY: "Empty",
+    State.JOINING: "PreparingRebalance",
+    State.SYNCING: "CompletingRebalance",
+    State.STABLE: "Stable",
+}
+DEAD = "Dead"
+
+
+def require_groups(services: Services, conversation: Conversation, operation: Operation = Operation.READ) -> None:
+    """Groups have no rules of their own: whoever may read some topic may be in any."""
+    if not may(services, conversation, operation, None):
+        raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not {operation} groups")
+
+
+# -- coordinators ------------------------------------------------------------------------------------------------
+
+
+async def find_coordinator(
+    request: Request, services: Services, conversation: Conversation
+) -> c.FindCoordinatorResponse:
+    message: c.FindCoordinatorRequest = request.message
+    if message.key_type not in COORDINATED:
+        return refuse_coordinator(request, E.INVALID_REQUEST, f"nothing of type {message.key_type} is coordinated")
+    node, (host, port) = services.brokers.own_number, conversation.address
+    return c.FindCoordinatorResponse(
+        node_id=node,
+        host=host,
+        port=port,
+        coordinators=[c.FindCoordinatorResponseCoordinator(key, node, host, port) for key in message.coordinator_keys],
+    )
+
+
+def refuse_coordinator(request: Request, code: E, text: str) -> c.FindCoordinatorResponse:
+    return c.FindCoordinatorResponse(
+        error_code=code,
+        error_message=text,
+        node_id=-1,
+        port=-1,
+        coordinators=[
+            c.FindCoordinatorResponseCoordinator(key, -1, "", -1, code, text)
+            for key in request.message.coordinator_keys
+        ],
+    )
+
+
+# -- members -----------------------------------------------------------------------------------------------------
+
+
+async def join(request: Request, services: Services, conversation: Conversation) -> g.JoinGroupResponse:
+    message: g.JoinGroupRequest = request.message
+    require_groups(services, conversation)
+    told_ms = message.rebalance_timeout_ms
+    asked = Joining(
+        member=message.member_id,
+        instance=message.group_instance_id,
+        client=request.client_id or "",
+        host="/" + conversation.peer.rpartition(":")[0],
+        session_timeout_ms=message.session_timeout_ms,
+        rebalance_timeout_ms=told_ms if request.version > 0 else message.session_timeout_ms,
+        protocol_type=message.protocol_type,
+        protocols=[(each.name, bytes(each.metadata)) for each in message.protocols],
+        id_required=request.version >= ID_REQUIRED_SINCE,
+        knows_skipping=request.version >= SKIPPING_SINCE,
+    )
+    try:
+        joined = await services.groups.elections.join(message.group_id, asked)
+    except MemberIdRequired as required:
+        return g.JoinGroupResponse(error_code=E.MEMBER_ID_REQUIRED, member_id=required.member)
+    return g.JoinGroupResponse(
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol,
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member,
+        members=[g.JoinGroupResponseMember(*member) for member in joined.members],
+    )
+
+
+def refuse_join(request: Request, code: E, _: str) -> g.JoinGroupResponse:
+    return g.JoinGroupResponse(error_code=said_by_coordinator(code), member_id=request.message.member_id)
+
+
+async def sync(request: Request, services: Services, conversation: Conversation) -> g.SyncGroupResponse:
+    message: g.SyncGroupRequest = request.message
+    require_groups(services, conversation)
+    synced = await services.groups.elections.sync(
+        message.group_id,
+        message.member_id,
+        message.generation_id,
+        [(each.member_id, bytes(each.assignment)) for each in message.assignments],
+        instance=message.group_instance_id,
+        spoken=(message.protocol_type, message.protocol_name),
+    )
+    return g.SyncGroupResponse(
+        protocol_type=synced.protocol_type, protocol_name=synced.protocol, assignment=synced.assignment
+    )
+
+
+def refuse_sync(_: Request, code: E, __: str) -> g.SyncGroupResponse:
+    return g.SyncGroupResponse(error_code=said_by_coordinator(code))
+
+
+async def heartbeat(request: Request, services: Services, conversation: Conversation) -> g.HeartbeatResponse:
+    message: g.HeartbeatRequest = request.message
+    require_groups(services, conversation)
+    services.groups.elections.heartbeat(
+        message.group_id, message.member_id, message.generation_id, message.group_instance_id
+    )
+    return g.HeartbeatResponse()
+
+
+def refuse_heartbeat(_: Request, code: E, __: str) -> g.HeartbeatResponse:
+    return g.HeartbeatResponse(error_code=said_by_coordinator(code))
+
+
+async def leave(request: Request, services: Services, conversation: Conversation) -> g.LeaveGroupResponse:
+    """One member until version 2; several, each with an answer of its own, after."""
+    message: g.LeaveGroupRequest = request.message
+    require_groups(services, conversation)
+    leaving = message.members or [g.LeaveGroupRequestMember(message.member_id)]
+    results = await services.groups.elections.leave(
+        message.group_id, [(each.member_id, each.group_instance_id) for each in leaving]
+    )
+    codes = [E.NONE if error is None else coordinator_code(error) for error in results]
+    if not message.members:
+        return g.LeaveGroupResponse(error_code=codes[0])
+    members = [
+        g.LeaveGroupResponseMember(each.member_id, each.group_instance_id, code)
+        for each, code in zip(leaving, codes, strict=True)
+    ]
+    return g.LeaveGroupResponse(members=members)
+
+
+def refuse_leave(_: Request, code: E, __: str) -> g.LeaveGroupResponse:
+    return g.LeaveGroupResponse(error_code=said_by_coordinator(code))
+
+
+# -- commits -----------------------------------------------------------------------------------------------------
+
+
+async def commit(request: Request, services: Services, conversation: Conversation) -> g.OffsetCommitResponse:
+    message: g.OffsetCommitRequest = request.message
+    checked = [
+        (topic, [_check_commit(topic, each, message, services, conversation) for each in topic.partitions])
+        for topic in message.topics
+    ]
+    good = [found for _, results in checked for found in results if isinstance(found, Commit)]
+    whole = E.NONE
+    try:
+        require_groups(services, conversation)
+        await services.groups.elections.commit(
+            message.group_id,
+            message.member_id,
+            message.generation_id_or_member_epoch,
+            good,
+            instance=message.group_instance_id,
+        )
+    except (BrokerError, StorageFault) as error:
+        whole = coordinator_code(error)
+    return g.OffsetCommitResponse(
+        topics=[
+            g.OffsetCommitResponseTopic(
+                topic.name,
+                topic.topic_id,
+                [
+                    g.OffsetCommitResponsePartition(each.partition_index, whole or _code_of(result))
+                    for each, result in zip(topic.partitions, results, strict=True)
+                ],
+            )
+            for topic, results in checked
+        ]
+    )
+
+
+def _code_of(result: Commit | E) -> E:
+    return E.NONE if isinstance(result, Commit) else result
+
+
+def _check_commit(
+    topic: g.OffsetCommitRequestTopic,
+    each: g.OffsetCommitRequestPartition,
+    message: g.OffsetCommitRequest,
+    services: Services,
+    conversation: Conversation,
+) -> Commit | E:
+    name = named(services, topic.name, topic.topic_id)
+    if name is None:
+        return unknown(topic.topic_id)
+    return checked_commit(
+        services,
+        conversation,
+        message.group_id,
+        Commit(
+            name,
+            each.partition_index,
+            each.committed_offset,
+            each.committed_metadata or "",
+            each.committed_leader_epoch,
+        ),
+    )
+
+
+def checked_commit(services: Services, conversation: Conversation, group: str, wanted: Commit) -> Commit | E:
+    """The commit if it can be made, else why not."""
+    if not may(services, conversation, Operation.READ, wanted.topic):
+        return E.TOPIC_AUTHORIZATION_FAILED
+    try:
+        services.offsets.check(group, [wanted])
+    except BrokerError as error:
+        return coordinator_code(error)
+    return wanted
+
+
+def refuse_commit(request: Request, code: E, _: str) -> g.OffsetCommitResponse:
+    message: g.OffsetCommitRequest = request.message
+    return g.OffsetCommitResponse(
+        topics=[
+            g.OffsetCommitResponseTopic(
+                topic.name,
+                topic.topic_id,
+                [
+                    g.OffsetCommitResponsePartition(each.partition_index, said_by_coordinator(code))
+                    for each in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+async def fetch(request: Request, services: Services, conversation: Conversation) -> g.OffsetFetchResponse:
+    message: g.OffsetFetchRequest = request.message
+    require_groups(services, conversation, Operation.DESCRIBE)
+    if request.version >= SEVERAL_SINCE:
+        groups = [
+            g.OffsetFetchResponseGroup(
+                each.group_id,
+                _committed(each.group_id, each.topics, services, conversation, stable=message.require_stable),
+            )
+            for each in message.groups
+        ]
+        return g.OffsetFetchResponse(groups=groups)
+    topics = _committed(message.group_id, message.topics, services, conversation, stable=message.require_stable)
+    return g.OffsetFetchResponse(topics=topics)
+
+
+def _committed(
+    group: str,
+    asked: Sequence[g.OffsetFetchRequestTopic] | None,
+    services: Services,
+    conversation: Conversation,
+    *,
+    stable: bool,
+) -> list[g.OffsetFetchResponseTopic]:
+    """Where a group is; with `stable`, a partition that a transaction is about to commit to says so instead."""
+    committed = services.offsets.of_group(group)
+    if asked is None:
+        asked = _all_of(committed, services, conversation)
+    moving = services.transactions.pending_offsets(group) if stable else set()
+
+    def tell(name: str | None, topic: g.OffsetFetchRequestTopic, number: int) -> g.OffsetFetchResponsePartition:
+        if name is None:
+            return _nothing(number, unknown(topic.topic_id))
+        if not may(services, conversation, Operation.DESCRIBE, name):
+            return _nothing(number, E.TOPIC_AUTHORIZATION_FAILED)
+        if (name, number) in moving:
+            return _nothing(number, E.UNSTABLE_OFFSET_COMMIT)
+        found = committed.get((name, number))
+        if found is None:
+            return _nothing(number)
+        return g.OffsetFetchResponsePartition(number, found.offset, found.leader_epoch, found.metadata)
+
+    return [
+        g.OffsetFetchResponseTopic(topic.name, topic.topic_id, [tell(name, topic, n) for n in topic.partition_indexes])
+        for topic, name in ((topic, named(services, topic.name, topic.topic_id)) for topic in asked)
+    ]
+
+
+def _all_of(
+    committed: dict[tuple[str, int], Committed], services: Services, conversation: Conversation
+) -> list[g.OffsetFetchRequestTopic]:
+    visible = services.authorize.visible(conversation.principal, sorted({topic for topic, _ in committed}))
+    return [
+        g.OffsetFetchRequestTopic(name, id_of(services, name), sorted(n for topic, n in committed if topic == name))
+        for name in visible
+    ]
+
+
+def _nothing(number: int, code: E = E.NONE) -> g.OffsetFetchResponsePartition:
+    return g.OffsetFetchResponsePartition(number, -1, -1, "", code)
+
+
+def refuse_fetch(request: Request, code: E, _: str) -> g.OffsetFetchResponse:
+    said = said_by_coordinator(code)
+    groups = [g.OffsetFetchResponseGroup(each.group_id, error_code=said) for each in request.message.groups]
+    topics = [
+        g.OffsetFetchResponseTopic(topic.name, NO_UUID, [_nothing(number, said) for number in topic.partition_indexes])
+        for topic in request.message.topics or []
+    ]
+    return g.OffsetFetchResponse(error_code=said, groups=groups, topics=topics)
+
+
+async def delete_offsets(request: Request, services: Services, conversation: Conversation) -> g.OffsetDeleteResponse:
+    message: g.OffsetDeleteRequest = request.message
+    require_groups(services, conversation)
+    asked = [(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
+    allowed = {topic.name: may(services, conversation, Operation.READ, topic.name) for topic in message.topics}
+    wanted = [place for place in asked if allowed[place[0]]]
+    refused = set(await services.groups.delete_commits(message.group_id, wanted, consumer.topics_read))
+
+    def code(place: tuple[str, int]) -> E:
+        if not allowed[place[0]]:
+            return E.TOPIC_AUTHORIZATION_FAILED
+        if place in refused:
+            return E.GROUP_SUBSCRIBED_TO_TOPIC
+        there = place[1] in range(services.topics.partition_count(place[0]))
+        return E.NONE if there else E.UNKNOWN_TOPIC_OR_PARTITION
+
+    return g.OffsetDeleteResponse(
+        topics=[
+            g.OffsetDeleteResponseTopic(
+                topic.name,
+                [
+                    g.OffsetDeleteResponsePartition(each.partition_index, code((topic.name, each.partition_index)))
+                    for each in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def refuse_delete_offsets(_: Request, code: E, __: str) -> g.OffsetDeleteResponse:
+    return g.OffsetDeleteResponse(error_code=said_by_coordinator(code))
+
+
+# -- looking and deleting ----------------------------------------------------------------------------------------
+
+
+async def describe(request: Request, services: Services, conversation: Conversation) -> g.DescribeGroupsResponse:
+    message: g.DescribeGroupsRequest = request.message
+    require_groups(services, conversation, Operation.DESCRIBE)
+    return g.DescribeGroupsResponse(groups=[_described(name, request.version, services) for name in message.groups])
+
+
+def _described(name: str, version: int, services: Services) -> g.DescribeGroupsResponseGroup:
+    try:
+        view = services.groups.describe(name)
+    except BrokerError as error:
+        code, text = (coordinator_code(error), str(error)) if version >= NOT_FOUND_SINCE else (E.NONE, None)
+        return g.DescribeGroupsResponseGroup(code, text, name, DEAD)
+    return g.DescribeGroupsResponseGroup(
+        group_id=name,
+        group_state=STATES[view.state],
+        protocol_type=_protocol_type(view),
+        protocol_data=view.protocol,
+        members=[_member(view, member) for member in view.members],
+    )
+
+
+def _protocol_type(view: GroupView) -> str:
+    """Members of groups in which the broker assigns are consumers, whatever door they came through."""
+    return view.protocol_type if view.is_elected else consumer.PROTOCOL_TYPE
+
+
+def _member(view: GroupView, member: MemberView) -> g.DescribeGroupsResponseMember:
+    metadata, assignment = member.metadata, member.assignment
+    if not view.is_elected:
+        metadata, assignment = consumer.subscription(member.topics), consumer.assignment(member.shares)
+    return g.DescribeGroupsResponseMember(
+        member.member, member.instance, member.client, member.host, metadata, assignment
+    )
+
+
+def refuse_describe(request: Request, code: E, text: str) -> g.DescribeGroupsResponse:
+    groups = [g.DescribeGroupsResponseGroup(said_by_coordinator(code), text, name) for name in request.message.groups]
+    return g.DescribeGroupsResponse(groups=groups)
+
+
+async def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
+    message: g.ListGroupsRequest = request.message
+    require_groups(services, conversation, Operation.DESCRIBE)
+    views = map(services.groups.describe, services.groups.names())
+    shown = [
+        g.ListGroupsResponseGroup(view.name, _protocol_type(view), STATES[view.state], GROUP_TYPE)
+        for view in views
+        if _is_wanted(STATES[view.state], message.states_filter) and _is_wanted(GROUP_TYPE, message.types_filter)
+    ]
+    return g.ListGroupsResponse(groups=shown)
+
+
+def _is_wanted(word: str, wanted: Iterable[str]) -> bool:
+    words = {each.lower() for each in wanted}
+    return not words or word.lower() in words
+
+
+def refuse_list(_: Request, code: E, __: str) -> g.ListGroupsResponse:
+    return g.ListGroupsResponse(error_code=said_by_coordinator(code))
+
+
+async def delete(request: Request, services: Services, conversation: Conversation) -> g.DeleteGroupsResponse:
+    message: g.DeleteGroupsRequest = request.message
+    require_groups(services, conversation, Operation.DELETE)
+    results = []
+    for name in message.groups_names:
+        code = E.NONE
+        try:
+            await services.groups.delete(name)
+        except (BrokerError, StorageFault) as error:
+            code = coordinator_code(error)
+        results.append(g.DeleteGroupsResponseResult(name, code))
+    return g.DeleteGroupsResponse(results=results)
+
+
+def refuse_delete(request: Request, code: E, _: str) -> g.DeleteGroupsResponse:
+    names = request.message.groups_names
+    return g.DeleteGroupsResponse(
+        results=[g.DeleteGroupsResponseResult(name, said_by_coordinator(code)) for name in names]
+    )
+
+
+ROUTES: dict[Key, Route] = {
+    Key.FIND_COORDINATOR: Route(find_coordinator, refuse_coordinator),
+    Key.JOIN_GROUP: Route(join, refuse_join),
+    Key.SYNC_GROUP: Route(sync, refuse_sync),
+    Key.HEARTBEAT: Route(heartbeat, refuse_heartbeat),
+    Key.LEAVE_GROUP: Route(leave, refuse_leave),
+    Key.OFFSET_COMMIT: Route(commit, refuse_commit),
+    Key.OFFSET_FETCH: Route(fetch, refuse_fetch),
+    Key.OFFSET_DELETE: Route(delete_offsets, refuse_delete_offsets),
+    Key.DESCRIBE_GROUPS: Route(describe, refuse_describe),
+    Key.LIST_GROUPS: Route(list_groups, refuse_list),
+    Key.DELETE_GROUPS: Route(delete, refuse_delete),
+}

@@ -1,0 +1,62 @@
+"""The table of routes, and the adapter that follows it.
+
+Knows: which file serves which API. Refuses to know: how any of them is served.
+Invariant: what is told in ApiVersions is what has a route, no more and no less; where clients must say who they are, nothing but
+saying so is served before.
+"""
+
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka import fetching, groups, listing, metadata, producing, transactions
+from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.kafka.routes import Route
+from braidlog.broker.authorize import ANONYMOUS
+from braidlog.broker.services import Services
+from braidlog.wire.kafka.apis import BY_KEY, Key
+from braidlog.wire.kafka.connection import Request, Served, ServerConnection
+from braidlog.wire.kafka.rows import Message
+
+log = logging.getLogger("braidlog.kafka")
+
+
+class KafkaAdapter:
+    """Kafka behind a listener."""
+
+    dialect = "kafka"
+    ordered = True
+
+    def __init__(self, services: Services, creating: Creating | None = None) -> None:
+        self._services = services
+        self.routes: dict[Key, Route] = {
+            **metadata.routes(creating or Creating(), lambda: self.served),
+            **producing.ROUTES,
+            **fetching.ROUTES,
+            **listing.ROUTES,
+            **groups.ROUTES,
+            **transactions.ROUTES,
+        }
+        self.served: Served = {key: BY_KEY[key].versions for key in self.routes}
+
+    def open(self) -> ServerConnection:
+        return ServerConnection(self.served)
+
+    def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Message | None]:
+        route = self.routes[request.api.key]
+        if not route.before_authentication and self._is_stranger(conversation):
+            return self._turn_away(conversation, request)
+        return route.handler(request, self._services, conversation)
+
+    def _is_stranger(self, conversation: Conversation) -> bool:
+        return self._services.authorize.required and conversation.principal == ANONYMOUS
+
+    async def _turn_away(self, conversation: Conversation, request: Request) -> None:
+        """Kafka closes too: most responses could not say it."""
+        log.info("kafka %s: %s before authentication; closing", conversation.peer, request.api.name)
+        conversation.close()
+
+    def failure(self, request: Request, error: Exception) -> Message:
+        return self.routes[request.api.key].refusal(request, code_of(error), str(error))

@@ -1,0 +1,166 @@
+"""Where logs begin and end: ListOffsets, OffsetForLeaderEpoch.
+
+Knows: the times that stand for something else. Refuses to know: how a time is looked up.
+Invariant: the answer is a record's own offset and time, not its batch's; what is not found is no error.
+"""
+
+from collections.abc import Callable
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.topics import require
+from braidlog.broker.authorize import Operation
+from braidlog.broker.hosted import HostedPartition
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import data as d
+
+READ_COMMITTED = 1
+NOWHERE = -1
+NO_TIME = -1
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+
+Found = tuple[int, int]
+"""Offset and timestamp."""
+
+
+def _latest(hosted: HostedPartition, _: Services, *, committed_only: bool) -> Found:
+    return (hosted.last_stable_offset if committed_only else hosted.high_watermark), NO_TIME
+
+
+def _earliest(hosted: HostedPartition, _: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - as the others
+    return hosted.start_offset, NO_TIME
+
+
+def _newest(hosted: HostedPartition, services: Services, *, committed_only: bool) -> Found:
+    """The first record that has the largest time of all."""
+    newest = max((segment.max_timestamp_ms for segment in hosted.log.segments), default=NO_TIME)
+    return _at(newest, hosted, services, committed_only=committed_only) if newest >= 0 else (NOWHERE, NO_TIME)
+
+
+def _tiered(_: HostedPartition, __: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - nothing is elsewhere
+    return NOWHERE, NO_TIME
+
+
+MEANINGS: dict[int, Callable[..., Found]] = {
+    LATEST: _latest,
+    EARLIEST: _earliest,
+    MAX_TIMESTAMP: _newest,
+    EARLIEST_LOCAL: _earliest,
+    LATEST_TIERED: _tiered,
+}
+"""Times below zero stand for places."""
+SINCE: dict[int, int] = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""The version in which a client may first ask for it."""
+
+
+def _at(timestamp: int, hosted: HostedPartition, services: Services, *, committed_only: bool) -> Found:
+    found = services.fetch.offset_at(hosted.topic, hosted.number, timestamp, committed_only=committed_only)
+    return found if found is not None else (NOWHERE, NO_TIME)
+
+
+async def list_offsets(request: Request, services: Services, conversation: Conversation) -> d.ListOffsetsResponse:
+    message: d.ListOffsetsRequest = request.message
+    return d.ListOffsetsResponse(
+        topics=[
+            d.ListOffsetsResponseTopic(
+                topic.name, [_listed(topic.name, each, request, services, conversation) for each in topic.partitions]
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _listed(
+    topic: str,
+    asked: d.ListOffsetsRequestPartition,
+    request: Request,
+    services: Services,
+    conversation: Conversation,
+) -> d.ListOffsetsResponsePartition:
+    number, timestamp = asked.partition_index, asked.timestamp
+    committed_only = request.message.isolation_level == READ_COMMITTED
+    if timestamp < 0 and (timestamp not in MEANINGS or request.version < SINCE.get(timestamp, 0)):
+        return d.ListOffsetsResponsePartition(number, E.UNSUPPORTED_VERSION)
+    try:
+        require(services, conversation, Operation.DESCRIBE, topic)
+        hosted = _led(services, topic, number, asked.current_leader_epoch)
+        if timestamp in MEANINGS:
+            offset, time = MEANINGS[timestamp](hosted, services, committed_only=committed_only)
+        else:
+            offset, time = _at(timestamp, hosted, services, committed_only=committed_only)
+    except (BrokerError, StorageFault) as error:
+        return d.ListOffsetsResponsePartition(number, code_of(error))
+    epoch = hosted.log.state.epochs.at(offset) if offset >= 0 else -1
+    return d.ListOffsetsResponsePartition(number, E.NONE, time, offset, epoch)
+
+
+def _led(services: Services, topic: str, number: int, epoch: int) -> HostedPartition:
+    hosted = services.topics.partition(topic, number)
+    hosted.require_leader()
+    if epoch >= 0:
+        hosted.require_epoch(epoch)
+    return hosted
+
+
+def refuse_list(request: Request, code: E, _: str) -> d.ListOffsetsResponse:
+    return d.ListOffsetsResponse(
+        topics=[
+            d.ListOffsetsResponseTopic(
+                topic.name, [d.ListOffsetsResponsePartition(each.partition_index, code) for each in topic.partitions]
+            )
+            for topic in request.message.topics
+        ]
+    )
+
+
+# -- leader epochs ---------------------------------------------------------------------------------------------
+
+
+async def offset_for_leader_epoch(
+    request: Request, services: Services, conversation: Conversation
+) -> d.OffsetForLeaderEpochResponse:
+    message: d.OffsetForLeaderEpochRequest = request.message
+    return d.OffsetForLeaderEpochResponse(
+        topics=[
+            d.OffsetForLeaderEpochResponseTopic(
+                topic.topic, [_ended(topic.topic, each, services, conversation) for each in topic.partitions]
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _ended(
+    topic: str, asked: d.OffsetForLeaderEpochRequestPartition, services: Services, conversation: Conversation
+) -> d.OffsetForLeaderEpochResponsePartition:
+    try:
+        require(services, conversation, Operation.DESCRIBE, topic)
+        hosted = _led(services, topic, asked.partition, asked.current_leader_epoch)
+        epoch, end = hosted.log.end_offset_for_epoch(asked.leader_epoch)
+    except (BrokerError, StorageFault) as error:
+        return d.OffsetForLeaderEpochResponsePartition(code_of(error), asked.partition)
+    return d.OffsetForLeaderEpochResponsePartition(E.NONE, asked.partition, epoch, end)
+
+
+def refuse_epochs(request: Request, code: E, _: str) -> d.OffsetForLeaderEpochResponse:
+    return d.OffsetForLeaderEpochResponse(
+        topics=[
+            d.OffsetForLeaderEpochResponseTopic(
+                topic.topic,
+                [d.OffsetForLeaderEpochResponsePartition(code, each.partition) for each in topic.partitions],
+            )
+            for topic in request.message.topics
+        ]
+    )
+
+
+ROUTES: dict[Key, Route] = {
+    Key.LIST_OFFSETS: Route(list_offsets, refuse_list),
+    Key.OFFSET_FOR_LEADER_EPOCH: Route(offset_for_leader_epoch, refuse_epochs),
+}

@@ -1,0 +1,261 @@
+"""Who serves what: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions.
+
+Knows: which fields clients rely on (docs/dialects/kafka.md). Refuses to know: bytes, how topics are made.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.topics import cluster_id, id_of, may, named, operations
+from braidlog.broker.authorize import Operation
+from braidlog.broker.hosted import Role
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.names import check_topic_name
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request, Served, versions_told
+from braidlog.wire.kafka.messages import cluster as c
+from braidlog.wire.kafka.rows import NO_UUID, UNASKED
+
+PARTITIONS_TOLD_MAX = 2000
+"""Of DescribeTopicPartitions, whatever a client asks for: Kafka's own limit."""
+NO_LEADER = -1
+
+
+class Creating(msgspec.Struct, frozen=True):
+    """Whether a topic that somebody asks for is made, and with how many partitions."""
+
+    enabled: bool = True
+    partitions: int = 1
+
+
+class PartitionState(msgspec.Struct, frozen=True):
+    """What both answers about topics say of a partition."""
+
+    number: int
+    error: E
+    leader: int
+    epoch: int
+    nodes: list[int]
+
+
+# -- versions --------------------------------------------------------------------------------------------------
+
+
+async def api_versions(_: Request, __: Services, ___: Conversation, *, served: Served) -> c.ApiVersionsResponse:
+    return c.ApiVersionsResponse(api_keys=versions_told(served))
+
+
+def refuse_versions(_: Request, code: E, __: str) -> c.ApiVersionsResponse:
+    return c.ApiVersionsResponse(code)
+
+
+# -- metadata --------------------------------------------------------------------------------------------------
+
+
+async def metadata(
+    request: Request, services: Services, conversation: Conversation, *, creating: Creating
+) -> c.MetadataResponse:
+    message: c.MetadataRequest = request.message
+    own = services.brokers.own_number
+    return c.MetadataResponse(
+        brokers=[c.MetadataResponseBroker(own, *conversation.address)],
+        cluster_id=cluster_id(services),
+        controller_id=own,
+        topics=[
+            await _topic(asked, message, services, conversation, creating)
+            for asked in _asked(request, services, conversation)
+        ],
+        cluster_authorized_operations=(
+            operations(services, conversation, None) if message.include_cluster_authorized_operations else UNASKED
+        ),
+    )
+
+
+def _asked(request: Request, services: Services, conversation: Conversation) -> Sequence[c.MetadataRequestTopic]:
+    """The topics that are asked for. All of them: a null list, in version 0 an empty one; then only those one may see."""
+    topics: list[c.MetadataRequestTopic] | None = request.message.topics
+    if topics is None or (request.version == 0 and not topics):
+        visible = services.authorize.visible(conversation.principal, services.topics.names())
+        return [c.MetadataRequestTopic(name=name) for name in visible]
+    return topics
+
+
+async def _topic(
+    asked: c.MetadataRequestTopic,
+    message: c.MetadataRequest,
+    services: Services,
+    conversation: Conversation,
+    creating: Creating,
+) -> c.MetadataResponseTopic:
+    name = named(services, asked.name, asked.topic_id)
+    if name is None:
+        return c.MetadataResponseTopic(E.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+    if not may(services, conversation, Operation.DESCRIBE, name):
+        shown = None if asked.topic_id != NO_UUID else name  # whoever knows the id only does not learn the name
+        return c.MetadataResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, shown, asked.topic_id)
+    if not services.topics.exists(name):
+        code = await _create(name, message, services, conversation, creating)
+        if code is not E.NONE:
+            return c.MetadataResponseTopic(code, name)
+    return c.MetadataResponseTopic(
+        name=name,
+        topic_id=id_of(services, name),
+        partitions=[_partition(state) for state in _states(name, services)],
+        topic_authorized_operations=(
+            operations(services, conversation, name) if message.include_topic_authorized_operations else UNASKED
+        ),
+    )
+
+
+async def _create(
+    name: str, message: c.MetadataRequest, services: Services, conversation: Conversation, creating: Creating
+) -> E:
+    """Make a topic that somebody asked for, if that is wanted on both sides."""
+    try:
+        check_topic_name(name)
+        if not (creating.enabled and message.allow_auto_topic_creation):
+            return E.UNKNOWN_TOPIC_OR_PARTITION
+        if not may(services, conversation, Operation.CREATE, name):
+            return E.TOPIC_AUTHORIZATION_FAILED
+        await services.topics.ensure(name, creating.partitions)
+    except (BrokerError, StorageFault) as error:
+        return code_of(error)
+    return E.NONE
+
+
+def _states(name: str, services: Services) -> list[PartitionState]:
+    return [_state(name, number, services) for number in range(services.topics.meta(name).partitions)]
+
+
+def _state(name: str, number: int, services: Services) -> PartitionState:
+    """A partition that cannot be opened, or is led elsewhere, has no leader here."""
+    own = services.brokers.own_number
+    try:
+        hosted = services.topics.partition(name, number)
+    except StorageFault as fault:
+        return PartitionState(number, code_of(fault), NO_LEADER, -1, [own])
+    if hosted.role is not Role.LEADER:
+        return PartitionState(number, E.LEADER_NOT_AVAILABLE, NO_LEADER, hosted.leader_epoch, [own])
+    return PartitionState(number, E.NONE, own, hosted.leader_epoch, [own])
+
+
+def _partition(state: PartitionState) -> c.MetadataResponsePartition:
+    return c.MetadataResponsePartition(
+        state.error, state.number, state.leader, state.epoch, replica_nodes=state.nodes, isr_nodes=state.nodes
+    )
+
+
+def refuse_metadata(request: Request, code: E, _: str) -> c.MetadataResponse:
+    topics = request.message.topics or []
+    return c.MetadataResponse(
+        topics=[c.MetadataResponseTopic(code, topic.name or "", topic.topic_id) for topic in topics], error_code=code
+    )
+
+
+# -- cluster ---------------------------------------------------------------------------------------------------
+
+BROKERS = 1
+
+
+async def describe_cluster(
+    request: Request, services: Services, conversation: Conversation
+) -> c.DescribeClusterResponse:
+    message: c.DescribeClusterRequest = request.message
+    if message.endpoint_type != BROKERS:
+        # Controllers are no nodes of their own here, and have no address.
+        return refuse_cluster(request, E.UNSUPPORTED_ENDPOINT_TYPE, "this node describes brokers only")
+    own = services.brokers.own_number
+    return c.DescribeClusterResponse(
+        cluster_id=cluster_id(services),
+        controller_id=own,
+        brokers=[c.DescribeClusterResponseBroker(own, *conversation.address)],
+        cluster_authorized_operations=(
+            operations(services, conversation, None) if message.include_cluster_authorized_operations else UNASKED
+        ),
+    )
+
+
+def refuse_cluster(_: Request, code: E, text: str) -> c.DescribeClusterResponse:
+    return c.DescribeClusterResponse(error_code=code, error_message=text)
+
+
+# -- topics, a page at a time ----------------------------------------------------------------------------------
+
+
+async def describe_topic_partitions(
+    request: Request, services: Services, conversation: Conversation
+) -> c.DescribeTopicPartitionsResponse:
+    message: c.DescribeTopicPartitionsRequest = request.message
+    names = sorted({topic.name for topic in message.topics})
+    if not names:
+        names = services.authorize.visible(conversation.principal, services.topics.names())
+    first = 0
+    if message.cursor is not None:
+        names = [name for name in names if name >= message.cursor.topic_name]
+        first = max(message.cursor.partition_index, 0)
+    room = min(max(message.response_partition_limit, 1), PARTITIONS_TOLD_MAX)
+    topics: list[c.DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        if not room:
+            return c.DescribeTopicPartitionsResponse(topics=topics, next_cursor=_cursor(name, 0))
+        start = first if message.cursor is not None and name == message.cursor.topic_name else 0
+        topic = _described(name, start, room, services, conversation)
+        topics.append(topic)
+        room -= len(topic.partitions)
+        reached = start + len(topic.partitions)
+        if not topic.error_code and reached < services.topics.meta(name).partitions:
+            return c.DescribeTopicPartitionsResponse(topics=topics, next_cursor=_cursor(name, reached))
+    return c.DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _cursor(name: str, partition: int) -> c.DescribeTopicPartitionsResponseCursor:
+    return c.DescribeTopicPartitionsResponseCursor(name, partition)
+
+
+def _described(
+    name: str, start: int, room: int, services: Services, conversation: Conversation
+) -> c.DescribeTopicPartitionsResponseTopic:
+    if not may(services, conversation, Operation.DESCRIBE, name):
+        return c.DescribeTopicPartitionsResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, name)
+    if not services.topics.exists(name):
+        return c.DescribeTopicPartitionsResponseTopic(E.UNKNOWN_TOPIC_OR_PARTITION, name)
+    count = services.topics.meta(name).partitions
+    return c.DescribeTopicPartitionsResponseTopic(
+        name=name,
+        topic_id=id_of(services, name),
+        partitions=[
+            c.DescribeTopicPartitionsResponsePartition(
+                state.error, state.number, state.leader, state.epoch, replica_nodes=state.nodes, isr_nodes=state.nodes
+            )
+            for state in (_state(name, number, services) for number in range(start, min(start + room, count)))
+        ],
+        topic_authorized_operations=operations(services, conversation, name),
+    )
+
+
+def refuse_topic_partitions(request: Request, code: E, _: str) -> c.DescribeTopicPartitionsResponse:
+    topics = request.message.topics
+    return c.DescribeTopicPartitionsResponse(
+        topics=[c.DescribeTopicPartitionsResponseTopic(code, topic.name) for topic in topics]
+    )
+
+
+def routes(creating: Creating, served: Callable[[], Served]) -> dict[Key, Route]:
+    """`served` is asked when somebody asks: the table of all routes is made of this one too."""
+
+    async def tell_versions(request: Request, services: Services, conversation: Conversation) -> c.ApiVersionsResponse:
+        return await api_versions(request, services, conversation, served=served())
+
+    return {
+        Key.API_VERSIONS: Route(tell_versions, refuse_versions, before_authentication=True),
+        Key.METADATA: Route(partial(metadata, creating=creating), refuse_metadata),
+        Key.DESCRIBE_CLUSTER: Route(describe_cluster, refuse_cluster),
+        Key.DESCRIBE_TOPIC_PARTITIONS: Route(describe_topic_partitions, refuse_topic_partitions),
+    }

@@ -1,0 +1,140 @@
+"""Records in: Produce.
+
+Knows: which batches Kafka takes and what it says of others (docs/dialects/kafka.md). Refuses to know: what is in a record.
+Invariant: a batch goes into the log as it came; every partition of a request has an answer of its own; `acks` 0 has no answer,
+and if such a request fails the connection ends, so that the client finds out.
+"""
+
+from typing import NamedTuple
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.topics import named, require, unknown
+from braidlog.broker.append import Acks, Written
+from braidlog.broker.authorize import Operation
+from braidlog.broker.services import Services
+from braidlog.codec.batch import MAGIC, read_header
+from braidlog.codec.compression import Compression
+from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import data as d
+
+ZSTD_SINCE = 7
+"""The first version of Produce that may carry zstd: older clients could not read it back."""
+_MAGIC_AT = 16
+
+Buffer = bytes | bytearray | memoryview
+Partition = d.ProduceRequestPartition
+
+
+class _Attempt(NamedTuple):
+    """What became of one partition so far."""
+
+    number: int
+    written: Written | None
+    code: E
+    text: str | None
+
+
+async def produce(request: Request, services: Services, conversation: Conversation) -> d.ProduceResponse | None:
+    message: d.ProduceRequest = request.message
+    try:
+        acks = Acks(message.acks)
+    except ValueError:
+        return refuse_produce(request, E.INVALID_REQUIRED_ACKS, f"acks {message.acks} is none of -1, 0, 1")
+    attempts = [
+        (topic, [_attempt(request, topic, each, services, conversation) for each in topic.partition_data])
+        for topic in message.topic_data
+    ]
+    written = [each.written for _, partitions in attempts for each in partitions if each.written is not None]
+    if len(written) > 1:
+        services.append.sync_together(written)
+    responses = [
+        d.ProduceResponseTopic(
+            topic.name,
+            topic.topic_id,
+            [await _settle(each, acks, message.timeout_ms, services) for each in partitions],
+        )
+        for topic, partitions in attempts
+    ]
+    if acks is not Acks.NONE:
+        return d.ProduceResponse(responses)
+    if any(each.error_code for topic in responses for each in topic.partition_responses):
+        conversation.close()
+    return None
+
+
+def _attempt(
+    request: Request,
+    topic: d.ProduceRequestTopic,
+    partition: Partition,
+    services: Services,
+    conversation: Conversation,
+) -> _Attempt:
+    """Write one batch, if it may be."""
+    name = named(services, topic.name, topic.topic_id)
+    if name is None:
+        return _Attempt(partition.index, None, unknown(topic.topic_id), "no topic has this id")
+    try:
+        require(services, conversation, Operation.WRITE, name)
+        records = partition.records or b""
+        code, text = _check(records, request.version)
+        if code is not E.NONE:
+            return _Attempt(partition.index, None, code, text)
+        written = services.append.write(name, partition.index, records, records_checked=False)
+    except (BrokerError, StorageFault, ProtocolError) as error:
+        return _Attempt(partition.index, None, code_of(error), str(error))
+    return _Attempt(partition.index, written, E.NONE, None)
+
+
+def _check(records: Buffer, version: int) -> tuple[E, str]:
+    """What can be told from the header: exactly one batch, of a format and a compression that the version may carry."""
+    if len(records) <= _MAGIC_AT:
+        return E.INVALID_RECORD, "a partition needs exactly one batch"
+    if records[_MAGIC_AT] != MAGIC:
+        return E.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"batches have format {MAGIC}, not {records[_MAGIC_AT]}"
+    header = read_header(records)
+    if header.size_bytes < len(records):
+        return E.INVALID_RECORD, "a partition needs exactly one batch"
+    if header.record_count != header.last_offset_delta + 1:
+        return E.INVALID_RECORD, f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets"
+    if header.compression > max(Compression):
+        return E.UNSUPPORTED_COMPRESSION_TYPE, f"no compression has number {header.compression}"
+    if header.compression == Compression.ZSTD and version < ZSTD_SINCE:
+        return E.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_SINCE} of Produce"
+    return E.NONE, ""
+
+
+async def _settle(attempt: _Attempt, acks: Acks, timeout_ms: int, services: Services) -> d.ProduceResponsePartition:
+    """The answer for one partition, once what was written is kept as the producer asked."""
+    if attempt.written is None:
+        return d.ProduceResponsePartition(attempt.number, attempt.code, -1, error_message=attempt.text)
+    try:
+        appended = await services.append.acknowledge(attempt.written, acks=acks, timeout_ms=max(timeout_ms, 0))
+    except (BrokerError, StorageFault) as error:
+        return d.ProduceResponsePartition(attempt.number, code_of(error), -1, error_message=str(error))
+    return d.ProduceResponsePartition(
+        attempt.number, E.NONE, appended.base_offset, log_start_offset=attempt.written.hosted.start_offset
+    )
+
+
+def refuse_produce(request: Request, code: E, text: str) -> d.ProduceResponse:
+    message: d.ProduceRequest = request.message
+    return d.ProduceResponse(
+        [
+            d.ProduceResponseTopic(
+                topic.name,
+                topic.topic_id,
+                [d.ProduceResponsePartition(each.index, code, -1, error_message=text) for each in topic.partition_data],
+            )
+            for topic in message.topic_data
+        ]
+    )
+
+
+ROUTES: dict[Key, Route] = {
+    Key.PRODUCE: Route(produce, refuse_produce),
+}

@@ -1,0 +1,60 @@
+"""Topics as requests name them: by name or, in later versions, by id; and what a client may do with each.
+
+Knows: names, ids, permissions. Refuses to know: what is asked of a topic.
+Invariant: what a client may not do is answered for that topic alone, and the same whether the topic is there or not.
+"""
+
+import base64
+
+from braidlog.adapters.contract import Conversation
+from braidlog.broker.authorize import Operation
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.rows import NO_UUID
+
+OPERATION_BITS: dict[Operation, int] = {
+    Operation.READ: 3,
+    Operation.WRITE: 4,
+    Operation.CREATE: 5,
+    Operation.DELETE: 6,
+    Operation.ALTER: 7,
+    Operation.DESCRIBE: 8,
+    Operation.CLUSTER: 9,
+}
+"""The numbers of Kafka's own operations, which are also the bits in `authorized_operations`."""
+
+
+def may(services: Services, conversation: Conversation, operation: Operation, topic: str | None) -> bool:
+    return services.authorize.is_allowed(conversation.principal, operation, topic)
+
+
+def require(services: Services, conversation: Conversation, operation: Operation, topic: str) -> None:
+    """Kafka says "not authorized" of topics that are not there as well, and so hides nothing and reveals nothing."""
+    if not may(services, conversation, operation, topic):
+        raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not {operation} topic {topic[:60]!r}")
+
+
+def operations(services: Services, conversation: Conversation, topic: str | None) -> int:
+    """What this client may do, as Kafka's bits."""
+    return sum(1 << bit for operation, bit in OPERATION_BITS.items() if may(services, conversation, operation, topic))
+
+
+def named(services: Services, name: str | None, topic_id: bytes) -> str | None:
+    """The topic's name, whichever way it was named; None for an id that no topic has."""
+    return services.topics.name_of(topic_id.hex()) if topic_id != NO_UUID else name
+
+
+def id_of(services: Services, name: str) -> bytes:
+    return bytes.fromhex(services.topics.meta(name).topic_id) if services.topics.exists(name) else NO_UUID
+
+
+def unknown(topic_id: bytes) -> E:
+    """What a topic that is not there is called: by an id it has another code than by a name."""
+    return E.UNKNOWN_TOPIC_OR_PARTITION if topic_id == NO_UUID else E.UNKNOWN_TOPIC_ID
+
+
+def cluster_id(services: Services) -> str:
+    """One for each data folder, as long as it lives; in the form of Kafka's own."""
+    identity = services.journal.partition.identity.topic_id
+    return base64.urlsafe_b64encode(identity).rstrip(b"=").decode()

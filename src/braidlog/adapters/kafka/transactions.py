@@ -1,0 +1,356 @@
+"""Transactions, and the ids of producers.
+
+Knows: Kafka's words for states, and which versions tell a fenced producer from an old epoch. Refuses to know: markers, how
+anything ends (`broker/transactions.py`).
+Invariant: partitions are added all together or not at all. This node coordinates every transactional id.
+"""
+
+from collections.abc import Callable, Mapping
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
+from braidlog.adapters.kafka.groups import checked_commit
+from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.topics import may
+from braidlog.broker.authorize import Operation
+from braidlog.broker.hosted import HostedPartition
+from braidlog.broker.offsets import Commit
+from braidlog.broker.services import Services
+from braidlog.broker.transactions import Transaction, TxnState
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.storage.producers import Producer
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import transactions as t
+
+STATES: dict[TxnState, str] = {
+    TxnState.EMPTY: "Empty",
+    TxnState.ONGOING: "Ongoing",
+    TxnState.COMMITTING: "PrepareCommit",
+    TxnState.ABORTING: "PrepareAbort",
+    TxnState.COMMITTED: "CompleteCommit",
+    TxnState.ABORTED: "CompleteAbort",
+}
+FENCED_SINCE: Mapping[Key, int] = {
+    Key.INIT_PRODUCER_ID: 4,
+    Key.ADD_PARTITIONS_TO_TXN: 2,
+    Key.ADD_OFFSETS_TO_TXN: 2,
+    Key.END_TXN: 2,
+}
+"""From these versions on clients know PRODUCER_FENCED; before, and elsewhere, INVALID_PRODUCER_EPOCH stands for it."""
+
+
+def _said(request: Request, code: E) -> E:
+    since = FENCED_SINCE.get(request.key)
+    if code is E.INVALID_PRODUCER_EPOCH and since is not None and request.version >= since:
+        return E.PRODUCER_FENCED
+    if code in (E.TOPIC_AUTHORIZATION_FAILED, E.GROUP_AUTHORIZATION_FAILED):
+        return E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return said_by_coordinator(code)
+
+
+def _code(request: Request, error: Exception) -> E:
+    return _said(request, coordinator_code(error))
+
+
+def _require(services: Services, conversation: Conversation) -> None:
+    """Transactional ids have no rules of their own: whoever may write to some topic may have any."""
+    if not may(services, conversation, Operation.WRITE, None):
+        raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not write")
+
+
+# -- producers ---------------------------------------------------------------------------------------------------
+
+
+async def init_producer_id(
+    request: Request, services: Services, conversation: Conversation
+) -> t.InitProducerIdResponse:
+    """A producer without transactions gets a new id whenever it asks: what it had belongs to its past."""
+    message: t.InitProducerIdRequest = request.message
+    _require(services, conversation)
+    if message.transactional_id is None:
+        return t.InitProducerIdResponse(producer_id=await services.producer_ids.take())
+    if not message.transactional_id or (message.producer_id < 0) != (message.producer_epoch < 0):
+        return refuse_init(request, E.INVALID_REQUEST, "")
+    begun = await services.transactions.begin_producer(
+        message.transactional_id,
+        message.transaction_timeout_ms,
+        expected=None if message.producer_id < 0 else (message.producer_id, message.producer_epoch),
+    )
+    return t.InitProducerIdResponse(producer_id=begun.producer_id, producer_epoch=begun.epoch)
+
+
+def refuse_init(request: Request, code: E, _: str) -> t.InitProducerIdResponse:
+    return t.InitProducerIdResponse(error_code=_said(request, code), producer_epoch=-1)
+
+
+# -- a transaction -----------------------------------------------------------------------------------------------
+
+
+async def add_partitions(
+    request: Request, services: Services, conversation: Conversation
+) -> t.AddPartitionsToTxnResponse:
+    message: t.AddPartitionsToTxnRequest = request.message
+    places = [(topic.name, number) for topic in message.topics for number in topic.partitions]
+    codes = {place: _refusal(*place, services, conversation) for place in places}
+    if any(codes.values()):
+        # One that cannot be added keeps the others out: they were not tried.
+        return _added(message, lambda place: codes[place] or E.OPERATION_NOT_ATTEMPTED)
+    whole = E.NONE
+    try:
+        await services.transactions.add_partitions(
+            message.transactional_id, message.producer_id, message.producer_epoch, places
+        )
+    except (BrokerError, StorageFault) as error:
+        whole = _code(request, error)
+    return _added(message, lambda _: whole)
+
+
+def _refusal(topic: str, number: int, services: Services, conversation: Conversation) -> E:
+    if not may(services, conversation, Operation.WRITE, topic):
+        return E.TOPIC_AUTHORIZATION_FAILED
+    there = number in range(services.topics.partition_count(topic))
+    return E.NONE if there else E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _added(message: t.AddPartitionsToTxnRequest, code: Callable[[tuple[str, int]], E]) -> t.AddPartitionsToTxnResponse:
+    return t.AddPartitionsToTxnResponse(
+        results_by_topic=[
+            t.AddPartitionsToTxnResponseTopic(
+                topic.name,
+                [
+                    t.AddPartitionsToTxnResponsePartition(number, code((topic.name, number)))
+                    for number in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def refuse_partitions(request: Request, code: E, _: str) -> t.AddPartitionsToTxnResponse:
+    said = _said(request, code)
+    return _added(request.message, lambda _: said)
+
+
+async def add_group(request: Request, services: Services, conversation: Conversation) -> t.AddOffsetsToTxnResponse:
+    message: t.AddOffsetsToTxnRequest = request.message
+    _require(services, conversation)
+    await services.transactions.add_group(
+        message.transactional_id, message.producer_id, message.producer_epoch, message.group_id
+    )
+    return t.AddOffsetsToTxnResponse()
+
+
+def refuse_group(request: Request, code: E, _: str) -> t.AddOffsetsToTxnResponse:
+    return t.AddOffsetsToTxnResponse(error_code=_said(request, code))
+
+
+async def commit_offsets(request: Request, services: Services, conversation: Conversation) -> t.TxnOffsetCommitResponse:
+    message: t.TxnOffsetCommitRequest = request.message
+    checked = {
+        (topic.name, each.partition_index): checked_commit(
+            services,
+            conversation,
+            message.group_id,
+            Commit(
+                topic.name,
+                each.partition_index,
+                each.committed_offset,
+                each.committed_metadata or "",
+                each.committed_leader_epoch,
+            ),
+        )
+        for topic in message.topics
+        for each in topic.partitions
+    }
+    whole = E.NONE
+    try:
+        await services.transactions.add_offsets(
+            message.transactional_id,
+            message.producer_id,
+            message.producer_epoch,
+            message.group_id,
+            [found for found in checked.values() if isinstance(found, Commit)],
+            guard=lambda: services.groups.elections.check_transactional(
+                message.group_id, message.member_id, message.generation_id, message.group_instance_id
+            ),
+        )
+    except (BrokerError, StorageFault) as error:
+        whole = coordinator_code(error)
+
+    def code(place: tuple[str, int]) -> E:
+        found = checked[place]
+        return whole or (E.NONE if isinstance(found, Commit) else found)
+
+    return _staged(message, code)
+
+
+def _staged(message: t.TxnOffsetCommitRequest, code: Callable[[tuple[str, int]], E]) -> t.TxnOffsetCommitResponse:
+    return t.TxnOffsetCommitResponse(
+        topics=[
+            t.TxnOffsetCommitResponseTopic(
+                topic.name,
+                [
+                    t.TxnOffsetCommitResponsePartition(each.partition_index, code((topic.name, each.partition_index)))
+                    for each in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def refuse_offsets(request: Request, code: E, _: str) -> t.TxnOffsetCommitResponse:
+    said = _said(request, code)
+    return _staged(request.message, lambda _: said)
+
+
+async def end(request: Request, services: Services, conversation: Conversation) -> t.EndTxnResponse:
+    message: t.EndTxnRequest = request.message
+    _require(services, conversation)
+    await services.transactions.end(
+        message.transactional_id, message.producer_id, message.producer_epoch, commit=message.committed
+    )
+    return t.EndTxnResponse()
+
+
+def refuse_end(request: Request, code: E, _: str) -> t.EndTxnResponse:
+    return t.EndTxnResponse(error_code=_said(request, code))
+
+
+# -- looking -----------------------------------------------------------------------------------------------------
+
+
+async def list_transactions(
+    request: Request, services: Services, conversation: Conversation
+) -> t.ListTransactionsResponse:
+    message: t.ListTransactionsRequest = request.message
+    _require(services, conversation)
+    now_ms = services.world.now_ms()
+
+    def is_wanted(txn: Transaction) -> bool:
+        lasts_ms = now_ms - txn.started_ms if txn.state is TxnState.ONGOING else -1
+        return (
+            (not message.state_filters or STATES[txn.state] in message.state_filters)
+            and (not message.producer_id_filters or txn.producer_id in message.producer_id_filters)
+            and (message.duration_filter < 0 or lasts_ms >= message.duration_filter)
+        )
+
+    found = ((name, services.transactions.find(name)) for name in services.transactions.names())
+    return t.ListTransactionsResponse(
+        unknown_state_filters=[word for word in message.state_filters if word not in STATES.values()],
+        transaction_states=[
+            t.ListTransactionsResponseTransaction(name, txn.producer_id, STATES[txn.state])
+            for name, txn in found
+            if is_wanted(txn)
+        ],
+    )
+
+
+def refuse_list(request: Request, code: E, _: str) -> t.ListTransactionsResponse:
+    return t.ListTransactionsResponse(error_code=_said(request, code))
+
+
+async def describe_transactions(
+    request: Request, services: Services, conversation: Conversation
+) -> t.DescribeTransactionsResponse:
+    message: t.DescribeTransactionsRequest = request.message
+    _require(services, conversation)
+    return t.DescribeTransactionsResponse(
+        transaction_states=[_described(name, services) for name in message.transactional_ids]
+    )
+
+
+def _described(name: str, services: Services) -> t.DescribeTransactionsResponseTransaction:
+    try:
+        txn = services.transactions.find(name)
+    except BrokerError:
+        return t.DescribeTransactionsResponseTransaction(E.TRANSACTIONAL_ID_NOT_FOUND, name)
+    topics: dict[str, list[int]] = {}
+    for topic, number in txn.partitions:
+        topics.setdefault(topic, []).append(number)
+    return t.DescribeTransactionsResponseTransaction(
+        transactional_id=name,
+        transaction_state=STATES[txn.state],
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_start_time_ms=txn.started_ms or -1,
+        producer_id=txn.producer_id,
+        producer_epoch=txn.epoch,
+        topics=[t.DescribeTransactionsResponseTopic(topic, numbers) for topic, numbers in topics.items()],
+    )
+
+
+def refuse_describe(request: Request, code: E, _: str) -> t.DescribeTransactionsResponse:
+    said = _said(request, code)
+    names = request.message.transactional_ids
+    return t.DescribeTransactionsResponse(
+        transaction_states=[t.DescribeTransactionsResponseTransaction(said, name) for name in names]
+    )
+
+
+async def describe_producers(
+    request: Request, services: Services, conversation: Conversation
+) -> t.DescribeProducersResponse:
+    message: t.DescribeProducersRequest = request.message
+
+    def tell(topic: str, number: int) -> t.DescribeProducersResponsePartition:
+        if not may(services, conversation, Operation.READ, topic):
+            return t.DescribeProducersResponsePartition(number, E.TOPIC_AUTHORIZATION_FAILED)
+        try:
+            hosted = services.topics.partition(topic, number)
+            hosted.require_leader()
+        except (BrokerError, StorageFault) as error:
+            return t.DescribeProducersResponsePartition(number, coordinator_code(error), str(error))
+        image = hosted.log.image()
+        opened = dict(image.open_transactions)
+        return t.DescribeProducersResponsePartition(
+            number, active_producers=[_producer(each, opened, hosted) for each in image.producers]
+        )
+
+    return t.DescribeProducersResponse(
+        topics=[
+            t.DescribeProducersResponseTopic(
+                topic.name, [tell(topic.name, number) for number in topic.partition_indexes]
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _producer(
+    each: Producer, opened: Mapping[int, int], hosted: HostedPartition
+) -> t.DescribeProducersResponseProducer:
+    return t.DescribeProducersResponseProducer(
+        each.producer_id,
+        each.epoch,
+        each.batches[-1].last_sequence if each.batches else -1,
+        each.timestamp_ms,
+        hosted.leader_epoch,
+        opened.get(each.producer_id, -1),
+    )
+
+
+def refuse_producers(request: Request, code: E, text: str) -> t.DescribeProducersResponse:
+    return t.DescribeProducersResponse(
+        topics=[
+            t.DescribeProducersResponseTopic(
+                topic.name,
+                [t.DescribeProducersResponsePartition(number, code, text) for number in topic.partition_indexes],
+            )
+            for topic in request.message.topics
+        ]
+    )
+
+
+ROUTES: dict[Key, Route] = {
+    Key.INIT_PRODUCER_ID: Route(init_producer_id, refuse_init),
+    Key.ADD_PARTITIONS_TO_TXN: Route(add_partitions, refuse_partitions),
+    Key.ADD_OFFSETS_TO_TXN: Route(add_group, refuse_group),
+    Key.TXN_OFFSET_COMMIT: Route(commit_offsets, refuse_offsets),
+    Key.END_TXN: Route(end, refuse_end),
+    Key.LIST_TRANSACTIONS: Route(list_transactions, refuse_list),
+    Key.DESCRIBE_TRANSACTIONS: Route(describe_transactions, refuse_describe),
+    Key.DESCRIBE_PRODUCERS: Route(describe_producers, refuse_producers),
+}

@@ -1,0 +1,89 @@
+"""A topic's settings as an administrator sees and changes them.
+
+Knows: every setting by its name, its value, the node's default, and which of the two holds. Refuses to know: what a setting does,
+what a dialect calls it.
+Invariants: a change is checked as a whole before any of it is made, is durable when it is acknowledged, and holds at once; a
+setting is the topic's own exactly where its value differs from the node's default.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from braidlog.broker.topics import Topics
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import TopicSettings, settings_from
+
+MIN_IN_SYNC = "min_in_sync"
+"""Kept with a topic's replicas, and a setting like the others for whoever looks from outside."""
+_MIN_IN_SYNC_DEFAULT = 1
+
+
+class Setting(msgspec.Struct, frozen=True):
+    name: str
+    value: Any
+    default: Any
+
+    @property
+    def is_default(self) -> bool:
+        return bool(self.value == self.default)
+
+
+class Configs:
+    """The use case."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def defaults(self) -> dict[str, Any]:
+        """What a new topic gets, unless it is told otherwise."""
+        return {**msgspec.to_builtins(self._topics.defaults), MIN_IN_SYNC: _MIN_IN_SYNC_DEFAULT}
+
+    def describe(self, topic: str) -> dict[str, Setting]:
+        """All settings of a topic, by name."""
+        values = {
+            **msgspec.to_builtins(self._topics.meta(topic).settings),
+            MIN_IN_SYNC: self._topics.min_in_sync(topic),
+        }
+        defaults = self.defaults()
+        return {name: Setting(name, value, defaults[name]) for name, value in values.items()}
+
+    def check_new(self, changes: Mapping[str, Any]) -> None:
+        """Refuse settings that a topic could not be created with."""
+        self._check({**self.defaults(), **changes})
+
+    async def alter(
+        self,
+        topic: str,
+        changes: Mapping[str, Any],
+        resets: Collection[str] = (),
+        *,
+        others_to_default: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """Set some settings and put others (or all the others) back to the node's default."""
+        defaults = self.defaults()
+        unknown = sorted({*changes, *resets} - defaults.keys())
+        if unknown:
+            raise BrokerError(
+                Reason.INVALID_SETTING, f"{unknown[0][:60]!r} is none of a topic's settings: {', '.join(defaults)}"
+            )
+        before = {name: setting.value for name, setting in self.describe(topic).items()}
+        wanted = {**(defaults if others_to_default else before), **{name: defaults[name] for name in resets}, **changes}
+        self._check(wanted)
+        if validate_only or wanted == before:
+            return
+        if wanted[MIN_IN_SYNC] != before[MIN_IN_SYNC]:
+            await self._topics.set_min_in_sync(topic, wanted[MIN_IN_SYNC])
+        settings = {name: value for name, value in wanted.items() if value != before[name] and name != MIN_IN_SYNC}
+        if settings:
+            await self._topics.alter(topic, settings)
+
+    @staticmethod
+    def _check(wanted: Mapping[str, Any]) -> TopicSettings:
+        settings = dict(wanted)
+        count = settings.pop(MIN_IN_SYNC)
+        if not isinstance(count, int) or count < 1:
+            raise BrokerError(Reason.INVALID_SETTING, f"{MIN_IN_SYNC} is a number from 1 on, not {count!r}")
+        return settings_from(settings)

@@ -1,0 +1,113 @@
+"""What is said between a group that elects its leader and its members, and what is kept of them.
+
+Knows: shapes. Refuses to know: when any of it is said.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from braidlog.model.errors import BrokerError, Reason
+
+
+class State(StrEnum):
+    EMPTY = "empty"
+    JOINING = "joining"
+    SYNCING = "syncing"
+    STABLE = "stable"
+
+
+class ElectedMember(msgspec.Struct, frozen=True):
+    """One member as it is kept. `instance` is the name a static member has through all its lives."""
+
+    member: str
+    instance: str | None
+    client: str
+    host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: list[tuple[str, bytes]]
+    """What it can speak, best first, with its metadata for each."""
+    assignment: bytes = b""
+
+    def metadata(self, protocol: str) -> bytes:
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+
+class ElectedImage(msgspec.Struct, frozen=True):
+    """What is kept of a group: the last generation that was begun, and its assignment once there is one."""
+
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    members: list[ElectedMember]
+    is_assigned: bool
+    changed_ms: int = 0
+    """Wall time; an empty group is forgotten some time after."""
+
+
+class Joining(msgspec.Struct, frozen=True, kw_only=True):
+    """A wish to be in. `member` is empty at first; with `id_required` one is handed out before the member counts."""
+
+    member: str = ""
+    instance: str | None = None
+    client: str = ""
+    host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: list[tuple[str, bytes]]
+    id_required: bool = False
+    knows_skipping: bool = False
+    """A leader that comes back can be told that it leads and need not assign anew."""
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """What a member is told of a generation. Only the leader learns of the others."""
+
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    member: str
+    members: list[tuple[str, str | None, bytes]] = []
+    skip_assignment: bool = False
+
+
+class Synced(msgspec.Struct, frozen=True):
+    protocol_type: str
+    protocol: str
+    assignment: bytes
+
+
+class MemberIdRequired(BrokerError):  # noqa: N818 - it is one of the reasons, with what it hands out
+    def __init__(self, group: str, member: str) -> None:
+        super().__init__(Reason.MEMBER_ID_REQUIRED, f"join group {group!r} again, as member {member!r}")
+        self.member = member
+
+
+class Ticket:
+    """A wait for a generation or an assignment. It ends with an answer, or with the reason why there will be none."""
+
+    __slots__ = ("answer", "error", "kept", "member")
+
+    def __init__(self, member: str) -> None:
+        self.member = member
+        self.answer: Joined | Synced | None = None
+        self.error: Exception | None = None
+        self.kept = 0
+        """The answer may be given once the journal is durable so far; whoever journals writes it here."""
+
+    @property
+    def is_settled(self) -> bool:
+        return self.answer is not None or self.error is not None
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """What a step has brought about, in the order it is to be done."""
+
+    must_keep: bool
+    """First: the group as it is now must be journalled."""
+    settled: list[Ticket]
+    """Then: those who wait may be answered, once that is durable."""

@@ -1,0 +1,201 @@
+"""The table of APIs: which there are, in which versions, and from which one on each is flexible.
+
+Knows: numbers. Refuses to know: fields (`messages/`), bytes, and which of them a node serves (its adapter says so).
+Invariant: a key, a request type and a response type each occur in one row only. What a client is told in ApiVersions, the page in
+docs/dialects and the parameters of the tests are all made of this table.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from braidlog.wire.kafka.messages import cluster, data, groups, security, topics, transactions
+from braidlog.wire.kafka.rows import Message, Span
+
+FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
+"""Of any frame, without the four bytes of its length: what Kafka's brokers accept unless told otherwise."""
+
+SMALL_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of a request that carries no records. Names and numbers grow in memory about tenfold: that much, and no more, is believed."""
+
+
+class Key(IntEnum):
+    """The number of an API on the wire."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class Api(msgspec.Struct, frozen=True):
+    """One row: a request, its response, and the versions in which they are spoken."""
+
+    key: Key
+    request: type[Message]
+    response: type[Message]
+    versions: Span
+    flexible_since: int | None
+    """The first flexible version, None if none is."""
+    advertised_first: int | None = None
+    """What clients are told as the first version, where that is not `versions.first`."""
+
+    @property
+    def name(self) -> str:
+        return self.request.__name__.removesuffix("Request")
+
+    @property
+    def advertised(self) -> Span:
+        return self.versions if self.advertised_first is None else Span(self.advertised_first, self.versions.last)
+
+    @property
+    def request_bytes_max(self) -> int:
+        return FRAME_BYTES_MAX if self.key is Key.PRODUCE else SMALL_BYTES_MAX
+
+    def is_flexible(self, version: int) -> bool:
+        return self.flexible_since is not None and version >= self.flexible_since
+
+    def response_header_is_flexible(self, version: int) -> bool:
+        # A client that asks for versions cannot know yet which header a server writes: this response has the old one for ever.
+        return self.is_flexible(version) and self.key is not Key.API_VERSIONS
+
+
+def _api(key: Key, request: type[Message], response: type[Message], versions: str, flexible: int | None) -> Api:
+    first, last = versions.split("-")
+    return Api(key, request, response, Span(int(first), int(last)), flexible)
+
+
+_K = Key
+APIS: Final = (
+    # Versions 0 to 2 of Produce carry message formats that nobody keeps any more; librdkafka before 2.11 looks for a 0 in the
+    # table and compresses nothing without it, so that it is said, and not served.
+    msgspec.structs.replace(
+        _api(_K.PRODUCE, data.ProduceRequest, data.ProduceResponse, "3-13", 9),
+        advertised_first=0,
+    ),
+    _api(_K.FETCH, data.FetchRequest, data.FetchResponse, "4-18", 12),
+    _api(_K.LIST_OFFSETS, data.ListOffsetsRequest, data.ListOffsetsResponse, "1-11", 6),
+    _api(_K.METADATA, cluster.MetadataRequest, cluster.MetadataResponse, "0-13", 9),
+    _api(_K.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse, "2-10", 8),
+    _api(_K.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse, "1-10", 6),
+    _api(_K.FIND_COORDINATOR, cluster.FindCoordinatorRequest, cluster.FindCoordinatorResponse, "0-6", 3),
+    _api(_K.JOIN_GROUP, groups.JoinGroupRequest, groups.JoinGroupResponse, "0-9", 6),
+    _api(_K.HEARTBEAT, groups.HeartbeatRequest, groups.HeartbeatResponse, "0-4", 4),
+    _api(_K.LEAVE_GROUP, groups.LeaveGroupRequest, groups.LeaveGroupResponse, "0-5", 4),
+    _api(_K.SYNC_GROUP, groups.SyncGroupRequest, groups.SyncGroupResponse, "0-5", 4),
+    _api(_K.DESCRIBE_GROUPS, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse, "0-6", 5),
+    _api(_K.LIST_GROUPS, groups.ListGroupsRequest, groups.ListGroupsResponse, "0-5", 3),
+    _api(_K.SASL_HANDSHAKE, security.SaslHandshakeRequest, security.SaslHandshakeResponse, "0-1", None),
+    _api(_K.API_VERSIONS, cluster.ApiVersionsRequest, cluster.ApiVersionsResponse, "0-4", 3),
+    _api(_K.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse, "2-7", 5),
+    _api(_K.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, "1-6", 4),
+    _api(_K.DELETE_RECORDS, topics.DeleteRecordsRequest, topics.DeleteRecordsResponse, "0-2", 2),
+    _api(_K.INIT_PRODUCER_ID, transactions.InitProducerIdRequest, transactions.InitProducerIdResponse, "0-5", 2),
+    _api(_K.OFFSET_FOR_LEADER_EPOCH, data.OffsetForLeaderEpochRequest, data.OffsetForLeaderEpochResponse, "2-4", 4),
+    _api(
+        _K.ADD_PARTITIONS_TO_TXN,
+        transactions.AddPartitionsToTxnRequest,
+        transactions.AddPartitionsToTxnResponse,
+        "0-3",
+        3,
+    ),
+    _api(_K.ADD_OFFSETS_TO_TXN, transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse, "0-4", 3),
+    _api(_K.END_TXN, transactions.EndTxnRequest, transactions.EndTxnResponse, "0-4", 3),
+    _api(_K.TXN_OFFSET_COMMIT, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse, "0-4", 3),
+    _api(_K.DESCRIBE_ACLS, security.DescribeAclsRequest, security.DescribeAclsResponse, "1-3", 2),
+    _api(_K.CREATE_ACLS, security.CreateAclsRequest, security.CreateAclsResponse, "1-3", 2),
+    _api(_K.DELETE_ACLS, security.DeleteAclsRequest, security.DeleteAclsResponse, "1-3", 2),
+    _api(_K.DESCRIBE_CONFIGS, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse, "1-4", 4),
+    _api(_K.ALTER_CONFIGS, topics.AlterConfigsRequest, topics.AlterConfigsResponse, "0-2", 2),
+    _api(_K.DESCRIBE_LOG_DIRS, topics.DescribeLogDirsRequest, topics.DescribeLogDirsResponse, "1-4", 2),
+    _api(_K.SASL_AUTHENTICATE, security.SaslAuthenticateRequest, security.SaslAuthenticateResponse, "0-2", 2),
+    _api(_K.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, "0-3", 2),
+    _api(_K.DELETE_GROUPS, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, "0-2", 2),
+    _api(
+        _K.INCREMENTAL_ALTER_CONFIGS,
+        topics.IncrementalAlterConfigsRequest,
+        topics.IncrementalAlterConfigsResponse,
+        "0-1",
+        1,
+    ),
+    _api(_K.OFFSET_DELETE, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse, "0-0", None),
+    _api(
+        _K.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        security.DescribeUserScramCredentialsRequest,
+        security.DescribeUserScramCredentialsResponse,
+        "0-0",
+        0,
+    ),
+    _api(
+        _K.ALTER_USER_SCRAM_CREDENTIALS,
+        security.AlterUserScramCredentialsRequest,
+        security.AlterUserScramCredentialsResponse,
+        "0-0",
+        0,
+    ),
+    _api(_K.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, "0-2", 0),
+    _api(
+        _K.DESCRIBE_PRODUCERS,
+        transactions.DescribeProducersRequest,
+        transactions.DescribeProducersResponse,
+        "0-0",
+        0,
+    ),
+    _api(
+        _K.DESCRIBE_TRANSACTIONS,
+        transactions.DescribeTransactionsRequest,
+        transactions.DescribeTransactionsResponse,
+        "0-0",
+        0,
+    ),
+    _api(_K.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse, "0-1", 0),
+    _api(
+        _K.DESCRIBE_TOPIC_PARTITIONS,
+        cluster.DescribeTopicPartitionsRequest,
+        cluster.DescribeTopicPartitionsResponse,
+        "0-0",
+        0,
+    ),
+)
+
+BY_KEY: Final = {int(api.key): api for api in APIS}
+BY_REQUEST: Final = {api.request: api for api in APIS}

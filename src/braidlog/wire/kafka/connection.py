@@ -1,0 +1,350 @@
+"""Both ends of a Kafka connection: bytes in, messages out; messages in, bytes out.
+
+Knows: frames, headers, which versions are spoken, which faults end a connection. Refuses to know: fields (`messages/`), how they
+look in bytes (`compiler.py`), services.
+Invariant: peer bytes never raise; the same bytes, however cut, give the same events; a version that is not spoken is never
+answered in another, except for ApiVersions, which says so in version 0.
+
+    request     i32 size │ i16 api │ i16 version │ i32 correlation id │ i16-text client id │ tags │ message
+    response    i32 size │ i32 correlation id │ tags │ message
+                                                       tags: in flexible versions; never in a response to ApiVersions
+    token       i32 size │ bytes                       after SaslHandshake 0, until the client is known
+"""
+
+import struct
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import Buffer, Inbox
+from braidlog.wire.contract import NEED_DATA, NeedData, Output, Refused, Slice
+from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, Api, Key
+from braidlog.wire.kafka.codes import ErrorCode
+from braidlog.wire.kafka.compiler import read_message, size_of, skip_tags, varint, write_message
+from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse, ApiVersionsResponseApi
+from braidlog.wire.kafka.messages.data import ProduceRequest
+from braidlog.wire.kafka.messages.security import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeResponse,
+)
+from braidlog.wire.kafka.rows import Message, Span
+
+RAW: Final = -1
+"""The version of a SaslAuthenticate that came as a bare token."""
+
+_SIZE: Final = struct.Struct(">i")
+_HEADER: Final = struct.Struct(">hhih")
+_RESPONSE_HEADER: Final = struct.Struct(">ii")
+_RESPONSE_HEADER_FLEXIBLE: Final = struct.Struct(">iix")
+_API: Final = struct.Struct(">hh")
+
+Served = Mapping[Key, Span]
+ALL: Final[Served] = {api.key: api.versions for api in APIS}
+
+
+def versions_told(served: Served) -> list[ApiVersionsResponseApi]:
+    """The table that a client is told: every API that is served, with its versions."""
+    return [
+        ApiVersionsResponseApi(int(api.key), api.advertised.first, served[api.key].last)
+        for api in APIS
+        if api.key in served
+    ]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a client asks."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Any
+
+    @property
+    def key(self) -> Key:
+        return self.api.key
+
+
+class RefusedRequest(Refused, frozen=True):
+    """A frame that is not served. Where it has an answer, `respond(event, event.answer)` gives its bytes."""
+
+    correlation_id: int = 0
+
+
+class Response(msgspec.Struct, frozen=True):
+    """What a server answered."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    message: Any
+
+
+class ServerConnection:
+    """The server's end. Answers must leave in the order of the requests: clients match by order, and check by id."""
+
+    def __init__(self, served: Served = ALL, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._served = served
+        self.frame_bytes_max = frame_bytes_max
+        self._inbox = Inbox()
+        self._closed = False
+        self._takes_tokens = False
+
+    def receive(self, data: Buffer) -> None:
+        if not self._closed:
+            self._inbox.feed(data)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that have arrived and are not yet a request."""
+        return len(self._inbox)
+
+    def next_event(self) -> Request | RefusedRequest | NeedData:
+        if self._closed:
+            return NEED_DATA
+        try:
+            payload = self._take()
+            if payload is None:
+                return NEED_DATA
+            return self._token(payload) if self._takes_tokens else self._understand(payload)
+        except ProtocolError as error:
+            return self._refuse(error)
+
+    def _take(self) -> bytes | None:
+        """The next frame, None until it is whole. What is too large is refused by its first bytes."""
+        limit = self.frame_bytes_max
+        size = self._inbox.peek_u32()
+        if size is None:
+            return None
+        if size > limit:
+            raise ProtocolError(f"a frame of {size} bytes is announced, {limit} is the limit{_guess(size)}", 0)
+        if len(self._inbox) < 4 + size:
+            self._check_announced(size)
+            return None
+        return self._inbox.take_frame(limit)
+
+    def _check_announced(self, size: int) -> None:
+        """What a frame is for stands in its first bytes: one that may not be so large is not awaited."""
+        head = self._inbox.peek(4, at=4)
+        if head is not None and not self._takes_tokens:
+            key, version = _API.unpack(head)
+            self._api(key, version, size)
+
+    def _api(self, key: int, version: int, size: int) -> Api | None:
+        """The API of a request that is served; None for an ApiVersions in a version that nobody knows yet."""
+        api = BY_KEY.get(key)
+        if api is None or api.key not in self._served:
+            raise ProtocolError(f"API {key} is not served", 4)
+        if size > api.request_bytes_max:
+            raise ProtocolError(f"a {api.name} of {size} bytes is announced, {api.request_bytes_max} is the limit", 0)
+        if version in self._served[api.key]:
+            return api
+        if api.key is Key.API_VERSIONS:
+            return None
+        raise ProtocolError(f"{api.name} is not served in version {version}", 6)
+
+    def _understand(self, payload: bytes) -> Request | RefusedRequest:
+        if len(payload) < 8:
+            raise ProtocolError(f"a request of {len(payload)} bytes has no room for its header", 0)
+        key, version = _API.unpack_from(payload)
+        api = self._api(key, version, len(payload))
+        if api is None:
+            return self._tell_versions(version, int.from_bytes(payload[4:8], "big", signed=True))
+        if len(payload) < _HEADER.size:
+            raise ProtocolError(f"a request of {len(payload)} bytes has no room for its header", 0)
+        _, _, correlation_id, size = _HEADER.unpack_from(payload)
+        at = _HEADER.size
+        client_id = None
+        if size >= 0:
+            if at + size > len(payload):
+                raise ProtocolError(f"a client id of {size} bytes does not fit its request", at)
+            client_id = payload[at : at + size].decode("utf-8", "replace")
+            at += size
+        flexible = api.is_flexible(version)
+        if flexible:
+            at = _past_tags(payload, at)
+        # What follows a message is left unread: librdkafka 2.15 and 2.16 send three bytes too many in Metadata.
+        message, _ = read_message(api.request, version, payload, at, flexible=flexible)
+        return Request(api, version, correlation_id, client_id, message)
+
+    def _tell_versions(self, version: int, correlation_id: int) -> RefusedRequest:
+        error = ProtocolError(f"ApiVersions is not served in version {version}", 6)
+        answer = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, versions_told(self._served))
+        return RefusedRequest(error, answer, close=False, correlation_id=correlation_id)
+
+    def _token(self, payload: bytes) -> Request:
+        return Request(BY_KEY[Key.SASL_AUTHENTICATE], RAW, 0, None, SaslAuthenticateRequest(payload))
+
+    def authenticated(self) -> None:
+        """The client is known: requests follow, no more tokens."""
+        self._takes_tokens = False
+
+    def respond(self, request: Request | RefusedRequest, answer: Message) -> Output:
+        """The frame that answers a request. ValueError if a value does not fit, or the frame is too large."""
+        if not isinstance(request, Request):
+            return _frame(request.correlation_id, answer, BY_KEY[Key.API_VERSIONS], 0)
+        if type(answer) is not request.api.response:
+            raise TypeError(f"{type(answer).__name__} does not answer {request.api.name}")
+        if request.version == RAW:
+            assert isinstance(answer, SaslAuthenticateResponse)
+            # A bare token has no place for an error: who is not let in is closed upon.
+            return _SIZE.pack(len(answer.auth_bytes)) + answer.auth_bytes if not answer.error_code else b""
+        if request.version == 0 and isinstance(answer, SaslHandshakeResponse) and not answer.error_code:
+            self._takes_tokens = True
+        return _frame(request.correlation_id, answer, request.api, request.version)
+
+    def turn_away(self, reason: str) -> RefusedRequest:
+        """Who is not let in: this dialect has no words for it, and closes."""
+        return self._refuse(ProtocolError(reason))
+
+    def _refuse(self, error: ProtocolError) -> RefusedRequest:
+        """There is no general error in this protocol: Kafka closes, and so do we."""
+        self._closed = True
+        self._inbox = Inbox()
+        return RefusedRequest(error, None, close=True)
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    api: Api
+    version: int
+    correlation_id: int
+
+
+class ClientConnection:
+    """The client's end: requests in the highest version that both sides speak, once `learn` was told the server's."""
+
+    def __init__(self, client_id: str | None = None, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._client_id = client_id
+        self._frame_bytes_max = frame_bytes_max
+        self._inbox = Inbox()
+        self._closed = False
+        self._next_id = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._versions: dict[int, Span] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._waiting)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._inbox)
+
+    def learn(self, told: ApiVersionsResponse) -> None:
+        """What the server said it serves."""
+        self._versions = {each.api_key: Span(each.min_version, each.max_version) for each in told.api_keys}
+
+    def version_of(self, message: type[Message]) -> int:
+        """The version that `message` is sent in: our highest, or the server's if that is lower. ValueError if there is none."""
+        api = BY_REQUEST[message]
+        if not self._versions:
+            return api.versions.last
+        theirs = self._versions.get(api.key)
+        if theirs is None or max(theirs.first, api.versions.first) > min(theirs.last, api.versions.last):
+            raise ValueError(f"the server speaks no version of {api.name} that we speak")
+        return min(theirs.last, api.versions.last)
+
+    def request(self, message: Message, version: int | None = None) -> bytes:
+        """The frame of a request. A Produce with `acks` 0 is not answered, and nothing is awaited for it."""
+        api = BY_REQUEST[type(message)]
+        version = self.version_of(type(message)) if version is None else version
+        if version not in api.versions:
+            raise ValueError(f"{api.name} is not spoken in version {version}")
+        correlation_id = self._next_id
+        client_id = None if self._client_id is None else self._client_id.encode()
+        out: list[Any] = [_HEADER.pack(api.key, version, correlation_id, -1 if client_id is None else len(client_id))]
+        if client_id:
+            out.append(client_id)
+        flexible = api.is_flexible(version)
+        if flexible:
+            out.append(varint(0))
+        write_message(message, version, out.append, flexible=flexible)
+        size = sum(map(size_of, out))
+        if size > FRAME_BYTES_MAX:
+            raise ValueError(f"a {api.name} of {size} bytes does not fit a frame of {FRAME_BYTES_MAX}")
+        self._next_id = (correlation_id + 1) % 2**31
+        if not (isinstance(message, ProduceRequest) and message.acks == 0):
+            self._waiting.append(_Waiting(api, version, correlation_id))
+        return b"".join([_SIZE.pack(size), *out])
+
+    def receive(self, data: Buffer) -> None:
+        if not self._closed:
+            self._inbox.feed(data)
+
+    def next_event(self) -> Response | Refused | NeedData:
+        if self._closed:
+            return NEED_DATA
+        try:
+            payload = self._inbox.take_frame(self._frame_bytes_max)
+            return NEED_DATA if payload is None else self._response(payload)
+        except ProtocolError as error:
+            # Answers are matched by order: after one that is not understood, no later one can be trusted.
+            self._closed = True
+            self._inbox = Inbox()
+            return Refused(error, None, close=True)
+
+    def _response(self, payload: bytes) -> Response:
+        if len(payload) < 4:
+            raise ProtocolError(f"a response of {len(payload)} bytes has no room for its header", 0)
+        correlation_id = int.from_bytes(payload[:4], "big", signed=True)
+        if not self._waiting or self._waiting[0].correlation_id != correlation_id:
+            raise ProtocolError(f"response {correlation_id} is not what is awaited", 0)
+        asked = self._waiting.popleft()
+        api, version = asked.api, asked.version
+        if api.key is Key.API_VERSIONS and payload[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
+            version = 0
+        at = _past_tags(payload, 4) if api.response_header_is_flexible(version) else 4
+        message, _ = read_message(api.response, version, payload, at, flexible=api.is_flexible(version))
+        return Response(api, version, correlation_id, message)
+
+
+def _frame(correlation_id: int, answer: Message, api: Api, version: int) -> Output:
+    """A response: its pieces joined, save for slices of files, which stay what they are."""
+    out: list[Any] = [b""]
+    write_message(answer, version, out.append, flexible=api.is_flexible(version))
+    flexible = api.response_header_is_flexible(version)
+    size = sum(map(size_of, out)) + (5 if flexible else 4)
+    if size > 2**31 - 1:
+        raise ValueError(f"a response of {size} bytes does not fit a frame")
+    out[0] = (_RESPONSE_HEADER_FLEXIBLE if flexible else _RESPONSE_HEADER).pack(size, correlation_id)
+    if api.key is not Key.FETCH:
+        return b"".join(out)
+    return _gathered(out)
+
+
+def _gathered(pieces: list[Any]) -> Output:
+    """Neighbouring bytes as one; what is in a file by itself."""
+    gathered: list[bytes | Slice] = []
+    run: list[Any] = []
+    for piece in pieces:
+        if isinstance(piece, bytes | bytearray | memoryview):
+            run.append(piece)
+            continue
+        gathered.append(b"".join(run))
+        gathered.append(piece)
+        run = []
+    if not gathered:
+        return b"".join(run)
+    if run:
+        gathered.append(b"".join(run))
+    return gathered
+
+
+def _past_tags(payload: bytes, at: int) -> int:
+    try:
+        return skip_tags(payload, at, len(payload))
+    except IndexError as error:
+        raise ProtocolError("the tags of a header are cut off", at) from error
+
+
+def _guess(size: int) -> str:
+    """Who speaks another protocol should find it in the log."""
+    first = size.to_bytes(4, "big")
+    if first[:2] == b"\x16\x03":
+        return ": this is TLS, and this listener has none"
+    return f": {first.decode()!r} is no length" if first.isalpha() or first in (b"GET ", b"PUT ") else ""

@@ -1,0 +1,271 @@
+"""Topics and their settings, as an administrator sees them.
+
+Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
+"""
+
+from typing import Annotated
+
+from braidlog.wire.kafka.rows import I8, I16, I32, I64, NO_UUID, Bool, Message, Text, Uuid
+
+
+class CreateTopicsRequestAssignment(Message, frozen=True):
+    partition_index: I32 = 0
+    broker_ids: list[I32] = []
+
+
+class CreateTopicsRequestConfig(Message, frozen=True):
+    name: Text = ""
+    value: Text | None = ""
+
+
+class CreateTopicsRequestTopic(Message, frozen=True):
+    name: Text = ""
+    num_partitions: I32 = 0
+    replication_factor: I16 = 0
+    assignments: list[CreateTopicsRequestAssignment] = []
+    configs: list[CreateTopicsRequestConfig] = []
+
+
+class CreateTopicsRequest(Message, frozen=True):
+    topics: list[CreateTopicsRequestTopic] = []
+    timeout_ms: I32 = 60000
+    validate_only: Bool = False
+
+
+class CreateTopicsResponseConfig(Message, frozen=True):
+    name: Text = ""
+    value: Text | None = ""
+    read_only: Bool = False
+    config_source: I8 = -1
+    is_sensitive: Bool = False
+
+
+class CreateTopicsResponseTopic(Message, frozen=True):
+    name: Text = ""
+    topic_id: Annotated[Uuid, "7+"] = NO_UUID
+    error_code: I16 = 0
+    error_message: Text | None = None
+    topic_config_error_code: Annotated[I16, "5+ tag 0"] = 0
+    num_partitions: Annotated[I32, "5+"] = -1
+    replication_factor: Annotated[I16, "5+"] = -1
+    configs: Annotated[list[CreateTopicsResponseConfig] | None, "5+"] = []
+
+
+class CreateTopicsResponse(Message, frozen=True):
+    throttle_time_ms: I32 = 0
+    topics: list[CreateTopicsResponseTopic] = []
+
+
+class DeleteTopicsRequestTopic(Message, frozen=True):
+    name: Text | None = None
+    topic_id: Uuid = NO_UUID
+
+
+class DeleteTopicsRequest(Message, frozen=True):
+    topics: Annotated[list[DeleteTopicsRequestTopic], "6+"] = []
+    topic_names: Annotated[list[Text], "1-5"] = []
+    timeout_ms: I32 = 0
+
+
+class DeleteTopicsResponseTopic(Message, frozen=True):
+    name: Annotated[Text | None, "null 6+"] = ""
+    topic_id: Annotated[Uuid, "6+"] = NO_UUID
+    error_code: I16 = 0
+    error_message: Annotated[Text | None, "5+"] = None
+
+
+class DeleteTopicsResponse(Message, frozen=True):
+    throttle_time_ms: I32 = 0
+    responses: list[DeleteTopicsResponseTopic] = []
+
+
+class CreatePartitionsRequestAssignment(Message, frozen=True):
+    broker_ids: list[I32] = []
+
+
+class CreatePartitionsRequestTopic(Message, frozen=True):
+    name: Text = ""
+    count: I32 = 0
+    assignments: list[CreatePartitionsRequestAssignment] | None = []
+
+
+class CreatePartitionsRequest(Message, frozen=True):
+    topics: list[CreatePartitionsRequestTopic] = []
+    timeout_ms: I32 = 0
+    validate_only: Bool = False
+
+
+class CreatePartitionsResponseResult(Message, frozen=True):
+    name: Text = ""
+    error_code: I16 = 0
+    error_message: Text | None = None
+
+
+class CreatePartitionsResponse(Message, frozen=True):
+    throttle_time_ms: I32 = 0
+    results: list[CreatePartitionsResponseResult] = []
+
+
+class DeleteRecordsRequestPartition(Message, frozen=True):
+    partition_index: I32 = 0
+    offset: I64 = 0
+
+
+class DeleteRecordsRequestTopic(Message, frozen=True):
+    name: Text = ""
+    partitions: list[DeleteRecordsRequestPartition] = []
+
+
+class DeleteRecordsRequest(Message, frozen=True):
+    topics: list[DeleteRecordsRequestTopic] = []
+    timeout_ms: I32 = 0
+
+
+class DeleteRecordsResponsePartition(Message, frozen=True):
+    partition_index: I32 = 0
+    low_watermark: I64 = 0
+    error_code: I16 = 0
+
+
+class DeleteRecordsResponseTopic(Message, frozen=True):
+    name: Text = ""
+    partitions: list[DeleteRecordsResponsePartition] = []
+
+
+class DeleteRecordsResponse(Message, frozen=True):
+    throttle_time_ms: I32 = 0
+    topics: list[DeleteRecordsResponseTopic] = []
+
+
+class DescribeConfigsRequestResource(Message, frozen=True):
+    resource_type: I8 = 0
+    resource_name: Text = ""
+    configuration_keys: list[Text] | None = []
+
+
+class DescribeConfigsRequest(Message, frozen=True):
+    resources: list[DescribeConfigsRequestResource] = []
+    include_synonyms: Bool = False
+    include_documentation: Annotated[Bool, "3+"] = False
+
+
+class DescribeConfigsResponseSynonym(Message, frozen=True):
+    name: Text = ""
+    value: Text | None = ""
+    source: I8 = 0
+
+
+class DescribeConfigsResponseConfig(Message, frozen=True):
+    name: Text = ""
+    value: Text | None = ""
+    read_only: Bool = False
+    config_source: I8 = -1
+    is_sensitive: Bool = False
+    synonyms: list[DescribeConfigsResponseSynonym] = []
+    config_type: Annotated[I8, "3+"] = 0
+    documentation: Annotated[Text | None, "3+"] = ""
+
+
+class DescribeConfigsResponseResult(Message, frozen=True):
+    error_code: I16 = 0
+    error_message: Text | None = None
+    resource_type: I8 = 0
+    resource_name: Text = ""
+    configs: list[DescribeConfigsResponseConfig] = []
+
+
+class DescribeConfigsResponse(Message, frozen=True):
+    throttle_time_ms: I32 = 0
+    results: list[DescribeConfigsResponseResult] = []
+
+
+class AlterConfigsRequestConfig(Message, frozen=True):
+    name: Text = ""
+    value: Text | None = ""
+
+
+class AlterConfigsRequestResource(Message, frozen=True):
+    resource_type: I8 = 0
+    resource_name: Text = ""
+    configs: list[AlterConfigsRequestConfig] = []
+
+
+class AlterConfigsRequest(Message, frozen=True):
+    resources: list[AlterConfigsRequestResource] = []
+    validate_only: Bool = False
+
+
+class AlterConfigsResponseResource(Message, frozen=True):
+    error_code: I16 = 0
+    error_message: Text | None = None
+    resource_type: I8 = 0
+    resource_name: Text = ""
+
+
+class AlterConfigsResponse(Message, frozen=True):
+    throttle_time_ms: I32 = 0
+    responses: list[AlterConfigsResponseResource] = []
+
+
+class IncrementalAlterConfigsRequestConfig(Message, frozen=True):
+    name: Text = ""
+    config_operation: I8 = 0
+    value: Text | None = ""
+
+
+class IncrementalAlterConfigsRequestResource(Message, frozen=True):
+    resource_type: I8 = 0
+    resource_name: Text = ""
+    configs: list[IncrementalAlterConfigsRequestConfig] = []
+
+
+class IncrementalAlterConfigsRequest(Message, frozen=True):
+    resources: list[IncrementalAlterConfigsRequestResource] = []
+    validate_only: Bool = False
+
+
+class IncrementalAlterConfigsResponseResource(Message, frozen=True):
+    error_code: I16 = 0
+    error_message: Text | None = None
+    resource_type: I8 = 0
+    resource_name: Text = ""
+
+
+class IncrementalAlterConfigsResponse(Message, frozen=True):
+    throttle_time_ms: I32 = 0
+    responses: list[IncrementalAlterConfigsResponseResource] = []
+
+
+class DescribeLogDirsRequestTopic(Message, frozen=True):
+    topic: Text = ""
+    partitions: list[I32] = []
+
+
+class DescribeLogDirsRequest(Message, frozen=True):
+    topics: list[DescribeLogDirsRequestTopic] | None = []
+
+
+class DescribeLogDirsResponsePartition(Message, frozen=True):
+    partition_index: I32 = 0
+    partition_size: I64 = 0
+    offset_lag: I64 = 0
+    is_future_key: Bool = False
+
+
+class DescribeLogDirsResponseTopic(Message, frozen=True):
+    name: Text = ""
+    partitions: list[DescribeLogDirsResponsePartition] = []
+
+
+class DescribeLogDirsResponseResult(Message, frozen=True):
+    error_code: I16 = 0
+    log_dir: Text = ""
+    topics: list[DescribeLogDirsResponseTopic] = []
+    total_bytes: Annotated[I64, "4+"] = -1
+    usable_bytes: Annotated[I64, "4+"] = -1
+
+
+class DescribeLogDirsResponse(Message, frozen=True):
+    throttle_time_ms: I32 = 0
+    error_code: Annotated[I16, "3+"] = 0
+    results: list[DescribeLogDirsResponseResult] = []
