@@ -45,7 +45,7 @@ JVM = (
 # One node can only replicate to itself; everything else is Kafka's default.
 ALONE = {
     "process.roles": "broker,controller",
-    "node.id": "1",
+    "node.id": "0",
     "controller.listener.names": "CONTROLLER",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -133,7 +133,7 @@ class KafkaPeer:
         listeners = [f"{name.upper()}://127.0.0.1:{port}" for name, port in self.ports.items()]
         protocols = {"controller": "PLAINTEXT"} | {name: PROTOCOLS[name] for name in self.ports}
         lines = ALONE | {
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "controller.quorum.voters": f"0@127.0.0.1:{controller}",
             "listeners": ",".join([*listeners, f"CONTROLLER://127.0.0.1:{controller}"]),
             "advertised.listeners": ",".join(listeners),
             "listener.security.protocol.map": ",".join(f"{n.upper()}:{p}" for n, p in protocols.items()),

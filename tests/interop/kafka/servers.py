@@ -95,14 +95,22 @@ def _servers(addresses: dict[str, str], files: Certificates) -> Servers:
     )
 
 
+# A small node of Apache Kafka that keeps records of 2023 and lets a client's tests have their short sessions.
+QUICK = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "log.retention.ms": "-1",
+}
+
+
 @contextlib.contextmanager
-def apache(folder: Path) -> Iterator[Servers]:
+def apache(folder: Path, more: dict[str, str] | None = None) -> Iterator[Servers]:
     """One node of Apache Kafka with all four ports."""
     files = certificates(folder)
     security = Security({USER: PASSWORD}, files.server_both, files.ca)
-    quick = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
-    quick |= {"transaction.state.log.num.partitions": "4", "log.retention.ms": "-1"}  # the records are of 2023
-    with KafkaPeer(heap="512m", settings=quick, security=security) as peer:
+    with KafkaPeer(heap="512m", settings=QUICK | (more or {}), security=security) as peer:
         _warm(peer.address())
         yield _servers({name: peer.address(name) for name in peer.ports}, files)
 
