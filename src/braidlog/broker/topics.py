@@ -76,6 +76,10 @@ class Topics:
         # A topic that could not be read may come back by a repair: while there is one, nothing is known to be gone.
         return name not in self._metas and not self._folder.broken_topics
 
+    @property
+    def data_dir(self) -> str:
+        return self._folder.path
+
     # -- looking ---------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:

@@ -66,8 +66,18 @@ CODES: dict[Reason, E] = {
 }
 
 
+class Refusal(BrokerError):  # noqa: N818 - it is said to a client, not raised at anyone
+    """What only this dialect asks for, and so has only here a code."""
+
+    def __init__(self, code: E, text: str) -> None:
+        super().__init__(Reason.INVALID_SETTING, text)
+        self.code = code
+
+
 def code_of(error: Exception) -> E:
     """The code of an error of the services. A fault of the disk is also said in the log: the client is told a number only."""
+    if isinstance(error, Refusal):
+        return error.code
     if isinstance(error, BrokerError):
         return CODES[error.reason]
     if isinstance(error, StorageFault):

@@ -10,7 +10,17 @@ from collections.abc import Coroutine
 from typing import Any
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka import fetching, groups, listing, metadata, producing, transactions
+from braidlog.adapters.kafka import (
+    admin,
+    configuring,
+    fetching,
+    groups,
+    listing,
+    metadata,
+    producing,
+    security,
+    transactions,
+)
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
@@ -31,13 +41,17 @@ class KafkaAdapter:
 
     def __init__(self, services: Services, creating: Creating | None = None) -> None:
         self._services = services
+        made = creating or Creating()
         self.routes: dict[Key, Route] = {
-            **metadata.routes(creating or Creating(), lambda: self.served),
+            **metadata.routes(made, lambda: self.served),
             **producing.ROUTES,
             **fetching.ROUTES,
             **listing.ROUTES,
             **groups.ROUTES,
             **transactions.ROUTES,
+            **admin.routes(made),
+            **configuring.routes(made),
+            **security.routes(),
         }
         self.served: Served = {key: BY_KEY[key].versions for key in self.routes}
 

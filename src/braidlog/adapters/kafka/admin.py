@@ -1,0 +1,274 @@
+"""Topics as an administrator makes, grows, trims, measures and deletes them.
+
+Knows: Kafka's words and the few things it asks for that one node cannot give. Refuses to know: files.
+Invariant: every topic, partition and folder of a request has an answer of its own; what is checked only changes nothing.
+"""
+
+from collections import Counter
+from functools import partial
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka import settings
+from braidlog.adapters.kafka.errors import Refusal, code_of
+from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.topics import id_of, may, named, require, unknown
+from braidlog.broker.authorize import Operation
+from braidlog.broker.configs import MIN_IN_SYNC
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.model.names import check_topic_name
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import topics as m
+
+AS_DEFAULT = -1
+ID_SINCE = 6
+"""The first version of DeleteTopics that may name a topic by its id."""
+
+
+# -- create ------------------------------------------------------------------------------------------------------
+
+
+async def create_topics(
+    request: Request, services: Services, conversation: Conversation, *, creating: Creating
+) -> m.CreateTopicsResponse:
+    message: m.CreateTopicsRequest = request.message
+    asked = Counter(topic.name for topic in message.topics)
+    results = []
+    for topic in message.topics:
+        try:
+            _refuse_twice(topic.name, asked[topic.name])
+            result = await _create(topic, services, conversation, creating, validate_only=message.validate_only)
+        except (BrokerError, StorageFault) as error:
+            result = m.CreateTopicsResponseTopic(topic.name, error_code=code_of(error), error_message=str(error))
+        results.append(result)
+    return m.CreateTopicsResponse(topics=results)
+
+
+def _refuse_twice(name: str, count: int) -> None:
+    if count > 1:
+        raise Refusal(E.INVALID_REQUEST, f"topic {name[:60]!r} is asked for more than once")
+
+
+async def _create(
+    topic: m.CreateTopicsRequestTopic,
+    services: Services,
+    conversation: Conversation,
+    creating: Creating,
+    *,
+    validate_only: bool,
+) -> m.CreateTopicsResponseTopic:
+    require(services, conversation, Operation.CREATE, topic.name)
+    check_topic_name(topic.name)
+    if services.topics.exists(topic.name):
+        raise BrokerError(Reason.TOPIC_EXISTS, f"topic {topic.name!r} exists")
+    partitions = _partitions(topic, services, creating)
+    changes, _ = settings.parse((each.name, each.value) for each in topic.configs)
+    services.configs.check_new(changes)
+    if not validate_only:
+        min_in_sync = changes.pop(MIN_IN_SYNC, 1)
+        await services.topics.create(topic.name, partitions, settings=changes, min_in_sync=min_in_sync)
+    shown = settings.show(services.configs.describe(topic.name)) if not validate_only else []
+    return m.CreateTopicsResponseTopic(
+        topic.name,
+        id_of(services, topic.name),
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[
+            m.CreateTopicsResponseConfig(each.row.name, each.value, each.row.is_fixed, each.source) for each in shown
+        ],
+    )
+
+
+def _partitions(topic: m.CreateTopicsRequestTopic, services: Services, creating: Creating) -> int:
+    """How many partitions are wanted. There is one node, so that there is one replica of each."""
+    if topic.assignments:
+        if topic.num_partitions != AS_DEFAULT or topic.replication_factor != AS_DEFAULT:
+            raise Refusal(E.INVALID_REQUEST, "replicas are either counted or assigned, not both")
+        own = [services.brokers.own_number]
+        numbers = sorted(each.partition_index for each in topic.assignments)
+        if numbers != list(range(len(numbers))) or any(list(each.broker_ids) != own for each in topic.assignments):
+            raise Refusal(
+                E.INVALID_REPLICA_ASSIGNMENT, f"partitions are numbered from 0 on, each on node {own[0]} alone"
+            )
+        return len(topic.assignments)
+    if topic.replication_factor not in (AS_DEFAULT, 1):
+        raise Refusal(
+            E.INVALID_REPLICATION_FACTOR, f"{topic.replication_factor} replicas need as many nodes; there is 1"
+        )
+    count = creating.partitions if topic.num_partitions == AS_DEFAULT else topic.num_partitions
+    if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
+        raise BrokerError(
+            Reason.INVALID_PARTITION_COUNT, f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}"
+        )
+    return count
+
+
+def refuse_create(request: Request, code: E, text: str) -> m.CreateTopicsResponse:
+    topics = request.message.topics
+    return m.CreateTopicsResponse(
+        topics=[m.CreateTopicsResponseTopic(each.name, error_code=code, error_message=text) for each in topics]
+    )
+
+
+# -- delete ------------------------------------------------------------------------------------------------------
+
+
+async def delete_topics(request: Request, services: Services, conversation: Conversation) -> m.DeleteTopicsResponse:
+    message: m.DeleteTopicsRequest = request.message
+    asked = message.topics or [m.DeleteTopicsRequestTopic(name) for name in message.topic_names]
+    return m.DeleteTopicsResponse(responses=[await _delete(each, services, conversation) for each in asked])
+
+
+async def _delete(
+    asked: m.DeleteTopicsRequestTopic, services: Services, conversation: Conversation
+) -> m.DeleteTopicsResponseTopic:
+    name = named(services, asked.name, asked.topic_id)
+    if name is None:
+        return m.DeleteTopicsResponseTopic(None, asked.topic_id, unknown(asked.topic_id), "no topic has this id")
+    topic_id = id_of(services, name)
+    try:
+        require(services, conversation, Operation.DELETE, name)
+        await services.topics.delete(name)
+    except (BrokerError, StorageFault) as error:
+        shown = name if asked.name is not None else None  # whoever knows the id only does not learn the name
+        return m.DeleteTopicsResponseTopic(shown, asked.topic_id, code_of(error), str(error))
+    return m.DeleteTopicsResponseTopic(name, topic_id)
+
+
+def refuse_delete(request: Request, code: E, text: str) -> m.DeleteTopicsResponse:
+    message: m.DeleteTopicsRequest = request.message
+    asked = message.topics or [m.DeleteTopicsRequestTopic(name) for name in message.topic_names]
+    return m.DeleteTopicsResponse(
+        responses=[m.DeleteTopicsResponseTopic(each.name, each.topic_id, code, text) for each in asked]
+    )
+
+
+# -- grow --------------------------------------------------------------------------------------------------------
+
+
+async def create_partitions(
+    request: Request, services: Services, conversation: Conversation
+) -> m.CreatePartitionsResponse:
+    message: m.CreatePartitionsRequest = request.message
+    results = []
+    for topic in message.topics:
+        code, text = E.NONE, None
+        try:
+            await _grow(topic, services, conversation, validate_only=message.validate_only)
+        except (BrokerError, StorageFault) as error:
+            code, text = code_of(error), str(error)
+        results.append(m.CreatePartitionsResponseResult(topic.name, code, text))
+    return m.CreatePartitionsResponse(results=results)
+
+
+async def _grow(
+    topic: m.CreatePartitionsRequestTopic, services: Services, conversation: Conversation, *, validate_only: bool
+) -> None:
+    require(services, conversation, Operation.ALTER, topic.name)
+    present = services.topics.meta(topic.name).partitions
+    if not present < topic.count <= PARTITIONS_PER_TOPIC_MAX:
+        raise BrokerError(
+            Reason.INVALID_PARTITION_COUNT,
+            f"topic {topic.name!r} has {present} partitions; it can have more, up to {PARTITIONS_PER_TOPIC_MAX}",
+        )
+    own = [services.brokers.own_number]
+    if topic.assignments and (
+        len(topic.assignments) != topic.count - present
+        or any(list(each.broker_ids) != own for each in topic.assignments)
+    ):
+        raise Refusal(E.INVALID_REPLICA_ASSIGNMENT, f"each new partition is on node {own[0]} alone")
+    if not validate_only:
+        await services.topics.grow(topic.name, topic.count)
+
+
+def refuse_partitions(request: Request, code: E, text: str) -> m.CreatePartitionsResponse:
+    topics = request.message.topics
+    return m.CreatePartitionsResponse(
+        results=[m.CreatePartitionsResponseResult(each.name, code, text) for each in topics]
+    )
+
+
+# -- trim --------------------------------------------------------------------------------------------------------
+
+
+async def delete_records(request: Request, services: Services, conversation: Conversation) -> m.DeleteRecordsResponse:
+    message: m.DeleteRecordsRequest = request.message
+
+    async def trim(topic: str, each: m.DeleteRecordsRequestPartition) -> m.DeleteRecordsResponsePartition:
+        try:
+            require(services, conversation, Operation.DELETE, topic)
+            start = await services.trim.delete_before(topic, each.partition_index, each.offset)
+        except (BrokerError, StorageFault) as error:
+            return m.DeleteRecordsResponsePartition(each.partition_index, -1, code_of(error))
+        return m.DeleteRecordsResponsePartition(each.partition_index, start)
+
+    return m.DeleteRecordsResponse(
+        topics=[
+            m.DeleteRecordsResponseTopic(topic.name, [await trim(topic.name, each) for each in topic.partitions])
+            for topic in message.topics
+        ]
+    )
+
+
+def refuse_records(request: Request, code: E, _: str) -> m.DeleteRecordsResponse:
+    return m.DeleteRecordsResponse(
+        topics=[
+            m.DeleteRecordsResponseTopic(
+                topic.name,
+                [m.DeleteRecordsResponsePartition(each.partition_index, -1, code) for each in topic.partitions],
+            )
+            for topic in request.message.topics
+        ]
+    )
+
+
+# -- measure -----------------------------------------------------------------------------------------------------
+
+
+async def describe_log_dirs(
+    request: Request, services: Services, conversation: Conversation
+) -> m.DescribeLogDirsResponse:
+    message: m.DescribeLogDirsRequest = request.message
+    if not may(services, conversation, Operation.DESCRIBE, None):
+        return m.DescribeLogDirsResponse(error_code=E.CLUSTER_AUTHORIZATION_FAILED)
+    asked: dict[str, list[int]] = {}
+    if message.topics is None:
+        visible = services.authorize.visible(conversation.principal, services.topics.names())
+        asked = {name: list(range(services.topics.partition_count(name))) for name in visible}
+    else:
+        for topic in message.topics:
+            if may(services, conversation, Operation.DESCRIBE, topic.topic):
+                asked.setdefault(topic.topic, []).extend(topic.partitions)
+    topics = [m.DescribeLogDirsResponseTopic(name, _sizes(name, numbers, services)) for name, numbers in asked.items()]
+    folder = m.DescribeLogDirsResponseResult(log_dir=services.topics.data_dir, topics=topics)
+    return m.DescribeLogDirsResponse(results=[folder])
+
+
+def _sizes(topic: str, numbers: list[int], services: Services) -> list[m.DescribeLogDirsResponsePartition]:
+    """Those that are there and online: of the others nobody knows a size."""
+    found = []
+    for number in numbers:
+        try:
+            hosted = services.topics.partition(topic, number)
+        except (BrokerError, StorageFault):
+            continue
+        found.append(m.DescribeLogDirsResponsePartition(number, hosted.log.size_bytes))
+    return found
+
+
+def refuse_log_dirs(_: Request, code: E, __: str) -> m.DescribeLogDirsResponse:
+    return m.DescribeLogDirsResponse(error_code=code)
+
+
+def routes(creating: Creating) -> dict[Key, Route]:
+    return {
+        Key.CREATE_TOPICS: Route(partial(create_topics, creating=creating), refuse_create),
+        Key.DELETE_TOPICS: Route(delete_topics, refuse_delete),
+        Key.CREATE_PARTITIONS: Route(create_partitions, refuse_partitions),
+        Key.DELETE_RECORDS: Route(delete_records, refuse_records),
+        Key.DESCRIBE_LOG_DIRS: Route(describe_log_dirs, refuse_log_dirs),
+    }

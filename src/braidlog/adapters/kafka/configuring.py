@@ -1,0 +1,263 @@
+"""Settings of topics, and of the node, as an administrator asks for them and changes them.
+
+Knows: the kinds of resources and operations, by Kafka's numbers. Refuses to know: the settings themselves (`settings.py`).
+Invariant: a resource is changed as a whole or not at all, and has an answer of its own.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from functools import partial
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka import settings
+from braidlog.adapters.kafka.errors import Refusal, code_of
+from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.settings import Kind, Shown, Source
+from braidlog.adapters.kafka.topics import may, require
+from braidlog.broker.authorize import Operation
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import topics as m
+
+Config = m.DescribeConfigsResponseConfig
+Incremental = m.IncrementalAlterConfigsRequestResource
+
+
+class Resource(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+
+
+class Change(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+# -- looking -----------------------------------------------------------------------------------------------------
+
+
+async def describe(
+    request: Request, services: Services, conversation: Conversation, *, creating: Creating
+) -> m.DescribeConfigsResponse:
+    message: m.DescribeConfigsRequest = request.message
+    results = []
+    for resource in message.resources:
+        code, text, configs = E.NONE, None, []
+        try:
+            configs = _configs(resource, message, services, conversation, creating)
+        except (BrokerError, StorageFault) as error:
+            code, text = _code(resource.resource_type, error), str(error)
+        results.append(
+            m.DescribeConfigsResponseResult(code, text, resource.resource_type, resource.resource_name, configs)
+        )
+    return m.DescribeConfigsResponse(results=results)
+
+
+def _configs(
+    resource: m.DescribeConfigsRequestResource,
+    message: m.DescribeConfigsRequest,
+    services: Services,
+    conversation: Conversation,
+    creating: Creating,
+) -> list[Config]:
+    if resource.resource_type == Resource.TOPIC:
+        require(services, conversation, Operation.DESCRIBE, resource.resource_name)
+        shown = settings.show(services.configs.describe(resource.resource_name))
+        told = [_told(each, message) for each in shown]
+    elif resource.resource_type == Resource.BROKER and resource.resource_name in ("", str(services.brokers.own_number)):
+        _require_cluster(services, conversation, Operation.DESCRIBE)
+        told = _of_node(services, creating)
+    else:
+        raise _unknown(resource.resource_type, resource.resource_name)
+    wanted = resource.configuration_keys
+    return [each for each in told if not wanted or each.name in wanted]
+
+
+def _told(shown: Shown, message: m.DescribeConfigsRequest) -> Config:
+    row = shown.row
+    own = [m.DescribeConfigsResponseSynonym(row.name, shown.value, Source.TOPIC)] * (shown.source is Source.TOPIC)
+    default = m.DescribeConfigsResponseSynonym(row.name, shown.default, Source.DEFAULT)
+    return Config(
+        row.name,
+        shown.value,
+        row.is_fixed,
+        shown.source,
+        synonyms=[*own, default] if message.include_synonyms else [],
+        config_type=row.kind,
+        documentation=row.text if message.include_documentation else None,
+    )
+
+
+def _of_node(services: Services, creating: Creating) -> list[Config]:
+    """What Kafka's tools look for in a broker; all of it is set in this node's own configuration."""
+    defaults = services.configs.defaults()
+    rows = (
+        ("broker.id", str(services.brokers.own_number), Kind.INT),
+        ("auto.create.topics.enable", str(creating.enabled).lower(), Kind.BOOLEAN),
+        ("num.partitions", str(creating.partitions), Kind.INT),
+        ("default.replication.factor", "1", Kind.INT),
+        ("log.dirs", services.topics.data_dir, Kind.STRING),
+        ("log.cleanup.policy", settings.ROWS["cleanup.policy"].show(defaults), Kind.LIST),
+        ("log.retention.ms", str(defaults["retention_ms"]), Kind.LONG),
+        ("log.retention.bytes", str(defaults["retention_bytes"]), Kind.LONG),
+        ("log.segment.bytes", str(defaults["segment_bytes"]), Kind.INT),
+        ("message.max.bytes", str(defaults["batch_bytes_max"]), Kind.INT),
+        ("min.insync.replicas", str(defaults["min_in_sync"]), Kind.INT),
+    )
+    return [Config(name, value, True, Source.STATIC_BROKER, config_type=kind) for name, value, kind in rows]  # noqa: FBT003 - a row
+
+
+def refuse_describe(request: Request, code: E, text: str) -> m.DescribeConfigsResponse:
+    return m.DescribeConfigsResponse(
+        results=[
+            m.DescribeConfigsResponseResult(code, text, each.resource_type, each.resource_name)
+            for each in request.message.resources
+        ]
+    )
+
+
+# -- changing ----------------------------------------------------------------------------------------------------
+
+
+async def alter(request: Request, services: Services, conversation: Conversation) -> m.AlterConfigsResponse:
+    """Set some; all the others of the topic go back to their defaults."""
+    message: m.AlterConfigsRequest = request.message
+    responses = []
+    for resource in message.resources:
+        pairs = [(each.name, each.value) for each in resource.configs]
+        code, text = await _alter(
+            resource.resource_type,
+            resource.resource_name,
+            pairs,
+            services,
+            conversation,
+            others_to_default=True,
+            validate_only=message.validate_only,
+        )
+        responses.append(m.AlterConfigsResponseResource(code, text, resource.resource_type, resource.resource_name))
+    return m.AlterConfigsResponse(responses=responses)
+
+
+def refuse_alter(request: Request, code: E, text: str) -> m.AlterConfigsResponse:
+    return m.AlterConfigsResponse(
+        responses=[
+            m.AlterConfigsResponseResource(code, text, each.resource_type, each.resource_name)
+            for each in request.message.resources
+        ]
+    )
+
+
+async def alter_some(
+    request: Request, services: Services, conversation: Conversation
+) -> m.IncrementalAlterConfigsResponse:
+    message: m.IncrementalAlterConfigsRequest = request.message
+    responses = []
+    for resource in message.resources:
+        code, text = E.NONE, None
+        try:
+            pairs = _pairs(resource, services)
+        except BrokerError as error:
+            code, text = code_of(error), str(error)
+        else:
+            code, text = await _alter(
+                resource.resource_type,
+                resource.resource_name,
+                pairs,
+                services,
+                conversation,
+                validate_only=message.validate_only,
+            )
+        responses.append(
+            m.IncrementalAlterConfigsResponseResource(code, text, resource.resource_type, resource.resource_name)
+        )
+    return m.IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _pairs(resource: Incremental, services: Services) -> list[tuple[str, str | None]]:
+    """The changes as names and new values, None for the default."""
+    if resource.resource_type != Resource.TOPIC:
+        raise _unknown(resource.resource_type, resource.resource_name)
+    names = [each.name for each in resource.configs]
+    if len(set(names)) < len(names):
+        raise Refusal(E.INVALID_REQUEST, "a setting is changed more than once")
+    present = (
+        services.configs.describe(resource.resource_name) if services.topics.exists(resource.resource_name) else {}
+    )
+    values = {each.row.name: each.value for each in settings.show(present)} if present else {}
+    return [(each.name, _new_value(each, values.get(each.name, ""))) for each in resource.configs]
+
+
+def _new_value(change: m.IncrementalAlterConfigsRequestConfig, present: str) -> str | None:
+    if change.config_operation == Change.DELETE:
+        return None
+    if change.config_operation == Change.SET and change.value is not None:
+        return change.value
+    if change.config_operation in (Change.APPEND, Change.SUBTRACT) and settings.find(change.name).kind is Kind.LIST:
+        words, changed = settings.split(present), settings.split(change.value or "")
+        return ",".join(sorted(words | changed if change.config_operation == Change.APPEND else words - changed))
+    raise BrokerError(Reason.INVALID_SETTING, f"{change.name[:60]!r} cannot be changed so")
+
+
+def refuse_alter_some(request: Request, code: E, text: str) -> m.IncrementalAlterConfigsResponse:
+    return m.IncrementalAlterConfigsResponse(
+        responses=[
+            m.IncrementalAlterConfigsResponseResource(code, text, each.resource_type, each.resource_name)
+            for each in request.message.resources
+        ]
+    )
+
+
+async def _alter(
+    kind: int,
+    name: str,
+    pairs: Iterable[tuple[str, str | None]],
+    services: Services,
+    conversation: Conversation,
+    *,
+    others_to_default: bool = False,
+    validate_only: bool,
+) -> tuple[E, str | None]:
+    try:
+        if kind != Resource.TOPIC:
+            raise _unknown(kind, name)
+        require(services, conversation, Operation.ALTER, name)
+        changes, resets = settings.parse(pairs)
+        await services.configs.alter(
+            name, changes, resets, others_to_default=others_to_default, validate_only=validate_only
+        )
+    except (BrokerError, StorageFault) as error:
+        return code_of(error), str(error)
+    return E.NONE, None
+
+
+def _unknown(kind: int, name: str) -> Refusal:
+    if kind == Resource.BROKER:
+        return Refusal(
+            E.INVALID_REQUEST, f"node {name[:20]!r} is not this one, or its settings stand in its configuration"
+        )
+    return Refusal(E.INVALID_REQUEST, f"nothing of type {kind} has settings here")
+
+
+def _require_cluster(services: Services, conversation: Conversation, operation: Operation) -> None:
+    if not may(services, conversation, operation, None):
+        raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not {operation} this node")
+
+
+def _code(kind: int, error: BrokerError | StorageFault) -> E:
+    code = code_of(error)
+    is_node = kind == Resource.BROKER and code is E.TOPIC_AUTHORIZATION_FAILED
+    return E.CLUSTER_AUTHORIZATION_FAILED if is_node else code
+
+
+def routes(creating: Creating) -> dict[Key, Route]:
+    return {
+        Key.DESCRIBE_CONFIGS: Route(partial(describe, creating=creating), refuse_describe),
+        Key.ALTER_CONFIGS: Route(alter, refuse_alter),
+        Key.INCREMENTAL_ALTER_CONFIGS: Route(alter_some, refuse_alter_some),
+    }

@@ -1,0 +1,105 @@
+"""SCRAM (RFC 5802, RFC 7677), the server's side: who knows a password proves it without saying it.
+
+Knows: the four messages. Refuses to know: sockets, where credentials are kept, randomness (the nonce is an argument).
+Invariant: an exchange goes forward only, once; whether a user is there cannot be told from how its exchange begins.
+
+    client  n,,n=user,r=cnonce                          server  r=cnonce+snonce,s=salt,i=iterations
+    client  c=biws,r=cnonce+snonce,p=proof              server  v=signature
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+
+from braidlog.broker.users import ITERATIONS_MIN, Credential, Hash
+
+_FIRST = re.compile(r"([ny],(?:a=([^,]*))?,)(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)")
+_FINAL = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?),p=([A-Za-z0-9+/=]+)")
+MESSAGE_BYTES_MAX = 4096
+
+
+class ScramError(Exception):
+    """The exchange has failed, for this reason; the client is told no more than that."""
+
+
+class Scram:
+    """One exchange: `first`, then `final`."""
+
+    def __init__(
+        self, kind: Hash, find: Callable[[str], Credential | None], nonce: str, decoy: Callable[[str], bytes]
+    ) -> None:
+        self._kind = kind
+        self._find = find
+        self._nonce = nonce
+        self._decoy = decoy
+        """A salt for a user that is not there: the same for the same name, so that asking twice tells nothing."""
+        self._header = ""
+        self._said = ""
+        self._credential: Credential | None = None
+        self.name = ""
+
+    def first(self, message: bytes) -> bytes:
+        """The client's first message; returns the answer to it."""
+        found = _FIRST.fullmatch(_text(message))
+        if found is None or self._said:
+            raise ScramError("this is no first message without channel binding and extensions")
+        self._header, authorized, bare, name, theirs = found.groups()
+        self.name = _unescape(name)
+        if authorized and _unescape(authorized) != self.name:
+            raise ScramError("nobody speaks for another here")
+        self._credential = self._find(self.name)
+        salt = self._credential.salt if self._credential else self._decoy(self.name)
+        iterations = self._credential.iterations if self._credential else ITERATIONS_MIN
+        self._nonce = theirs + self._nonce
+        answer = f"r={self._nonce},s={base64.b64encode(salt).decode()},i={iterations}"
+        self._said = f"{bare},{answer}"
+        return answer.encode()
+
+    def final(self, message: bytes) -> bytes:
+        """The client's proof; returns ours. Raises `ScramError` if it is none."""
+        found = _FINAL.fullmatch(_text(message))
+        if found is None or not self._said:
+            raise ScramError("this is no final message")
+        without_proof, header, nonce, proof = found.groups()
+        said = f"{self._said},{without_proof}".encode()
+        self._said = ""
+        if nonce != self._nonce or _decode(header) != self._header.encode():
+            raise ScramError("this is the end of another exchange")
+        credential = self._credential
+        if credential is None or not self._proves(_decode(proof), credential, said):
+            raise ScramError("the user or the password is wrong")
+        signature = hmac.digest(credential.server_key, said, self._kind.algorithm)
+        return b"v=" + base64.b64encode(signature)
+
+    def _proves(self, proof: bytes, credential: Credential, said: bytes) -> bool:
+        mask = hmac.digest(credential.stored_key, said, self._kind.algorithm)
+        if len(proof) != len(mask):
+            return False
+        client_key = bytes(a ^ b for a, b in zip(proof, mask, strict=True))
+        found = hashlib.new(self._kind.algorithm, client_key).digest()
+        return hmac.compare_digest(found, credential.stored_key)
+
+
+def _text(message: bytes) -> str:
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise ScramError(f"a message has at most {MESSAGE_BYTES_MAX} bytes")
+    try:
+        return message.decode()
+    except UnicodeDecodeError as error:
+        raise ScramError("a message is UTF-8") from error
+
+
+def _unescape(name: str) -> str:
+    if re.search(r"=(?!2C|3D)", name):
+        raise ScramError("in a name, = stands before 2C or 3D")
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ScramError("this is not base64") from error

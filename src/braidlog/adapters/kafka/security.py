@@ -1,0 +1,201 @@
+"""Who a client is: SASL with PLAIN and SCRAM, and the users that can say so.
+
+Knows: mechanisms, the order of an exchange, Kafka's numbers for hashes. Refuses to know: what a user may do, how passwords are kept.
+Invariants: a connection is somebody only after a whole exchange; whoever fails hears it late and is closed upon; what is wrong is
+not said in detail. A password of PLAIN may also be a token of the configuration.
+"""
+
+import hmac
+import secrets
+from weakref import WeakKeyDictionary
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.scram import Scram, ScramError
+from braidlog.adapters.kafka.topics import may
+from braidlog.broker.authorize import Operation
+from braidlog.broker.services import Services
+from braidlog.broker.users import Credential, Hash
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request, ServerConnection
+from braidlog.wire.kafka.messages import security as s
+
+PLAIN = "PLAIN"
+MECHANISMS = (PLAIN, *Hash)
+FAILED_SECONDS = 0.5
+"""How late a failure is heard: guessing must not be fast."""
+PASSWORD_BYTES_MAX = 1024
+Change = s.AlterUserScramCredentialsRequestDeletion | s.AlterUserScramCredentialsRequestUpsertion
+NUMBERS: dict[int, Hash] = {1: Hash.SHA_256, 2: Hash.SHA_512}
+
+
+class _Exchange:
+    """What a connection has said so far."""
+
+    def __init__(self, mechanism: str) -> None:
+        self.mechanism = mechanism
+        self.scram: Scram | None = None
+
+
+class Sasl:
+    """The handlers, and the exchanges that are under way."""
+
+    def __init__(self) -> None:
+        self._exchanges: WeakKeyDictionary[ServerConnection, _Exchange] = WeakKeyDictionary()
+        self._secret = secrets.token_bytes(32)
+
+    async def handshake(self, request: Request, _: Services, conversation: Conversation) -> s.SaslHandshakeResponse:
+        message: s.SaslHandshakeRequest = request.message
+        if message.mechanism not in MECHANISMS:
+            return s.SaslHandshakeResponse(E.UNSUPPORTED_SASL_MECHANISM, list(MECHANISMS))
+        self._exchanges[conversation.connection] = _Exchange(message.mechanism)
+        return s.SaslHandshakeResponse(mechanisms=list(MECHANISMS))
+
+    async def authenticate(
+        self, request: Request, services: Services, conversation: Conversation
+    ) -> s.SaslAuthenticateResponse:
+        token = bytes(request.message.auth_bytes)
+        exchange = self._exchanges.get(conversation.connection)
+        if exchange is None:
+            return s.SaslAuthenticateResponse(E.ILLEGAL_SASL_STATE, "a handshake comes first")
+        try:
+            if exchange.mechanism == PLAIN:
+                name, answer = await _plain(token, services), b""
+            elif exchange.scram is None:
+                exchange.scram = self._begin(Hash(exchange.mechanism), services)
+                return s.SaslAuthenticateResponse(auth_bytes=exchange.scram.first(token))
+            else:
+                answer = exchange.scram.final(token)
+                name = exchange.scram.name
+        except ScramError:
+            return await self._failed(services, conversation)
+        if name is None:
+            return await self._failed(services, conversation)
+        del self._exchanges[conversation.connection]
+        conversation.principal = name
+        conversation.connection.authenticated()
+        return s.SaslAuthenticateResponse(auth_bytes=answer)
+
+    def _begin(self, kind: Hash, services: Services) -> Scram:
+        def find(name: str) -> Credential | None:
+            return services.users.credentials(name).get(kind)
+
+        def decoy(name: str) -> bytes:
+            return hmac.digest(self._secret, name.encode(), "sha256")[:16]
+
+        return Scram(kind, find, secrets.token_urlsafe(24), decoy)
+
+    async def _failed(self, services: Services, conversation: Conversation) -> s.SaslAuthenticateResponse:
+        self._exchanges.pop(conversation.connection, None)
+        await services.world.wakeup().wait(FAILED_SECONDS)
+        conversation.close()
+        return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong")
+
+
+async def _plain(token: bytes, services: Services) -> str | None:
+    """`[for whom] NUL user NUL password`: the user, if the password is its own."""
+    parts = token.split(b"\0")
+    if len(parts) != 3 or len(token) > PASSWORD_BYTES_MAX:
+        return None
+    authorized, name, password = parts[0].decode("utf-8", "replace"), parts[1].decode("utf-8", "replace"), parts[2]
+    if authorized not in ("", name):
+        return None
+    if services.authorize.authenticate(password) == name:
+        return name
+    return name if await services.users.check_password(name, password) else None
+
+
+def refuse_handshake(_: Request, code: E, __: str) -> s.SaslHandshakeResponse:
+    return s.SaslHandshakeResponse(code, list(MECHANISMS))
+
+
+def refuse_authenticate(_: Request, code: E, text: str) -> s.SaslAuthenticateResponse:
+    return s.SaslAuthenticateResponse(code, text)
+
+
+# -- users -------------------------------------------------------------------------------------------------------
+
+
+async def describe_users(
+    request: Request, services: Services, conversation: Conversation
+) -> s.DescribeUserScramCredentialsResponse:
+    message: s.DescribeUserScramCredentialsRequest = request.message
+    require_cluster(services, conversation)
+    names = [each.name for each in message.users] if message.users else services.users.names()
+    return s.DescribeUserScramCredentialsResponse(results=[_described(name, services) for name in names])
+
+
+def _described(name: str, services: Services) -> s.DescribeUserScramCredentialsResponseResult:
+    known = services.users.credentials(name)
+    if not known:
+        return s.DescribeUserScramCredentialsResponseResult(name, E.RESOURCE_NOT_FOUND, f"{name[:60]!r} is no user")
+    shown = [
+        s.DescribeUserScramCredentialsResponseCredentialInfo(number, known[kind].iterations)
+        for number, kind in NUMBERS.items()
+        if kind in known
+    ]
+    return s.DescribeUserScramCredentialsResponseResult(name, credential_infos=shown)
+
+
+def refuse_describe_users(_: Request, code: E, text: str) -> s.DescribeUserScramCredentialsResponse:
+    return s.DescribeUserScramCredentialsResponse(error_code=_cluster_code(code), error_message=text)
+
+
+async def alter_users(
+    request: Request, services: Services, conversation: Conversation
+) -> s.AlterUserScramCredentialsResponse:
+    message: s.AlterUserScramCredentialsRequest = request.message
+    require_cluster(services, conversation)
+    codes: dict[str, tuple[E, str | None]] = {}
+    for each in (*message.deletions, *message.upsertions):
+        if each.name not in codes or not codes[each.name][0]:
+            codes[each.name] = await _alter(each, services)
+    return s.AlterUserScramCredentialsResponse(
+        results=[s.AlterUserScramCredentialsResponseResult(name, *said) for name, said in codes.items()]
+    )
+
+
+async def _alter(change: Change, services: Services) -> tuple[E, str | None]:
+    kind = NUMBERS.get(change.mechanism)
+    if kind is None:
+        return E.UNSUPPORTED_SASL_MECHANISM, f"no hash has number {change.mechanism}"
+    try:
+        if isinstance(change, s.AlterUserScramCredentialsRequestDeletion):
+            await services.users.drop(change.name, kind)
+        else:
+            salt, salted = bytes(change.salt), bytes(change.salted_password)
+            await services.users.put(change.name, kind, salt, change.iterations, salted)
+    except (BrokerError, StorageFault) as error:
+        return code_of(error), str(error)
+    return E.NONE, None
+
+
+def refuse_alter_users(request: Request, code: E, text: str) -> s.AlterUserScramCredentialsResponse:
+    message: s.AlterUserScramCredentialsRequest = request.message
+    names = dict.fromkeys([each.name for each in (*message.deletions, *message.upsertions)])
+    said = _cluster_code(code)
+    return s.AlterUserScramCredentialsResponse(
+        results=[s.AlterUserScramCredentialsResponseResult(name, said, text) for name in names]
+    )
+
+
+def require_cluster(services: Services, conversation: Conversation) -> None:
+    if not may(services, conversation, Operation.CLUSTER, None):
+        raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not administer this node")
+
+
+def _cluster_code(code: E) -> E:
+    return E.CLUSTER_AUTHORIZATION_FAILED if code is E.TOPIC_AUTHORIZATION_FAILED else code
+
+
+def routes() -> dict[Key, Route]:
+    sasl = Sasl()
+    return {
+        Key.SASL_HANDSHAKE: Route(sasl.handshake, refuse_handshake, before_authentication=True),
+        Key.SASL_AUTHENTICATE: Route(sasl.authenticate, refuse_authenticate, before_authentication=True),
+        Key.DESCRIBE_USER_SCRAM_CREDENTIALS: Route(describe_users, refuse_describe_users),
+        Key.ALTER_USER_SCRAM_CREDENTIALS: Route(alter_users, refuse_alter_users),
+    }

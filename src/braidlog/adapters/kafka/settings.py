@@ -1,0 +1,181 @@
+"""A topic's settings under Kafka's names.
+
+Knows: which of Kafka's names stands for which of ours, how each is spelled, and the few that have one value here whatever anyone
+wishes. Refuses to know: who asks, what a setting does.
+Invariant: one table; a name that is not in it is refused. A fixed setting may be "set" to the value it has, and to no other:
+tools that write down what they read must not fail.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from braidlog.broker.configs import Setting
+from braidlog.model.errors import BrokerError, Reason
+
+
+class Kind(IntEnum):
+    """Kafka's numbers for types of settings."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Source(IntEnum):
+    """Kafka's numbers for where a value comes from."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Row(NamedTuple):
+    """One of Kafka's settings: ours behind it, how a value is shown, and how a text becomes values of ours."""
+
+    name: str
+    kind: Kind
+    ours: tuple[str, ...]
+    show: Callable[[Mapping[str, Any]], str]
+    parse: Callable[[str], dict[str, Any]]
+    text: str
+
+    @property
+    def is_fixed(self) -> bool:
+        return not self.ours
+
+
+def _number(name: str, kind: Kind, ours: str, text: str) -> Row:
+    def parse(value: str) -> dict[str, Any]:
+        try:
+            return {ours: int(value)}
+        except ValueError:
+            raise _wrong(name, value, "a whole number") from None
+
+    return Row(name, kind, (ours,), lambda values: str(values[ours]), parse, text)
+
+
+def _word(name: str, ours: str, words: Mapping[str, Any], text: str, kind: Kind = Kind.STRING) -> Row:
+    def parse(value: str) -> dict[str, Any]:
+        if value not in words:
+            raise _wrong(name, value, "one of " + ", ".join(words))
+        return {ours: words[value]}
+
+    shown = {value: word for word, value in words.items()}
+    return Row(name, kind, (ours,), lambda values: shown[values[ours]], parse, text)
+
+
+def _fixed(name: str, kind: Kind, value: str) -> Row:
+    def parse(wanted: str) -> dict[str, Any]:
+        if wanted.lower() != value:
+            raise _wrong(name, wanted, f"{value!r}, and nothing else, on this server")
+        return {}
+
+    return Row(name, kind, (), lambda _: value, parse, "has this one value here")
+
+
+def _show_policy(values: Mapping[str, Any]) -> str:
+    return ",".join(word for word in ("compact", "delete") if values[word])
+
+
+def _parse_policy(value: str) -> dict[str, Any]:
+    words = split(value)
+    if not words <= {"compact", "delete"}:
+        raise _wrong("cleanup.policy", value, "a list of compact, delete")
+    return {"compact": "compact" in words, "delete": "delete" in words}
+
+
+def split(value: str) -> set[str]:
+    return {word.strip() for word in value.split(",") if word.strip()}
+
+
+def _wrong(name: str, value: str, wanted: str) -> BrokerError:
+    return BrokerError(Reason.INVALID_SETTING, f"{name} is {wanted}, not {value[:60]!r}")
+
+
+_BOOLEAN = {"true": True, "false": False}
+_LONG_MAX = str(2**63 - 1)
+ROWS: dict[str, Row] = {
+    row.name: row
+    for row in (
+        Row("cleanup.policy", Kind.LIST, ("compact", "delete"), _show_policy, _parse_policy, "how records go"),
+        _number("retention.ms", Kind.LONG, "retention_ms", "how old records may get; -1 is no limit"),
+        _number("retention.bytes", Kind.LONG, "retention_bytes", "how large a partition may get; -1 is no limit"),
+        _number("segment.bytes", Kind.INT, "segment_bytes", "how large a segment's file may get"),
+        _number("segment.ms", Kind.LONG, "segment_ms", "how long a segment is written to"),
+        _number("index.interval.bytes", Kind.INT, "index_interval_bytes", "bytes between two entries of the index"),
+        _number("delete.retention.ms", Kind.LONG, "delete_retention_ms", "how long a tombstone stays readable"),
+        _number("max.message.bytes", Kind.INT, "batch_bytes_max", "the largest batch that is taken"),
+        _number("min.insync.replicas", Kind.INT, "min_in_sync", "replicas that acks=all needs"),
+        _number("flush.ms", Kind.LONG, "flush_interval_ms", "with braidlog.flush=interval: time between two syncs"),
+        _word(
+            "message.timestamp.type",
+            "append_time",
+            {"CreateTime": False, "LogAppendTime": True},
+            "whose clock stamps records",
+        ),
+        _word(
+            "braidlog.flush",
+            "flush",
+            {"ack": "ack", "interval": "interval", "os": "os"},
+            "what an acknowledgement promises: on the disk, soon on the disk, with the operating system",
+        ),
+        _number(
+            "braidlog.flush.window.bytes", Kind.LONG, "flush_window_bytes", "bytes after which a sync begins anyhow"
+        ),
+        _number("braidlog.producer.expiry.ms", Kind.LONG, "producer_expiry_ms", "how long a silent producer is known"),
+        _word("braidlog.event.streams", "event_streams", _BOOLEAN, "records are events of streams", Kind.BOOLEAN),
+        _fixed("compression.type", Kind.STRING, "producer"),
+        _fixed("unclean.leader.election.enable", Kind.BOOLEAN, "false"),
+        _fixed("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5"),
+        _fixed("min.compaction.lag.ms", Kind.LONG, "0"),
+        _fixed("max.compaction.lag.ms", Kind.LONG, _LONG_MAX),
+        _fixed("preallocate", Kind.BOOLEAN, "false"),
+        _fixed("remote.storage.enable", Kind.BOOLEAN, "false"),
+    )
+}
+
+
+class Shown(NamedTuple):
+    """One setting, as an answer tells it."""
+
+    row: Row
+    value: str
+    default: str
+    source: Source
+
+
+def show(settings: Mapping[str, Setting]) -> list[Shown]:
+    """All of Kafka's settings of a topic."""
+    values = {name: setting.value for name, setting in settings.items()}
+    defaults = {name: setting.default for name, setting in settings.items()}
+    return [_show(row, row.show(values), row.show(defaults)) for row in ROWS.values()]
+
+
+def _show(row: Row, value: str, default: str) -> Shown:
+    return Shown(row, value, default, Source.DEFAULT if value == default else Source.TOPIC)
+
+
+def find(name: str) -> Row:
+    row = ROWS.get(name)
+    if row is None:
+        raise BrokerError(
+            Reason.INVALID_SETTING, f"{name[:60]!r} is no setting of a topic; there are {', '.join(ROWS)}"
+        )
+    return row
+
+
+def parse(pairs: Iterable[tuple[str, str | None]]) -> tuple[dict[str, Any], list[str]]:
+    """(name, value) of Kafka's as changes of ours, and those that go back to their default: a value of None says so."""
+    changes: dict[str, Any] = {}
+    resets: list[str] = []
+    for name, value in pairs:
+        row = find(name)
+        if value is None:
+            resets += row.ours
+        else:
+            changes |= row.parse(value.strip())
+    return changes, resets
