@@ -1,1 +1,1 @@
-"""Other people's brokers, started and stopped beside ours."""
+"""Other brokers, started for a benchmark and ended with it."""
