@@ -100,7 +100,7 @@ def test_kafka_writes_and_every_door_reads(codec: str, braid_server_shared: Serv
         assert [(record.key, record.payload) for record in fetched.records] == list(zip(keys, wanted, strict=True))
         shown: list[Any] = []
         while len(shown) < len(ROWS):  # Flux answers in pages
-            page = ask["flux"](FluxConsume(str(len(shown)), topic, 0, len(shown), Encoding.BASE64)).answer.records
+            page = ask["flux"](FluxConsume(f"page-{len(shown)}", topic, 0, len(shown), Encoding.BASE64)).answer.records
             assert page
             shown += page
         assert [(record.key, record.value) for record in shown] == list(zip(keys, wanted, strict=True))
@@ -145,5 +145,5 @@ def test_doors_take_turns_on_one_topic(braid_server: ServerProcess) -> None:
     assert rows[len(ROWS) + 1 :] == ROWS
     assert braid_server.stop() == 0
     with Log(braid_server.data_dir) as log:
-        kept = log.topic(topic).read(limit=count)
+        kept = log.topic(topic).read(records_max=count)
     assert [(r.key, r.value, list(r.headers), r.timestamp_ms) for r in kept[: len(ROWS)]] == ROWS
