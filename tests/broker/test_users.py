@@ -62,6 +62,8 @@ def test_an_empty_key_lets_nobody_in(node: Node) -> None:
         ("", SALT, 4096, bytes(32)),
         ("x" * 250, SALT, 4096, bytes(32)),
         ("a\nb", SALT, 4096, bytes(32)),
+        ("anonymous", SALT, 4096, bytes(32)),
+        ("*", SALT, 4096, bytes(32)),
         ("user", SALT, 4095, bytes(32)),
         ("user", SALT, 1_000_001, bytes(32)),
         ("user", b"short", 4096, bytes(32)),

@@ -16,6 +16,7 @@ from enum import StrEnum
 
 import msgspec
 
+from braidlog.broker.authorize import ANONYMOUS, EVERYONE
 from braidlog.broker.ports import World
 from braidlog.cluster.journal import Table
 from braidlog.model.errors import BrokerError, Reason
@@ -92,6 +93,8 @@ def _check(name: str, kind: Hash, salt: bytes, iterations: int, key: bytes) -> N
     low, high = _SALT_BYTES
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
         fault = f"a user's name has 1 to {NAME_CHARS_MAX} printable characters"
+    elif name in (ANONYMOUS, EVERYONE):
+        fault = f"{name!r} is no principal that could have a password"
     elif not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         fault = f"a password is hashed {ITERATIONS_MIN} to {ITERATIONS_MAX} times, not {iterations}"
     elif not low <= len(salt) <= high or len(key) != kind.size:

@@ -87,10 +87,17 @@ class Server:
         config = self.config
         self._folder = DataFolder(self._disk, config.data_dir, self._clock)
         self._flusher = Flusher(self._clock)
-        authorize = Authorize(config.auth.tokens, config.auth.rules)
+        authorize = Authorize(config.auth.tokens, config.auth.rules, has_users=bool(config.auth.users))
         world = LoopWorld(self._clock, self._flusher)
         self.services = open_services(
-            self._folder, world, self._clock, node=config.node, defaults=config.topics, authorize=authorize
+            self._folder,
+            world,
+            self._clock,
+            node=config.node,
+            defaults=config.topics,
+            authorize=authorize,
+            users=config.auth.users,
+            rebalance_delay_ms=config.groups.rebalance_delay_ms,
         )
         for name in self.services.topics.names():
             for number in range(self.services.topics.meta(name).partitions):
@@ -178,6 +185,8 @@ class Server:
             if not hosted.is_gone and not hosted.log.damages:
                 await self._keep_up(hosted.log, str(hosted), hosted.high_watermark)
         await self._keep_up(self.services.journal.partition, "the journal", None)
+        for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
+            log.info("group %r was empty for long, and is forgotten", name)
 
     async def _keep_up(self, partition: PartitionLog, name: str, upto: int | None) -> None:
         """One partition that cannot be kept up (deleted meanwhile, its disk is broken) does not stop the others."""

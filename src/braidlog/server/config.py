@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from braidlog.broker.authorize import Rule
+from braidlog.broker.groups.elected import INITIAL_DELAY_MS
 from braidlog.broker.quotas import Rates
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
@@ -86,6 +87,8 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`tokens`: principal → SHA-256 of its token in hex. `rules`: what each may do; without any, all may do everything."""
 
     tokens: dict[str, str] = {}
+    users: dict[str, str] = {}
+    """Name → verifier of its password, `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`, for doors with SASL."""
     rules: list[Rule] = []
     allow_open: bool = False
     """Listen on other addresses than loopback without tokens or client certificates."""
@@ -120,12 +123,25 @@ class QuotasConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Rates(self.append_bytes_per_second, self.fetch_bytes_per_second)
 
 
+class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Consumer groups."""
+
+    rebalance_delay_ms: int = INITIAL_DELAY_MS
+    """How long the first member of an empty group that elects its leader waits for others."""
+    offsets_retention_ms: int = 7 * 24 * 3600 * 1000
+    """How long commits of a group without members are kept, and the group itself; -1 is for ever."""
+
+    def __post_init__(self) -> None:
+        _check_bounds(self, {"rebalance_delay_ms": (0, 60_000), "offsets_retention_ms": (UNLIMITED, 2**62)})
+
+
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "braid-data"
     node: str = "0"
     drain_seconds: float = 10.0
     listeners: ListenersConfig = ListenersConfig()
     topics: TopicSettings = TopicSettings()
+    groups: GroupsConfig = GroupsConfig()
     auth: AuthConfig = AuthConfig()
     limits: LimitsConfig = LimitsConfig()
     quotas: QuotasConfig = QuotasConfig()
@@ -139,7 +155,8 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name. Tokens are shown by name only: even a hash is nobody's business."""
         values = _flatten(msgspec.to_builtins(self.config))
-        values["auth.tokens"] = dict.fromkeys(values["auth.tokens"], "…")
+        for secret in ("auth.tokens", "auth.users"):
+            values[secret] = dict.fromkeys(values[secret], "…")
         return values
 
 
@@ -212,7 +229,7 @@ def check_exposure(config: ServerConfig) -> None:
     for name in ListenersConfig.__struct_fields__:
         listener: ListenerConfig = getattr(config.listeners, name)
         shows_who = listener.tls.cert and listener.tls.client_ca
-        guarded = config.auth.tokens or shows_who or config.auth.allow_open
+        guarded = config.auth.tokens or config.auth.users or shows_who or config.auth.allow_open
         if listener.enabled and listener.host not in LOOPBACK and not guarded:
             raise BrokerError(
                 Reason.INVALID_SETTING,
@@ -221,5 +238,5 @@ def check_exposure(config: ServerConfig) -> None:
             )
 
 
-_FREE_TABLES = frozenset({"auth.tokens", "quotas.principals"})
+_FREE_TABLES = frozenset({"auth.tokens", "auth.users", "quotas.principals"})
 _NAMES = frozenset(_flatten(msgspec.to_builtins(ServerConfig())))

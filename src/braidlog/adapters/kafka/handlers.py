@@ -11,6 +11,7 @@ from typing import Any
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka import (
+    acls,
     admin,
     configuring,
     fetching,
@@ -52,6 +53,7 @@ class KafkaAdapter:
             **admin.routes(made),
             **configuring.routes(made),
             **security.routes(),
+            **acls.ROUTES,
         }
         self.served: Served = {key: BY_KEY[key].versions for key in self.routes}
 

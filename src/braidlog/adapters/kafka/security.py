@@ -1,6 +1,7 @@
 """Who a client is: SASL with PLAIN and SCRAM, and the users that can say so.
 
-Knows: mechanisms, the order of an exchange, Kafka's numbers for hashes. Refuses to know: what a user may do, how passwords are kept.
+Knows: mechanisms, the order of an exchange, Kafka's numbers for hashes. Refuses to know: what a user may do, how passwords are
+kept.
 Invariants: a connection is somebody only after a whole exchange; whoever fails hears it late and is closed upon; what is wrong is
 not said in detail. A password of PLAIN may also be a token of the configuration.
 """
@@ -58,15 +59,19 @@ class Sasl:
         self, request: Request, services: Services, conversation: Conversation
     ) -> s.SaslAuthenticateResponse:
         token = bytes(request.message.auth_bytes)
-        exchange = self._exchanges.get(conversation.connection)
+        # Taken out while it is looked at: whoever sends several tokens at once has one of them tried.
+        exchange = self._exchanges.pop(conversation.connection, None)
         if exchange is None:
+            conversation.close()
             return s.SaslAuthenticateResponse(E.ILLEGAL_SASL_STATE, "a handshake comes first")
         try:
             if exchange.mechanism == PLAIN:
                 name, answer = await _plain(token, services), b""
             elif exchange.scram is None:
                 exchange.scram = self._begin(Hash(exchange.mechanism), services)
-                return s.SaslAuthenticateResponse(auth_bytes=exchange.scram.first(token))
+                asked = exchange.scram.first(token)
+                self._exchanges[conversation.connection] = exchange
+                return s.SaslAuthenticateResponse(auth_bytes=asked)
             else:
                 answer = exchange.scram.final(token)
                 name = exchange.scram.name
@@ -74,7 +79,6 @@ class Sasl:
             return await self._failed(services, conversation)
         if name is None:
             return await self._failed(services, conversation)
-        del self._exchanges[conversation.connection]
         conversation.principal = name
         conversation.connection.authenticated()
         return s.SaslAuthenticateResponse(auth_bytes=answer)
@@ -89,7 +93,6 @@ class Sasl:
         return Scram(kind, find, secrets.token_urlsafe(24), decoy)
 
     async def _failed(self, services: Services, conversation: Conversation) -> s.SaslAuthenticateResponse:
-        self._exchanges.pop(conversation.connection, None)
         await services.world.wakeup().wait(FAILED_SECONDS)
         conversation.close()
         return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong")
@@ -141,7 +144,7 @@ def _described(name: str, services: Services) -> s.DescribeUserScramCredentialsR
 
 
 def refuse_describe_users(_: Request, code: E, text: str) -> s.DescribeUserScramCredentialsResponse:
-    return s.DescribeUserScramCredentialsResponse(error_code=_cluster_code(code), error_message=text)
+    return s.DescribeUserScramCredentialsResponse(error_code=said_of_cluster(code), error_message=text)
 
 
 async def alter_users(
@@ -150,7 +153,8 @@ async def alter_users(
     message: s.AlterUserScramCredentialsRequest = request.message
     require_cluster(services, conversation)
     codes: dict[str, tuple[E, str | None]] = {}
-    for each in (*message.deletions, *message.upsertions):
+    changes: list[Change] = [*message.deletions, *message.upsertions]
+    for each in changes:
         if each.name not in codes or not codes[each.name][0]:
             codes[each.name] = await _alter(each, services)
     return s.AlterUserScramCredentialsResponse(
@@ -175,8 +179,9 @@ async def _alter(change: Change, services: Services) -> tuple[E, str | None]:
 
 def refuse_alter_users(request: Request, code: E, text: str) -> s.AlterUserScramCredentialsResponse:
     message: s.AlterUserScramCredentialsRequest = request.message
-    names = dict.fromkeys([each.name for each in (*message.deletions, *message.upsertions)])
-    said = _cluster_code(code)
+    changes: list[Change] = [*message.deletions, *message.upsertions]
+    names = dict.fromkeys(each.name for each in changes)
+    said = said_of_cluster(code)
     return s.AlterUserScramCredentialsResponse(
         results=[s.AlterUserScramCredentialsResponseResult(name, said, text) for name in names]
     )
@@ -187,7 +192,7 @@ def require_cluster(services: Services, conversation: Conversation) -> None:
         raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not administer this node")
 
 
-def _cluster_code(code: E) -> E:
+def said_of_cluster(code: E) -> E:
     return E.CLUSTER_AUTHORIZATION_FAILED if code is E.TOPIC_AUTHORIZATION_FAILED else code
 
 

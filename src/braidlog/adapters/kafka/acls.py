@@ -1,0 +1,205 @@
+"""Rules in Kafka's terms: access control lists.
+
+Knows: Kafka's numbers, and which of its lists can be said as a rule here. Refuses to know: what a rule allows.
+Invariant: a list that cannot be kept as it was meant is refused, never kept as something else: there are no denials, no hosts,
+and no lists of groups or transactional ids, which have no rules of their own.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from functools import partial
+from typing import NamedTuple
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.errors import Refusal, code_of
+from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.security import require_cluster, said_of_cluster
+from braidlog.broker.authorize import EVERYONE, Operation, Rule
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.names import check_topic_name
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import security as s
+
+ANY = 1
+CLUSTER_NAME = "kafka-cluster"
+USER = "User:"
+EVERY_HOST = "*"
+
+
+class Resource(IntEnum):
+    TOPIC = 2
+    CLUSTER = 4
+
+
+class Pattern(IntEnum):
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+ALLOW = 3
+NUMBERS: dict[Operation, int] = {
+    Operation.ALL: 2,
+    Operation.READ: 3,
+    Operation.WRITE: 4,
+    Operation.CREATE: 5,
+    Operation.DELETE: 6,
+    Operation.ALTER: 7,
+    Operation.DESCRIBE: 8,
+    Operation.CLUSTER: 9,
+}
+ON_TOPICS: dict[int, Operation] = {
+    number: operation for operation, number in NUMBERS.items() if operation is not Operation.CLUSTER
+}
+ON_CLUSTER: dict[int, Operation] = {5: Operation.CREATE, 9: Operation.CLUSTER}
+
+
+class Acl(NamedTuple):
+    """One line, as Kafka tells it."""
+
+    resource: int
+    name: str
+    pattern: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+def acls_of(rule: Rule) -> Iterator[Acl]:
+    """A rule as lines, one for each of its operations."""
+    principal = USER + rule.principal
+    name, pattern = rule.topic, Pattern.LITERAL
+    if rule.topic.endswith("*") and rule.topic != EVERYONE:
+        name, pattern = rule.topic[:-1], Pattern.PREFIXED
+    for operation in rule.operations:
+        if operation is Operation.CLUSTER:
+            place = (Resource.CLUSTER, CLUSTER_NAME, Pattern.LITERAL)
+        else:
+            place = (Resource.TOPIC, name, pattern)
+        yield Acl(*place, principal, EVERY_HOST, NUMBERS[operation], ALLOW)
+
+
+def rule_of(wanted: s.CreateAclsRequestCreation) -> Rule:
+    """A line as a rule, if it can be one."""
+    principal = wanted.principal.removeprefix(USER)
+    if principal == wanted.principal or not principal:
+        raise Refusal(E.INVALID_REQUEST, f"a principal is {USER}name, not {wanted.principal[:60]!r}")
+    if wanted.host != EVERY_HOST or wanted.permission_type != ALLOW:
+        raise Refusal(E.INVALID_REQUEST, "rules allow, from every host: there are no others")
+    if wanted.resource_type == Resource.CLUSTER and wanted.resource_name == CLUSTER_NAME:
+        operation, topic = ON_CLUSTER.get(wanted.operation), EVERYONE
+    elif wanted.resource_type == Resource.TOPIC:
+        operation, topic = ON_TOPICS.get(wanted.operation), _topic(wanted)
+    else:
+        raise Refusal(E.INVALID_REQUEST, f"there are no rules about resources of type {wanted.resource_type}")
+    if operation is None:
+        raise Refusal(E.INVALID_REQUEST, f"there is no rule about operation {wanted.operation} on this resource")
+    return Rule(principal, [operation], topic)
+
+
+def _topic(wanted: s.CreateAclsRequestCreation) -> str:
+    if wanted.resource_pattern_type == Pattern.LITERAL and wanted.resource_name == EVERYONE:
+        return EVERYONE
+    check_topic_name(wanted.resource_name)
+    if wanted.resource_pattern_type == Pattern.PREFIXED:
+        return wanted.resource_name + "*"
+    if wanted.resource_pattern_type == Pattern.LITERAL:
+        return wanted.resource_name
+    raise Refusal(E.INVALID_REQUEST, f"a name is a literal or a prefix, not {wanted.resource_pattern_type}")
+
+
+def matches(acl: Acl, wanted: s.DescribeAclsRequest | s.DeleteAclsRequestFilter) -> bool:
+    """Whether a line is one of those that a filter means."""
+    exact = (
+        (wanted.resource_type_filter, acl.resource),
+        (wanted.operation, acl.operation),
+        (wanted.permission_type, acl.permission),
+    )
+    texts = ((wanted.principal_filter, acl.principal), (wanted.host_filter, acl.host))
+    return (
+        all(number in (ANY, found) for number, found in exact)
+        and all(text in (None, found) for text, found in texts)
+        and _matches_name(acl, wanted.resource_name_filter, wanted.pattern_type_filter)
+    )
+
+
+def _matches_name(acl: Acl, name: str | None, pattern: int) -> bool:
+    if pattern == Pattern.MATCH and name is not None:
+        if acl.pattern == Pattern.PREFIXED:
+            return name.startswith(acl.name)
+        return acl.name in (name, EVERYONE)
+    return pattern in (ANY, Pattern.MATCH, acl.pattern) and name in (None, acl.name)
+
+
+# -- handlers ----------------------------------------------------------------------------------------------------
+
+
+async def describe(request: Request, services: Services, conversation: Conversation) -> s.DescribeAclsResponse:
+    message: s.DescribeAclsRequest = request.message
+    require_cluster(services, conversation)
+    services.rules.require_on()
+    found: dict[tuple[int, str, int], list[s.DescribeAclsResponseAcl]] = {}
+    for rule in services.rules.all():
+        for acl in acls_of(rule):
+            if matches(acl, message):
+                shown = s.DescribeAclsResponseAcl(acl.principal, acl.host, acl.operation, acl.permission)
+                found.setdefault((acl.resource, acl.name, acl.pattern), []).append(shown)
+    return s.DescribeAclsResponse(
+        resources=[s.DescribeAclsResponseResource(*place, acls) for place, acls in found.items()]
+    )
+
+
+def refuse_describe(_: Request, code: E, text: str) -> s.DescribeAclsResponse:
+    return s.DescribeAclsResponse(error_code=said_of_cluster(code), error_message=text)
+
+
+async def create(request: Request, services: Services, conversation: Conversation) -> s.CreateAclsResponse:
+    message: s.CreateAclsRequest = request.message
+    require_cluster(services, conversation)
+    services.rules.require_on()
+    results = []
+    for wanted in message.creations:
+        try:
+            await services.rules.add([rule_of(wanted)])
+        except (BrokerError, StorageFault) as error:
+            results.append(s.CreateAclsResponseResult(code_of(error), str(error)))
+        else:
+            results.append(s.CreateAclsResponseResult())
+    return s.CreateAclsResponse(results=results)
+
+
+def refuse_create(request: Request, code: E, text: str) -> s.CreateAclsResponse:
+    said = s.CreateAclsResponseResult(said_of_cluster(code), text)
+    return s.CreateAclsResponse(results=[said] * len(request.message.creations))
+
+
+async def delete(request: Request, services: Services, conversation: Conversation) -> s.DeleteAclsResponse:
+    message: s.DeleteAclsRequest = request.message
+    require_cluster(services, conversation)
+    services.rules.require_on()
+    results = []
+    for wanted in message.filters:
+        gone = await services.rules.drop(partial(_is_meant, wanted))
+        shown = [s.DeleteAclsResponseAcl(E.NONE, None, *acl) for rule in gone for acl in acls_of(rule)]
+        results.append(s.DeleteAclsResponseResult(matching_acls=shown))
+    return s.DeleteAclsResponse(filter_results=results)
+
+
+def _is_meant(wanted: s.DeleteAclsRequestFilter, rule: Rule) -> bool:
+    return any(matches(acl, wanted) for acl in acls_of(rule))
+
+
+def refuse_delete(request: Request, code: E, text: str) -> s.DeleteAclsResponse:
+    said = s.DeleteAclsResponseResult(said_of_cluster(code), text)
+    return s.DeleteAclsResponse(filter_results=[said] * len(request.message.filters))
+
+
+ROUTES: dict[Key, Route] = {
+    Key.DESCRIBE_ACLS: Route(describe, refuse_describe),
+    Key.CREATE_ACLS: Route(create, refuse_create),
+    Key.DELETE_ACLS: Route(delete, refuse_delete),
+}
