@@ -1,10 +1,13 @@
 """The brokers a check may talk to: a plain port, one with passwords, one with TLS, one that wants certificates.
 
 Knows: how braidlog and Apache Kafka are started with those. Refuses to know: which client comes.
-What of braidlog's configuration names users and certificates stands in `BRAID_SETTINGS` alone.
+What of braidlog's configuration names users and certificates stands in `braid_words` alone.
 """
 
+import base64
 import contextlib
+import hashlib
+import hmac
 import os
 import subprocess
 import time
@@ -15,6 +18,7 @@ from pathlib import Path
 import trustme
 from benchmarks.peers.kafka import KafkaPeer, Security
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -25,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 from braidlog.testing.server import ServerProcess
 
 USER, PASSWORD = "alice", "alice-secret"
+ADMIN = "root"
 CLIENT_NAME = "carol"
 WARM_SECONDS_MAX = 30
 
@@ -131,10 +136,39 @@ def _warm(address: str) -> None:
         source.close()
 
 
-def braid_settings(files: Certificates) -> dict[str, list[str]]:
-    """What `braid serve --set` is given for each of the four."""
+def _verifier(password: str, iterations: int = 4096) -> str:
+    """SCRAM-SHA-256 as a configuration holds it (RFC 5803 gives the parts their names)."""
+    salt = os.urandom(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    parts = [base64.b64encode(part).decode() for part in (salt, stored, hmac.digest(salted, b"Server Key", "sha256"))]
+    return f"SCRAM-SHA-256${iterations}:{parts[0]}${parts[1]}:{parts[2]}"
+
+
+def braid_words(name: str, folder: Path, files: Certificates) -> list[str]:
+    """What `braid serve` is given for each of the four."""
     tls = [f"listeners.kafka.tls.cert={files.server_cert}", f"listeners.kafka.tls.key={files.server_key}"]
-    return {"plain": [], "sasl": [], "tls": tls, "mtls": [*tls, f"listeners.kafka.tls.client_ca={files.ca}"]}
+    settings = {"plain": [], "sasl": [], "tls": tls, "mtls": [*tls, f"listeners.kafka.tls.client_ca={files.ca}"]}[name]
+    words = [word for setting in settings for word in ("--set", setting)]
+    config = folder / f"{name}.toml"
+    config.write_text(_config(name), encoding="utf-8")
+    return ["--config", str(config), *words]
+
+
+def _config(name: str) -> str:
+    """Users where passwords are asked for; where not, a rule for everyone: without any rules there are no access lists to keep."""
+    if name == "sasl":
+        return f'[auth.users]\n{ADMIN} = "{_verifier(PASSWORD)}"\n'
+    return '[[auth.rules]]\nprincipal = "*"\noperations = ["*"]\n'
+
+
+def _make_user(address: str) -> None:
+    """The user of the checks, with both hashes, made by the one of the configuration through the door itself."""
+    login = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": ADMIN, "sasl.password": PASSWORD}
+    admin = AdminClient({"bootstrap.servers": address, "security.protocol": "sasl_plaintext", "log_level": 0, **login})
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        wanted = UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+        admin.alter_user_scram_credentials([wanted])[USER].result(WARM_SECONDS_MAX)
 
 
 @contextlib.contextmanager
@@ -143,10 +177,11 @@ def braid(folder: Path) -> Iterator[Servers]:
     files = certificates(folder)
     addresses = {}
     with contextlib.ExitStack() as stack:
-        for name, settings in braid_settings(files).items():
-            words = [word for setting in settings for word in ("--set", setting)]
+        for name in ("plain", "sasl", "tls", "mtls"):
+            words = braid_words(name, folder, files)
             node = stack.enter_context(ServerProcess(folder / f"data-{name}", *words))
             addresses[name] = f"127.0.0.1:{node.ports['kafka']}"
+        _make_user(addresses["sasl"])
         yield _servers(addresses, files)
 
 
