@@ -117,7 +117,11 @@ async def _settle(attempt: _Attempt, acks: Acks, timeout_ms: int, services: Serv
     except (BrokerError, StorageFault) as error:
         return d.ProduceResponsePartition(attempt.number, code_of(error), -1, error_message=str(error))
     return d.ProduceResponsePartition(
-        attempt.number, E.NONE, appended.base_offset, log_start_offset=attempt.written.hosted.start_offset
+        attempt.number,
+        E.NONE,
+        appended.base_offset,
+        log_append_time_ms=appended.append_time_ms,
+        log_start_offset=attempt.written.hosted.start_offset,
     )
 
 
