@@ -74,6 +74,11 @@ class Refusal(BrokerError):  # noqa: N818 - it is said to a client, not raised a
         self.code = code
 
 
+def text_of(error: Exception) -> str:
+    """What a client is told in words: nothing of where files are."""
+    return "the log cannot be read or written here" if isinstance(error, StorageFault) else str(error)
+
+
 def code_of(error: Exception) -> E:
     """The code of an error of the services. A fault of the disk is also said in the log: the client is told a number only."""
     if isinstance(error, Refusal):
