@@ -50,8 +50,6 @@ class Appended(NamedTuple):
     base_offset: int
     last_offset: int
     duplicate: bool = False
-    append_time_ms: int = -1
-    """What the records were stamped with, where the log stamps them."""
 
     @property
     def next_offset(self) -> int:
@@ -230,8 +228,7 @@ class PartitionLog:
                 offset += header.last_offset_delta + 1
             if not headers:
                 raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
-            appended = self._write(parts, headers, data, now_ms)
-            return appended._replace(append_time_ms=now_ms) if self.settings.append_time else appended
+            return self._write(parts, headers, data, now_ms)
 
     def append_replicated(self, data: Buffer, *, now_ms: int) -> Appended:
         """Append batches as another replica has them: offsets and epochs are theirs and must follow ours."""

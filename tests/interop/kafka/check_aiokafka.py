@@ -19,7 +19,6 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from tests.interop.kafka.checking import (
     RECORDS,
-    SECONDS,
     START_MS,
     Wrong,
     equal,
@@ -30,7 +29,6 @@ from tests.interop.kafka.checking import (
     until_async,
 )
 from tests.interop.kafka.servers import Servers
-
 
 # -- what the checks are made of ---------------------------------------------------------------------------------
 
@@ -401,7 +399,7 @@ async def check_static_member(servers: Servers) -> None:
             equal(await owning([1, 1], again, other), before)
 
 
-class Watch(ConsumerRebalanceListener):
+class Watch(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
     def __init__(self) -> None:
         self.events: list[tuple[str, int]] = []
 

@@ -52,7 +52,9 @@ with warnings.catch_warnings():
     from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 # The client sends no header without a value.
-RECORDS = [(key, value, [pair for pair in headers if pair[1] is not None], at) for key, value, headers, at in EVERY_RECORD]
+RECORDS = [
+    (key, value, [pair for pair in headers if pair[1] is not None], at) for key, value, headers, at in EVERY_RECORD
+]
 
 
 # -- what the checks are made of ---------------------------------------------------------------------------------
@@ -67,7 +69,7 @@ def admin(servers: Servers) -> Iterator[KafkaAdminClient]:
         client.close()
 
 
-def refused(kind: type[Exception], work: Callable[[], object]) -> None:
+def refused(kind: Any, work: Callable[[], object]) -> None:
     try:
         answer = work()
     except kind:
@@ -339,7 +341,11 @@ def check_offsets_by_time(servers: Servers) -> None:
 def check_list_offsets(servers: Servers) -> None:
     topic = topic_of(servers)
     place = TopicPartition(topic, 0)
-    rows = [(None, b"old", [], START_MS), (None, b"newest", [], START_MS + 9000), (None, b"mid", [], START_MS + 50)]
+    rows: list = [
+        (None, b"old", [], START_MS),
+        (None, b"newest", [], START_MS + 9000),
+        (None, b"mid", [], START_MS + 50),
+    ]
     with producer(servers) as into:
         send(into, topic, rows)
     wanted = {OffsetSpec.EARLIEST: 0, OffsetSpec.LATEST: 3, START_MS + 1: 1, OffsetSpec.MAX_TIMESTAMP: 1}
@@ -431,7 +437,7 @@ def check_static_member(servers: Servers) -> None:
         equal(after, before)
 
 
-class Watch(ConsumerRebalanceListener):
+class Watch(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
     def __init__(self) -> None:
         self.events: list[tuple[str, int]] = []
 
@@ -583,8 +589,8 @@ def check_zombie_is_fenced(servers: Servers) -> None:
 # -- administration ----------------------------------------------------------------------------------------------
 
 
-def configs(asked: KafkaAdminClient, topic: str) -> dict:
-    found: dict = asked.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
+def configs(asked: KafkaAdminClient, topic: str) -> Any:
+    found = asked.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
     return found["topic"][topic]
 
 
@@ -701,9 +707,7 @@ def check_wrong_password_refused(servers: Servers) -> None:
 
 
 def check_tls(servers: Servers) -> None:
-    round_trip(
-        servers, {"bootstrap_servers": servers.tls, "security_protocol": "SSL", "ssl_cafile": servers.ca}
-    )
+    round_trip(servers, {"bootstrap_servers": servers.tls, "security_protocol": "SSL", "ssl_cafile": servers.ca})
 
 
 def check_mtls(servers: Servers) -> None:

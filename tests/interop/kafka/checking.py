@@ -36,7 +36,7 @@ Check = Callable[[Servers], Coroutine[Any, Any, None] | None]
 T = TypeVar("T")
 
 
-class Wrong(AssertionError):
+class Wrong(AssertionError):  # noqa: N818 - a verdict
     """The broker did something else than Kafka does."""
 
 

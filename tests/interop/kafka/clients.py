@@ -47,7 +47,7 @@ def _kcat() -> Client:
     return client._replace(command=command)
 
 
-class Missing(Exception):
+class Missing(Exception):  # noqa: N818 - what it says
     """Something a client needs is not on this machine, and may not be put there."""
 
 
@@ -82,4 +82,7 @@ def java_command() -> list[str]:
     return ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{target}/classes:{target}/lib/*", "Checks"]
 
 
-CLIENTS = {client.name: client for client in (_python("confluent"), _python("kafka_python"), _python("aiokafka"), _kcat(), _java())}
+CLIENTS = {
+    client.name: client
+    for client in (_python("confluent"), _python("kafka_python"), _python("aiokafka"), _kcat(), _java())
+}

@@ -156,7 +156,7 @@ def braid_words(name: str, folder: Path, files: Certificates) -> list[str]:
 
 
 def _config(name: str) -> str:
-    """Users where passwords are asked for; where not, a rule for everyone: without any rules there are no access lists to keep."""
+    """Users where passwords are asked for; elsewhere a rule for everyone: without any rules no access lists are kept."""
     if name == "sasl":
         return f'[auth.users]\n{ADMIN} = "{_verifier(PASSWORD)}"\n'
     return '[[auth.rules]]\nprincipal = "*"\noperations = ["*"]\n'

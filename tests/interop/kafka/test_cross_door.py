@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-call"
-"""Kafka's door and the others, one log: what Kafka clients write is read through all of them, and what they write by Kafka clients."""
+"""Kafka's door and the others, one log: what Kafka clients write is read through all of them, and the other way round."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,7 +27,7 @@ from braidlog.wire.rustlog.connection import ClientConnection as RustlogConnecti
 SECONDS = 30
 QUIET = {"log_level": 0, "broker.address.family": "v4"}
 
-# (key, value, headers, timestamp)
+# Key, value, headers, timestamp: no keys, bytes that are no text, a header twice.
 ROWS: list[tuple[bytes | None, bytes, list[tuple[str, bytes | None]], int]] = [
     (b"user1", b"created", [("trace", b"1")], START_MS),
     (None, b"no key", [], START_MS + 2),
@@ -72,7 +72,9 @@ def write(server: ServerProcess, topic: str, codec: str) -> None:
 
 
 def read(server: ServerProcess, topic: str, count: int) -> list[Any]:
-    consumer = Consumer({**bootstrap(server), "group.id": fresh("group"), "check.crcs": True, "enable.auto.commit": False})
+    consumer = Consumer(
+        {**bootstrap(server), "group.id": fresh("group"), "check.crcs": True, "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[Any] = []
 
@@ -96,7 +98,9 @@ def test_kafka_writes_and_every_door_reads(codec: str, braid_server_shared: Serv
     with doors(server) as ask:
         entries = ask["mlog"](mlog.FetchBatchRequest(topic, "", 0, 100, "")).entries
         assert [(entry.offset, entry.value) for entry in entries] == list(enumerate(wanted))
-        fetched = ask["rustlog"](rustlog.Fetch(group_id="", topic=topic, partition=0, offset=0, max_bytes=1 << 20)).message
+        fetched = ask["rustlog"](
+            rustlog.Fetch(group_id="", topic=topic, partition=0, offset=0, max_bytes=1 << 20)
+        ).message
         assert [(record.key, record.payload) for record in fetched.records] == list(zip(keys, wanted, strict=True))
         shown: list[Any] = []
         while len(shown) < len(ROWS):  # Flux answers in pages

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-call"
 """kill -9 under load: idempotent producers and a committing group of librdkafka, the node killed again and again.
 
-At the end nothing acknowledged is lost, nothing is there twice, everything stands where its acknowledgement said, and the group went on
-from its commits each time. `INTEROP_BROKER=apache` puts Apache Kafka through the same.
+At the end nothing acknowledged is lost, nothing is there twice, everything stands where its acknowledgement said, and the group
+went on from its commits each time. `INTEROP_BROKER=apache` puts Apache Kafka through the same.
 """
 
 import contextlib
@@ -49,7 +49,9 @@ class Writer:
         self._topic, self._name = topic, name
         self._stop = threading.Event()
         settings = {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "batch.num.messages": 50}
-        self._producer = Producer({"bootstrap.servers": address, **QUIET, **settings, "message.timeout.ms": SECONDS_MAX * 1000})
+        self._producer = Producer(
+            {"bootstrap.servers": address, **QUIET, **settings, "message.timeout.ms": SECONDS_MAX * 1000}
+        )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -153,7 +155,9 @@ class Progress:
 
 def read_all(address: str, topic: str) -> dict[tuple[int, int], bytes]:
     """Every record of the topic by its place."""
-    consumer = Consumer({"bootstrap.servers": address, **QUIET, "group.id": fresh("judge"), "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": address, **QUIET, "group.id": fresh("judge"), "enable.auto.commit": False}
+    )
     places = [TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
     ends = {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
     consumer.assign(places)

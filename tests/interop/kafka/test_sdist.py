@@ -1,7 +1,7 @@
 """kafka-python's own integration tests, from its source distribution, against a node in a process of its own.
 
-What must pass is what passes against Apache Kafka with the same command (`INTEROP_BROKER=apache`); `EXCEPTIONS` names what braidlog
-answers otherwise, with the reason, and a test that begins to pass must lose its row.
+What must pass is what passes against Apache Kafka with the same command (`INTEROP_BROKER=apache`); `EXCEPTIONS` names what
+braidlog answers otherwise, with the reason, and a test that begins to pass must lose its row.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ RUN_SECONDS_MAX = 400
 PARTITIONS = 4  # of a topic made by asking for it: the tests count on it
 
 # Its distribution leaves this module out; with a broker of one's own only two names of it are needed.
-SERVICE = '''
+SERVICE = """
 class ExternalService:
     def __init__(self, host, port):
         self.host, self.port = host, port
@@ -36,7 +36,7 @@ class ExternalService:
 
 class SpawnedService:
     pass
-'''
+"""
 
 FILES = ("admin", "consumer", "producer")  # sasl and ssl start brokers of their own
 
@@ -91,7 +91,9 @@ def run(name: str, address: str, report: Path) -> dict[str, str]:
     """Run one of its files; test → "" if it passed or was skipped by itself, else why not."""
     folder = sources()
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    plugins = [word for plugin in ("cacheprovider", "xdist", "braidlog", "hypothesispytest") for word in ("-p", f"no:{plugin}")]
+    plugins = [
+        word for plugin in ("cacheprovider", "xdist", "braidlog", "hypothesispytest") for word in ("-p", f"no:{plugin}")
+    ]
     command = [sys.executable, "-W", "ignore", "-m", "pytest", *plugins, "-o", "addopts=", "-o", "log_level=WARNING"]
     done = subprocess.run(
         [*command, "--tb=short", "-q", f"--junitxml={report}", f"test/integration/test_{name}_integration.py"],
