@@ -5,18 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
+from tests.adapters.kafka.asker import Asker, create
+from tests.adapters.kafka.clients import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    KafkaAdminClient,
+    KafkaException,
     NewPartitions,
     NewTopic,
+    Producer,
     ResourceType,
+    TopicPartition,
 )
-from tests.adapters.kafka.asker import Asker, create
-from tests.adapters.kafka.clients import KafkaAdminClient
 
 from braidlog.adapters.kafka.settings import ROWS
 from braidlog.model.settings import TopicSettings

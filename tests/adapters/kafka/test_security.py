@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import (
+from tests.adapters.kafka.asker import Asker
+from tests.adapters.kafka.clients import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AIOKafkaProducer,
+    KafkaException,
+    KafkaProducer,
+    Producer,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -22,8 +26,6 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from tests.adapters.kafka.asker import Asker
-from tests.adapters.kafka.clients import AIOKafkaProducer, KafkaProducer
 
 from braidlog.adapters.kafka.scram import Scram, ScramError
 from braidlog.broker.authorize import hash_token
@@ -382,7 +384,7 @@ def test_users_and_lists_at_run_time(tmp_path: Path) -> None:
 
 def test_lists_that_cannot_be_kept_are_refused(asker: Asker) -> None:
     assert log_in(asker, "admin", "admin's").error_code == 0
-    good = {
+    good: dict[str, Any] = {
         "resource_type": 2,
         "resource_name": "x",
         "resource_pattern_type": 3,
