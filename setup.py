@@ -1,6 +1,6 @@
 """Compile the record kernel where a compiler is found; install the same files as plain Python where none is.
 
-Knows: which module is compiled and how. Refuses to know: anything about the package's contents beyond that.
+Knows: which modules are compiled and how. Refuses to know: anything about the package's contents beyond that.
 `BRAIDLOG_PURE=1 pip install .` skips the compiler on purpose.
 """
 
@@ -9,12 +9,15 @@ import os
 from setuptools import setup
 from setuptools.extension import Extension
 
-KERNEL = Extension(
-    "braidlog.codec.kernel",
-    ["src/braidlog/codec/kernel.py"],
-    extra_compile_args=["-O3"],
-    optional=True,  # a failed compilation is a slower install, not a failed one
-)
+KERNEL = [
+    Extension(
+        f"braidlog.codec.{name}",
+        [f"src/braidlog/codec/{name}.py"],
+        extra_compile_args=["-O3"],
+        optional=True,  # a failed compilation is a slower install, not a failed one
+    )
+    for name in ("kernel", "rows")
+]
 
 
 def extensions() -> list[Extension]:
@@ -22,7 +25,7 @@ def extensions() -> list[Extension]:
         return []
     from Cython.Build import cythonize  # noqa: PLC0415 - a build without a compiler needs no Cython
 
-    modules: list[Extension] = cythonize([KERNEL], language_level=3, annotate=False)  # type: ignore[no-untyped-call]
+    modules: list[Extension] = cythonize(KERNEL, language_level=3, annotate=False)  # type: ignore[no-untyped-call]
     return modules
 
 

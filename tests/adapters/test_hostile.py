@@ -3,12 +3,22 @@
 Parametrised over the dialects that the server serves: a new one joins by itself.
 """
 
+import json
 import random
+import re
 import socket
+import statistics
 import struct
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
 
 import pytest
+from tests.adapters.attackers import BOMBS, BULK, READS
 from tests.adapters.hostility import (
     CHEAP,
     LARGE,
@@ -17,12 +27,14 @@ from tests.adapters.hostility import (
     WellBehaved,
     check_unharmed,
     connect,
+    cpu_seconds,
     eventually,
     is_cut_off,
     many,
     push_all,
     read_to_end,
 )
+from tests.adapters.rustlog.client import Client
 
 from braidlog.server.compose import adapters
 from braidlog.testing.server import ServerProcess
@@ -50,6 +62,8 @@ def test_every_port_is_tried(server: ServerProcess) -> None:
     assert sorted(server.ports) == DIALECTS
     assert set(DIALECTS) <= set(CHEAP)
     assert set(DIALECTS) <= set(LARGE)
+    assert set(DIALECTS) <= set(BOMBS)
+    assert set(DIALECTS) <= set(READS)
 
 
 # ── Strangers and liars ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,3 +205,103 @@ def test_two_hundred_hostile_connections(server: ServerProcess, dialect: str) ->
         client.go_on()
     assert client.grown_bytes < MEMORY_BYTES_MAX
     check_unharmed(server)
+
+
+# ── A thousand at once, on all doors ──────────────────────────────────────────────────────────────────────────────────────────
+
+ROUNDS = 5
+SAMPLES = 1000
+SLOWDOWN_MAX = 2.0
+
+
+class Attackers:
+    """The thousand, in a process of their own: they must not take this one's time."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.adapters.attackers"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        self._say(json.dumps(server.ports))
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def order(self, what: str) -> None:
+        """Returns when it is done."""
+        self._say(what)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().startswith(what)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process.wait(60)
+
+
+def p99(server: ServerProcess, topic: str, samples: int) -> float:
+    """Of a client that writes a record, durably, and reads it back: the time that all but one of a hundred stay below."""
+    taken = []
+    with Client(server) as client:
+        for _ in range(samples):
+            began = time.perf_counter()
+            offset = client.produce(topic, b"x" * 100).base_offset
+            (record,) = client.fetch(topic, offset).records
+            taken.append(time.perf_counter() - began)
+            assert record.offset == offset
+    return sorted(taken)[int(len(taken) * 0.99)]
+
+
+def settle(server: ServerProcess) -> None:
+    """Wait until the node has digested the volley: until it is idle for most of a while."""
+
+    def is_idle() -> bool:
+        before, began = cpu_seconds(server.pid), time.monotonic()
+        threading.Event().wait(0.2)
+        return cpu_seconds(server.pid) - before < 0.3 * (time.monotonic() - began)
+
+    eventually(is_idle)
+
+
+def peak_bytes(server: ServerProcess) -> int:
+    """The most that the node has ever had resident."""
+    status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
+
+
+def test_a_thousand_hostile_connections(tmp_path: Path) -> None:
+    """All doors, all ways: memory stays within 256 MB, and a good client's p99 within twice what it is without them.
+
+    With and without take turns, and the median of the rounds counts: what else the machine does hits both.
+    """
+    with ServerProcess(tmp_path / "data") as server, Attackers(server) as attackers:
+        with Client(server) as client:
+            client.create("kept")
+            client.create(BULK)
+            for _ in range(100):
+                client.produce(BULK, b"x" * 10_000)
+        p99(server, "kept", SAMPLES)
+        baseline = server.resident_bytes()
+        ratios = []
+        for _ in range(ROUNDS):
+            attackers.order("rest")
+            settle(server)
+            calm = p99(server, "kept", SAMPLES)
+            attackers.order("attack")
+            settle(server)
+            ratios.append(p99(server, "kept", SAMPLES) / calm)
+        grown = peak_bytes(server) - baseline
+        attackers.order("rest")
+        print(f"grown by {grown >> 20} MB; slower by {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
+        check_unharmed(server)
+    assert grown < MEMORY_BYTES_MAX
+    assert statistics.median(ratios) < SLOWDOWN_MAX, ratios

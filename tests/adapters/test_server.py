@@ -4,17 +4,20 @@ import hashlib
 import json
 import os
 import re
+import resource
+import shlex
 import signal
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import trustme
-from tests.adapters.hostility import CHEAP, STRANGERS, eventually, read_to_end
+from tests.adapters.hostility import CHEAP, STRANGERS, cpu_seconds, eventually, read_to_end
 from tests.adapters.rustlog.client import Client, framed, payloads
 from tests.adapters.rustlog.folders import write_topic
 
@@ -242,6 +245,79 @@ def test_connections_over_the_limit_are_turned_away(tmp_path: Path, dialect: str
             peer.close()
 
 
+@pytest.fixture(params=["uvloop", "asyncio"])
+def loop_environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """A node runs on uvloop where that is installed, else on asyncio's own loop."""
+    if request.param == "uvloop":
+        return {}
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "uvloop.py").write_text("raise ImportError")
+    return {"PYTHONPATH": str(tmp_path / "hidden")}
+
+
+def test_a_node_without_descriptors_left_serves_on_and_does_not_spin(
+    tmp_path: Path, loop_environment: dict[str, str]
+) -> None:
+    """Those who are in are served; those who are not have to wait or to go; when some have left, others come in."""
+    ping, pong = b"V1|1|PING|\n", b"V1|1|OK|pong\n"
+    with ServerProcess(tmp_path / "data", environment=loop_environment) as server:
+        used = len(os.listdir(f"/proc/{server.pid}/fd"))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + 10, used + 10))
+        kept = [socket.create_connection(server.address("flux"), 60) for _ in range(9)]
+        for peer in kept:
+            peer.sendall(ping)
+            assert peer.recv(100) == pong
+        outside = [socket.create_connection(server.address("flux"), 60) for _ in range(40)]
+        before, began = cpu_seconds(server.pid), time.monotonic()
+        rounds = 0
+        while time.monotonic() - began < 2.5:
+            for peer in kept:
+                peer.sendall(ping)
+                assert peer.recv(100) == pong
+            rounds += 1
+            threading.Event().wait(0.05)
+        # Some ten milliseconds for the pings; a loop that tries again and again would take all of the time.
+        assert cpu_seconds(server.pid) - before < 0.5 * (time.monotonic() - began)
+        assert rounds
+        for peer in (*outside, *kept):
+            peer.close()
+
+        def comes_in() -> bool:
+            try:
+                with socket.create_connection(server.address("flux"), 60) as late:
+                    late.sendall(ping)
+                    return late.recv(100) == pong
+            except ConnectionError:
+                return False
+
+        eventually(comes_in)
+        said = server.errors()
+        assert "Traceback" not in said
+        assert len(said.splitlines()) < 30
+        assert server.stop() == 0
+
+
+def serve_with_descriptors(count: str, data: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    """A node that ends as soon as it is ready, under `ulimit -n`."""
+    command = [sys.executable, "-m", "braidlog.cli", "serve", "--free-ports", "--data-dir", str(data), *flags]
+    script = f'ulimit {count}; coproc N {{ exec {shlex.join(command)}; }}; read -r line <&"${{N[0]}}"; kill $N_PID; wait $N_PID'
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_node_takes_the_descriptors_it_may_have(tmp_path: Path) -> None:
+    done = serve_with_descriptors("-Sn 128", tmp_path / "a", "--set", "limits.connections_max=100")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert f"up to 100 connections, {hard} files and sockets" in done.stderr
+    assert "ulimit" not in done.stderr
+
+
+def test_connections_that_there_are_no_descriptors_for_are_not_promised(tmp_path: Path) -> None:
+    done = serve_with_descriptors("-n 400", tmp_path / "a")
+    assert "limits.connections_max is 10000" in done.stderr
+    assert "up to 300 connections, 400 files and sockets" in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
 # ── TLS ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -289,6 +365,31 @@ def test_tls(tmp_path: Path, authority: Authority) -> None:
             assert [len(value) for value in payloads(client.fetch("a", max_bytes=10**7).records)] == [3_000_000]
             assert server.stop() == 0
         assert "Traceback" not in server.errors()
+
+
+def shown_serial(server: ServerProcess, context: ssl.SSLContext) -> str:
+    with tls_client(server, context) as client:
+        assert client.ask(m.Ping()) == m.Pong()
+        assert isinstance(client.socket, ssl.SSLSocket)
+        return str((client.socket.getpeercert() or {})["serialNumber"])
+
+
+def test_a_certificate_is_read_again_without_a_restart(tmp_path: Path, authority: Authority) -> None:
+    """For new connections; those that are there stay. One that cannot be used is not, and the old one is."""
+    with ServerProcess(tmp_path / "data", *authority.flags(mutual=False)) as server:
+        context = authority.context()
+        first = shown_serial(server, context)
+        with tls_client(server, context) as old:
+            (tmp_path / "server.pem").write_text("half a certifi")
+            os.kill(server.pid, signal.SIGHUP)
+            eventually(lambda: "keeps the certificate it has" in server.errors())
+            assert shown_serial(server, context) == first
+            authority.identity("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+            os.kill(server.pid, signal.SIGHUP)
+            eventually(lambda: "has read its certificate again" in server.errors())
+            assert shown_serial(server, context) != first
+            assert old.ask(m.Ping()) == m.Pong()
+        assert server.stop() == 0
 
 
 def test_a_stranger_at_a_tls_port(tmp_path: Path, authority: Authority) -> None:

@@ -7,6 +7,7 @@ from tests.broker.node import Node, batch_of
 
 from braidlog.broker.append import Acks
 from braidlog.broker.hosted import Role
+from braidlog.codec.batch import seal
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 
 
@@ -292,3 +293,36 @@ def test_thousands_of_retries_make_no_duplicate_and_no_gap() -> None:
             node = node.restarted()
     assert node.values("a") == [str(number).encode() for number in range(1200)]
     assert sent == 3000
+
+
+# -- written, then acknowledged ------------------------------------------------------------------------------
+
+
+def test_several_partitions_are_synced_together(node: Node) -> None:
+    with node.world.holding_syncs():
+        written = [node.services.append.write("a", number, batch_of(b"x")) for number in (0, 1)]
+        node.services.append.sync_together(written)
+        jobs = [node.spawn(node.services.append.acknowledge(each, acks=Acks.LEADER)) for each in written]
+        assert not any(job.is_done for job in jobs)
+        assert [each.hosted.high_watermark for each in written] == [0, 0]
+    assert [job.result().base_offset for job in jobs] == [0, 0]
+    assert [each.hosted.high_watermark for each in written] == [1, 1]
+
+
+def test_who_waits_for_one_has_the_others_synced_meanwhile(node: Node) -> None:
+    written = [node.services.append.write("a", number, batch_of(b"x")) for number in (0, 1)]
+    node.services.append.sync_together(written)
+    node.run(node.services.append.acknowledge(written[0], acks=Acks.LEADER))
+    assert [each.hosted.log.durable_offset for each in written] == [1, 1]
+
+
+def test_a_batch_whose_records_were_not_checked_is_checked(node: Node) -> None:
+    bad = bytearray(batch_of(b"x"))
+    bad[-4:] = b"\xff\xff\xff\xff"
+    with pytest.raises(BrokerError) as caught:
+        node.services.append.write("a", 0, seal(bad), records_checked=False)
+    assert caught.value.reason is Reason.INVALID_RECORD
+    assert node.services.topics.partition("a", 0).end_offset == 0
+    assert (
+        node.services.append.write("a", 0, memoryview(batch_of(b"x")), records_checked=False).appended.base_offset == 0
+    )

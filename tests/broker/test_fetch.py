@@ -4,11 +4,12 @@ import pytest
 from tests.broker.node import Node, batch_of
 
 from braidlog.broker.append import Acks
-from braidlog.broker.fetch import Fetched, Wanted
+from braidlog.broker.fetch import Outcome, Wanted
 from braidlog.broker.hosted import Role
+from braidlog.broker.reading import Fetched
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.testing.world import Job
 
 MANY = 1 << 20
@@ -315,3 +316,76 @@ def test_offsets_by_time_stop_at_the_watermark() -> None:
     assert node.services.fetch.offset_at("a", 0, 0) is None
     node.services.fetch.replica_fetched("a", 0, "1", 1)
     assert node.services.fetch.offset_at("a", 0, 0) is not None
+
+
+# -- an outcome for each partition ---------------------------------------------------------------------------
+
+
+def each(node: Node, *wanted: Wanted, wait_ms: int = 10_000, **more: object) -> Job[list[Outcome]]:
+    return node.spawn(node.services.fetch.fetch_each(wanted, bytes_max=MANY, wait_ms=wait_ms, **more))  # type: ignore[arg-type]
+
+
+def reasons(outcomes: list[Outcome]) -> list[Reason | None]:
+    return [outcome.reason if isinstance(outcome, BrokerError) else None for outcome in outcomes]
+
+
+def test_a_partition_that_cannot_be_served_does_not_spoil_the_others(node: Node) -> None:
+    node.append("a", b"x", partition=1)
+    job = each(node, Wanted("a", 1, 0, MANY), Wanted("a", 7, 0, MANY), Wanted("b", 0, 0, MANY), Wanted("a", 0, 5, MANY))
+    outcomes = job.result()
+    assert reasons(outcomes) == [
+        None,
+        Reason.PARTITION_NOT_FOUND,
+        Reason.TOPIC_NOT_FOUND,
+        Reason.OFFSET_OUT_OF_RANGE,
+    ]
+    assert isinstance(outcomes[0], Fetched)
+    assert outcomes[0].slice is not None
+
+
+def test_what_cannot_be_served_is_not_waited_for(node: Node) -> None:
+    assert reasons(each(node, Wanted("a", 0, 0, MANY), Wanted("b", 0, 0, MANY)).result()) == [
+        None,
+        Reason.TOPIC_NOT_FOUND,
+    ]
+    waiting = each(node, Wanted("a", 0, 0, MANY), Wanted("a", 1, 0, MANY))
+    assert not waiting.is_done
+    node.run(node.services.topics.delete("a"))
+    assert reasons(waiting.result()) == [Reason.TOPIC_NOT_FOUND] * 2
+
+
+def test_a_fault_of_the_disk_is_an_outcome(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.append("a", b"x")
+
+    def broken(*_: object, **__: object) -> None:
+        raise StorageFault("gone")
+
+    monkeypatch.setattr(node.services.topics.partition("a", 1).log, "slice_at", broken)
+    first, second = each(node, Wanted("a", 0, 0, MANY), Wanted("a", 1, 0, MANY)).result()
+    assert isinstance(first, Fetched)
+    assert isinstance(second, StorageFault)
+
+
+def test_a_new_topic_of_the_name_is_not_the_one_that_was_asked_for(node: Node) -> None:
+    identity = node.services.topics.meta("a").topic_id
+    assert reasons(each(node, Wanted("a", 0, 0, MANY, topic_id=identity), wait_ms=0).result()) == [None]
+    node.run(node.services.topics.delete("a"))
+    node.create("a")
+    assert reasons(each(node, Wanted("a", 0, 0, MANY, topic_id=identity)).result()) == [Reason.TOPIC_NOT_FOUND]
+    assert reasons(each(node, Wanted("a", 0, 0, MANY), wait_ms=0).result()) == [None]
+
+
+def test_only_in_the_leaders_epoch(node: Node) -> None:
+    epoch = node.services.topics.partition("a", 0).leader_epoch
+    asked = [Wanted("a", 0, 0, MANY, leader_epoch=epoch + more) for more in (0, -1, 1)]
+    assert reasons(each(node, *asked).result()) == [None, Reason.STALE_LEADER_EPOCH, Reason.NOT_LEADER]
+
+
+def test_committed_readers_find_no_time_beyond_what_is_stable(node: Node) -> None:
+    node.append("a", b"x")
+    begun = node.run(node.services.transactions.begin_producer("tx"))
+    node.run(node.services.transactions.add_partitions("tx", begun.producer_id, begun.epoch, [("a", 0)]))
+    late = batch_of(b"y", producer=(begun.producer_id, begun.epoch, 0), transactional=True, time_ms=1_800_000_000_000)
+    node.run(node.services.append.append("a", 0, late))
+    assert node.services.fetch.offset_at("a", 0, 1_750_000_000_000) == (1, 1_800_000_000_000)
+    assert node.services.fetch.offset_at("a", 0, 1_750_000_000_000, committed_only=True) is None

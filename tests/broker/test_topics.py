@@ -302,3 +302,20 @@ def test_close_makes_all_durable(node: Node) -> None:
     node.services.journal.partition.close()
     for label, disk in node.disk.crash_states():
         assert node.restarted(disk).values("a") == [b"x"], label
+
+
+def test_a_topic_is_found_by_its_id_as_long_as_it_is_there() -> None:
+    node = Node()
+    node.create("a")
+    node.create("b")
+    topics = node.services.topics
+    first = topics.meta("a").topic_id
+    assert topics.name_of(first) == "a"
+    assert topics.name_of("00" * 16) is None
+    node.run(topics.delete("a"))
+    assert topics.name_of(first) is None
+    node.create("a")
+    assert topics.meta("a").topic_id != first
+    assert topics.name_of(first) is None
+    assert topics.name_of(topics.meta("a").topic_id) == "a"
+    assert node.restarted().services.topics.name_of(topics.meta("b").topic_id) == "b"

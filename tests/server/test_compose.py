@@ -13,12 +13,13 @@ from braidlog.broker.append import Acks
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError
 from braidlog.server.budget import Budget
+from braidlog.server.census import Census
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
-from braidlog.server.listener import Listener, ListenerLimits
+from braidlog.server.listener import Listener
 from braidlog.server.session import SessionLimits
 
-OFF = {f"listeners.{name}.enabled": False for name in ("cursus", "mlog", "rustlog", "flux")}
+OFF = {f"listeners.{name}.enabled": False for name in ("cursus", "flux", "kafka", "mlog", "rustlog")}
 
 
 def config_for(folder: Path, **flags: object) -> ServerConfig:
@@ -128,9 +129,9 @@ def test_the_journal_is_compacted(tmp_path: Path) -> None:
 # -- a port --------------------------------------------------------------------------------------------------
 
 
-async def listening(limits: ListenerLimits, session_limits: SessionLimits | None = None) -> Listener:
+async def listening(census: Census, session_limits: SessionLimits | None = None) -> Listener:
     listener = Listener(
-        ToyAdapter(), session_limits=session_limits or SessionLimits(), limits=limits, budget=Budget(2**30)
+        ToyAdapter(), session_limits=session_limits or SessionLimits(), census=census, budget=Budget(2**30)
     )
     await listener.start("127.0.0.1", 0)
     return listener
@@ -147,7 +148,7 @@ async def ask(port: int, text: str) -> tuple[str, asyncio.StreamWriter]:
 
 def test_no_more_connections_than_allowed() -> None:
     async def scene() -> None:
-        listener = await listening(ListenerLimits(connections_max=2))
+        listener = await listening(Census(connections_max=2))
         answers = [await ask(listener.port, "hello") for _ in range(3)]
         assert [answer for answer, _ in answers] == ["ok hello", "ok hello", ""]
         answers[0][1].close()
@@ -165,7 +166,7 @@ def test_no_more_connections_than_allowed() -> None:
 def test_who_trickles_is_swept_away_and_others_are_not() -> None:
     async def scene() -> None:
         limits = SessionLimits(frame_seconds_max=0.001, frame_bytes_per_second_min=10**9)
-        listener = await listening(ListenerLimits(), limits)
+        listener = await listening(Census(), limits)
         reader, slow = await asyncio.open_connection("127.0.0.1", listener.port)
         slow.write(b"half a lin")
         good, writer = await ask(listener.port, "hello")
@@ -187,7 +188,7 @@ def test_who_trickles_is_swept_away_and_others_are_not() -> None:
 
 def test_stopping_answers_what_was_asked() -> None:
     async def scene() -> None:
-        listener = await listening(ListenerLimits())
+        listener = await listening(Census())
         adapter = listener.adapter
         assert isinstance(adapter, ToyAdapter)
         asking = asyncio.ensure_future(ask(listener.port, "wait 1"))

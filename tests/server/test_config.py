@@ -1,5 +1,8 @@
 """Layers, origins, mistakes with a hint, and no exposure by accident."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from braidlog.broker.quotas import Rates
@@ -145,3 +148,10 @@ def test_everything_else_is_not_open_by_accident(host: str) -> None:
     assert exposure(text + "[auth]\nallow_open = true") is None
     assert exposure(text + "[listeners.mlog.tls]\ncert = 'c.pem'\nclient_ca = 'ca.pem'") is None
     assert exposure(text + "[listeners.mlog.tls]\ncert = 'c.pem'") is not None, "TLS alone lets everyone in"
+
+
+def test_the_guide_names_settings_that_there_are() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "security.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:auth|limits|quotas)\.[a-z_.]+)`", page))
+    assert len(named) > 12
+    assert named <= set(load_config(None, {}, {}).flat())

@@ -8,11 +8,12 @@ from typing import Any, cast
 import pytest
 from tests.server.toy import until
 
-from braidlog.model.clock import SystemClock
+from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.server.world import LoopWorld
+from braidlog.server.world import SYNC_HERE_BYTES_MAX, LoopWorld
 from braidlog.storage.commit import Flusher
 from braidlog.storage.partition import PartitionLog
+from braidlog.testing.clock import ManualClock
 
 
 class StubLog:
@@ -22,6 +23,10 @@ class StubLog:
         self.end_offset = 0
         self.durable_offset = 0
         self.syncs = 0
+        self.unsynced_bytes = 0
+        self.thread: threading.Thread | None = None
+        self.clock: ManualClock | None = None
+        self.sync_ms = 0
         self.fault: StorageFault | None = None
         self.gate = threading.Event()
         self.gate.set()
@@ -34,6 +39,9 @@ class StubLog:
     def sync(self) -> None:
         reached = self.end_offset
         self.syncs += 1
+        self.thread = threading.current_thread()
+        if self.clock is not None:
+            self.clock.advance(self.sync_ms)
         self.started.set()
         assert self.gate.wait(10)
         if self.fault is not None:
@@ -41,12 +49,12 @@ class StubLog:
         self.durable_offset = max(self.durable_offset, reached)
 
 
-def play(scene: Callable[[LoopWorld, StubLog], Any]) -> None:
+def play(scene: Callable[[LoopWorld, StubLog], Any], clock: Clock | None = None) -> None:
     async def run() -> None:
         flusher = Flusher(SystemClock())
         try:
             async with asyncio.timeout(20):
-                await scene(LoopWorld(SystemClock(), flusher), StubLog())
+                await scene(LoopWorld(clock or SystemClock(), flusher), StubLog())
         finally:
             flusher.stop()
 
@@ -65,9 +73,62 @@ def test_many_waiters_share_one_sync() -> None:
     play(scene)
 
 
+def test_a_small_sync_that_one_request_waits_for_runs_on_the_loop() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        for _ in range(3):
+            await world.durable(as_log(log), log.append())
+            assert log.thread is threading.current_thread()
+        log.unsynced_bytes = SYNC_HERE_BYTES_MAX + 1
+        await world.durable(as_log(log), log.append())
+        assert log.thread is not threading.current_thread()
+
+    play(scene)
+
+
+def test_a_sync_that_two_wait_for_runs_beside_the_loop() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        other = StubLog()
+        waits = [world.durable(as_log(each), each.append()) for each in (log, other)]
+        await asyncio.gather(*waits)
+        assert threading.current_thread() not in (log.thread, other.thread)
+        await world.durable(as_log(log), log.append())
+        assert log.thread is threading.current_thread()
+
+    play(scene)
+
+
+def test_after_a_slow_sync_on_the_loop_the_next_ones_run_beside_it_for_a_while() -> None:
+    clock = ManualClock()
+
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        log.clock, log.sync_ms = clock, 500
+        await world.durable(as_log(log), log.append())
+        assert log.thread is threading.current_thread()
+        log.sync_ms = 0
+        clock.advance(9_000)
+        await world.durable(as_log(log), log.append())
+        assert log.thread is not threading.current_thread()
+        clock.advance(1_100)
+        await world.durable(as_log(log), log.append())
+        assert log.thread is threading.current_thread()
+
+    play(scene, clock)
+
+
+def test_a_fault_of_a_sync_on_the_loop_reaches_who_waits() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        log.fault = StorageFault("the disk is gone")
+        with pytest.raises(StorageFault, match="gone"):
+            await world.durable(as_log(log), log.append())
+        assert log.thread is threading.current_thread()
+
+    play(scene)
+
+
 def test_who_comes_while_a_sync_runs_waits_for_the_next() -> None:
     async def scene(world: LoopWorld, log: StubLog) -> None:
         log.gate.clear()
+        log.unsynced_bytes = SYNC_HERE_BYTES_MAX + 1
         first = asyncio.ensure_future(world.durable(as_log(log), log.append()))
         await until(log.started.is_set)
         late = [asyncio.ensure_future(world.durable(as_log(log), log.append())) for _ in range(10)]
@@ -156,6 +217,7 @@ def test_when_the_flusher_has_stopped_nobody_waits_for_ever() -> None:
     async def run() -> None:
         flusher = Flusher(SystemClock())
         world, log = LoopWorld(SystemClock(), flusher), StubLog()
+        log.unsynced_bytes = SYNC_HERE_BYTES_MAX + 1
         flusher.stop()
         with pytest.raises(BrokerError) as caught:
             async with asyncio.timeout(10):

@@ -23,6 +23,7 @@ class ToyConnection:
 
     def __init__(self) -> None:
         self._buffer = b""
+        self.frame_bytes_max = 1024 * 1024
 
     def receive(self, data: bytes) -> None:
         if data == b"break":
@@ -31,6 +32,8 @@ class ToyConnection:
 
     def next_event(self) -> str | Refused | NeedData:
         line, end, rest = self._buffer.partition(b"\n")
+        if len(line) > self.frame_bytes_max:
+            return self.turn_away("a line is too long")
         if not end:
             return NEED_DATA
         self._buffer = rest
@@ -45,6 +48,10 @@ class ToyConnection:
         if answer == "unspeakable":
             raise AssertionError("respond is broken")
         return answer.encode() + b"\n"
+
+    def turn_away(self, reason: str) -> Refused:
+        self._buffer = b""
+        return Refused(ProtocolError(reason), f"turned away: {reason}", close=True)
 
     @property
     def buffered_bytes(self) -> int:

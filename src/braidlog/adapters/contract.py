@@ -25,6 +25,13 @@ class Connection(Protocol):
         """Bytes of a frame that is not whole yet."""
         ...
 
+    frame_bytes_max: int
+    """What a frame of the peer may have; less for one that has not said who it is. May be changed at any time."""
+
+    def turn_away(self, reason: str) -> Refused:
+        """What the dialect says to a client that is not let in, although it asked nothing; then the connection ends."""
+        ...
+
 
 class Stream(msgspec.Struct, frozen=True):
     """An answer in many frames. `run` pushes them; it begins when everything that was asked before is answered and sent.
@@ -67,6 +74,11 @@ class Conversation(Protocol):
 
     last_words: Callable[[], bytes] | None
     """What the client is told if the server stops while it waits: set by a stream, for as long as it runs."""
+
+    def prove(self, principal: str, token: bytes) -> Coroutine[Any, Any, bool]:
+        """Whether the token is that principal's. Meanwhile nothing else of this client is served; who fails is told late, and
+        then its connection ends. Who passes may send frames as large as anyone's; `principal` is for the handler to set."""
+        ...
 
     def push(self, data: bytes) -> Awaitable[None]:
         """Send a frame outside the order of answers; done when the client has room for the next one.

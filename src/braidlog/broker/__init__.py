@@ -18,6 +18,7 @@ socket, any event loop (waiting is a port). May import: cluster, replication, st
 | `producers.py` | producer ids, each given once |
 | `transactions.py` | records and offsets that count together or not at all |
 | `streams.py` | event streams: versions by key, snapshots |
+| `authenticate.py` | whether someone is who it says; wrong guesses are slow |
 | `authorize.py` | who may do what |
 | `rules.py` | rules added at run time |
 | `users.py` | users with passwords |

@@ -5,21 +5,22 @@ Invariants: a consumer sees nothing at or above the high watermark (committed re
 all; the first batch is given however large it is, so that no record can wedge a reader; no wait is without an end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.ports import World
+from braidlog.broker.reading import Fetched, Limits, Records, Rows, decode_slice, slice_to_columns
 from braidlog.broker.topics import Topics
-from braidlog.codec.batch import read_header
 from braidlog.codec.records import decode_batch
-from braidlog.codec.section import Row
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
-from braidlog.model.record import Record
 from braidlog.storage.partition import FileSlice
-from braidlog.storage.transactions import Aborted
+
+T = TypeVar("T")
 
 WAIT_MS_MAX = 300_000
 """Who wants to wait longer is answered with nothing by then, and asks again."""
@@ -51,26 +52,8 @@ class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, w
         )
 
 
-class Fetched(msgspec.Struct, frozen=True):
-    """What one partition gave: a slice of whole batches, or nothing; and where its log stands."""
-
-    slice: FileSlice | None
-    start_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    aborted: list[Aborted]
-
-
 Outcome = Fetched | BrokerError | StorageFault
 """What became of one partition of a fetch of several."""
-
-
-class Records(msgspec.Struct, frozen=True):
-    """Records one by one, for dialects that carry no batches. `next_offset` is where to go on, also past what was left out."""
-
-    records: list[Record]
-    next_offset: int
-    high_watermark: int
 
 
 class _View(msgspec.Struct, frozen=True):
@@ -226,26 +209,66 @@ class Fetch:
         record offsets is not held up by them. With `beyond_end`, an offset that is not there yet gives no records instead of
         an error.
         """
-        hosted = self._topics.partition(topic, partition)
+        limits = Limits(bytes_max, max(records_max, 1))
+        wanted = Wanted(topic, partition, offset, bytes_max)
+        found, next_offset, high_watermark = await self._read(
+            wanted, partial(decode_slice, limits=limits), wait_ms, committed_only, replica, leader_only, beyond_end
+        )
+        return Records(found or [], next_offset, high_watermark)
+
+    async def rows(  # noqa: PLR0913 - a fetch has that many limits
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int,
+        records_max: int = 2**31,
+        wait_ms: int = 0,
+        committed_only: bool = True,
+        leader_only: bool = False,
+        beyond_end: bool = False,
+    ) -> Rows:
+        """The same records as columns, for dialects that declare their rows (codec/layout.py): no object for each record."""
+        limits = Limits(bytes_max, max(records_max, 1))
+        wanted = Wanted(topic, partition, offset, bytes_max)
+        found, next_offset, high_watermark = await self._read(
+            wanted, partial(slice_to_columns, limits=limits), wait_ms, committed_only, None, leader_only, beyond_end
+        )
+        columns, count = found or (None, 0)
+        return Rows(columns, count, next_offset, high_watermark)
+
+    async def _read(
+        self,
+        wanted: Wanted,
+        decode: Callable[[Fetched, int], tuple[T | None, int]],
+        wait_ms: int,
+        committed_only: bool,  # noqa: FBT001
+        replica: str | None,
+        leader_only: bool,  # noqa: FBT001
+        beyond_end: bool,  # noqa: FBT001
+    ) -> tuple[T | None, int, int]:
+        """What `decode` finds in the first slice that holds anything, where to go on, and the high watermark."""
+        offset = wanted.offset
+        hosted = self._topics.partition(wanted.topic, wanted.partition)
         if beyond_end and offset > hosted.end_offset:
-            return Records([], offset, hosted.high_watermark)
+            return None, offset, hosted.high_watermark
         deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
         while True:
             left_ms = max(round((deadline - self._world.monotonic()) * 1000), 0)
             (fetched,) = await self.fetch(
-                [Wanted(topic, partition, offset, bytes_max)],
-                bytes_max=bytes_max,
+                [Wanted(wanted.topic, wanted.partition, offset, wanted.bytes_max)],
+                bytes_max=wanted.bytes_max,
                 wait_ms=left_ms,
                 committed_only=committed_only,
                 replica=replica,
                 leader_only=leader_only,
             )
             if fetched.slice is None:
-                return Records([], offset, fetched.high_watermark)
-            records, next_offset = _decode(fetched, offset, max(records_max, 1), bytes_max)
-            if records:
-                return Records(records, next_offset, fetched.high_watermark)
-            offset = next_offset
+                return None, offset, fetched.high_watermark
+            found, offset = decode(fetched, offset)
+            if found:
+                return found, offset, fetched.high_watermark
 
     def offset_at(
         self, topic: str, partition: int, timestamp_ms: int, *, committed_only: bool = False
@@ -271,35 +294,3 @@ class Fetch:
         hosted.advance()
         hosted.wake()
         return hosted
-
-
-def _decode(fetched: Fetched, offset: int, records_max: int, bytes_max: int) -> tuple[list[Record], int]:
-    """The records of a slice and where to go on: after the last one given, or after the slice if all of it was."""
-    assert fetched.slice is not None
-    data = fetched.slice.read()
-    found: list[Record] = []
-    left = bytes_max
-    position = 0
-    while position < len(data):
-        header = read_header(data, position)
-        position += header.size_bytes
-        if header.is_control or any(txn.covers(header) for txn in fetched.aborted if header.is_transactional):
-            continue
-        rows = decode_batch(data, position - header.size_bytes, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-        for row in rows:
-            if row[0] < offset:
-                continue
-            left -= _size(row)
-            if found and (left < 0 or len(found) >= records_max):
-                return found, row[0]
-            found.append(Record(*row))
-    return found, fetched.slice.next_offset
-
-
-def _size(row: Row) -> int:
-    """What a record weighs in an answer: its key, value and headers; what a dialect adds around them is its own affair."""
-    _, _, key, value, headers = row
-    size = len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size += len(name) + len(content or b"")
-    return size

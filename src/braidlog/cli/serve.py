@@ -4,6 +4,7 @@ Knows: flags, signals, what to print when the node is ready. Refuses to know: wh
 """
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -16,8 +17,10 @@ from typing import Any
 import click
 
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.server.allocator import keep_freed_memory
 from braidlog.server.compose import Server
 from braidlog.server.config import ListenersConfig, LoadedConfig, load_config
+from braidlog.server.logs import Sparing
 
 
 def _load(config: str | None, data_dir: str | None, changes: tuple[str, ...], more: dict[str, Any]) -> LoadedConfig:
@@ -60,7 +63,7 @@ def _common(command: Any) -> Any:  # noqa: ANN401 - a decorator over click's com
 def serve(
     config: str | None, data_dir: str | None, changes: tuple[str, ...], *, free_ports: bool, allow_open: bool
 ) -> None:
-    """Run a node: one port per protocol, until SIGTERM or SIGINT.
+    """Run a node: one port per protocol, until SIGTERM or SIGINT; SIGHUP reads its certificates again.
 
     When it is ready it prints one line of JSON with its ports. It stops gracefully: answers what was asked, syncs, notes the
     clean stop. Settings come from the file, then the environment (BRAID_DATA_DIR, BRAID_LISTENERS__CURSUS__PORT=…), then flags.
@@ -68,7 +71,7 @@ def serve(
     more: dict[str, Any] = {"auth.allow_open": True} if allow_open else {}
     if free_ports:
         more |= {f"listeners.{name}.port": 0 for name in ListenersConfig.__struct_fields__}
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    _log(logging.INFO, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     _run(_serve(_load(config, data_dir, changes, more)))
 
 
@@ -76,11 +79,22 @@ def serve(
 @_common
 def dev(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> None:
     """Run a node on this machine for trying things out, and say how to reach it."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    _log(logging.WARNING, "%(levelname)s %(name)s: %(message)s")
     _run(_serve(_load(config, data_dir, changes, {}), friendly=True))
 
 
+def _log(level: int, shape: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Sparing())
+    logging.basicConfig(level=level, format=shape, handlers=[handler])
+
+
 def _run(main: Coroutine[Any, Any, None]) -> None:
+    # What is loaded by now stays; and a request makes objects by the dozen that never form cycles: looking for some among
+    # them after every 700 took a tenth of the loop's time.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    keep_freed_memory()
     try:
         import uvloop  # noqa: PLC0415 - optional: faster where it is installed
     except ImportError:
@@ -94,6 +108,7 @@ async def _serve(loaded: LoadedConfig, *, friendly: bool = False) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.request_stop)
+    loop.add_signal_handler(signal.SIGHUP, server.reload_certificates)
     try:
         await server.start()
         _announce(server, friendly=friendly)
@@ -115,7 +130,17 @@ def _announce(server: Server, *, friendly: bool) -> None:
 
 @click.group()
 def config() -> None:
-    """What a node would run with."""
+    """What a node would run with.
+
+    Who may use it: in the settings file, [auth.tokens] holds a line NAME = "SHA-256 of the token, in hex" for each client
+    (printf %s TOKEN | sha256sum), and [[auth.rules]] what each may do. A client shows its token with the line
+
+        AUTH NAME TOKEN
+
+    before its first frame, on any listener; nothing is answered if it is right. Cursus clients may use their own AUTH. What those
+    may do who have not shown one is in auth.strangers.*; how slowly wrong ones are answered in auth.pause_seconds and
+    auth.pause_seconds_max. Use TLS (listeners.NAME.tls.cert) wherever others can listen.
+    """
 
 
 @config.command(epilog="Example: BRAID_LISTENERS__FLUX__PORT=7000 braid config show --origin")

@@ -4,19 +4,28 @@ Knows: how to hand out a frame once it is whole. Refuses to know: where a frame 
 Invariant: nothing is copied more than twice, however the stream was cut; memory follows what was fed, never what a length claims.
 """
 
+from struct import Struct
+
 from braidlog.codec.errors import ProtocolError
 
 Buffer = bytes | bytearray | memoryview
 
+_U32 = Struct(">I")
 _COMPACT_BYTES = 64 * 1024
 _LINES_BYTES = 64 * 1024
 
 
 class Inbox:
-    """Feed it what the socket gave; take frames when they are whole."""
+    """Feed it what the socket gave; take frames when they are whole.
+
+    Most reads bring whole frames and nothing else: such a read is kept as it came, and only a frame that is cut by the end of a
+    read is put together in a buffer of its own.
+    """
+
+    __slots__ = ("_data", "_position", "_searched")
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        self._data: bytes | bytearray = b""
         self._position = 0
         self._searched = 0
 
@@ -24,11 +33,22 @@ class Inbox:
         return len(self._data) - self._position
 
     def feed(self, data: Buffer) -> None:
-        if self._position and (self._position == len(self._data) or self._position >= _COMPACT_BYTES):
-            del self._data[: self._position]
-            self._searched = max(self._searched - self._position, 0)
-            self._position = 0
-        self._data += data
+        held = self._data
+        if self._position == len(held):
+            self._data = data if type(data) is bytes else bytes(data)
+            self._position = self._searched = 0
+            return
+        if type(held) is bytes:
+            held = self._data = bytearray(memoryview(held)[self._position :])
+            self._begin_anew()
+        elif self._position >= _COMPACT_BYTES:
+            del self._data[: self._position]  # type: ignore[union-attr]  # a bytearray: the other kind was just turned into one
+            self._begin_anew()
+        held += data
+
+    def _begin_anew(self) -> None:
+        self._searched = max(self._searched - self._position, 0)
+        self._position = 0
 
     def peek(self, size: int, at: int = 0) -> bytes | None:
         """The next `size` bytes (from `at` on) without taking them; None until they are there."""
@@ -41,31 +61,34 @@ class Inbox:
         start = self._position + at
         if len(self._data) - start < 4:
             return None
-        return int.from_bytes(self._data[start : start + 4], "big")
+        return int(_U32.unpack_from(self._data, start)[0])
 
     def take(self, size: int) -> bytes | None:
         """The next `size` bytes; None until they are there. The caller has checked `size` against its limit."""
-        end = self._position + size
-        if len(self._data) < end:
+        data, start = self._data, self._position
+        end = start + size
+        if len(data) < end:
             return None
-        with memoryview(self._data) as view:
-            taken = bytes(view[self._position : end])
         self._position = end
-        return taken
+        if type(data) is bytes:
+            return data[start:end]
+        with memoryview(data) as view:
+            return bytes(view[start:end])
 
     def take_frame(self, frame_bytes_max: int) -> bytes | None:
         """The payload of a frame that begins with its length as u32; None until it is whole.
 
         A length over the limit is refused before anything is awaited.
         """
-        size = self.peek_u32()
-        if size is None:
+        start = self._position + 4
+        if len(self._data) < start:
             return None
+        (size,) = _U32.unpack_from(self._data, self._position)
         if size > frame_bytes_max:
             raise ProtocolError(f"a frame of {size} bytes is announced, {frame_bytes_max} is the limit", 0)
-        if len(self) < 4 + size:
+        if len(self._data) < start + size:
             return None
-        self._position += 4
+        self._position = start
         return self.take(size)
 
     def take_line(self, line_bytes_max: int) -> bytes | None:

@@ -11,7 +11,16 @@ from typing import TypeVar
 F = TypeVar("F", bound=Callable[..., object])
 
 compiled = False
-longlong = p_uchar = p_int = object
+
+
+class _Type:
+    """Stands for a C type, and for an array of it."""
+
+    def __getitem__(self, _size: object) -> "_Type":
+        return self
+
+
+longlong = p_uchar = p_int = int = _Type()  # noqa: A001 - the name of C's own
 
 
 def cfunc(function: F) -> F:

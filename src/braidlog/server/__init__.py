@@ -9,7 +9,11 @@ Refuses to know: any dialect's bytes. May import: adapters and below.
 | `eager.py` | run a handler at once, and make it a task only if it has to wait |
 | `session.py` | one connection: bytes in, requests served, answers out in order, limits kept |
 | `budget.py` | what all connections hold in memory together, and who is let go |
-| `listener.py` | a port: accepts, TLS, caps, sweeps away who is too slow |
+| `census.py` | how many connections there are, in all and from each address |
+| `descriptors.py` | how many files and sockets the process may have open |
+| `doorkeeper.py` | who has not said yet who it is, and what it may do |
+| `listener.py` | a port: accepts, TLS, sweeps away who is too slow |
+| `logs.py` | lines about clients, within bounds |
 | `supervisor.py` | tasks with an owner |
 | `config.py` | settings from file, environment and flags, with their origin |
 | `compose.py` | the only place that wires things together |

@@ -18,14 +18,19 @@ from braidlog.adapters.kafka.handlers import KafkaAdapter
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.mlog.handlers import MlogAdapter
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
+from braidlog.broker.authenticate import Authenticate, Pauses
 from braidlog.broker.authorize import Authorize
+from braidlog.broker.ports import World
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.server.budget import Budget
-from braidlog.server.config import ListenerConfig, ServerConfig, TlsConfig, check_exposure
-from braidlog.server.listener import SWEEP_SECONDS, Listener, ListenerLimits
+from braidlog.server.census import Census
+from braidlog.server.config import AuthConfig, ListenerConfig, ServerConfig, TlsConfig, check_exposure
+from braidlog.server.descriptors import Complaints, connections_that_fit, raise_limit
+from braidlog.server.doorkeeper import Doorkeeper, StrangerLimits
+from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.session import SessionLimits
 from braidlog.server.supervisor import Supervisor
 from braidlog.server.world import LoopWorld
@@ -70,9 +75,13 @@ class Server:
         self._quotas = Quotas(config.quotas.default(), config.quotas.principals)
         self._clock = SystemClock()
         self._budget = Budget(config.limits.memory_bytes_max, self._clock.monotonic)
+        self._descriptors = raise_limit()
+        connections_max = connections_that_fit(config.limits.connections_max, self._descriptors)
+        self._census = Census(connections_max, config.limits.connections_per_peer_max)
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
         self._flusher: Flusher | None = None
+        self._doorkeeper: Doorkeeper | None = None
         self.services: Services | None = None
 
     async def start(self) -> None:
@@ -85,6 +94,7 @@ class Server:
 
     async def _start(self) -> None:
         config = self.config
+        asyncio.get_running_loop().set_exception_handler(Complaints())
         self._folder = DataFolder(self._disk, config.data_dir, self._clock)
         self._flusher = Flusher(self._clock)
         authorize = Authorize(config.auth.tokens, config.auth.rules, has_users=bool(config.auth.users))
@@ -104,6 +114,7 @@ class Server:
                 self._open_partition(name, number)
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
+        self._doorkeeper = doorkeeper(config.auth, authorize, world)
         makers = adapters()
         makers["cursus"] = partial(CursusAdapter, compression=config.listeners.cursus.compression)
         kafka = config.listeners.kafka
@@ -113,6 +124,7 @@ class Server:
         self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")
         self._supervisor.every(EXPIRE_SECONDS, self._expire, "expire")
         self._supervisor.every(RETAIN_SECONDS, self._retain, "retain")
+        log.info("up to %d connections, %d files and sockets", self._census.connections_max, self._descriptors)
 
     def _open_partition(self, name: str, number: int) -> None:
         """Recover a partition. One that cannot be opened is offline, loudly; the others are served."""
@@ -140,11 +152,12 @@ class Server:
                 frame_seconds_max=limits.frame_seconds_max,
                 idle_seconds_max=limits.idle_seconds_max,
             ),
-            limits=ListenerLimits(limits.connections_max, limits.connections_per_peer_max),
+            census=self._census,
             budget=self._budget,
             advertised=advertised,
             tls=tls_context(settings.tls) if settings.tls.cert else None,
             quotas=self._quotas,
+            doorkeeper=self._doorkeeper,
         )
         await listener.start(settings.host, settings.port)
         self.listeners[dialect] = listener
@@ -152,6 +165,19 @@ class Server:
     @property
     def ports(self) -> dict[str, int]:
         return {dialect: listener.port for dialect, listener in self.listeners.items()}
+
+    def reload_certificates(self) -> None:
+        """Read certificates and keys again, for the connections to come. Those that cannot be used are not: the old ones stay."""
+        for dialect, listener in self.listeners.items():
+            tls: TlsConfig = getattr(self.config.listeners, dialect).tls
+            if listener.tls is None:
+                continue
+            try:
+                tls_context(tls)  # first a fresh one: half of a pair must not replace the whole one that is in use
+                listener.tls.load_cert_chain(tls.cert, tls.key or None)
+                log.info("listener %s has read its certificate again", dialect)
+            except (BrokerError, OSError) as error:
+                log.error("listener %s keeps the certificate it has: %s", dialect, error)  # noqa: TRY400
 
     async def run(self) -> None:
         """Serve until asked to stop; raise what made a background task fail."""
@@ -220,6 +246,13 @@ class Server:
             self.services.journal.partition.close()
         if self._folder is not None:
             self._folder.release()
+
+
+def doorkeeper(auth: AuthConfig, authorize: Authorize, world: World) -> Doorkeeper:
+    """Who looks at tokens, with the pauses and limits that the settings say."""
+    pauses = Pauses(auth.pause_seconds, auth.pause_seconds_max, auth.forget_seconds)
+    limits = StrangerLimits(**{name: getattr(auth.strangers, name) for name in StrangerLimits.__struct_fields__})
+    return Doorkeeper(Authenticate(authorize, world, pauses), limits)
 
 
 def tls_context(tls: TlsConfig) -> ssl.SSLContext:

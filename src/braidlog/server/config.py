@@ -83,8 +83,28 @@ class ListenersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flux: ListenerConfig = ListenerConfig(port=9097)
 
 
+class StrangersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where tokens are configured: what a connection may do before its client has shown one."""
+
+    frame_bytes_max: int = 4096
+    first_frame_seconds_max: float = 5.0
+    seconds_max: float = 10.0
+    per_peer_max: int = 32
+    connections_max: int = 1000
+
+    def __post_init__(self) -> None:
+        seconds = dict.fromkeys(("first_frame_seconds_max", "seconds_max"), (0.001, 1e9))
+        _check_bounds(
+            self, dict.fromkeys(self.__struct_fields__, (1, 2**40)) | {"frame_bytes_max": (64, 2**40)} | seconds
+        )
+
+
 class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`tokens`: principal → SHA-256 of its token in hex. `rules`: what each may do; without any, all may do everything."""
+    """`tokens`: principal → SHA-256 of its token in hex. `rules`: what each may do; without any, all may do everything.
+
+    A token is shown with `AUTH <principal> <token>` and a newline before the first frame, on every listener; Cursus has its own
+    AUTH as well. A wrong one is answered after a pause, which doubles with each of the same network.
+    """
 
     tokens: dict[str, str] = {}
     users: dict[str, str] = {}
@@ -92,10 +112,19 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: list[Rule] = []
     allow_open: bool = False
     """Listen on other addresses than loopback without tokens or client certificates."""
+    pause_seconds: float = 0.1
+    pause_seconds_max: float = 5.0
+    forget_seconds: float = 300.0
+    """How long a wrong token is held against the network it came from."""
+    strangers: StrangersConfig = StrangersConfig()
+
+    def __post_init__(self) -> None:
+        _check_bounds(self, dict.fromkeys(("pause_seconds", "pause_seconds_max", "forget_seconds"), (0.0, 25.0 * 3600)))
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     connections_max: int = 10_000
+    """All listeners together; lowered at the start if the process may not have so many sockets open (`ulimit -n`)."""
     connections_per_peer_max: int = 5_000
     in_flight_max: int = 1024
     output_bytes_max: int = 8 * 1024 * 1024

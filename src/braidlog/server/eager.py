@@ -97,16 +97,22 @@ class Running:
         self._coroutine.close()
 
 
-def start(coroutine: Coroutine[Any, Any, Any], done: Done, gate: Gate = lambda: True) -> Running | None:
-    """Run until it ends (then `done` was called and None is returned) or waits (then it goes on by itself)."""
+def step(coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, Any, BaseException | None]:
+    """Run until it ends (True, its value, its error) or waits (False, what it waits for, None)."""
     try:
-        waiting = coroutine.send(None)
+        return False, coroutine.send(None), None
     except StopIteration as stop:
-        done(stop.value, None)
-        return None
+        return True, stop.value, None
     except _NOT_OURS:
         raise
     except BaseException as error:  # noqa: BLE001 - handed on, never swallowed
-        done(None, error)
+        return True, None, error
+
+
+def start(coroutine: Coroutine[Any, Any, Any], done: Done, gate: Gate = lambda: True) -> Running | None:
+    """Run until it ends (then `done` was called and None is returned) or waits (then it goes on by itself)."""
+    ended, value, error = step(coroutine)
+    if ended:
+        done(value, error)
         return None
-    return Running(coroutine, done, gate, waiting)
+    return Running(coroutine, done, gate, value)

@@ -1,8 +1,8 @@
 """A port: accepts connections, keeps account of them, cuts off who keeps others waiting.
 
 Knows: sockets, TLS, caps. Refuses to know: dialects beyond the adapter it was given.
-Invariant: no more than `connections_max` at once, nor `connections_per_peer_max` from one address; every connection is swept: one
-that neither reads nor writes nor ends its frame in time is closed.
+Invariant: every connection is counted, and turned away if it is one too many; every connection is swept: one that neither reads
+nor writes nor ends its frame in time is closed.
 """
 
 import asyncio
@@ -10,54 +10,49 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections import Counter
-
-import msgspec
 
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.budget import Budget
+from braidlog.server.census import Census
+from braidlog.server.doorkeeper import Doorkeeper
 from braidlog.server.session import Session, SessionLimits, SessionOwner
 
 log = logging.getLogger("braidlog.listener")
 
 SWEEP_SECONDS = 1.0
+BACKLOG = 1024
 HANDSHAKE_SECONDS_MAX = 5.0
 FAREWELL_SECONDS_MAX = 1.0
 """How long a TLS client may take to say goodbye too."""
 
 
-class ListenerLimits(msgspec.Struct, frozen=True):
-    connections_max: int = 10_000
-    connections_per_peer_max: int = 5_000
-    backlog: int = 1024
-
-
 class Listener(SessionOwner):
     """One dialect on one port."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one thing that a port has
         self,
         adapter: Adapter,
         *,
         session_limits: SessionLimits,
-        limits: ListenerLimits,
+        census: Census,
         budget: Budget,
         advertised: tuple[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
         quotas: Quotas | None = None,
+        doorkeeper: Doorkeeper | None = None,
     ) -> None:
         self.adapter = adapter
         self._session_limits = session_limits
-        self._limits = limits
+        self._census = census
         self._budget = budget
         self._advertised = advertised
-        self._tls = tls
+        self.tls = tls
         self._quotas = quotas
+        self._doorkeeper = doorkeeper
         self._server: asyncio.Server | None = None
         self._sessions: set[Session] = set()
-        self._peers: Counter[str] = Counter()
         self._drained: asyncio.Event | None = None
         self.port = 0
         self.accepted = 0
@@ -71,13 +66,13 @@ class Listener(SessionOwner):
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Session(self.adapter, self, self._session_limits, self._budget, self._quotas),
+                lambda: Session(self.adapter, self, self._session_limits, self._budget, self._quotas, self._doorkeeper),
                 host,
                 port,
-                ssl=self._tls,
-                backlog=self._limits.backlog,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self._tls else None,
-                ssl_shutdown_timeout=FAREWELL_SECONDS_MAX if self._tls else None,
+                ssl=self.tls,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self.tls else None,
+                ssl_shutdown_timeout=FAREWELL_SECONDS_MAX if self.tls else None,
             )
         except OSError as error:
             raise BrokerError(
@@ -96,24 +91,16 @@ class Listener(SessionOwner):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # A stream may have nothing to say for days: whether its client is still there, only the kernel can ask.
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        host = session.peer.rpartition(":")[0]
         self._sessions.add(session)
-        self._peers[host] += 1
         self.accepted += 1
-        if (
-            len(self._sessions) > self._limits.connections_max
-            or self._peers[host] > self._limits.connections_per_peer_max
-        ):
+        if not self._census.enter(session.host):
             log.warning("%s: too many connections, %s is turned away", self.adapter.dialect, session.peer)
             session.abort()
 
     def closed(self, session: Session) -> None:
         if session in self._sessions:
             self._sessions.discard(session)
-            host = session.peer.rpartition(":")[0]
-            self._peers[host] -= 1
-            if not self._peers[host]:
-                del self._peers[host]
+            self._census.leave(session.host)
             if not self._sessions and self._drained is not None:
                 self._drained.set()
 

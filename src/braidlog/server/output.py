@@ -10,7 +10,7 @@ from braidlog.model.errors import StorageFault
 from braidlog.wire.contract import Output, Slice
 
 _COPIED_BYTES_MAX = 32 * 1024
-"""A slice up to this is copied next to its neighbours, into one write; a larger one is written by itself."""
+"""A piece up to this is copied next to its neighbours, into one write; a larger one is written by itself."""
 
 
 def size_of(output: Output) -> int:
@@ -27,14 +27,14 @@ def writes(outputs: Sequence[Output]) -> Iterator[bytes]:
             run.append(output)
             continue
         for piece in output:
-            if isinstance(piece, bytes):
-                run.append(piece)
-            elif piece.size <= _COPIED_BYTES_MAX:
-                run.append(_read(piece))
-            else:
+            data = piece if isinstance(piece, bytes) else _read(piece)
+            if len(data) <= _COPIED_BYTES_MAX:
+                run.append(data)
+                continue
+            if run:
                 yield b"".join(run)
                 run = []
-                yield _read(piece)
+            yield data
     if run:
         yield run[0] if len(run) == 1 else b"".join(run)
 

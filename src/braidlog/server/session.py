@@ -9,7 +9,7 @@ off; all answers of one read leave in one write, as long as they are small; what
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import msgspec
@@ -19,9 +19,12 @@ from braidlog.broker.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
-from braidlog.server.eager import Abandonable, Running, start
+from braidlog.server.doorkeeper import Doorkeeper
+from braidlog.server.eager import Abandonable, Running, start, step
+from braidlog.server.entrance import Entrance, certified_name
 from braidlog.server.output import size_of, writes
 from braidlog.wire.contract import NEED_DATA, Output, Refused
+from braidlog.wire.preamble import Introduction
 
 log = logging.getLogger("braidlog.session")
 
@@ -67,7 +70,10 @@ class Session(asyncio.Protocol):
         limits: SessionLimits,
         budget: Budget,
         quotas: Quotas | None = None,
+        doorkeeper: Doorkeeper | None = None,
     ) -> None:
+        self._doorkeeper = doorkeeper
+        self._entrance: Entrance | None = None
         self._adapter = adapter
         self._owner = owner
         self._limits = limits
@@ -79,9 +85,12 @@ class Session(asyncio.Protocol):
         self._beside: set[_Turn] = set()
         self._out: list[Output] = []
         self._held_bytes = 0
-        self._last_write_bytes = 0
+        self._largest_write_bytes = 0
         self._unsent_bytes_most = 0
         self._some_held_back = False
+        self._is_noted = False
+        self._is_ordered = adapter.ordered
+        self._has_unsent = False
         self._has_more = False
         self._busy = False
         self._pump_due = False
@@ -110,10 +119,14 @@ class Session(asyncio.Protocol):
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self.principal = certified_name(transport.get_extra_info("peercert")) or ANONYMOUS
         self._owner.opened(self)
+        if self._doorkeeper is not None:
+            self._enter(self._doorkeeper)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
         self._closing = True
         self._transport = None
+        if self._entrance is not None:
+            self._entrance.leave()
         if self._throttle is not None:
             self._throttle.cancel()
         for turn in (*self._under_way, *self._turns, *self._beside):
@@ -137,7 +150,11 @@ class Session(asyncio.Protocol):
         if self._closing:
             return
         self._last_heard = self._loop.time()
-        self._charge(Direction.APPEND, len(data))
+        if self._quotas is not None:
+            self._charge(Direction.APPEND, len(data))
+        if self._entrance is not None and self._entrance.is_open:
+            self._meet(self._entrance, data)
+            return
         try:
             self.connection.receive(data)
         except Exception as error:  # noqa: BLE001 - we are wrong, and it is logged as such
@@ -183,22 +200,26 @@ class Session(asyncio.Protocol):
         finally:
             self._busy = False
         self._flush()
-        self._let_held_back_go()
+        if self._some_held_back:
+            self._let_held_back_go()
         self._regulate()
-        self._note_held()
+        if self._partial_since is not None or self._is_noted or self._held_bytes:
+            self._note_held()
 
     def held_bytes(self) -> int:
         """What this connection keeps in memory: of a frame, of answers in line, of answers that were not taken."""
         unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
         if unsent:
-            # Of what was written last, the part that has left is kept too, until the rest has.
-            unsent = min(unsent + self._last_write_bytes, self._unsent_bytes_most)
+            # Of a write that has left in part, that part is kept too, until the rest has left.
+            unsent = min(unsent + self._largest_write_bytes, self._unsent_bytes_most)
         return int(self.connection.buffered_bytes) + self._held_bytes + unsent
 
     def _note_held(self) -> None:
         """Tell the budget. Whoever is gone holds nothing, whatever is still being finished for it."""
         if self._transport is not None:
-            self._budget.note(self, self.held_bytes())
+            held = self.held_bytes()
+            self._is_noted = held > SMALL_BYTES
+            self._budget.note(self, held)
 
     def _take_requests(self) -> bool:
         """Start what is whole; False if there was no room for all of it."""
@@ -235,17 +256,21 @@ class Session(asyncio.Protocol):
     def _has_room(self) -> bool:
         if self._blocked_since is not None or self._throttle is not None:
             return False
-        under_way = len(self._turns) if self._adapter.ordered else len(self._under_way)
-        if (
-            under_way + len(self._beside) >= self._limits.in_flight_max
-            or self._held_bytes >= self._limits.output_bytes_max
-        ):
+        if self._entrance is not None and self._entrance.is_proving:
             return False
+        under_way = self._turns if self._is_ordered else self._under_way
+        if under_way or self._beside or self._held_bytes:
+            if len(under_way) + len(self._beside) >= self._limits.in_flight_max:
+                return False
+            if self._held_bytes >= self._limits.output_bytes_max:
+                return False
         return not self._must_wait()
 
     def _must_wait(self) -> bool:
         """Whether there is no room in the node's memory for anything new; then the budget says when there is again."""
-        if self._budget.is_full and self._transport is not None:
+        if not self._budget.is_full:
+            return False
+        if self._transport is not None:
             self._budget.wait(self)
         return self._budget.is_full
 
@@ -262,15 +287,42 @@ class Session(asyncio.Protocol):
             self.close()
 
     def _begin(self, request: Any) -> None:  # noqa: ANN401
-        turn = _Turn(request)
+        """Serve a request. Most end at once, and need no place in line unless others wait before them."""
+        coroutine = self._adapter.handle(self, request)
+        ended, value, error = step(coroutine)
+        if not ended:
+            self._wait_for(_Turn(request), coroutine, value)
+        elif error is None and not self._turns and type(value) is not Stream:
+            self._answer_now(request, value)
+        else:
+            turn = _Turn(request)
+            if self._is_ordered:
+                self._turns.append(turn)
+            self._answered(turn, request, value, error)
+
+    def _wait_for(self, turn: _Turn, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:  # noqa: ANN401
         self._under_way.add(turn)
-        if self._adapter.ordered:
+        if self._is_ordered:
             self._turns.append(turn)
 
         def done(answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
-            self._answered(turn, request, answer, error)
+            self._answered(turn, turn.request, answer, error)
 
-        turn.running = start(self._adapter.handle(self, request), done, lambda: self._may_go_on(turn))
+        turn.running = Running(coroutine, done, lambda: self._may_go_on(turn), waiting)
+
+    def _answer_now(self, request: Any, answer: Any) -> None:  # noqa: ANN401
+        if answer is None or self._transport is None:
+            return
+        try:
+            data = self.connection.respond(request, answer)
+        except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
+            self._fail(type(request).__name__, fault)
+            return
+        self._out.append(data)
+        size = len(data) if isinstance(data, bytes) else size_of(data)
+        self._held_bytes += size
+        if size > SMALL_BYTES:
+            self._note_held()
 
     def _may_go_on(self, turn: _Turn) -> bool:
         """Whether a request that waited for data may now read it: one that has no room for its answer is held back."""
@@ -282,15 +334,13 @@ class Session(asyncio.Protocol):
         if self._blocked_since is not None:
             return False
         # Whoever is first in line goes, however much lies behind: all of that leaves after it.
-        is_first = self._adapter.ordered and bool(self._turns) and self._turns[0] is turn
+        is_first = self._is_ordered and bool(self._turns) and self._turns[0] is turn
         if not is_first and self._held_bytes >= self._limits.output_bytes_max:
             return False
         return not self._must_wait()
 
     def _let_held_back_go(self) -> None:
-        if not self._some_held_back:
-            return
-        in_line = self._turns if self._adapter.ordered else self._under_way
+        in_line = self._turns if self._is_ordered else self._under_way
         for turn in (*in_line, *self._beside):
             if turn.is_held_back and turn.running is not None:
                 if not self._is_room_for(turn):
@@ -318,7 +368,7 @@ class Session(asyncio.Protocol):
             return
         if isinstance(answer, Stream):
             turn.answer = answer
-            if not self._adapter.ordered:
+            if not self._is_ordered:
                 self._open_stream(turn)
         else:
             self._keep(turn, data)
@@ -333,7 +383,7 @@ class Session(asyncio.Protocol):
         turn.answer = data
         if size > SMALL_BYTES:
             self._note_held()
-        if not self._adapter.ordered and data and turn not in self._turns:
+        if not self._is_ordered and data and turn not in self._turns:
             self._out.append(data)
 
     def _pump_soon(self) -> None:
@@ -356,7 +406,7 @@ class Session(asyncio.Protocol):
         """Its turn has come. It begins once this turn of the loop has written what was answered before."""
         stream: Stream = turn.answer
         turn.answer = _PENDING
-        if not (self._adapter.ordered and stream.holds_turn):
+        if not (self._is_ordered and stream.holds_turn):
             self._beside.add(turn)
         self._loop.call_soon(self._run_stream, turn, stream)
 
@@ -378,7 +428,7 @@ class Session(asyncio.Protocol):
         """Between answers to other requests nobody could tell whose error it is: it is the last thing said."""
         self.close()
         last = _Turn(turn.request)
-        if self._adapter.ordered:
+        if self._is_ordered:
             self._turns.append(last)
         self._answered(last, last.request, None, error)
 
@@ -401,7 +451,9 @@ class Session(asyncio.Protocol):
             self._out.clear()
             return False
         out, self._out = self._out, []
-        if out:
+        if len(out) == 1 and isinstance(out[0], bytes):
+            self._write(transport, out[0])
+        elif out:
             self._write_all(transport, out)
         if self._closing and not turns and not self._under_way:
             transport.close()
@@ -418,31 +470,35 @@ class Session(asyncio.Protocol):
 
     def _write(self, transport: asyncio.Transport, data: bytes) -> None:
         self._held_bytes -= len(data)
-        if transport.get_write_buffer_size() > _OUTPUT_FACTOR * self._limits.output_bytes_max:
+        if self._has_unsent and transport.get_write_buffer_size() > _OUTPUT_FACTOR * self._limits.output_bytes_max:
             log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
             self.abort()
         else:
             self._send(transport, data)
 
     def _send(self, transport: asyncio.Transport, data: bytes) -> None:
-        before = transport.get_write_buffer_size()
+        before = self._has_unsent and transport.get_write_buffer_size()
         self._unsent_bytes_most = len(data) + (self._unsent_bytes_most if before else 0)
-        self._last_write_bytes = len(data)
+        self._largest_write_bytes = max(len(data), self._largest_write_bytes if before else 0)
         transport.write(data)
-        self._charge(Direction.FETCH, len(data))
-        self._note_held()
+        if self._quotas is not None:
+            self._charge(Direction.FETCH, len(data))
+        self._has_unsent = transport.get_write_buffer_size() > 0
+        if self._has_unsent or self._is_noted:
+            self._note_held()
 
     def _regulate(self) -> None:
         """Read only while there is room for what may come."""
         transport = self._transport
         if transport is None or self._closing:
             return
-        wanted = self._has_room() and not self._has_more
-        if wanted and not self._reading:
-            self._reading = True
+        wanted = not self._has_more and self._has_room()
+        if wanted is self._reading:
+            return
+        self._reading = wanted
+        if wanted:
             transport.resume_reading()
-        elif not wanted and self._reading:
-            self._reading = False
+        else:
             transport.pause_reading()
 
     async def push(self, data: bytes) -> None:
@@ -457,12 +513,68 @@ class Session(asyncio.Protocol):
         self._loop.call_soon(_breathe, breath)
         await breath
 
+    # -- who it is -------------------------------------------------------------------------------------------
+
+    @property
+    def host(self) -> str:
+        return self.peer.rpartition(":")[0] or self.peer
+
+    def _enter(self, doorkeeper: Doorkeeper) -> None:
+        self._entrance = Entrance(doorkeeper, self.connection, self.host)
+        is_stranger = doorkeeper.required and self.principal == ANONYMOUS
+        if is_stranger and not self._entrance.enter(self._loop.time()):
+            log.warning("%s: too many strangers, %s is turned away", self._adapter.dialect, self.peer)
+            self.abort()
+
+    def _meet(self, entrance: Entrance, data: bytes) -> None:
+        """The first bytes: an introduction, or the dialect's own."""
+        event = entrance.meet(data)
+        if event is NEED_DATA:
+            self._partial_since = self._last_heard if self._partial_since is None else self._partial_since
+            return
+        self._partial_since = None
+        if isinstance(event, Refused):
+            self.requests += 1
+            self._refuse(self.connection.turn_away(str(event.error)))
+            return
+        if isinstance(event, Introduction):
+            self._introduce(event)
+        self._serve()
+
+    def _introduce(self, introduction: Introduction) -> None:
+        """Nothing is answered to who is right; who is wrong is told so by the dialect's own error."""
+        self.requests += 1
+        turn = _Turn(introduction)
+        self._under_way.add(turn)
+
+        def done(proved: Any, error: BaseException | None) -> None:  # noqa: ANN401
+            self._under_way.discard(turn)
+            turn.running = None
+            if error is not None:
+                self._fail("introduction", error)
+            elif proved:
+                self.principal = introduction.principal
+            elif self._transport is not None:
+                self._refuse(self.connection.turn_away("authentication failed"))
+            self._pump_soon()
+
+        turn.running = start(self.prove(introduction.principal, introduction.token), done)
+
+    async def prove(self, principal: str, token: bytes) -> bool:
+        """See `adapters/contract.py`."""
+        if self._entrance is None:
+            return False
+        proved = await self._entrance.prove(principal, token)
+        if not proved:
+            log.warning("%s %s: authentication failed", self._adapter.dialect, self.peer)
+            self.close()
+        return proved
+
     # -- quotas ----------------------------------------------------------------------------------------------
 
     def _charge(self, direction: Direction, count: int) -> None:
         """Who moved more than its share is not read from for a while."""
-        if self._quotas is None:
-            return
+        assert self._quotas is not None
         now = self._loop.time()
         seconds = self._quotas.take(self.principal, direction, count, now)
         if seconds <= 0 or self._transport is None:
@@ -531,21 +643,12 @@ class Session(asyncio.Protocol):
         partial_since = self._partial_since if self._reading else None  # what we do not read cannot come to an end
         if partial_since is not None and now - partial_since > allowed:
             return "its frame does not come to an end"
+        if self._entrance is not None and self._entrance.is_overdue(now, self.requests):
+            return "it does not say who it is"
         quiet = not self._turns and not self._under_way and not self._beside
         if quiet and now - self._last_heard > limits.idle_seconds_max:
             return "it has been silent for too long"
         return None
-
-
-def certified_name(certificate: dict[str, Any] | None) -> str | None:
-    """The name in a client's certificate, which the TLS layer has checked: its common name, else its first alternative name."""
-    if not certificate:
-        return None
-    for parts in certificate.get("subject", ()):
-        for field, value in parts:
-            if field == "commonName" and value:
-                return str(value)
-    return next((str(value) for _, value in certificate.get("subjectAltName", ()) if value), None)
 
 
 def _breathe(breath: "asyncio.Future[None]") -> None:

@@ -2,7 +2,8 @@
 
 Knows: futures, the flusher's thread, the executor. Refuses to know: what is waited for.
 Invariant: a wait for durability ends well only after a sync that began after the append; all who wait for one partition at a
-time share one sync and one future.
+time share one sync and one future. Syncs run on the flusher's thread; only a small one, for which a single request waits, runs
+on the loop, where it spares two hand-overs between threads, and only as long as the disk is quick.
 """
 
 import asyncio
@@ -16,6 +17,12 @@ from braidlog.storage.commit import Flusher
 from braidlog.storage.partition import PartitionLog
 
 T = TypeVar("T")
+
+SYNC_HERE_BYTES_MAX = 64 * 1024
+SYNC_HERE_SECONDS_MAX = 0.001
+"""A sync on the loop that took longer was the last one there for a while: everybody else stood still meanwhile."""
+SYNC_ELSEWHERE_FACTOR = 20
+"""For so many times as long as it took: slow syncs have at most a twentieth of the loop's time."""
 
 
 class LoopWakeup:
@@ -51,6 +58,9 @@ class LoopWorld:
         self._flusher = flusher
         self._loop = asyncio.get_running_loop()
         self._groups: dict[PartitionLog, asyncio.Future[None]] = {}
+        self._waiters = 0
+        self._syncs_elsewhere = 0
+        self._may_sync_here_from = clock.monotonic()
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -64,6 +74,7 @@ class LoopWorld:
     async def durable(self, log: PartitionLog, next_offset: int) -> None:
         if log.durable_offset >= next_offset:
             return
+        self._waiters += 1
         await self._group(log)
         if log.durable_offset < next_offset:
             # The sync began after the append, so only a truncation can have come between: the records are no more.
@@ -74,6 +85,7 @@ class LoopWorld:
             if group.exception() is None:
                 then()
 
+        self._waiters += 1
         self._group(log).add_done_callback(synced)
 
     def _group(self, log: PartitionLog) -> "asyncio.Future[None]":
@@ -87,14 +99,40 @@ class LoopWorld:
 
     def _submit(self, log: PartitionLog) -> None:
         group = self._groups.pop(log)
+        is_alone = self._waiters == 1 and not self._syncs_elsewhere
+        if not self._groups:
+            self._waiters = 0
+        if is_alone and self._is_quick(log):
+            self._sync_here(log, group)
+            return
+        self._syncs_elsewhere += 1
 
         def synced(fault: StorageFault | None) -> None:
-            self._loop.call_soon_threadsafe(_settle, group, fault)
+            self._loop.call_soon_threadsafe(self._synced_elsewhere, group, fault)
 
         try:
             self._flusher.submit(log, synced)
         except BrokerError as error:  # the server stops: nobody will sync this, and nobody may wait for it for ever
-            _settle(group, error)
+            self._synced_elsewhere(group, error)
+
+    def _synced_elsewhere(self, group: "asyncio.Future[None]", fault: StorageFault | BrokerError | None) -> None:
+        self._syncs_elsewhere -= 1
+        _settle(group, fault)
+
+    def _is_quick(self, log: PartitionLog) -> bool:
+        return log.unsynced_bytes <= SYNC_HERE_BYTES_MAX and self._clock.monotonic() >= self._may_sync_here_from
+
+    def _sync_here(self, log: PartitionLog, group: "asyncio.Future[None]") -> None:
+        start = self._clock.monotonic()
+        try:
+            log.sync()
+        except StorageFault as fault:
+            _settle(group, fault)
+            return
+        end = self._clock.monotonic()
+        if end - start > SYNC_HERE_SECONDS_MAX:
+            self._may_sync_here_from = end + SYNC_ELSEWHERE_FACTOR * (end - start)
+        _settle(group, None)
 
     def appended(self, log: PartitionLog) -> None:
         self._flusher.appended(log)

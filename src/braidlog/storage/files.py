@@ -147,13 +147,15 @@ class OsFile:
                 position += written
 
     def read_at(self, size: int, position: int) -> bytes:
-        with _faults(self.path, "read"):
+        try:
             data = os.pread(self._descriptor, size, position)
             while len(data) < size:
                 more = os.pread(self._descriptor, size - len(data), position + len(data))
                 if not more:
                     break
                 data += more
+        except OSError as error:
+            raise StorageFault(f"cannot read: {error.strerror or error}", self.path) from error
         return data
 
     def truncate(self, size: int) -> None:

@@ -5,7 +5,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -59,7 +59,7 @@ class Client:
         answer: dict[str, Any] = json.loads(self.ask(body))
         return answer
 
-    def consume(self, topic: str, partition: int = 0, offset: int = 0, more: str = "") -> tuple[BatchRecord, ...]:
+    def consume(self, topic: str, partition: int = 0, offset: int = 0, more: str = "") -> "Sequence[BatchRecord]":
         self.send(f"CONSUME topic={topic} partition={partition} offset={offset} {more}")
         return read_batch(self.read())[0].records
 

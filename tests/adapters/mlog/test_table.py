@@ -16,7 +16,8 @@ from braidlog.broker.services import Services
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.budget import Budget
-from braidlog.server.listener import Listener, ListenerLimits
+from braidlog.server.census import Census
+from braidlog.server.listener import Listener
 from braidlog.server.session import SessionLimits
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mlog import messages as m
@@ -153,7 +154,7 @@ class _Leaderless(MlogAdapter):
 
 async def _ask_leaderless(request: m.Request) -> RPCErrorResponse:
     adapter = _Leaderless(None)  # type: ignore[arg-type]
-    listener = Listener(adapter, session_limits=SessionLimits(), limits=ListenerLimits(), budget=Budget(2**30))
+    listener = Listener(adapter, session_limits=SessionLimits(), census=Census(), budget=Budget(2**30))
     await listener.start("127.0.0.1", 0)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)

@@ -44,4 +44,5 @@ def say(server: ServerConnection, request: Request, answer: Any) -> bytes:
     """What a broker sends for an answer: pushed for a stream, else responded."""
     if isinstance(answer, (Batch, a.KeepAlive, a.StreamControl)) and request.operation.name == "STREAM":
         return server.push(request, answer)
-    return server.respond(request, answer)
+    said: bytes = server.respond(request, answer)
+    return said

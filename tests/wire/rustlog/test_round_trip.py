@@ -81,19 +81,16 @@ def test_an_answer_in_the_shape_of_json_is_narrowed_for_a_binary_client(row: Ope
     assert all(getattr(response.message, name) == getattr(full, name) for name in carried)
 
 
-@given(strategies.records)
-def test_records_of_one_length_take_the_fast_way_and_mean_the_same(values: list[bytes]) -> None:
+@given(strategies.records, st.data())
+def test_records_that_are_cut_short_are_refused_with_the_place(values: list[bytes], data: st.DataObject) -> None:
     written = binary.RECORDS.write(values)
-    slow = Reader(written, 4)
-    assert binary._uneven_records(slow, len(values), "records") == values
-    fast = Reader(written, 4)
-    taken = binary._even_records(fast, len(values))
-    if len(values) > 1 and len({len(value) for value in values}) == 1:
-        assert taken == values
-        assert fast.position == slow.position
-    else:
-        assert taken is None
-        assert fast.position == 4
+    whole = Reader(written)
+    assert binary.RECORDS.read(whole, "records") == values
+    assert whole.position == len(written)
+    if values:
+        cut = data.draw(st.integers(4, len(written) - 1))
+        with pytest.raises(ProtocolError, match="record"):
+            binary.RECORDS.read(Reader(written[:cut]), "records")
 
 
 def test_a_narrowed_topic_counts_its_partitions() -> None:

@@ -27,14 +27,10 @@ from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch
 from braidlog.wire.cursus.compressors import COMPRESSORS, choose
-from braidlog.wire.cursus.connection import FRAME_BYTES_MAX
 from braidlog.wire.cursus.failures import ErrorCode, Failure
 from braidlog.wire.cursus.messages import OPERATIONS, Request
 
 PARTITIONS_DEFAULT = 4
-STRANGER_FRAME_BYTES_MAX = 64 * 1024
-"""Where authentication is asked for, nobody sends more than this before it."""
-AUTH_DELAY_SECONDS = 0.1
 HOUR_MS = 3_600_000
 FEATURES = ("batches", "gzip", "groups", "streaming", "idempotence", "event_sourcing", "transactions")
 
@@ -253,22 +249,12 @@ async def fetch_offset(request: Request, services: Services, _: Conversation) ->
 # -- the connection itself -----------------------------------------------------------------------------------------
 
 
-async def authenticate(request: Request, services: Services, conversation: Conversation) -> a.Authenticated | Failure:
+async def authenticate(request: Request, _: Services, conversation: Conversation) -> a.Authenticated | Failure:
     message: r.Auth = request.message
-    if not await _prove(services, conversation, message.principal, message.token):
+    if not await conversation.prove(message.principal, message.token.encode()):
         return Failure.of(ErrorCode.AUTHENTICATION_FAILED)
     conversation.principal = message.principal
     return a.Authenticated(message.principal)
-
-
-async def _prove(services: Services, conversation: Conversation, principal: str, token: str) -> bool:
-    """Whether the token is that principal's. Who fails is answered late, and then not served any more."""
-    if services.authorize.authenticate(token.encode()) == principal:
-        conversation.connection.frame_bytes_max = FRAME_BYTES_MAX
-        return True
-    conversation.close()
-    await services.world.wakeup().wait(AUTH_DELAY_SECONDS)
-    return False
 
 
 async def show_help(_: Request, __: Services, ___: Conversation) -> a.CommandList:
@@ -367,8 +353,7 @@ class CursusAdapter(RoutedAdapter):
         }
 
     def open(self) -> ServedConnection:
-        limit = STRANGER_FRAME_BYTES_MAX if self._services.authorize.required else FRAME_BYTES_MAX
-        return ServedConnection(compression=self._compression, frame_bytes_max=limit)
+        return ServedConnection(compression=self._compression)
 
     def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Any]:
         route = self.table[type(request.message)]
@@ -380,7 +365,7 @@ class CursusAdapter(RoutedAdapter):
         self, route: Route, conversation: Conversation, request: Request, credentials: r.Credentials
     ) -> Any:  # noqa: ANN401
         """Serve one request for whom it says it is from; the connection stays whose it was."""
-        if not await _prove(self._services, conversation, credentials.principal, credentials.token):
+        if not await conversation.prove(credentials.principal, credentials.token.encode()):
             return Failure.of(ErrorCode.AUTHENTICATION_FAILED)
         return await self.serve(route, _Speaker(conversation, credentials.principal), request)
 

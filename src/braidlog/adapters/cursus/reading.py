@@ -11,13 +11,14 @@ from itertools import takewhile
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.records import can_show, show
 from braidlog.broker.authorize import Operation
-from braidlog.broker.fetch import OffsetOutOfRange, Records
+from braidlog.broker.fetch import OffsetOutOfRange
 from braidlog.broker.services import Services
+from braidlog.codec.layout import Packed
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Record
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
-from braidlog.wire.cursus.batch import Batch
+from braidlog.wire.cursus.batch import SHOWN_ROW, Batch, PackedBatch
 from braidlog.wire.cursus.failures import Failure, echo
 from braidlog.wire.cursus.messages import Request
 
@@ -31,42 +32,80 @@ REMOVED = (Reason.GROUP_NOT_FOUND, Reason.MEMBER_NOT_FOUND, Reason.STALE_GENERAT
 _ISOLATION = {"": True, "read_committed": True, "read_uncommitted": False}
 
 
-async def consume(request: Request, services: Services, conversation: Conversation) -> Batch | Failure:
+async def consume(request: Request, services: Services, conversation: Conversation) -> Batch | PackedBatch | Failure:
     message: r.Consume = request.message
     if message.isolation_level not in _ISOLATION:
         return Failure.of("invalid_isolation_level", command="CONSUME", value=echo(message.isolation_level))
     if is_pattern(message.topic):
         return await _consume_matching(request, services, conversation)
     check_owner(services, message)
-    found = await _read(services, message, message.topic, wait_ms=min(message.wait_ms, WAIT_MS_MAX))
-    return fit(request, conversation, message.topic, message.partition, found.records)[0]
+    return await _read(request, services, conversation, message.topic, wait_ms=min(message.wait_ms, WAIT_MS_MAX))
 
 
-async def _consume_matching(request: Request, services: Services, conversation: Conversation) -> Batch:
+async def _consume_matching(request: Request, services: Services, conversation: Conversation) -> Batch | PackedBatch:
     """A frame names one topic: it is the first, by name, that has something at that offset."""
     message: r.Consume = request.message
     topics = _matching(services, conversation, message.topic, message.partition)
     for topic in topics:
         hosted = services.topics.partition(topic, message.partition)
         if hosted.start_offset <= message.offset < hosted.high_watermark:
-            found = await _read(services, message, topic, wait_ms=0)
-            if found.records:
-                return fit(request, conversation, topic, message.partition, found.records)[0]
+            found = await _read(request, services, conversation, topic, wait_ms=0)
+            if isinstance(found, PackedBatch) or found.records:
+                return found
     return Batch(topics[0], message.partition, ())
 
 
-async def _read(services: Services, message: r.Consume, topic: str, *, wait_ms: int) -> Records:
+async def _read(
+    request: Request, services: Services, conversation: Conversation, topic: str, *, wait_ms: int
+) -> Batch | PackedBatch:
+    message: r.Consume = request.message
     offset = _reset(services, topic, message.partition, message.offset, message.auto_offset_reset)
-    return await services.fetch.records(
+    return (await read_frame(request, services, conversation, topic, offset, bytes_max=READ_BYTES, wait_ms=wait_ms))[0]
+
+
+async def read_frame(
+    request: Request,
+    services: Services,
+    conversation: Conversation,
+    topic: str,
+    offset: int,
+    *,
+    bytes_max: int,
+    wait_ms: int,
+) -> tuple[Batch | PackedBatch, int]:
+    """One frame of records, and where to go on after it. A `PackedBatch` is never empty."""
+    message: r.Consume | r.Stream = request.message
+    records_max = min(message.records_max or RECORDS_MAX, RECORDS_MAX)
+    committed_only = _ISOLATION[message.isolation_level]
+    found = await services.fetch.rows(
         topic,
         message.partition,
         offset,
-        bytes_max=READ_BYTES,
-        records_max=min(message.records_max or RECORDS_MAX, RECORDS_MAX),
+        bytes_max=bytes_max,
+        records_max=records_max,
         wait_ms=wait_ms,
-        committed_only=_ISOLATION[message.isolation_level],
+        committed_only=committed_only,
         leader_only=True,
     )
+    if not found.count:
+        return Batch(topic, message.partition, ()), found.next_offset
+    if not found.has_headers:
+        room = conversation.connection.records_room(request, topic, message.partition)
+        data, written, next_offset = found.write(SHOWN_ROW, room)
+        if not written:
+            raise _too_large(offset)
+        return PackedBatch(topic, message.partition, Packed(data, written)), next_offset
+    shown = await services.fetch.records(
+        topic,
+        message.partition,
+        offset,
+        bytes_max=bytes_max,
+        records_max=records_max,
+        committed_only=committed_only,
+        leader_only=True,
+    )
+    batch, count = fit(request, conversation, topic, message.partition, shown.records)
+    return batch, shown.next_offset if count == len(shown.records) else shown.records[count].offset
 
 
 def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
@@ -93,10 +132,12 @@ def fit(
     shown = tuple(map(show, takewhile(can_show, records)))
     fitting: int = conversation.connection.count_fitting(request, topic, partition, shown)
     if records and not fitting:
-        raise BrokerError(
-            Reason.RECORD_TOO_LARGE, f"the record at {records[0].offset} does not fit this protocol's frame"
-        )
+        raise _too_large(records[0].offset)
     return Batch(topic, partition, shown[:fitting]), fitting
+
+
+def _too_large(offset: int) -> BrokerError:
+    return BrokerError(Reason.RECORD_TOO_LARGE, f"the record at {offset} does not fit this protocol's frame")
 
 
 # -- topics by pattern ---------------------------------------------------------------------------------------------
@@ -191,21 +232,19 @@ async def _push(request: Request, services: Services, conversation: Conversation
     while not conversation.is_closing:
         try:
             check_owner(services, message)
-            found = await services.fetch.records(
+            batch, next_offset = await read_frame(
+                request,
+                services,
+                conversation,
                 message.topic,
-                message.partition,
                 place.offset,
                 bytes_max=STREAM_BYTES,
-                records_max=min(message.records_max or RECORDS_MAX, RECORDS_MAX),
                 wait_ms=KEEP_ALIVE_MS,
-                committed_only=_ISOLATION[message.isolation_level],
-                leader_only=True,
             )
-            if not found.records:
-                place.offset = found.next_offset
+            if isinstance(batch, Batch) and not batch.records:
+                place.offset = next_offset
                 await conversation.push(connection.push(request, a.KeepAlive()))
                 continue
-            batch, count = fit(request, conversation, message.topic, message.partition, found.records)
         except OffsetOutOfRange as error:
             return a.StreamControl(
                 reason="offset_out_of_range",
@@ -218,5 +257,5 @@ async def _push(request: Request, services: Services, conversation: Conversation
             return a.StreamControl(reason="removed" if error.reason in REMOVED else "error", offset=place.offset)
         await conversation.push(connection.push(request, batch))
         # Only now: ended in the middle of a push, the client hears of an offset it may have, never of one it may lack.
-        place.offset = found.next_offset if count == len(found.records) else found.records[count].offset
+        place.offset = next_offset
     return a.StreamControl(reason="stopped", offset=place.offset)

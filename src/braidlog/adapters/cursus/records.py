@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from braidlog.broker.streams import VERSION_HEADER
 from braidlog.codec.records import encode_batch
 from braidlog.model.record import Header, Record
-from braidlog.wire.cursus.batch import STRING_BYTES_MAX, BatchRecord
+from braidlog.wire.cursus.batch import STRING_BYTES_MAX, BatchRecord, PlainRecords
 
 EVENT_TYPE, SCHEMA_VERSION, AGGREGATE_VERSION, METADATA = "eventType", "schemaVersion", VERSION_HEADER, "metadata"
 PRODUCER_ID, EPOCH, SEQUENCE = "producerId", "epoch", "seqNum"
@@ -74,6 +74,8 @@ def encode_whole(
 
 def encode_pieces(records: Sequence[BatchRecord], now_ms: int) -> bytes:
     """Batches of the log for records that no sequence binds together."""
+    if isinstance(records, PlainRecords) and _weight(records) <= PIECE_BYTES:
+        return encode_batch(records.values, keys=records.keys, base_timestamp=now_ms)
     batches = []
     piece: _Piece = ([], [], [])
     size = 0
@@ -88,6 +90,10 @@ def encode_pieces(records: Sequence[BatchRecord], now_ms: int) -> bytes:
         piece[2].append(headers_of(record))
     batches.append(_encode(piece, now_ms))
     return b"".join(batches)
+
+
+def _weight(records: PlainRecords) -> int:
+    return sum(map(len, records.values)) + sum(len(key or b"") for key in records.keys or ())
 
 
 def _encode(piece: _Piece, now_ms: int) -> bytes:

@@ -55,7 +55,7 @@ class ServedConnection(ServerConnection):
         self._in_stream = True
         return request
 
-    def respond(self, request: Request | Refused, answer: Any) -> bytes:  # noqa: ANN401 - any answer of the table
+    def respond(self, request: Request | Refused, answer: Any) -> Any:  # noqa: ANN401 - any answer of the table
         if isinstance(request, Request):
             if isinstance(request.message, Stream):
                 self._in_stream = False

@@ -14,7 +14,8 @@ from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import may, named
 from braidlog.broker.authorize import Operation
-from braidlog.broker.fetch import Fetched, Outcome, Wanted
+from braidlog.broker.fetch import Outcome, Wanted
+from braidlog.broker.reading import Fetched
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.kafka.apis import Key
@@ -51,7 +52,7 @@ async def fetch(request: Request, services: Services, conversation: Conversation
             wanted,
             bytes_max=min(max(message.max_bytes, 0), RESPONSE_BYTES_MAX),
             bytes_min=message.min_bytes,
-            wait_ms=0 if refused else max(message.max_wait_ms, 0),
+            wait_ms=0 if refused or not wanted else max(message.max_wait_ms, 0),
             committed_only=message.isolation_level == READ_COMMITTED,
             leader_only=True,
         )

@@ -22,7 +22,7 @@ from braidlog.adapters.kafka import (
     security,
     transactions,
 )
-from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.errors import code_of, text_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
 from braidlog.broker.authorize import ANONYMOUS
@@ -75,4 +75,4 @@ class KafkaAdapter:
         conversation.close()
 
     def failure(self, request: Request, error: Exception) -> Message:
-        return self.routes[request.api.key].refusal(request, code_of(error), str(error))
+        return self.routes[request.api.key].refusal(request, code_of(error), text_of(error))

@@ -8,7 +8,7 @@ and if such a request fails the connection ends, so that the client finds out.
 from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.errors import code_of, text_of
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import named, require, unknown
 from braidlog.broker.append import Acks, Written
@@ -86,7 +86,7 @@ def _attempt(
             return _Attempt(partition.index, None, code, text)
         written = services.append.write(name, partition.index, records, records_checked=False)
     except (BrokerError, StorageFault, ProtocolError) as error:
-        return _Attempt(partition.index, None, code_of(error), str(error))
+        return _Attempt(partition.index, None, code_of(error), text_of(error))
     return _Attempt(partition.index, written, E.NONE, None)
 
 
@@ -115,7 +115,7 @@ async def _settle(attempt: _Attempt, acks: Acks, timeout_ms: int, services: Serv
     try:
         appended = await services.append.acknowledge(attempt.written, acks=acks, timeout_ms=max(timeout_ms, 0))
     except (BrokerError, StorageFault) as error:
-        return d.ProduceResponsePartition(attempt.number, code_of(error), -1, error_message=str(error))
+        return d.ProduceResponsePartition(attempt.number, code_of(error), -1, error_message=text_of(error))
     return d.ProduceResponsePartition(
         attempt.number, E.NONE, appended.base_offset, log_start_offset=attempt.written.hosted.start_offset
     )

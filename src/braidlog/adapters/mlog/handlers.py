@@ -16,6 +16,7 @@ from braidlog.broker.fetch import OffsetOutOfRange
 from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.offsets import Commit, check_group_name
 from braidlog.broker.services import Services
+from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Record
@@ -26,6 +27,7 @@ from braidlog.wire.mlog.errors import RPCErrorResponse
 from braidlog.wire.mlog.replication import HEADER_BYTES, RECORD_HEADER_BYTES, ReplicationRecord
 from braidlog.wire.mlog.replication import encode_batch as encode_replication_batch
 from braidlog.wire.mlog.sizes import (
+    ANSWER_BYTES,
     ENTRIES_PER_ANSWER_MAX,
     PAYLOAD_BYTES_MAX,
     VALUE_BYTES_MAX,
@@ -97,10 +99,32 @@ async def fetch_as_replica(message: m.FetchRequest, services: Services, _: Conve
     return m.FetchResponse(entry)
 
 
-async def fetch_batch(message: m.FetchBatchRequest, services: Services, _: Conversation) -> m.FetchBatchResponse:
-    hosted, offset = _consumer(services, message)
-    records = await _collect(services, message.topic, offset, message.max_count)
-    return m.FetchBatchResponse(_fitted(hosted, offset, records) if records else None)
+async def fetch_batch(
+    message: m.FetchBatchRequest, services: Services, _: Conversation
+) -> m.FetchBatchResponse | m.PackedEntries:
+    offset = _consumer(services, message)[1]
+    entries = await _collect_entries(services, message.topic, offset, message.max_count)
+    return m.PackedEntries(entries) if entries.number else m.FetchBatchResponse(None)
+
+
+async def _collect_entries(services: Services, topic: str, offset: int, count: int) -> Packed:
+    """`count` entries from `offset` on (0 means 1), or as many as there are, or as many as a frame holds; written already."""
+    left = min(max(count, 1), ENTRIES_PER_ANSWER_MAX)
+    room = PAYLOAD_BYTES_MAX - ANSWER_BYTES
+    pieces: list[bytes] = []
+    number = 0
+    while left:
+        found = await services.fetch.rows(topic, 0, offset, bytes_max=READ_BYTES, records_max=left, beyond_end=True)
+        data, written, offset = found.write(m.ENTRY_ROW, room, between=b",")
+        if found.count and not number and not written:
+            raise _too_large(found.offset_of(0))
+        if not written:
+            break
+        pieces.append(data)
+        number, left, room = number + written, left - written, room - len(data) - 1
+        if written < found.count:
+            break
+    return Packed(b",".join(pieces), number)
 
 
 async def fetch_batch_as_replica(
@@ -191,7 +215,7 @@ def _fitted(hosted: HostedPartition, offset: int, records: Sequence[Record]) -> 
     entries = _entries(records)
     count = entries_that_fit(entries)
     if not count:
-        raise _too_large(records[0])
+        raise _too_large(records[0].offset)
     return tuple(entries[:count])
 
 
@@ -209,18 +233,16 @@ def _pieces(records: Sequence[Record], count_max: int, bytes_max: int) -> Iterat
             yield piece
             piece, size = [], 0
         if added - RECORD_HEADER_BYTES > VALUE_BYTES_MAX:
-            raise _too_large(record)
+            raise _too_large(record.offset)
         piece.append(record)
         size += added
     if piece:
         yield piece
 
 
-def _too_large(record: Record) -> BrokerError:
-    size = len(record.value or b"")
+def _too_large(offset: int) -> BrokerError:
     return BrokerError(
-        Reason.RECORD_TOO_LARGE,
-        f"the record at offset {record.offset} has {size} bytes and fits no frame, {VALUE_BYTES_MAX} would",
+        Reason.RECORD_TOO_LARGE, f"the record at offset {offset} fits no frame, one of {VALUE_BYTES_MAX} bytes would"
     )
 
 
@@ -260,7 +282,7 @@ def _replication_batch(topic: str, records: Sequence[Record], epoch: int) -> byt
     if len(records) == 1 and HEADER_BYTES + RECORD_HEADER_BYTES + len(records[0].value or b"") > raw_chunk_bytes_max(
         topic
     ):
-        raise _too_large(records[0])
+        raise _too_large(records[0].offset)
     return encode_replication_batch([ReplicationRecord(r.offset, r.value or b"") for r in records], epoch)
 
 

@@ -14,13 +14,15 @@ from braidlog.broker.authorize import Operation
 from braidlog.broker.metrics import render_metrics
 from braidlog.broker.offsets import Commit
 from braidlog.broker.services import Services
+from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.record import Record
 from braidlog.wire.rustlog import messages as m
+from braidlog.wire.rustlog.binary import RECORD_ROW as BINARY_ROW
 from braidlog.wire.rustlog.connection import Request, ServerConnection
+from braidlog.wire.rustlog.jsonform import RECORD_ROW as JSON_ROW
 from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, Form
-from braidlog.wire.rustlog.sizes import JSON_RECORD_BYTES, fitting
+from braidlog.wire.rustlog.sizes import BINARY_ANSWER_BYTES, JSON_ANSWER_BYTES, JSON_RECORD_BYTES, fitting
 
 WAIT_MS_MAX = 30_000
 RECORDS_PER_FETCH_MAX = FRAME_BYTES_MAX // JSON_RECORD_BYTES
@@ -40,24 +42,36 @@ async def produce(request: Request, services: Services, _: Conversation) -> m.Pr
     return m.ProduceResponse(base_offset=appended.base_offset, record_count=len(message.records))
 
 
-async def fetch(request: Request, services: Services, _: Conversation) -> m.FetchResponse | m.BriefFetchResponse:
+async def fetch(
+    request: Request, services: Services, _: Conversation
+) -> m.FetchResponse | m.BriefFetchResponse | m.PackedFetchResponse:
     message: m.Fetch = request.message  # type: ignore[assignment]
     services.topics.check_partition(message.topic, message.partition)
     offset = _start(request, message, services)
     if offset is None:
         return m.BriefFetchResponse([], 0)
-    found = await services.fetch.records(
+    found = await services.fetch.rows(
         message.topic,
         message.partition,
         offset,
-        bytes_max=min(max(message.max_bytes, 1), FRAME_BYTES_MAX),
+        bytes_max=_bytes_max(message),
         records_max=RECORDS_PER_FETCH_MAX,
         wait_ms=min(message.max_wait_ms or 0, WAIT_MS_MAX),
         beyond_end=True,
     )
     if request.form is Form.BINARY:
-        return _fit_values(found.records, found.next_offset)
-    return _fit_records(found.records, found.next_offset)
+        data, count, next_offset = found.write(BINARY_ROW, FRAME_BYTES_MAX - BINARY_ANSWER_BYTES)
+        _check_first(count, found.count, offset)
+        return m.PackedFetchResponse(Packed(data, count), next_offset)
+    if found.has_headers:
+        return await _fetch_records(message, offset, services)
+    data, count, next_offset = found.write(JSON_ROW, FRAME_BYTES_MAX - JSON_ANSWER_BYTES, between=b",")
+    _check_first(count, found.count, offset)
+    return m.PackedFetchResponse(Packed(data, count), next_offset)
+
+
+def _bytes_max(message: m.Fetch) -> int:
+    return min(max(message.max_bytes, 1), FRAME_BYTES_MAX)
 
 
 def _start(request: Request, message: m.Fetch, services: Services) -> int | None:
@@ -68,13 +82,16 @@ def _start(request: Request, message: m.Fetch, services: Services) -> int | None
     return None if committed is None else committed.offset
 
 
-def _fit_values(records: list[Record], next_offset: int) -> m.BriefFetchResponse:
-    values = [record.value or b"" for record in records]
-    count = _checked(fitting(values, Form.BINARY), records)
-    return m.BriefFetchResponse(values[:count], next_offset if count == len(values) else records[count].offset)
-
-
-def _fit_records(records: list[Record], next_offset: int) -> m.FetchResponse:
+async def _fetch_records(message: m.Fetch, offset: int, services: Services) -> m.FetchResponse:
+    """The same, one record at a time: headers have no place in a row."""
+    found = await services.fetch.records(
+        message.topic,
+        message.partition,
+        offset,
+        bytes_max=_bytes_max(message),
+        records_max=RECORDS_PER_FETCH_MAX,
+        beyond_end=True,
+    )
     shown = [
         m.FetchedRecord(
             offset=record.offset,
@@ -83,21 +100,21 @@ def _fit_records(records: list[Record], next_offset: int) -> m.FetchResponse:
             key=record.key,
             headers=record.headers,
         )
-        for record in records
+        for record in found.records
     ]
-    count = _checked(fitting(shown, Form.JSON), records)
+    count = fitting(shown, Form.JSON)
+    _check_first(count, len(shown), offset)
     return m.FetchResponse(
-        records=shown[:count], next_offset=next_offset if count == len(shown) else shown[count].offset
+        records=shown[:count], next_offset=found.next_offset if count == len(shown) else shown[count].offset
     )
 
 
-def _checked(count: int, records: list[Record]) -> int:
-    if records and not count:
+def _check_first(shown: int, found: int, offset: int) -> None:
+    if found and not shown:
         raise BrokerError(
             Reason.RECORD_TOO_LARGE,
-            f"the record at offset {records[0].offset} does not fit a frame of {FRAME_BYTES_MAX} bytes",
+            f"the first record from offset {offset} on does not fit a frame of {FRAME_BYTES_MAX} bytes",
         )
-    return count
 
 
 async def commit(request: Request, services: Services, _: Conversation) -> m.OffsetCommitResponse:

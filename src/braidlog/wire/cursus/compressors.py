@@ -2,7 +2,8 @@
 
 Knows: four names, what each one's output begins with, and that a body may not grow past a frame's limit.
 Refuses to know: the algorithms (codec does), what is in a body.
-Invariant: reading allocates about as much as the limit allows, whatever the body claims.
+Invariant: reading allocates about as much as the limit allows, whatever the body claims; what a client makes us inflate is in
+proportion to what it sent.
 
 A body says nothing about its compression. Gzip is known by its first two bytes; another compressor must be configured, and is
 then known by its own first bytes, none of which can begin a batch, an envelope or a command. Only a raw snappy block begins
@@ -16,6 +17,10 @@ import msgspec
 
 from braidlog.codec.compression import Compression, compress, decompress
 from braidlog.codec.errors import ProtocolError
+
+EXPANDED_BYTES_FREE = 4 * 1024 * 1024
+EXPANSION_MAX = 100
+"""Gzip alone could make a thousand bytes of one."""
 
 
 class Compressor(msgspec.Struct, frozen=True):
@@ -77,6 +82,8 @@ def expand(body: bytes, configured: Compressor | None, bytes_max: int, *, is_pla
 
 
 def _expand(compressor: Compressor, body: bytes, bytes_max: int) -> bytes:
+    # A few bytes may become a few megabytes, whatever they are; that much more only what is large already.
+    bytes_max = min(bytes_max, max(EXPANDED_BYTES_FREE, len(body) * EXPANSION_MAX))
     plain = compressor.decompress(body, bytes_max)
     if len(plain) > bytes_max:  # a compressor from outside may keep its promise badly
         raise ProtocolError(f"the body grows past {bytes_max} bytes when decompressed")

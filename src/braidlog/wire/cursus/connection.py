@@ -13,7 +13,7 @@ answers one request before it takes the next (a stream is never answered, only p
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -26,9 +26,11 @@ from braidlog.wire.cursus.batch import (
     MAGIC,
     Batch,
     BatchRecord,
+    PackedBatch,
     Spelling,
     count_fitting,
     header_bytes,
+    packed_head,
     read_batch,
     write_batch,
 )
@@ -88,9 +90,7 @@ class ServerConnection:
             body = self._inbox.take_frame(self.frame_bytes_max)
         except ProtocolError as error:
             # Where the next frame begins is unknown now, so nothing more is understood.
-            self._closed = True
-            self._inbox = Inbox()
-            return Refused(error, Failure.of(ErrorCode.FRAME_TOO_LARGE, limit=self.frame_bytes_max), close=True)
+            return self._end(error, Failure.of(ErrorCode.FRAME_TOO_LARGE, limit=self.frame_bytes_max))
         if body is None:
             return NEED_DATA
         try:
@@ -99,6 +99,15 @@ class ServerConnection:
             return Refused(error, error.failure, close=False)
         except ProtocolError as error:
             return Refused(error, Failure.of(ErrorCode.DECODE_FAILED, reason=error), close=False)
+
+    def turn_away(self, reason: str) -> Refused:
+        """The error for a client that is not let in, whatever it asked or was about to ask."""
+        return self._end(ProtocolError(reason), Failure.of(ErrorCode.AUTHENTICATION_FAILED))
+
+    def _end(self, error: ProtocolError, failure: Failure) -> Refused:
+        self._closed = True
+        self._inbox = Inbox()
+        return Refused(error, failure, close=True)
 
     def _read(self, body: bytes) -> Request:
         body = expand(body, self._compressor, self.frame_bytes_max, is_plain=_is_plain)
@@ -109,37 +118,56 @@ class ServerConnection:
             return Request(_PRODUCE, batch, spelling)
         return read_command(_unwrap(body))
 
-    def respond(self, request: Request | Refused, answer: Any) -> bytes:  # noqa: ANN401 - any answer of the table
-        """The bytes of an answer. ValueError if it is larger than a frame may be, or holds what a line cannot carry."""
+    def respond(self, request: Request | Refused, answer: Any) -> Any:  # noqa: ANN401 - any answer of the table
+        """The bytes of an answer, in a list for a `PackedBatch`.
+
+        ValueError if it is larger than a frame may be, or holds what a line cannot carry.
+        """
         if isinstance(answer, Failure):
             if isinstance(request, Request) and isinstance(request.message, ReadStream):
                 return self._frame(replies.write_stream_failure(answer))
             return self._frame(write_failure(answer))
-        if isinstance(request, Refused) or type(answer) not in request.operation.answers:
+        kind = Batch if isinstance(answer, PackedBatch) else type(answer)
+        if isinstance(request, Refused) or kind not in request.operation.answers:
             raise TypeError(f"{type(answer).__name__} does not answer this")
         if isinstance(request.message, Stream):
             raise TypeError("a stream is pushed to, not answered")
-        if isinstance(answer, Batch):
+        if isinstance(answer, Batch | PackedBatch):
             return self._batch_frame(answer, request.spelling)
         return b"".join(map(self._frame, replies.write_answer(answer, request.spelling)))
 
-    def push(self, request: Request, frame: Batch | a.KeepAlive | a.StreamControl) -> bytes:
+    def push(self, request: Request, frame: Batch | PackedBatch | a.KeepAlive | a.StreamControl) -> bytes:
         """The bytes of a frame pushed to the stream that `request` opened."""
+        return b"".join(self._pushed(request, frame))
+
+    def _pushed(self, request: Request, frame: Batch | PackedBatch | a.KeepAlive | a.StreamControl) -> Iterable[bytes]:
         if not isinstance(request.message, Stream):
             raise TypeError("only a stream is pushed to")
-        if isinstance(frame, Batch):
-            return self._batch_frame(frame, request.spelling)
-        return b"".join(map(self._frame, replies.write_answer(frame, request.spelling)))
+        if isinstance(frame, Batch | PackedBatch):
+            framed = self._batch_frame(frame, request.spelling)
+            return (framed,) if isinstance(framed, bytes) else framed
+        return map(self._frame, replies.write_answer(frame, request.spelling))
 
     def count_fitting(self, request: Request, topic: str, partition: int, records: Sequence[BatchRecord]) -> int:
         """How many of the records, from the first on, fit one batch frame to this peer."""
+        return count_fitting(records, self.records_room(request, topic, partition))
+
+    def records_room(self, request: Request, topic: str, partition: int) -> int:
+        """How many bytes of records fit one batch frame to this peer."""
         room = self.frame_bytes_max
         if self._compressor is not None:
             room = (room - 1024) * 6 // 7  # what cannot be compressed grows; snappy, the worst, by a sixth
-        return count_fitting(records, room - header_bytes(topic, request.spelling, partition))
+        return room - header_bytes(topic, request.spelling, partition)
 
-    def _batch_frame(self, batch: Batch, spelling: Spelling) -> bytes:
-        body = write_batch(batch, spelling)
+    def _batch_frame(self, batch: Batch | PackedBatch, spelling: Spelling) -> bytes | list[bytes]:
+        if isinstance(batch, PackedBatch):
+            head, rows = packed_head(batch, spelling), batch.rows.data
+            size = len(head) + len(rows)
+            if self._compressor is None and size <= self.frame_bytes_max:
+                return [_LENGTH.pack(size) + head, rows]
+            body = head + rows
+        else:
+            body = write_batch(batch, spelling)
         # The plain body has the limit too: the peer refuses to decompress past it.
         if self._compressor is None or len(body) > self.frame_bytes_max:
             return self._frame(body)

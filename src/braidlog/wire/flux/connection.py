@@ -35,6 +35,8 @@ class _LineEnd:
     """What both ends share: the lines of a stream, one by one. They are taken from the inbox many at a time."""
 
     def __init__(self) -> None:
+        self.frame_bytes_max = LINE_BYTES_MAX
+        """Of a line that comes in."""
         self._inbox = Inbox()
         self._lines: Iterator[bytes] = iter(())
         self._closed = False
@@ -52,7 +54,7 @@ class _LineEnd:
         if line is None:
             if (start := self._inbox.peek(1)) in _NO_TEXT:
                 raise ProtocolError(f"a line begins with {start!r}, which is no text: this is flux")
-            self._lines = iter(self._inbox.take_lines(LINE_BYTES_MAX))
+            self._lines = iter(self._inbox.take_lines(self.frame_bytes_max))
             line = next(self._lines, None)
         if line is not None and (start := line[:1]) in _NO_TEXT:
             raise ProtocolError(f"a line begins with {start!r}, which is no text: this is flux")
@@ -77,9 +79,16 @@ class ServerConnection(_LineEnd):
             line = self._next_line()
         except ProtocolError as error:
             # Where the next line begins cannot be known without reading the rest of this one: answer, then close.
-            self._close()
-            return refusal(NO_ID, ErrorCode.BAD_REQUEST, str(error), error, close=True)
+            return self._refuse(error)
         return NEED_DATA if line is None else read_request(line)
+
+    def turn_away(self, reason: str) -> Refused:
+        """The error for a client that is not let in, whatever it asked or was about to ask."""
+        return self._refuse(ProtocolError(reason))
+
+    def _refuse(self, error: ProtocolError) -> Refused:
+        self._close()
+        return refusal(NO_ID, ErrorCode.BAD_REQUEST, str(error), error, close=True)
 
     def respond(self, request: Request | Refused, answer: Answer | Response) -> bytes:
         """The bytes that answer a request, in whatever order requests are answered; a `Refused` stands for its request.

@@ -15,7 +15,7 @@ nothing more.
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, overload
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Buffer, Inbox
@@ -26,11 +26,13 @@ from braidlog.wire.mlog.messages import (
     NUMBER_OF,
     OPERATION_OF,
     OPERATIONS,
+    FetchBatchRequest,
     FetchStreamRequest,
     FetchStreamResponse,
     LogEntry,
     MessageType,
     Operation,
+    PackedEntries,
     Pushed,
     ReplicateResponse,
     Request,
@@ -39,6 +41,8 @@ from braidlog.wire.mlog.messages import (
 from braidlog.wire.mlog.sizes import PAYLOAD_BYTES_MAX
 
 _HEADER: Final = struct.Struct(">HI")
+_ENTRIES_HEAD: Final = b'{"Entries":['
+_ENTRIES_TAIL: Final = b"]}"
 
 IN_FLIGHT_MAX: Final = 4096
 """Requests of one client connection that wait for their answers."""
@@ -59,12 +63,22 @@ def frame(message: Request | Response) -> bytes:
     return _HEADER.pack(NUMBER_OF[type(message)], size) + payload
 
 
+def _packed(answer: PackedEntries) -> list[bytes]:
+    """The frame that `frame` would make of the same entries, which are not copied once more."""
+    size = len(_ENTRIES_HEAD) + len(answer.rows.data) + len(_ENTRIES_TAIL)
+    if size > PAYLOAD_BYTES_MAX:
+        raise ValueError(f"{answer.rows.number} entries take {size} bytes, a frame holds {PAYLOAD_BYTES_MAX}")
+    return [_HEADER.pack(MessageType.FETCH_BATCH_RESP, size) + _ENTRIES_HEAD, answer.rows.data, _ENTRIES_TAIL]
+
+
 class _Frames:
     """What has arrived from one peer, and whether it is still believed."""
 
-    __slots__ = ("_inbox", "_readers", "_stopped")
+    __slots__ = ("_inbox", "_readers", "_stopped", "frame_bytes_max")
 
     def __init__(self, readers: dict[int, GoReader[Any]]) -> None:
+        self.frame_bytes_max = PAYLOAD_BYTES_MAX
+        """Of a payload that comes in."""
         self._inbox = Inbox()
         self._readers = readers
         self._stopped = False
@@ -89,8 +103,8 @@ class _Frames:
         reader = self._readers.get(number)
         if reader is None:
             raise ProtocolError(f"message type {number} is not one that this side can be sent", 0)
-        if size > PAYLOAD_BYTES_MAX:
-            raise ProtocolError(f"a payload of {size} bytes is announced, {PAYLOAD_BYTES_MAX} is the limit", 2)
+        if size > self.frame_bytes_max:
+            raise ProtocolError(f"a payload of {size} bytes is announced, {self.frame_bytes_max} is the limit", 2)
         if len(self._inbox) < _HEADER.size + size:
             return NEED_DATA
         self._inbox.take(_HEADER.size)
@@ -123,12 +137,29 @@ class ServerConnection(_Frames):
         try:
             event: Request | NeedData = self._next_message()
         except ProtocolError as error:
-            self._stop()
-            return Refused(error, RPCErrorResponse(ErrorCode.UNKNOWN, str(error)), close=True)
+            return self._refuse(error)
         return event
 
-    def respond(self, request: Request | Refused, answer: Response) -> bytes:
+    def turn_away(self, reason: str) -> Refused:
+        """The error for a client that is not let in, whatever it asked or was about to ask."""
+        return self._refuse(ProtocolError(reason))
+
+    def _refuse(self, error: ProtocolError) -> Refused:
+        self._stop()
+        return Refused(error, RPCErrorResponse(ErrorCode.UNKNOWN, str(error)), close=True)
+
+    @overload
+    def respond(self, request: Request | Refused, answer: Response) -> bytes: ...
+
+    @overload
+    def respond(self, request: Request | Refused, answer: PackedEntries) -> list[bytes]: ...
+
+    def respond(self, request: Request | Refused, answer: Response | PackedEntries) -> bytes | list[bytes]:
         """The one answer to a request, or an error. ValueError if it is larger than a frame: see sizes.py."""
+        if isinstance(answer, PackedEntries):
+            if not isinstance(request, FetchBatchRequest):
+                raise TypeError(f"entries do not answer {type(request).__name__}")
+            return _packed(answer)
         if type(answer) is not RPCErrorResponse:
             operation = None if isinstance(request, Refused) else OPERATION_OF[type(request)]
             if operation is None or operation.streams or type(answer) is not operation.response:

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from braidlog.codec.layout import Kind, Packed, Part
 from braidlog.wire.mlog.errors import CODE_MEANS, ErrorCode, RPCErrorResponse
 from braidlog.wire.mlog.gojson import I32, I64, U32, U64, GoStruct
 
@@ -129,6 +130,22 @@ class FetchBatchRequest(GoStruct, frozen=True):
 class FetchBatchResponse(GoStruct, frozen=True):
     # nil, not []: what Go writes for "nothing" is `{"Entries":null}`.
     entries: tuple[LogEntry | None, ...] | None = None
+
+
+ENTRY_ROW: Final = (
+    Part(Kind.LITERAL, b'{"Offset":'),
+    Part(Kind.OFFSET_DECIMAL),
+    Part(Kind.LITERAL, b',"Value":'),
+    Part(Kind.VALUE_BASE64, b"null"),
+    Part(Kind.LITERAL, b"}"),
+)
+"""A `LogEntry` as Go's json.Marshal spells it; commas stand between rows."""
+
+
+class PackedEntries(msgspec.Struct, frozen=True):
+    """A FetchBatchResponse, from a server whose entries are written already: as `ENTRY_ROW`s."""
+
+    rows: Packed
 
 
 class FetchStreamRequest(GoStruct, frozen=True):

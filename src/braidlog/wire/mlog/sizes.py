@@ -22,10 +22,10 @@ ENTRIES_PER_ANSWER_MAX: Final = (TOKENS_MAX - 8) // 3
 """Three JSON tokens an entry (a brace, a comma inside, a comma after): with more, `check_json` refuses the answer."""
 
 _OFFSET_DIGITS_MAX: Final = 19
-_ANSWER_BYTES: Final = len('{"Entries":[]}') - 1  # the first entry has no comma before it
+ANSWER_BYTES: Final = len('{"Entries":[]}') - 1  # the first entry has no comma before it
 _ENTRY_BYTES: Final = len(',{"Offset":,"Value":}')
 
-VALUE_BYTES_MAX: Final = (PAYLOAD_BYTES_MAX - _ANSWER_BYTES - _ENTRY_BYTES - _OFFSET_DIGITS_MAX - 2) // 4 * 3
+VALUE_BYTES_MAX: Final = (PAYLOAD_BYTES_MAX - ANSWER_BYTES - _ENTRY_BYTES - _OFFSET_DIGITS_MAX - 2) // 4 * 3
 """What can be fetched at whatever offset. A produce frame can carry a few bytes more, which could never be read again."""
 
 
@@ -43,7 +43,7 @@ def entry_bytes(entry: LogEntry) -> int:
 def entries_that_fit(entries: Sequence[LogEntry], payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> int:
     """How many of the first entries one FetchBatchResponse can hold; 0 if not even the first."""
     entries = entries[:ENTRIES_PER_ANSWER_MAX]
-    room = payload_bytes_max - _ANSWER_BYTES
+    room = payload_bytes_max - ANSWER_BYTES
     # Most answers are far below the limit: one addition tells, with each entry at its largest.
     value_bytes = sum([0 if entry.value is None else len(entry.value) for entry in entries])
     if len(entries) * (_ENTRY_BYTES + _OFFSET_DIGITS_MAX + 2 + 4) + base64_bytes(value_bytes) <= room:

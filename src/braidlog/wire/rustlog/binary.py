@@ -17,6 +17,9 @@ import msgspec
 
 from braidlog.codec.cursor import Reader, text16
 from braidlog.codec.errors import ProtocolError
+from braidlog.codec.layout import Kind as Of
+from braidlog.codec.layout import Part
+from braidlog.codec.rows import read_rows
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, ERROR_BYTE, Operation
 
@@ -25,6 +28,9 @@ _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 
 _ERROR_TEXT_BYTES_MAX: Final = 0xFFFF
+
+RECORD_ROW: Final = (Part(Of.VALUE_32),)
+"""One record: length 4 | bytes."""
 
 
 class Kind(NamedTuple):
@@ -77,51 +83,21 @@ def _write_text16_cut(value: str) -> bytes:
 
 def _read_records(reader: Reader, what: str) -> list[bytes]:
     count = reader.count(reader.u32(what), 4, what)
-    records = _even_records(reader, count)
-    return _uneven_records(reader, count, what) if records is None else records
-
-
-def _even_records(reader: Reader, count: int) -> list[bytes] | None:
-    """Records that all have the length of the first, at C speed; None, and nothing read, if they have not.
-
-    The first and the last length are looked at before the rest: a batch that is not even costs two unpacks more.
-    """
-    data, at = reader.data, reader.position
-    if count < 2:
-        return None
-    size = _U32.unpack_from(data, at)[0]
-    end = at + count * (4 + size)
-    if end > len(data) or _U32.unpack_from(data, end - 4 - size)[0] != size:
-        return None
-    items = struct.iter_unpack(f">I{size}s", memoryview(data)[at:end])
-    records = [value for length, value in items if length == size]
-    if len(records) != count:
-        return None
-    reader.position = end
+    found = read_rows(reader.data, reader.position, count, RECORD_ROW)
+    if found is None:
+        raise _cut_short(reader, count, what)
+    records, _, reader.position = found
     return records
 
 
-def _uneven_records(reader: Reader, count: int, what: str) -> list[bytes]:
-    """One unpack and one slice per record.
-
-    A length that lies sends `at` beyond the end: the next unpack fails there, or the check after the loop does.
-    """
+def _cut_short(reader: Reader, count: int, what: str) -> ProtocolError:
+    """Which of the records the bytes end in."""
     data, at = reader.data, reader.position
-    assert isinstance(data, bytes)
-    length_at = _U32.unpack_from
-    records: list[bytes] = []
-    append = records.append
-    try:
-        for _ in range(count):
-            end = at + 4 + length_at(data, at)[0]
-            append(data[at + 4 : end])
-            at = end
-    except struct.error:
-        raise ProtocolError(f"{what} end after {len(records)} of {count}", min(at, len(data))) from None
-    if at > len(data):
-        raise ProtocolError(f"the last of {count} {what} ends {at - len(data)} bytes after the message", len(data))
-    reader.position = at
-    return records
+    for number in range(count):
+        if len(data) - at < 4:
+            return ProtocolError(f"{what} end after {number} of {count}", at)
+        at += 4 + int.from_bytes(data[at : at + 4], "big")
+    return ProtocolError(f"the last of {count} {what} ends {at - len(data)} bytes after the message", len(data))
 
 
 def _write_records(records: list[bytes]) -> bytes:
@@ -216,8 +192,11 @@ def read_answer(payload: bytes) -> tuple[Operation | None, m.Answer]:
 
 
 def _read(payload: bytes, kind: type[msgspec.Struct], **absent: None) -> Any:  # noqa: ANN401 - `kind` decides
+    layout = LAYOUTS[kind]
+    if not layout and len(payload) == 1:
+        return kind(**absent)
     reader = Reader(payload, 1)
-    values = [field.read(reader, name) for name, field in LAYOUTS[kind]]
+    values = [field.read(reader, name) for name, field in layout]
     reader.end(kind.__name__)
     return kind(*values, **absent)
 
@@ -243,6 +222,12 @@ def write_answer(operation: Operation | None, answer: msgspec.Struct) -> bytes:
     if type(answer) is not operation.binary_response:
         raise TypeError(f"{type(answer).__name__} is no answer to {operation.name}")
     return _write(operation.type_byte, answer)
+
+
+def around(answer: m.PackedFetchResponse) -> tuple[bytes, bytes]:
+    """What stands before and after the rows of a packed answer."""
+    type_byte = BY_REQUEST[m.Fetch].type_byte
+    return bytes((type_byte,)) + _U32.pack(answer.rows.number), _U64.pack(answer.next_offset)
 
 
 def _write(type_byte: int, message: msgspec.Struct) -> bytes:

@@ -14,7 +14,7 @@ alone is no JSON: the length tells them apart. A first byte that is neither is m
 
 import struct
 from collections import deque
-from typing import Final
+from typing import Final, overload
 
 import msgspec
 
@@ -28,9 +28,11 @@ from braidlog.wire.rustlog.messages import (
     BinaryErrorCode,
     Error,
     ErrorCode,
+    Fetch,
     Form,
     Id,
     JsonAnswer,
+    PackedFetchResponse,
     RequestMessage,
 )
 from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, Operation
@@ -71,6 +73,8 @@ class ServerConnection:
     """The server's end. Answers must leave in the order of the events: this dialect's clients match by order."""
 
     def __init__(self) -> None:
+        self.frame_bytes_max = FRAME_BYTES_MAX
+        """Of a payload that comes in."""
         self._inbox = Inbox()
         self._closed = False
         self._form = Form.JSON  # of the last payload that could be told: the form to refuse a frame in that cannot
@@ -88,10 +92,16 @@ class ServerConnection:
         if self._closed:
             return NEED_DATA
         try:
-            payload = _take_payload(self._inbox)
+            payload = _take_payload(self._inbox, self.frame_bytes_max)
         except ProtocolError as error:
             return self._refuse(error, close=True, code=BinaryErrorCode.FRAME)
         return NEED_DATA if payload is None else self._understand(payload)
+
+    def turn_away(self, reason: str) -> RefusedFrame:
+        """The error for a client that is not let in, in the form of what it asked already, if it has."""
+        if not self._closed and (first := self._inbox.peek(1, at=4)) is not None:
+            self._form = Form.JSON if first[0] in _JSON_FIRST or first[0] not in BY_TYPE_BYTE else Form.BINARY
+        return self._refuse(ProtocolError(reason), close=True)
 
     def _understand(self, payload: bytes) -> Request | RefusedFrame:
         first = payload[0]
@@ -109,8 +119,16 @@ class ServerConnection:
             # server answers 2 and reads on.
             return self._refuse(error, close=isinstance(error, jsonform.MalformedError))
 
-    def respond(self, request: Request | RefusedFrame, answer: Answer) -> bytes:
+    @overload
+    def respond(self, request: Request | RefusedFrame, answer: Answer) -> bytes: ...
+
+    @overload
+    def respond(self, request: Request | RefusedFrame, answer: PackedFetchResponse) -> list[bytes]: ...
+
+    def respond(self, request: Request | RefusedFrame, answer: Answer | PackedFetchResponse) -> bytes | list[bytes]:
         """The frame that answers a request, in the request's form. ValueError if it is larger than a frame may be."""
+        if isinstance(answer, PackedFetchResponse):
+            return _packed(request, answer)
         operation = BY_REQUEST[type(request.message)] if isinstance(request, Request) else None
         if request.form is Form.BINARY:
             return _frame(binary.write_answer(operation, answer))
@@ -162,7 +180,7 @@ class ClientConnection:
         if self._closed:
             return NEED_DATA
         try:
-            payload = _take_payload(self._inbox)
+            payload = _take_payload(self._inbox, FRAME_BYTES_MAX)
             if payload is None:
                 return NEED_DATA
             return self._response(payload)
@@ -204,12 +222,24 @@ class ClientConnection:
             raise ProtocolError(f"an answer has id {message.id!r}, the oldest request has {wanted!r}")
 
 
-def _take_payload(inbox: Inbox) -> bytes | None:
+def _take_payload(inbox: Inbox, frame_bytes_max: int) -> bytes | None:
     """The next payload, None until it is whole. Too large or empty, it is refused by its four bytes alone."""
-    payload = inbox.take_frame(FRAME_BYTES_MAX)
+    payload = inbox.take_frame(frame_bytes_max)
     if payload == b"":
         raise ProtocolError("a frame is empty, 1 byte is the least", 0)
     return payload
+
+
+def _packed(request: Request | RefusedFrame, answer: PackedFetchResponse) -> list[bytes]:
+    """Like any answer to Fetch, but its rows are not copied once more."""
+    if not isinstance(request, Request) or not isinstance(request.message, Fetch):
+        raise TypeError("only a Fetch is answered with rows")
+    is_binary = request.form is Form.BINARY
+    head, tail = binary.around(answer) if is_binary else jsonform.around(answer, request.id)
+    size = len(head) + len(answer.rows.data) + len(tail)
+    if size > FRAME_BYTES_MAX:
+        raise ValueError(f"a message of {size} bytes does not fit a frame of {FRAME_BYTES_MAX}")
+    return [_LENGTH.pack(size) + head, answer.rows.data, tail]
 
 
 def _frame(payload: bytes) -> bytes:

@@ -16,6 +16,7 @@ import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.jsonguard import TOKENS_MAX, check_json
+from braidlog.codec.layout import Kind, Part
 from braidlog.wire.rustlog import messages as m
 
 _BLANKS: Final = b" \t\n\r"
@@ -90,6 +91,26 @@ def read_answer(payload: bytes) -> m.JsonAnswer:
     except (msgspec.DecodeError, RecursionError) as error:
         raise _fault(payload, error) from error
     return answer
+
+
+RECORD_ROW: Final = (
+    Part(Kind.LITERAL, b'{"offset":'),
+    Part(Kind.OFFSET_DECIMAL),
+    Part(Kind.LITERAL, b',"timestamp":'),
+    Part(Kind.MICROS_DECIMAL),
+    Part(Kind.LITERAL, b',"payload":'),
+    Part(Kind.VALUE_BASE64, b'""'),
+    Part(Kind.MAYBE_KEY_BASE64, b',"key":"'),
+    Part(Kind.LITERAL, b"}"),
+)
+"""A `FetchedRecord` without headers, as `write` spells it; commas stand between rows."""
+
+
+def around(answer: m.PackedFetchResponse, request_id: m.Id) -> tuple[bytes, bytes]:
+    """What stands before and after the rows of a packed answer."""
+    empty = write(m.FetchResponse(records=[], next_offset=answer.next_offset, id=request_id))
+    place = empty.index(b"[") + 1
+    return empty[:place], empty[place:]
 
 
 def write(message: msgspec.Struct) -> bytes:

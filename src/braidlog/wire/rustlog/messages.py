@@ -13,6 +13,8 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
+from braidlog.codec.layout import Packed
+
 FRAME_BYTES_MAX: Final = 10_485_760
 """MAX_FRAME_SIZE of the seed: the payload, without the four bytes of its length. Equal is fine, one more is refused."""
 
@@ -190,6 +192,13 @@ class BriefFetchResponse(msgspec.Struct, frozen=True):
     """The binary answer to Fetch: values alone, in offset order."""
 
     records: list[bytes]
+    next_offset: int
+
+
+class PackedFetchResponse(msgspec.Struct, frozen=True):
+    """Either answer to Fetch, from a server whose records are written already: as `RECORD_ROW`s of the request's form."""
+
+    rows: Packed
     next_offset: int
 
 

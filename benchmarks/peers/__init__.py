@@ -1,0 +1,1 @@
+"""Other brokers, started for a benchmark and ended with it."""

@@ -1,0 +1,61 @@
+"""How many files and sockets this process may have open, and how many of them connections may take.
+
+Knows: the operating system's limit. Refuses to know: who opens what.
+Invariant: connections leave a share for the log's own files: a node that cannot take one more client can still roll a segment.
+"""
+
+import asyncio
+import errno
+import logging
+import resource
+from typing import Any
+
+log = logging.getLogger("braidlog.server")
+
+_UNLIMITED = 1 << 20
+_SHARE = 3 / 4
+"""Of all descriptors, at most this part is for connections."""
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_COMPLAIN_SECONDS = 10.0
+
+
+def raise_limit() -> int:
+    """Take as many descriptors as the process is allowed; return how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return _UNLIMITED if hard == resource.RLIM_INFINITY else hard
+
+
+def connections_that_fit(wanted: int, limit: int) -> int:
+    """As many connections as were asked for, or as many as there are descriptors for, said aloud."""
+    room = max(int(limit * _SHARE), 1)
+    if wanted <= room:
+        return wanted
+    log.warning(
+        "limits.connections_max is %d, but of %d files and sockets that this process may have open connections can take %d: "
+        "that is the limit; raise it with `ulimit -n` or LimitNOFILE",
+        wanted,
+        limit,
+        room,
+    )
+    return room
+
+
+class Complaints:
+    """The loop's exception handler: that nothing more can be accepted is said now and then.
+
+    asyncio's own loop tries a thousand times in a row when descriptors run out, and tells each time, with a traceback: a node
+    that cannot take clients would be busy saying so. (uvloop keeps a descriptor in reserve to turn them away with.)
+    """
+
+    def __init__(self) -> None:
+        self._said_at = float("-inf")
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
+            loop.default_exception_handler(context)
+        elif loop.time() - self._said_at > _COMPLAIN_SECONDS:
+            self._said_at = loop.time()
+            log.warning("clients have to wait: %s", error.strerror)

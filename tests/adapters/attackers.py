@@ -1,0 +1,177 @@
+"""A thousand hostile clients in a process of their own: `python -m tests.adapters.attackers` with the ports on standard input.
+
+Each line that comes in is an order, each line that goes out says that it was carried out: `attack` opens the connections, sends
+the opening volley and then trickles until `rest`, which closes them all. Of each door and each way there are equally many.
+"""
+
+import contextlib
+import gzip
+import itertools
+import json
+import resource
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from tests.adapters.hostility import CHEAP, LARGE
+
+CONNECTIONS = 1000
+TICK_SECONDS = 0.02
+ROUND_SECONDS = 2.0
+"""In which each of them does something once."""
+TRICKLE_BYTES = 64
+VOLLEY_BYTES = 256 * 1024
+"""What one connection sends at most before the trickle begins, if the server takes it."""
+
+_DEEP = b'{"type":' + b"[" * 50_000
+_WIDE = b'{"type":[' + b"[]," * 300_000 + b"[]]}"
+_BOMB = gzip.compress(bytes(64 * 1024 * 1024), 9)
+
+
+def _length(payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload)) + payload
+
+
+def _mlog(payload: bytes, number: int = 2) -> bytes:
+    return struct.pack(">HI", number, len(payload)) + payload
+
+
+BOMBS: dict[str, tuple[bytes, ...]] = {
+    "cursus": (_length(_BOMB), _length(gzip.compress(_BOMB, 9)), _length(b"CREATE topic=" + b"x" * 60_000)),
+    "flux": (b"V1|" * 80_000 + b"\n", b"V1|1|CONSUME|t 0 " + b"9" * 60_000 + b"\n"),
+    "mlog": (_mlog(_DEEP), _mlog(_WIDE)),
+    "rustlog": (_length(_DEEP), _length(_WIDE)),
+    # A produce of one batch that claims to be gzip, and is the bomb.
+    "kafka": (_length(struct.pack(">hhih", 0, 9, 1, -1) + _BOMB), _length(b"\x00\x12\x00\x03" + b"\xff" * 60_000)),
+}
+"""What is small to send and large to understand: bombs, deep and wide JSON, endless arguments. A door that is not here fails."""
+
+
+BULK = "bulk"
+"""A topic that the test has filled with a megabyte."""
+ASKED_MAX = 4
+
+_KAFKA_FETCH = struct.pack(">hhih iiiib i", 1, 4, 1, -1, -1, 0, 1, 10_000_000, 0, 1) + struct.pack(
+    ">h4s iiqi", 4, BULK.encode(), 1, 0, 0, 1_000_000
+)
+READS: dict[str, bytes] = {
+    "cursus": _length(f"CONSUME topic={BULK} partition=0 offset=0".encode()),
+    "flux": f"V1|1|CONSUME|{BULK} 0 0\n".encode(),
+    "mlog": _mlog(json.dumps({"Topic": BULK, "Offset": 0, "MaxCount": 1000}).encode(), 8),
+    "rustlog": _length(
+        json.dumps(
+            {"type": "Fetch", "group_id": "", "topic": BULK, "partition": 0, "offset": 0, "max_bytes": 1_000_000}
+        ).encode()
+    ),
+    "kafka": _length(_KAFKA_FETCH),
+}
+"""A request for all of it."""
+
+
+def slowloris(dialect: str) -> tuple[bytes, Iterator[bytes]]:
+    """A request that never ends, a byte at a time."""
+    return b"", (bytes([byte]) for byte in LARGE[dialect][0] + b"x" * 1_000_000)
+
+
+def oversize(dialect: str) -> tuple[bytes, Iterator[bytes]]:
+    """The largest frame there is is announced, a part of it sent."""
+    return LARGE[dialect][0] + bytes(VOLLEY_BYTES), itertools.repeat(bytes(TRICKLE_BYTES))
+
+
+def lying(dialect: str) -> tuple[bytes, Iterator[bytes]]:
+    """More than the largest frame is announced; or what is no frame at all."""
+    return b"\xff" * 64, itertools.repeat(b"\x7f\xff\xff\xff")
+
+
+def bombing(dialect: str) -> tuple[bytes, Iterator[bytes]]:
+    """All of the door's bombs at once, then again in small pieces."""
+    volley = b"".join(BOMBS[dialect])
+    again = itertools.cycle(volley[at : at + TRICKLE_BYTES] for at in range(0, len(volley), TRICKLE_BYTES))
+    return volley, again
+
+
+def never_reading(dialect: str) -> tuple[bytes, Iterator[bytes]]:
+    """It asks for megabytes and takes none; then it asks for little, again and again."""
+    return READS[dialect] * ASKED_MAX, itertools.repeat(CHEAP[dialect])
+
+
+WAYS: tuple[Callable[[str], tuple[bytes, Iterator[bytes]]], ...] = (slowloris, oversize, lying, bombing, never_reading)
+
+
+class Attacker:
+    """One connection; it comes back when it is thrown out."""
+
+    def __init__(self, port: int, dialect: str, way: Callable[[str], tuple[bytes, Iterator[bytes]]]) -> None:
+        self._port = port
+        self._volley, self._trickle = way(dialect)
+        self.socket = self._connect()
+
+    def _connect(self) -> socket.socket:
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.settimeout(60)
+        peer.connect(("127.0.0.1", self._port))
+        peer.setblocking(False)
+        return peer
+
+    def open_fire(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            self.socket.send(self._volley)
+
+    def act(self) -> None:
+        """A little more; where it was thrown out, it comes again and begins again."""
+        try:
+            self.socket.send(next(self._trickle))
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            self.socket.close()
+            self.socket = self._connect()
+
+
+def attack(ports: dict[str, int]) -> Iterator[None]:
+    """Everything before the first `yield` is the volley; each further step is a part of the trickle."""
+    kinds = itertools.cycle(itertools.product(WAYS, sorted(ports)))
+    attackers = [Attacker(ports[dialect], dialect, way) for way, dialect in itertools.islice(kinds, CONNECTIONS)]
+    try:
+        for attacker in attackers:
+            attacker.open_fire()
+        turns = itertools.cycle(attackers)
+        yield
+        while True:
+            for attacker in itertools.islice(turns, int(CONNECTIONS * TICK_SECONDS / ROUND_SECONDS)):
+                attacker.act()
+            yield
+    finally:
+        for attacker in attackers:
+            attacker.socket.close()
+
+
+def main() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    orders = open(sys.stdin.fileno(), "rb", buffering=0)  # noqa: SIM115 - unbuffered: `select` sees only what was not read yet
+    ports: dict[str, int] = json.loads(orders.readline())
+    missing = set(ports) - (BOMBS.keys() & READS.keys() & CHEAP.keys() & LARGE.keys())
+    assert not missing, f"nobody knows how to attack {missing}"
+    fight: Iterator[None] | None = None
+    while True:
+        if select.select([orders], [], [], None if fight is None else TICK_SECONDS)[0]:
+            order = orders.readline().decode().strip()
+            if fight is not None:
+                fight.close()  # type: ignore[attr-defined]
+            fight = attack(ports) if order == "attack" else None
+            if not order:
+                return
+            if fight is not None:
+                next(fight)
+            print(order, time.monotonic(), flush=True)
+        elif fight is not None:
+            next(fight)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""What needs a node with more in it than one can ask for over the socket: permissions, transactions, followers, broken disks."""
+
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+from tests.adapters.kafka.client import batch_of, fetch_of, produce_of, values_of
+from tests.broker.node import Node
+
+from braidlog.adapters.kafka.errors import CODES, code_of
+from braidlog.adapters.kafka.handlers import KafkaAdapter
+from braidlog.adapters.kafka.metadata import Creating
+from braidlog.broker.authorize import Authorize, Operation, Rule
+from braidlog.broker.hosted import Role
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request, ServerConnection
+from braidlog.wire.kafka.messages import cluster as c
+from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.rows import UNASKED
+
+
+class Talk:
+    """A conversation as a handler sees it."""
+
+    def __init__(self, principal: str = "anonymous") -> None:
+        self.principal = principal
+        self.address = ("here.example", 9092)
+        self.peer = "there"
+        self.is_closing = False
+
+    def close(self) -> None:
+        self.is_closing = True
+
+
+class Door:
+    """`door.ask(message)` serves it as if it had come over a socket."""
+
+    def __init__(self, node: Node | None = None, *rules: Rule, tokens: bool = False, **creating: Any) -> None:
+        self.node = node or Node()
+        authorize = Authorize({"alice": "00" * 32} if tokens else {}, rules)
+        self.services = msgspec.structs.replace(self.node.services, authorize=authorize)
+        self.adapter = KafkaAdapter(self.services, Creating(**creating))
+
+    def request(self, message: Any, version: int | None = None) -> Request:
+        api = BY_REQUEST[type(message)]
+        return Request(api, api.versions.last if version is None else version, 1, "test", message)
+
+    def ask(self, message: Any, version: int | None = None, *, talk: Any = None) -> Any:
+        return self.node.run(self.begin(self.request(message, version), talk))
+
+    def begin(self, request: Request, talk: Any = None) -> Any:
+        conversation: Any = talk or Talk("alice")
+        return self.adapter.handle(conversation, request)
+
+
+def codes(answer: Any) -> list[int]:
+    return [partition.error_code for topic in answer.responses for partition in topic.partitions]
+
+
+def produced(answer: d.ProduceResponse) -> list[int]:
+    return [partition.error_code for topic in answer.responses for partition in topic.partition_responses]
+
+
+# -- tables ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_a_row(reason: Reason) -> None:
+    assert code_of(BrokerError(reason, "")) is CODES[reason]
+
+
+def test_faults_are_told_by_number_and_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        assert code_of(StorageFault("it is broken", "/somewhere")) is E.KAFKA_STORAGE_ERROR
+    assert "/somewhere: it is broken" in caplog.text
+    assert code_of(ProtocolError("no")) is E.CORRUPT_MESSAGE
+    with pytest.raises(AssertionError):
+        code_of(AssertionError("we are wrong"))
+
+
+def test_what_is_told_is_what_has_a_route() -> None:
+    door = Door()
+    told = {each.api_key for each in door.ask(c.ApiVersionsRequest()).api_keys}
+    assert told == {int(key) for key in door.adapter.routes}
+    assert {Key.API_VERSIONS, Key.METADATA, Key.PRODUCE, Key.FETCH, Key.LIST_OFFSETS, Key.INIT_PRODUCER_ID} <= told
+
+
+SERVED = [
+    pytest.param(api, version, id=f"{api.name}-v{version}")
+    for api in APIS
+    if api.key in Door().adapter.routes
+    for version in range(api.versions.first, api.versions.last + 1)
+]
+
+
+@pytest.mark.parametrize(("api", "version"), SERVED)
+def test_every_route_can_say_that_it_failed(api: Any, version: int) -> None:
+    request = Request(api, version, 1, None, api.request())
+    answer = Door().adapter.failure(request, BrokerError(Reason.UNAVAILABLE, "not now"))
+    assert isinstance(answer, api.response)
+    assert ServerConnection().respond(request, answer)
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        (produce_of(("t", 3, b"")), lambda a: a.responses[0].partition_responses[0]),
+        (fetch_of(("t", 3, 0)), lambda a: a.responses[0].partitions[0]),
+        (
+            d.ListOffsetsRequest(topics=[d.ListOffsetsRequestTopic("t", [d.ListOffsetsRequestPartition(3)])]),
+            lambda a: a.topics[0].partitions[0],
+        ),
+        (
+            d.OffsetForLeaderEpochRequest(
+                topics=[d.OffsetForLeaderEpochRequestTopic("t", [d.OffsetForLeaderEpochRequestPartition(3)])]
+            ),
+            lambda a: a.topics[0].partitions[0],
+        ),
+        (c.MetadataRequest([c.MetadataRequestTopic(name="t")]), lambda a: a.topics[0]),
+        (
+            c.DescribeTopicPartitionsRequest([c.DescribeTopicPartitionsRequestTopic("t")]),
+            lambda a: a.topics[0],
+        ),
+        (c.DescribeClusterRequest(), lambda a: a),
+        (c.ApiVersionsRequest(), lambda a: a),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_failure_is_said_in_every_place(message: Any, place: Any) -> None:
+    door = Door()
+    answer = door.adapter.failure(door.request(message), BrokerError(Reason.NOT_LEADER, "no"))
+    assert place(answer).error_code == E.NOT_LEADER_OR_FOLLOWER
+
+
+# -- permissions -------------------------------------------------------------------------------------------------
+
+
+def allow(topic: str, *operations: Operation) -> Rule:
+    return Rule("alice", list(operations), topic)
+
+
+def test_what_one_may_not_is_refused_for_that_topic_alone() -> None:
+    node = Node()
+    for name in ("mine", "readable", "theirs"):
+        node.create(name)
+    door = Door(node, allow("mine", Operation.READ, Operation.WRITE), allow("readable", Operation.READ))
+    batch = batch_of(b"x")
+    names = ("mine", "readable", "theirs", "absent")
+    refused = E.TOPIC_AUTHORIZATION_FAILED
+    assert produced(door.ask(produce_of(*[(name, 0, batch) for name in names]), 9)) == [0, refused, refused, refused]
+    assert codes(door.ask(fetch_of(*[(name, 0, 0) for name in names]), 12)) == [0, 0, refused, refused]
+    listed = door.ask(
+        d.ListOffsetsRequest(
+            topics=[d.ListOffsetsRequestTopic(name, [d.ListOffsetsRequestPartition(0, timestamp=-1)]) for name in names]
+        )
+    )
+    assert [each.partitions[0].error_code for each in listed.topics] == [0, 0, refused, refused]
+    told = door.ask(c.MetadataRequest([c.MetadataRequestTopic(name=name) for name in names]))
+    assert [each.error_code for each in told.topics] == [0, 0, refused, refused]
+    assert [each.partitions for each in told.topics[2:]] == [[], []]
+    assert [each.name for each in door.ask(c.MetadataRequest(None)).topics] == ["mine", "readable"]
+    described = door.ask(
+        c.DescribeTopicPartitionsRequest([c.DescribeTopicPartitionsRequestTopic(name) for name in names])
+    )
+    assert {each.name: each.error_code for each in described.topics} == {
+        "absent": refused,
+        "mine": 0,
+        "readable": 0,
+        "theirs": refused,
+    }
+
+
+def test_a_topic_by_its_id_does_not_show_its_name_to_who_may_not_see_it() -> None:
+    node = Node()
+    node.create("theirs")
+    identity = bytes.fromhex(node.services.topics.meta("theirs").topic_id)
+    door = Door(node, allow("mine", Operation.READ))
+    (told,) = door.ask(c.MetadataRequest([c.MetadataRequestTopic(identity, None)])).topics
+    assert (told.error_code, told.name) == (E.TOPIC_AUTHORIZATION_FAILED, None)
+
+
+def test_a_topic_is_made_only_by_who_may() -> None:
+    door = Door(None, allow("m*", Operation.CREATE, Operation.DESCRIBE), allow("seen", Operation.DESCRIBE))
+    told = door.ask(c.MetadataRequest([c.MetadataRequestTopic(name=name) for name in ("made", "seen")]))
+    assert [each.error_code for each in told.topics] == [0, E.TOPIC_AUTHORIZATION_FAILED]
+    assert door.services.topics.names() == ["made"]
+
+
+def test_topics_are_made_as_the_listener_is_set() -> None:
+    asked = c.MetadataRequest([c.MetadataRequestTopic(name="a")])
+    assert len(Door(partitions=4).ask(asked).topics[0].partitions) == 4
+    assert Door(enabled=False).ask(asked).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_permissions_are_told_to_who_asks() -> None:
+    node = Node()
+    node.create("mine")
+    door = Door(node, allow("mine", Operation.READ), allow("*", Operation.DESCRIBE))
+    asked = [c.MetadataRequestTopic(name="mine")]
+    (told,) = door.ask(c.MetadataRequest(asked)).topics
+    assert told.topic_authorized_operations == UNASKED
+    (told,) = door.ask(c.MetadataRequest(asked, include_topic_authorized_operations=True)).topics
+    assert told.topic_authorized_operations == 1 << 3 | 1 << 8  # READ and DESCRIBE, by Kafka's numbers
+    assert door.ask(c.DescribeClusterRequest()).cluster_authorized_operations == UNASKED
+    told = door.ask(c.DescribeClusterRequest(include_cluster_authorized_operations=True))
+    assert told.cluster_authorized_operations & 1 << 8
+
+
+def test_a_stranger_hears_versions_and_nothing_else() -> None:
+    door = Door(tokens=True)
+    stranger = Talk()
+    assert door.ask(c.ApiVersionsRequest(), talk=stranger).api_keys
+    assert not stranger.is_closing
+    assert door.ask(c.MetadataRequest(None), talk=stranger) is None
+    assert stranger.is_closing
+    assert door.ask(c.MetadataRequest(None), talk=Talk("alice")).brokers
+
+
+# -- transactions ------------------------------------------------------------------------------------------------
+
+
+def written(door: Door, topic: str, *, commit: bool | None) -> None:
+    """One transaction of two records; None leaves it open."""
+    services, run = door.services, door.node.run
+    begun = run(services.transactions.begin_producer("tx"))
+    run(services.transactions.add_partitions("tx", begun.producer_id, begun.epoch, [(topic, 0)]))
+    batch = batch_of(b"in", b"it", producer=(begun.producer_id, begun.epoch, 0), transactional=True)
+    assert produced(door.ask(produce_of((topic, 0, batch)), 9)) == [0]
+    if commit is not None:
+        run(services.transactions.end("tx", begun.producer_id, begun.epoch, commit=commit))
+
+
+def read(door: Door, isolation_level: int, offset: int = 0) -> d.FetchResponsePartition:
+    answer = door.ask(fetch_of(("t", 0, offset), isolation_level=isolation_level), 12)
+    found: d.FetchResponsePartition = answer.responses[0].partitions[0]
+    return found
+
+
+def content(partition: d.FetchResponsePartition) -> list[int]:
+    records: Any = partition.records
+    return [offset for offset, _ in values_of(records if isinstance(records, bytes) else records.read())]
+
+
+def test_committed_readers_stop_at_what_is_open_and_are_told_what_was_aborted() -> None:
+    door = Door()
+    door.node.create("t")
+    door.ask(produce_of(("t", 0, batch_of(b"before"))), 9)
+    written(door, "t", commit=False)
+    written(door, "t", commit=True)
+    aborted = read(door, 1)
+    assert content(aborted) == [0, 1, 2, 3, 4, 5, 6]
+    assert aborted.aborted_transactions is not None
+    assert [(each.first_offset) for each in aborted.aborted_transactions] == [1]
+    assert read(door, 0).aborted_transactions is None
+    written(door, "t", commit=None)
+    open_one = read(door, 1)
+    assert (open_one.last_stable_offset, open_one.high_watermark) == (7, 9)
+    assert content(open_one) == [0, 1, 2, 3, 4, 5, 6]
+    assert content(read(door, 0)) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert content(read(door, 1, 7)) == []
+    for level, offset in ((0, 9), (1, 7)):
+        asked = d.ListOffsetsRequestTopic("t", [d.ListOffsetsRequestPartition(0, timestamp=-1)])
+        listed = door.ask(d.ListOffsetsRequest(isolation_level=level, topics=[asked]))
+        assert listed.topics[0].partitions[0].offset == offset
+
+
+# -- followers and broken disks ----------------------------------------------------------------------------------
+
+
+def test_a_partition_that_is_led_elsewhere() -> None:
+    door = Door()
+    door.node.create("t")
+    door.node.run(door.services.topics.set_role("t", 0, Role.FOLLOWER))
+    elsewhere = E.NOT_LEADER_OR_FOLLOWER
+    assert produced(door.ask(produce_of(("t", 0, batch_of(b"x"))), 9)) == [elsewhere]
+    assert codes(door.ask(fetch_of(("t", 0, 0), max_wait_ms=30_000), 12)) == [elsewhere]
+    (topic,) = door.ask(c.MetadataRequest([c.MetadataRequestTopic(name="t")])).topics
+    assert (topic.error_code, topic.partitions[0].error_code) == (0, E.LEADER_NOT_AVAILABLE)
+    assert topic.partitions[0].leader_id == -1
+
+
+def test_a_partition_that_stopped_says_so_for_itself() -> None:
+    door = Door()
+    for name in ("good", "bad"):
+        door.node.create(name)
+    door.services.topics.partition("bad", 0).log.stop(StorageFault("the disk is gone"))
+    answer = door.ask(produce_of(("bad", 0, batch_of(b"x")), ("good", 0, batch_of(b"x"))), 9)
+    assert produced(answer) == [E.KAFKA_STORAGE_ERROR, 0]
+    told = answer.responses[0].partition_responses[0]
+    assert told.error_message
+    assert "/" not in told.error_message
+
+
+def test_a_fetch_ends_when_its_topic_does_and_does_not_take_a_new_one_for_it() -> None:
+    door = Door()
+    door.node.create("t")
+    identity = bytes.fromhex(door.services.topics.meta("t").topic_id)
+    request = door.request(fetch_of(("t", 0, 0), topic_ids={"t": identity}, max_wait_ms=30_000), 18)
+    job = door.node.spawn(door.begin(request))
+    door.node.run(door.services.topics.delete("t"))
+    door.node.create("t")
+    door.node.world.advance(1)
+    assert codes(job.result()) == [E.UNKNOWN_TOPIC_ID]
+    assert codes(door.ask(fetch_of(("t", 0, 0)), 12)) == [0]
+
+
+def test_the_versions_of_the_table_are_all_served() -> None:
+    adapter = Door().adapter
+    assert all(adapter.served[key] == BY_KEY[key].versions for key in adapter.routes)

@@ -1,0 +1,314 @@
+"""Who one is, on every door of a node: shown before the first frame, guessed slowly, and little is done for who does not say it.
+
+Parametrised over the dialects that the server serves: a new one fails until it is in the table.
+"""
+
+import hashlib
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.adapters.hostility import LARGE, check_running, eventually, is_cut_off, many, read_to_end
+from tests.adapters.rustlog.client import framed
+
+from braidlog.server.compose import adapters
+from braidlog.testing.server import ServerProcess
+
+DIALECTS = sorted(adapters())
+CANARY = "canary-5f2e91"
+"""A token that must never be seen in anything but a request."""
+WRONG = "wrong-canary-77ab"
+TOKENS = {"alice": CANARY, "bob": "bobs-token"}
+
+_KAFKA_LIST = struct.pack(">hhih iih1s iiq", 2, 1, 1, -1, -1, 1, 1, b"t", 1, 0, -1)
+_KAFKA_LISTED = struct.pack(">i ih1s iihqq", 1, 1, 1, b"t", 1, 0, 3, -1, -1)
+
+ASKS: dict[str, tuple[bytes, bytes, bytes]] = {
+    "cursus": (framed(b"LIST"), b"OK count=0 topics=", b"ERROR: authentication_required"),
+    "flux": (b"V1|7|ADMIN_GET_METADATA|\n", b"V1|7|OK|topics=[]", b"V1|7|ERR|BAD_REQUEST|authentication is required"),
+    "kafka": (framed(_KAFKA_LIST), _KAFKA_LISTED, b""),
+    "mlog": (struct.pack(">HI", 25, 2) + b"{}", b'{"Topics":null}', b"authentication is required"),
+    "rustlog": (framed(b'{"type":"ListTopics"}'), b'"topics":[]', b"authentication is required"),
+}
+"""What only someone who is known may ask; how that begins to be answered, and how it is refused: by Kafka without a word."""
+
+TURNED_AWAY: dict[str, bytes] = {
+    "cursus": b"ERROR: authentication_failed",
+    "flux": b"V1|0|ERR|BAD_REQUEST|authentication failed\n",
+    "kafka": b"",
+    "mlog": b'{"code":0,"message":"authentication failed"}',
+    "rustlog": b'"message":"authentication failed"',
+}
+
+
+def auth(token: str = CANARY, principal: str = "alice") -> bytes:
+    return f"AUTH {principal} {token}\n".encode()
+
+
+def settings(folder: Path, **more: object) -> list[str]:
+    """A configuration with the tokens, and flags for the rest: `strangers__seconds_max=1`."""
+    lines = [f'{name} = "{hashlib.sha256(token.encode()).hexdigest()}"' for name, token in TOKENS.items()]
+    file = folder / "braid.toml"
+    file.write_text("\n".join(["[auth.tokens]", *lines]), "utf-8")
+    changes = [f"auth.{name.replace('__', '.')}={value}" for name, value in more.items()]
+    return ["--config", str(file), *(part for change in changes for part in ("--set", change))]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("guarded")
+    with ServerProcess(folder / "data", *settings(folder, pause_seconds_max=0.1)) as server:
+        yield server
+
+
+def talk(server: ServerProcess, dialect: str, data: bytes) -> bytes:
+    """Send all of it, then read until the server closes."""
+    with socket.create_connection(server.address(dialect), 60) as peer:
+        peer.sendall(data)
+        peer.shutdown(socket.SHUT_WR)
+        return read_to_end(peer, 65536)
+
+
+# ── The line ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_door_is_tried(guarded: ServerProcess) -> None:
+    assert sorted(guarded.ports) == DIALECTS
+    assert set(DIALECTS) <= set(ASKS)
+    assert set(DIALECTS) <= set(TURNED_AWAY)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_token_opens_the_door_and_is_not_answered(guarded: ServerProcess, dialect: str) -> None:
+    """In one write with the first request, as a client does that cannot wait for what its protocol does not know."""
+    ask, answer, _ = ASKS[dialect]
+    opened = talk(guarded, dialect, auth() + ask)
+    assert answer in opened
+    with ServerProcess(Path(guarded.data_dir).parent / f"open-{dialect}") as plain:
+        assert opened == talk(plain, dialect, ask)  # nothing before, nothing after
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_token_in_single_bytes(guarded: ServerProcess, dialect: str) -> None:
+    ask, answer, _ = ASKS[dialect]
+    with socket.create_connection(guarded.address(dialect), 60) as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in auth() + ask:
+            peer.sendall(bytes([byte]))
+        peer.shutdown(socket.SHUT_WR)
+        assert answer in read_to_end(peer, 65536)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_without_a_token_the_door_stays_closed(guarded: ServerProcess, dialect: str) -> None:
+    ask, answer, refusal = ASKS[dialect]
+    told = talk(guarded, dialect, ask)
+    assert refusal in told
+    assert answer not in told
+
+
+@pytest.mark.parametrize("line", [auth(WRONG), auth(CANARY, "bob"), auth(CANARY, "nobody"), auth("", "alice")])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_wrong_token_is_told_so_and_ends_the_connection(guarded: ServerProcess, dialect: str, line: bytes) -> None:
+    """The request behind it is not served."""
+    ask, answer, refusal = ASKS[dialect]
+    told = talk(guarded, dialect, line + ask)
+    if line != auth("", "alice"):
+        assert told.endswith(TURNED_AWAY[dialect]) or TURNED_AWAY[dialect] in told
+    assert answer not in told
+    if TURNED_AWAY[dialect]:
+        assert told
+        assert refusal not in told
+    else:
+        assert told == b""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_token_is_ever_shown(guarded: ServerProcess, dialect: str) -> None:
+    """Neither a right one nor a wrong one, in no answer and no line of the log."""
+    ask = ASKS[dialect][0]
+    for line in (auth(), auth(WRONG), auth(WRONG, "\x00"), f"AUTH {CANARY}\n".encode(), auth(CANARY + " x")):
+        told = talk(guarded, dialect, line + ask)
+        assert CANARY.encode() not in told
+        assert WRONG.encode() not in told
+    said = guarded.errors()
+    assert "authentication failed" in said
+    assert CANARY not in said
+    assert WRONG not in said
+    assert "Traceback" not in said
+
+
+def test_a_token_shown_through_cursus_is_not_shown_either(guarded: ServerProcess) -> None:
+    for text in (
+        f"AUTH principal=alice token={WRONG}",
+        f"LIST principal=alice auth_token={CANARY}",
+        f"AUTH token={CANARY}",
+    ):
+        assert CANARY.encode() not in talk(guarded, "cursus", framed(text.encode()))
+    assert CANARY not in guarded.errors()
+    assert WRONG not in guarded.errors()
+
+
+# ── Guessing ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_guesses_slow_down_over_all_doors_together(tmp_path: Path) -> None:
+    """Each is answered later than the one before, whichever door it tries."""
+    with ServerProcess(tmp_path / "data", *settings(tmp_path, pause_seconds=0.05)) as server:
+        seconds = []
+        for number in range(5):
+            dialect = DIALECTS[number % len(DIALECTS)]
+            began = time.monotonic()
+            assert TURNED_AWAY[dialect] in talk(server, dialect, auth(WRONG))
+            seconds.append(time.monotonic() - began)
+        assert all(taken >= 0.045 * 2**number for number, taken in enumerate(seconds)), seconds
+
+
+def test_a_guesser_slows_nobody_of_another_address(tmp_path: Path) -> None:
+    """Its own address waits long; a client from elsewhere is served while the guesser still waits to hear that it was wrong."""
+    flags = settings(tmp_path, pause_seconds=300, pause_seconds_max=300)
+    with ServerProcess(tmp_path / "data", *flags) as server, many(server, "flux", 2) as (guesser, neighbour):
+        for peer, line in ((guesser, auth(WRONG)), (neighbour, auth() + ASKS["flux"][0])):
+            peer.sendall(line)
+            for dialect in DIALECTS:  # when these are served, the line before them was heard
+                with socket.socket() as other:
+                    other.settimeout(60)
+                    other.bind(("127.0.0.2", 0))
+                    other.connect(server.address(dialect))
+                    other.sendall(auth() + ASKS[dialect][0])
+                    assert ASKS[dialect][1] in other.recv(65536)
+        for peer in (guesser, neighbour):
+            peer.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                peer.recv(1)
+
+
+def test_ten_connections_guess_no_faster_than_one(tmp_path: Path) -> None:
+    """However many connections guess at once, at most one guess per pause is looked at: ten of them take nine pauses."""
+    flags = settings(tmp_path, pause_seconds=0.1, pause_seconds_max=0.1)
+    with ServerProcess(tmp_path / "data", *flags) as server, many(server, "flux", 10) as peers:
+        began = time.monotonic()
+        for peer in peers:
+            peer.sendall(auth(WRONG))
+        for peer in peers:
+            assert read_to_end(peer, 1000) == TURNED_AWAY["flux"]
+        assert time.monotonic() - began >= 0.9
+        check_running(server)
+
+
+# ── Strangers ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_stranger_sends_only_small_frames(guarded: ServerProcess, dialect: str) -> None:
+    """A large one is refused by what announces it, without waiting for it; with a token it is waited for."""
+    header, size = LARGE[dialect]
+    large = header + (b"x" * 5000 if dialect == "flux" else b"")
+    with socket.create_connection(guarded.address(dialect), 60) as peer:
+        peer.sendall(large)
+        told = read_to_end(peer, 65536).decode()
+        assert "4096" in (told if TURNED_AWAY[dialect] else guarded.errors())
+    with socket.create_connection(guarded.address(dialect), 60) as peer:
+        peer.sendall(auth() + large)
+        # Answered only by an error that comes when the frame is whole, or, of one that cannot be, by nothing.
+        check_running(guarded)
+        assert size > 4096
+        assert not is_cut_off(peer)
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("impatient")
+    flags = settings(
+        folder,
+        strangers__first_frame_seconds_max=0.2,
+        strangers__seconds_max=1.5,
+        strangers__per_peer_max=3,
+        pause_seconds_max=0.1,
+    )
+    with ServerProcess(folder / "data", *flags) as server:
+        yield server
+
+
+@pytest.mark.parametrize("begun", ["", "A", "AUTH alice"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_who_does_not_say_who_it_is_is_shown_out(impatient: ServerProcess, dialect: str, begun: str) -> None:
+    with socket.create_connection(impatient.address(dialect), 60) as peer:
+        host, port = peer.getsockname()
+        peer.sendall(begun.encode())
+        assert read_to_end(peer, 0) == b""
+        assert f"{dialect} {host}:{port} is cut off: it does not say who it is" in impatient.errors()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_asking_in_vain_buys_no_time(impatient: ServerProcess, dialect: str) -> None:
+    ask, _, refusal = ASKS[dialect]
+    with socket.create_connection(impatient.address(dialect), 60) as peer:
+        refused = 0
+
+        def ask_again() -> bool:
+            nonlocal refused
+            try:
+                peer.sendall(ask)
+                answer = peer.recv(65536)
+            except ConnectionError:
+                return True
+            refused += refusal in answer
+            return not answer
+
+        eventually(ask_again)
+        assert refused
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_who_has_said_it_may_stay(impatient: ServerProcess, dialect: str) -> None:
+    """It is silent for longer than strangers may be: one that came after it is shown out, and it is still served."""
+    ask, answer, _ = ASKS[dialect]
+    with socket.create_connection(impatient.address(dialect), 60) as peer:
+        peer.sendall(auth() + ask)
+        assert answer in peer.recv(65536)
+        with socket.create_connection(impatient.address(dialect), 60) as stranger:
+            stranger.sendall(ask)
+            while stranger.recv(65536):
+                pass
+        peer.sendall(ask)
+        assert answer in peer.recv(65536)
+
+
+def test_few_strangers_of_one_address(impatient: ServerProcess) -> None:
+    """Over all doors together. Those who have said who they are do not count, and one that goes makes room."""
+    ask, answer, refusal = ASKS["flux"]
+
+    def is_let_in(dialect: str) -> bool:
+        with socket.create_connection(impatient.address(dialect), 60) as late:
+            try:
+                late.sendall(ASKS[dialect][0])
+                return late.recv(65536) != b""
+            except ConnectionError:
+                return False
+
+    with many(impatient, "flux", 3) as known:
+        for peer in known:
+            peer.sendall(auth() + ask)
+            assert answer in peer.recv(65536)
+        eventually(lambda: is_let_in("rustlog"))
+        with many(impatient, "flux", 3) as strangers:
+            for peer in strangers:
+                peer.sendall(ask)
+            assert refusal in strangers[0].recv(65536)
+            assert not any(is_let_in(dialect) for dialect in DIALECTS)
+            assert "too many strangers" in impatient.errors()
+        eventually(lambda: is_let_in("rustlog"))
+
+
+def test_a_client_certificate_needs_no_token_and_loopback_stays_open(tmp_path: Path) -> None:
+    """Without tokens nobody is a stranger: neither limits nor the line are asked for."""
+    with ServerProcess(tmp_path / "data", "--set", "auth.strangers.per_peer_max=1") as server:
+        for dialect in DIALECTS:
+            with many(server, dialect, 5) as peers:
+                for peer in peers:
+                    peer.sendall(ASKS[dialect][0])
+                    assert ASKS[dialect][1] in peer.recv(65536)

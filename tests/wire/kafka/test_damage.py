@@ -1,0 +1,207 @@
+"""Bytes that nobody should send: garbage, damaged frames, lengths and counts that lie. Events only, and little memory."""
+
+import random
+import struct
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.wire.kafka.drive import client_at, events
+from tests.wire.kafka.fuzz import fuzz_one, fuzz_response, fuzz_server
+from tests.wire.kafka.vectors import REFUSED, REQUESTS, RESPONSES, Vector
+
+from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.kafka.apis import APIS, FRAME_BYTES_MAX, SMALL_BYTES_MAX, Api
+from braidlog.wire.kafka.compiler import ITEMS_MAX
+from braidlog.wire.kafka.connection import RefusedRequest, Request, ServerConnection
+
+FRAMES = [each.data for each in REQUESTS + REFUSED]
+RUNS = 20_000
+MIB = 1024 * 1024
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def request(key: int, version: int, body: bytes) -> bytes:
+    return frame(struct.pack(">hhih", key, version, 1, -1) + body)
+
+
+@given(st.binary(max_size=200))
+def test_garbage(data: bytes) -> None:
+    fuzz_one(data)
+    fuzz_one(frame(data))
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+@given(data=st.data())
+def test_garbage_behind_a_good_header(api: Api, data: st.DataObject) -> None:
+    version = data.draw(st.integers(*api.versions))
+    tags = b"\0" if api.is_flexible(version) else b""
+    fuzz_server(request(api.key, version, tags + data.draw(st.binary(max_size=120))))
+    fuzz_response(frame(bytes(4) + data.draw(st.binary(max_size=120))), api.key, version)
+
+
+@pytest.mark.parametrize("vector", REQUESTS, ids=lambda each: each.name)
+def test_every_byte_of_a_request_damaged(vector: Vector) -> None:
+    data = vector.data
+    for at in range(4, len(data)):
+        for value in (0x00, 0xFF, 0x7F, data[at] ^ 0x01, data[at] ^ 0x80):
+            fuzz_server(data[:at] + bytes((value,)) + data[at + 1 :])
+
+
+@pytest.mark.parametrize("vector", RESPONSES, ids=lambda each: each.name)
+def test_every_byte_of_a_response_damaged(vector: Vector) -> None:
+    data = vector.data
+    assert vector.api is not None
+    for at in range(8, len(data)):
+        for value in (0x00, 0xFF, 0x7F, data[at] ^ 0x01, data[at] ^ 0x80):
+            fuzz_response(data[:at] + bytes((value,)) + data[at + 1 :], vector.api.key, vector.version)
+
+
+@pytest.mark.parametrize("vector", REQUESTS + RESPONSES, ids=lambda each: f"{each.name} {len(each.data)}")
+def test_every_payload_cut_short_within_its_frame(vector: Vector) -> None:
+    payload = vector.data[4:]
+    assert vector.api is not None
+    for size in range(1, len(payload)):
+        fuzz_server(frame(payload[:size]))
+        if size >= 4:
+            fuzz_response(frame(payload[:size]), vector.api.key, vector.version)
+
+
+def damaged(chance: random.Random) -> Iterator[bytes]:
+    for _ in range(RUNS):
+        data = bytearray(chance.choice(FRAMES))
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(4, max(len(data), 5))
+            match chance.randrange(4):
+                case 0:
+                    data[at : at + 1] = bytes((chance.randrange(256),))
+                case 1:
+                    data[at : at + chance.randint(1, 8)] = b""
+                case 2:
+                    data[at:at] = chance.randbytes(chance.randint(1, 8))
+                case _:
+                    other = chance.choice(FRAMES)
+                    data[at:] = other[chance.randrange(len(other)) :]
+        yield frame(bytes(data[4:])) if chance.random() < 0.9 else bytes(data)
+
+
+def test_twenty_thousand_damaged_frames() -> None:
+    seed = 20240611
+    for number, data in enumerate(damaged(random.Random(seed))):
+        try:
+            fuzz_one(data)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, run {number}: {data.hex(' ')}") from error
+
+
+# -- lies ------------------------------------------------------------------------------------------------------
+
+
+def peak(data: bytes) -> int:
+    connection = ServerConnection()
+    tracemalloc.start()
+    try:
+        connection.receive(data)
+        while connection.next_event() is not NEED_DATA:
+            pass
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (bytes.fromhex("7FFFFFFF"), "2147483647 bytes is announced"),
+        (request(3, 1, b"\x7f\xff\xff\xff"), "2147483647 topics cannot stand in the 0 bytes"),
+        (request(3, 9, b"\0" + b"\xff\xff\xff\xff\x0f"), "4294967294 topics cannot stand in the 0 bytes"),
+        (request(3, 1, b"\x00\x00\x00\x01\x7f\xff"), "name is said to have 32767 bytes, 0 are left"),
+        (
+            request(0, 9, b"\0\0\0\1\0\0\0\0\2\2t\2\0\0\0\0\xff\xff\xff\xff\x07"),
+            "records is said to have 2147483646 bytes, 0 are left",
+        ),
+        (request(24, 0, struct.pack(">hqhih1si", -1, 0, 0, 1, 1, b"t", 2**31 - 1)), "transactional_id may not be null"),
+        (
+            request(24, 0, struct.pack(">hqhih1si", 0, 0, 0, 1, 1, b"t", 2**31 - 1)),
+            "2147483647 partitions cannot stand in the 0 bytes",
+        ),
+    ],
+    ids=["frame", "count", "compact count", "text", "records", "null", "numbers"],
+)
+def test_a_length_that_lies_costs_nothing(data: bytes, why: str) -> None:
+    server = ServerConnection()
+    server.receive(data)
+    (event,) = events(server)
+    assert isinstance(event, RefusedRequest)
+    assert event.close
+    assert why in str(event.error)
+    assert peak(data) < MIB // 4
+
+
+def test_small_parts_may_not_become_many_objects() -> None:
+    """A topic of Metadata 1 takes two bytes, and an object of a hundred."""
+    count = 4_000_000
+    body = struct.pack(">i", count) + bytes(2 * count)
+    assert len(body) < SMALL_BYTES_MAX
+    assert peak(request(3, 1, body)) < 4 * len(body)
+    server = ServerConnection()
+    server.receive(request(3, 1, body))
+    (event,) = events(server)
+    assert isinstance(event, Refused)
+    assert str(ITEMS_MAX) in str(event.error)
+    server = ServerConnection()
+    server.receive(request(3, 1, struct.pack(">i", 1000) + bytes(2 * 1000)))
+    (event,) = events(server)
+    assert len(event.message.topics) == 1000
+
+
+def test_parts_within_parts_are_counted_together() -> None:
+    topic = b"\2t" + bytes([0xFF, 0x7F]) + bytes(6 * 0x3FFE)  # 16,382 partitions without records
+    topics = 40
+    server = ServerConnection()
+    server.receive(request(0, 9, b"\0\0\0\1\0\0\0\0" + bytes([topics + 1]) + (topic + b"\0") * topics + b"\0"))
+    (event,) = events(server)
+    assert isinstance(event, Refused)
+    assert "parts" in str(event.error)
+
+
+def test_a_small_request_may_not_be_large_and_a_produce_may() -> None:
+    """It is refused by its first eight bytes; a Produce of the same size is awaited."""
+    for key, awaited in ((3, False), (0, True)):
+        server = ServerConnection()
+        server.receive((64 * MIB).to_bytes(4, "big") + struct.pack(">hh", key, 9))
+        assert (events(server) == []) is awaited
+
+
+def test_the_largest_frame_is_awaited_and_one_more_byte_is_not() -> None:
+    for more, awaited in ((0, True), (1, False)):
+        server = ServerConnection()
+        server.receive((FRAME_BYTES_MAX + more).to_bytes(4, "big"))
+        assert (events(server) == []) is awaited
+
+
+def test_a_response_that_nobody_awaits_ends_a_client() -> None:
+    client = client_at(5)
+    client.request(APIS[3].request(), 0)
+    client.receive(frame(struct.pack(">i", 6)))
+    (event,) = events(client)
+    assert isinstance(event, Refused)
+    assert event.close
+    client.receive(frame(struct.pack(">i", 5)))
+    assert events(client) == []
+
+
+@pytest.mark.parametrize("version", [0, 9], ids=["plain", "flexible"])
+def test_a_whole_stream_survives_a_refusal_of_nothing(version: int) -> None:
+    """ApiVersions of an unknown version is answered, and the connection goes on."""
+    server = ServerConnection()
+    server.receive(request(18, 99, b"\0\0") + request(3, version, bytes(6 if version else 4)))
+    first, second = events(server)
+    assert isinstance(first, RefusedRequest)
+    assert isinstance(second, Request)
+    assert second.key == 3

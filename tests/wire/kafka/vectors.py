@@ -1,0 +1,76 @@
+"""Read the golden vectors: text files of commented bytes, each with its source.
+
+A file holds entries that begin with `== name`. Their lines: `Source:`; `> ` from the client or `< ` from the server, bytes in
+hex and `texts in backticks`, `#` comments; `header:` what the frame's header says; `message:` what the bytes mean, as an
+expression over messages/; `refused: stay|close` what a server does instead; `reads only` where the same message may be spelled in
+other bytes than ours.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from braidlog.wire.kafka.apis import BY_KEY, Api
+from braidlog.wire.kafka.messages import cluster, data, groups, security, topics, transactions
+
+_TOKEN = re.compile(r"`([^`]*)`|([0-9A-F]{2})(?![^\s])|#.*|(\S+)")
+_FOLDER = Path(__file__).parent / "vectors"
+_MESSAGES = {
+    name: value
+    for module in (cluster, data, groups, security, topics, transactions)
+    for name, value in vars(module).items()
+}
+
+
+class Vector(NamedTuple):
+    name: str
+    source: str
+    data: bytes
+    api: Api | None
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Any
+    closes: bool | None
+    reads_only: bool
+
+
+def load(file: str) -> list[Vector]:
+    _, *entries = re.split(r"^== ", (_FOLDER / f"{file}.vec").read_text("utf-8"), flags=re.MULTILINE)
+    return [_entry(entry.splitlines()) for entry in entries]
+
+
+def _entry(lines: list[str]) -> Vector:
+    name, *rest = lines
+    said = {key: value.strip() for key, colon, value in (line.partition(":") for line in rest) if colon}
+    header = dict(word.split("=") for word in said.get("header", "").split())
+    return Vector(
+        name=name,
+        source=said["Source"],
+        data=b"".join(_bytes(line[2:]) for line in rest if line[:2] in ("> ", "< ")),
+        api=BY_KEY[int(header["api"])] if header else None,
+        version=int(header.get("version", -1)),
+        correlation_id=int(header.get("correlation_id", -1)),
+        client_id=header.get("client_id"),
+        message=eval(said["message"], dict(_MESSAGES)) if "message" in said else None,
+        closes={"close": True, "stay": False}[said["refused"]] if "refused" in said else None,
+        reads_only="reads only" in rest,
+    )
+
+
+def _bytes(line: str) -> bytes:
+    found = bytearray()
+    for match in _TOKEN.finditer(line):
+        text, pair, wrong = match.groups()
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is neither a byte nor a text")
+        if text is not None:
+            found += text.encode("utf-8")
+        elif pair is not None:
+            found.append(int(pair, 16))
+    return bytes(found)
+
+
+REQUESTS = load("requests")
+RESPONSES = load("responses")
+REFUSED = load("refused")
