@@ -124,7 +124,8 @@ async def test_time_runs_out() -> None:
     silent.send()
     asking.send("hello")
     known.send(RIGHT)
-    waiting.session._proving = True
+    assert waiting.session._entrance is not None
+    waiting.session._entrance.is_proving = True
     scenes = (silent, asking, known, waiting)
     told = "it does not say who it is"
     assert [scene.session.overdue(now + 4.9) for scene in scenes] == [None] * 4

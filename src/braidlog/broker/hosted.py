@@ -6,6 +6,7 @@ counts what is durable, so nothing is committed that a crash could take back; a 
 """
 
 from enum import StrEnum
+from typing import NamedTuple
 
 from braidlog.broker.ports import Wakeup
 from braidlog.model.errors import BrokerError, Reason
@@ -17,6 +18,16 @@ from braidlog.storage.partition import PartitionLog
 class Role(StrEnum):
     LEADER = "leader"
     FOLLOWER = "follower"
+
+
+class ActiveProducer(NamedTuple):
+    """A producer that the partition remembers. `open_since` is the offset where its open transaction began, if it has one."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int | None
+    timestamp_ms: int
+    open_since: int | None
 
 
 class HostedPartition:
@@ -54,6 +65,20 @@ class HostedPartition:
     @property
     def last_stable_offset(self) -> int:
         return min(self.log.last_stable_offset, self.high_watermark)
+
+    def producers(self) -> list[ActiveProducer]:
+        image = self.log.image()
+        opened = dict(image.open_transactions)
+        return [
+            ActiveProducer(
+                each.producer_id,
+                each.epoch,
+                each.batches[-1].last_sequence if each.batches else None,
+                each.timestamp_ms,
+                opened.get(each.producer_id),
+            )
+            for each in image.producers
+        ]
 
     def require_there(self) -> None:
         if self.is_gone:

@@ -21,9 +21,10 @@ from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.doorkeeper import Doorkeeper
 from braidlog.server.eager import Abandonable, Running, start, step
+from braidlog.server.entrance import Entrance, certified_name
 from braidlog.server.output import size_of, writes
 from braidlog.wire.contract import NEED_DATA, Output, Refused
-from braidlog.wire.preamble import Introduction, Preamble
+from braidlog.wire.preamble import Introduction
 
 log = logging.getLogger("braidlog.session")
 
@@ -72,9 +73,7 @@ class Session(asyncio.Protocol):
         doorkeeper: Doorkeeper | None = None,
     ) -> None:
         self._doorkeeper = doorkeeper
-        self._preamble = None if doorkeeper is None else Preamble()
-        self._stranger_since: float | None = None
-        self._proving = False
+        self._entrance: Entrance | None = None
         self._adapter = adapter
         self._owner = owner
         self._limits = limits
@@ -105,7 +104,6 @@ class Session(asyncio.Protocol):
         self._last_heard = self._loop.time()
         self._transport: asyncio.Transport | None = None
         self.connection: Any = adapter.open()
-        self._frame_bytes_max: int = 0
         self.principal = ANONYMOUS
         self.last_words: Callable[[], bytes] | None = None
         self.peer = "?"
@@ -121,13 +119,14 @@ class Session(asyncio.Protocol):
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self.principal = certified_name(transport.get_extra_info("peercert")) or ANONYMOUS
         self._owner.opened(self)
-        if self._doorkeeper is not None and self._doorkeeper.required and self.principal == ANONYMOUS:
+        if self._doorkeeper is not None:
             self._enter(self._doorkeeper)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
         self._closing = True
         self._transport = None
-        self._stop_being_a_stranger()
+        if self._entrance is not None:
+            self._entrance.leave()
         if self._throttle is not None:
             self._throttle.cancel()
         for turn in (*self._under_way, *self._turns, *self._beside):
@@ -153,8 +152,8 @@ class Session(asyncio.Protocol):
         self._last_heard = self._loop.time()
         if self._quotas is not None:
             self._charge(Direction.APPEND, len(data))
-        if self._preamble is not None:
-            self._meet(self._preamble, data)
+        if self._entrance is not None and self._entrance.is_open:
+            self._meet(self._entrance, data)
             return
         try:
             self.connection.receive(data)
@@ -255,7 +254,9 @@ class Session(asyncio.Protocol):
             self._partial_since = self._last_heard
 
     def _has_room(self) -> bool:
-        if self._blocked_since is not None or self._throttle is not None or self._proving:
+        if self._blocked_since is not None or self._throttle is not None:
+            return False
+        if self._entrance is not None and self._entrance.is_proving:
             return False
         under_way = self._turns if self._is_ordered else self._under_way
         if under_way or self._beside or self._held_bytes:
@@ -519,33 +520,23 @@ class Session(asyncio.Protocol):
         return self.peer.rpartition(":")[0] or self.peer
 
     def _enter(self, doorkeeper: Doorkeeper) -> None:
-        """Until it has said who it is, it may send little, and not for long."""
-        self._stranger_since = self._loop.time()
-        self._frame_bytes_max = self.connection.frame_bytes_max
-        self.connection.frame_bytes_max = min(self._frame_bytes_max, doorkeeper.limits.frame_bytes_max)
-        if not doorkeeper.enter(self.host):
+        self._entrance = Entrance(doorkeeper, self.connection, self.host)
+        is_stranger = doorkeeper.required and self.principal == ANONYMOUS
+        if is_stranger and not self._entrance.enter(self._loop.time()):
             log.warning("%s: too many strangers, %s is turned away", self._adapter.dialect, self.peer)
             self.abort()
 
-    def _stop_being_a_stranger(self) -> None:
-        if self._stranger_since is not None and self._doorkeeper is not None:
-            self._stranger_since = None
-            self.connection.frame_bytes_max = self._frame_bytes_max
-            self._doorkeeper.leave(self.host)
-
-    def _meet(self, preamble: Preamble, data: bytes) -> None:
+    def _meet(self, entrance: Entrance, data: bytes) -> None:
         """The first bytes: an introduction, or the dialect's own."""
-        preamble.receive(data)
-        event = preamble.next_event()
+        event = entrance.meet(data)
         if event is NEED_DATA:
             self._partial_since = self._last_heard if self._partial_since is None else self._partial_since
             return
-        self._preamble = self._partial_since = None
+        self._partial_since = None
         if isinstance(event, Refused):
             self.requests += 1
             self._refuse(self.connection.turn_away(str(event.error)))
             return
-        self.connection.receive(preamble.take_rest())
         if isinstance(event, Introduction):
             self._introduce(event)
         self._serve()
@@ -571,16 +562,10 @@ class Session(asyncio.Protocol):
 
     async def prove(self, principal: str, token: bytes) -> bool:
         """See `adapters/contract.py`."""
-        if self._doorkeeper is None:
+        if self._entrance is None:
             return False
-        self._proving = True
-        try:
-            proved = await self._doorkeeper.prove(self.host, principal, token)
-        finally:
-            self._proving = False
-        if proved:
-            self._stop_being_a_stranger()
-        else:
+        proved = await self._entrance.prove(principal, token)
+        if not proved:
             log.warning("%s %s: authentication failed", self._adapter.dialect, self.peer)
             self.close()
         return proved
@@ -658,25 +643,12 @@ class Session(asyncio.Protocol):
         partial_since = self._partial_since if self._reading else None  # what we do not read cannot come to an end
         if partial_since is not None and now - partial_since > allowed:
             return "its frame does not come to an end"
-        if self._stranger_since is not None and self._doorkeeper is not None and not self._proving:
-            known, waited = self._doorkeeper.limits, now - self._stranger_since
-            if waited > known.seconds_max or (not self.requests and waited > known.first_frame_seconds_max):
-                return "it does not say who it is"
+        if self._entrance is not None and self._entrance.is_overdue(now, self.requests):
+            return "it does not say who it is"
         quiet = not self._turns and not self._under_way and not self._beside
         if quiet and now - self._last_heard > limits.idle_seconds_max:
             return "it has been silent for too long"
         return None
-
-
-def certified_name(certificate: dict[str, Any] | None) -> str | None:
-    """The name in a client's certificate, which the TLS layer has checked: its common name, else its first alternative name."""
-    if not certificate:
-        return None
-    for parts in certificate.get("subject", ()):
-        for field, value in parts:
-            if field == "commonName" and value:
-                return str(value)
-    return next((str(value) for _, value in certificate.get("subjectAltName", ()) if value), None)
 
 
 def _breathe(breath: "asyncio.Future[None]") -> None:

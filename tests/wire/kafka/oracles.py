@@ -13,11 +13,12 @@ import io
 import re
 import uuid
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
-from kio.serial._introspect import get_schema_field_type
+from kio.serial._introspect import get_schema_field_type, is_optional
 
 from braidlog.wire.kafka.apis import Api
 from braidlog.wire.kafka.rows import Field, Kind, Message, fields_of
@@ -171,6 +172,22 @@ def _tame_value(value: Any, kind: str) -> Any:
     if kind == "timedelta_i64":
         return abs(value) % 2**40
     return value
+
+
+def nullables(api: Api, message: type[Message], version: int) -> Iterator[tuple[str, bool, bool]]:
+    """Every field of a message, whether it may be null in `version` here, and there."""
+    yield from _nullables(message, version, kio_class(api, message, version))
+
+
+def _nullables(message: type[Message], version: int, kind: Any) -> Iterator[tuple[str, bool, bool]]:
+    for ours, field in _kio_pairs(message, version, kind):
+        nested = _kio_nested(field)
+        if nested is not None:
+            assert ours.struct is not None
+            yield from _nullables(ours.struct, version, nested)
+        elif get_schema_field_type(field) in ("uuid", "datetime_i64"):
+            continue  # None stands there for a value: no UUID, no time
+        yield f"{message.__name__}.{ours.name} {version}", version in ours.nullable, is_optional(field)
 
 
 def _kio_pairs(message: type[Message], version: int, kind: Any) -> list[tuple[Field, Any]]:

@@ -115,23 +115,31 @@ def peak(data: bytes) -> int:
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "why"),
     [
-        bytes.fromhex("7FFFFFFF"),
-        request(3, 1, b"\x7f\xff\xff\xff"),
-        request(3, 9, b"\0" + b"\xff\xff\xff\xff\x0f"),
-        request(3, 1, b"\x00\x00\x00\x01\x7f\xff"),
-        request(0, 9, b"\0\0\0\1\0\0\0\0\2\2t\2\0\0\0\0\xff\xff\xff\xff\x07"),
-        request(8, 2, struct.pack(">hihqi", -1, 0, -1, 0, 2**31 - 1)),
+        (bytes.fromhex("7FFFFFFF"), "2147483647 bytes is announced"),
+        (request(3, 1, b"\x7f\xff\xff\xff"), "2147483647 topics cannot stand in the 0 bytes"),
+        (request(3, 9, b"\0" + b"\xff\xff\xff\xff\x0f"), "4294967294 topics cannot stand in the 0 bytes"),
+        (request(3, 1, b"\x00\x00\x00\x01\x7f\xff"), "name is said to have 32767 bytes, 0 are left"),
+        (
+            request(0, 9, b"\0\0\0\1\0\0\0\0\2\2t\2\0\0\0\0\xff\xff\xff\xff\x07"),
+            "records is said to have 2147483646 bytes, 0 are left",
+        ),
+        (request(24, 0, struct.pack(">hqhih1si", -1, 0, 0, 1, 1, b"t", 2**31 - 1)), "transactional_id may not be null"),
+        (
+            request(24, 0, struct.pack(">hqhih1si", 0, 0, 0, 1, 1, b"t", 2**31 - 1)),
+            "2147483647 partitions cannot stand in the 0 bytes",
+        ),
     ],
-    ids=["frame", "count", "compact count", "text", "records", "topics"],
+    ids=["frame", "count", "compact count", "text", "records", "null", "numbers"],
 )
-def test_a_length_that_lies_costs_nothing(data: bytes) -> None:
+def test_a_length_that_lies_costs_nothing(data: bytes, why: str) -> None:
     server = ServerConnection()
     server.receive(data)
     (event,) = events(server)
     assert isinstance(event, RefusedRequest)
     assert event.close
+    assert why in str(event.error)
     assert peak(data) < MIB // 4
 
 

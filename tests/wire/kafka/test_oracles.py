@@ -58,3 +58,10 @@ def test_kio_agrees(api: Api, message: type[Message], version: int) -> None:
         assert written(api, sample, version) == theirs
         assert read(api, message, version, theirs) == sample
         assert oracles.kio_read(api, message, version, theirs) == sample
+
+
+@pytest.mark.parametrize(("api", "message", "version"), CASES)
+def test_what_may_be_null_may_be_null_there(api: Api, message: type[Message], version: int) -> None:
+    """Neither writes the other's bytes wrong for it, so that bytes alone do not show it."""
+    for path, ours, theirs in oracles.nullables(api, message, version):
+        assert ours == theirs, path

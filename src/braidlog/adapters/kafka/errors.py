@@ -66,17 +66,17 @@ CODES: dict[Reason, E] = {
 }
 
 
+def text_of(error: Exception) -> str:
+    """What a client is told in words: nothing of where files are."""
+    return "the log cannot be read or written here" if isinstance(error, StorageFault) else str(error)
+
+
 class Refusal(BrokerError):  # noqa: N818 - it is said to a client, not raised at anyone
     """What only this dialect asks for, and so has only here a code."""
 
     def __init__(self, code: E, text: str) -> None:
         super().__init__(Reason.INVALID_SETTING, text)
         self.code = code
-
-
-def text_of(error: Exception) -> str:
-    """What a client is told in words: nothing of where files are."""
-    return "the log cannot be read or written here" if isinstance(error, StorageFault) else str(error)
 
 
 def code_of(error: Exception) -> E:

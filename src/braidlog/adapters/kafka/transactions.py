@@ -13,12 +13,11 @@ from braidlog.adapters.kafka.groups import checked_commit
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import may
 from braidlog.broker.authorize import Operation
-from braidlog.broker.hosted import HostedPartition
+from braidlog.broker.hosted import ActiveProducer
 from braidlog.broker.offsets import Commit
 from braidlog.broker.services import Services
 from braidlog.broker.transactions import Transaction, TxnState
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.producers import Producer
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -303,11 +302,8 @@ async def describe_producers(
             hosted.require_leader()
         except (BrokerError, StorageFault) as error:
             return t.DescribeProducersResponsePartition(number, coordinator_code(error), str(error))
-        image = hosted.log.image()
-        opened = dict(image.open_transactions)
-        return t.DescribeProducersResponsePartition(
-            number, active_producers=[_producer(each, opened, hosted) for each in image.producers]
-        )
+        shown = [_producer(each, hosted.leader_epoch) for each in hosted.producers()]
+        return t.DescribeProducersResponsePartition(number, active_producers=shown)
 
     return t.DescribeProducersResponse(
         topics=[
@@ -319,16 +315,14 @@ async def describe_producers(
     )
 
 
-def _producer(
-    each: Producer, opened: Mapping[int, int], hosted: HostedPartition
-) -> t.DescribeProducersResponseProducer:
+def _producer(each: ActiveProducer, epoch: int) -> t.DescribeProducersResponseProducer:
     return t.DescribeProducersResponseProducer(
         each.producer_id,
         each.epoch,
-        each.batches[-1].last_sequence if each.batches else -1,
+        -1 if each.last_sequence is None else each.last_sequence,
         each.timestamp_ms,
-        hosted.leader_epoch,
-        opened.get(each.producer_id, -1),
+        epoch,
+        -1 if each.open_since is None else each.open_since,
     )
 
 

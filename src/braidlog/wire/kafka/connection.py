@@ -32,14 +32,14 @@ from braidlog.wire.kafka.messages.security import (
     SaslHandshakeResponse,
 )
 from braidlog.wire.kafka.rows import Message, Span
+from braidlog.wire.kafka.spoken import Spoken, spoken
 
 RAW: Final = -1
 """The version of a SaslAuthenticate that came as a bare token."""
 
 _SIZE: Final = struct.Struct(">i")
 _HEADER: Final = struct.Struct(">hhih")
-_RESPONSE_HEADER: Final = struct.Struct(">ii")
-_RESPONSE_HEADER_FLEXIBLE: Final = struct.Struct(">iix")
+_HEAD: Final = struct.Struct(">Iih")  # the same; API and version in one number
 _API: Final = struct.Struct(">hh")
 
 Served = Mapping[Key, Span]
@@ -93,6 +93,7 @@ class ServerConnection:
         self._inbox = Inbox()
         self._closed = False
         self._takes_tokens = False
+        self._met: dict[int, Spoken] = {}  # API and version of what was served before: it need not be judged again
 
     def receive(self, data: Buffer) -> None:
         if not self._closed:
@@ -116,21 +117,18 @@ class ServerConnection:
 
     def _take(self) -> bytes | None:
         """The next frame, None until it is whole. What is too large is refused by its first bytes."""
-        limit = self.frame_bytes_max
-        size = self._inbox.peek_u32()
-        if size is None:
-            return None
-        if size > limit:
-            raise ProtocolError(f"a frame of {size} bytes is announced, {limit} is the limit{_guess(size)}", 0)
-        if len(self._inbox) < 4 + size:
-            self._check_announced(size)
-            return None
-        return self._inbox.take_frame(limit)
+        try:
+            payload = self._inbox.take_frame(self.frame_bytes_max)
+        except ProtocolError as error:
+            raise ProtocolError(f"{error}{_guess(self._inbox.peek_u32() or 0)}") from None
+        if payload is None:
+            self._check_announced()
+        return payload
 
-    def _check_announced(self, size: int) -> None:
+    def _check_announced(self) -> None:
         """What a frame is for stands in its first bytes: one that may not be so large is not awaited."""
-        head = self._inbox.peek(4, at=4)
-        if head is not None and not self._takes_tokens:
+        size, head = self._inbox.peek_u32(), self._inbox.peek(4, at=4)
+        if size is not None and head is not None and not self._takes_tokens:
             key, version = _API.unpack(head)
             self._api(key, version, size)
 
@@ -148,28 +146,25 @@ class ServerConnection:
         raise ProtocolError(f"{api.name} is not served in version {version}", 6)
 
     def _understand(self, payload: bytes) -> Request | RefusedRequest:
-        if len(payload) < 8:
+        if len(payload) < _HEAD.size:
             raise ProtocolError(f"a request of {len(payload)} bytes has no room for its header", 0)
-        key, version = _API.unpack_from(payload)
-        api = self._api(key, version, len(payload))
-        if api is None:
-            return self._tell_versions(version, int.from_bytes(payload[4:8], "big", signed=True))
-        if len(payload) < _HEADER.size:
-            raise ProtocolError(f"a request of {len(payload)} bytes has no room for its header", 0)
-        _, _, correlation_id, size = _HEADER.unpack_from(payload)
-        at = _HEADER.size
+        number, correlation_id, size = _HEAD.unpack_from(payload)
+        found = self._met.get(number)
+        if found is None or len(payload) > found.request_bytes_max:
+            key, version = _API.unpack_from(payload)
+            api = self._api(key, version, len(payload))
+            if api is None:
+                return self._tell_versions(version, correlation_id)
+            found = self._met[number] = spoken(api, version)
+        at = _HEAD.size
         client_id = None
         if size >= 0:
-            if at + size > len(payload):
+            end = at + size
+            if end > len(payload):
                 raise ProtocolError(f"a client id of {size} bytes does not fit its request", at)
-            client_id = payload[at : at + size].decode("utf-8", "replace")
-            at += size
-        flexible = api.is_flexible(version)
-        if flexible:
-            at = _past_tags(payload, at)
-        # What follows a message is left unread: librdkafka 2.15 and 2.16 send three bytes too many in Metadata.
-        message, _ = read_message(api.request, version, payload, at, flexible=flexible)
-        return Request(api, version, correlation_id, client_id, message)
+            client_id = payload[at:end].decode("utf-8", "replace")
+            at = end
+        return Request(found.api, found.version, correlation_id, client_id, found.request_at(payload, at))
 
     def _tell_versions(self, version: int, correlation_id: int) -> RefusedRequest:
         error = ProtocolError(f"ApiVersions is not served in version {version}", 6)
@@ -186,7 +181,7 @@ class ServerConnection:
     def respond(self, request: Request | RefusedRequest, answer: Message) -> Output:
         """The frame that answers a request. ValueError if a value does not fit, or the frame is too large."""
         if not isinstance(request, Request):
-            return _frame(request.correlation_id, answer, BY_KEY[Key.API_VERSIONS], 0)
+            return _frame(request.correlation_id, answer, spoken(BY_KEY[Key.API_VERSIONS], 0))
         if type(answer) is not request.api.response:
             raise TypeError(f"{type(answer).__name__} does not answer {request.api.name}")
         if request.version == RAW:
@@ -195,7 +190,7 @@ class ServerConnection:
             return _SIZE.pack(len(answer.auth_bytes)) + answer.auth_bytes if not answer.error_code else b""
         if request.version == 0 and isinstance(answer, SaslHandshakeResponse) and not answer.error_code:
             self._takes_tokens = True
-        return _frame(request.correlation_id, answer, request.api, request.version)
+        return _frame(request.correlation_id, answer, spoken(request.api, request.version))
 
     def turn_away(self, reason: str) -> RefusedRequest:
         """Who is not let in: this dialect has no words for it, and closes."""
@@ -303,18 +298,22 @@ class ClientConnection:
         return Response(api, version, correlation_id, message)
 
 
-def _frame(correlation_id: int, answer: Message, api: Api, version: int) -> Output:
+def _frame(correlation_id: int, answer: Message, spelled: Spoken) -> Output:
     """A response: its pieces joined, save for slices of files, which stay what they are."""
-    out: list[Any] = [b""]
-    write_message(answer, version, out.append, flexible=api.is_flexible(version))
-    flexible = api.response_header_is_flexible(version)
-    size = sum(map(size_of, out)) + (5 if flexible else 4)
+    pieces = spelled.response_pieces(answer)
+    size = 0
+    slices = False
+    for piece in pieces:
+        if type(piece) is bytes or isinstance(piece, bytes | bytearray | memoryview):
+            size += len(piece)
+        else:
+            size += piece.size
+            slices = True
+    size += spelled.response_header.size - _SIZE.size
     if size > 2**31 - 1:
         raise ValueError(f"a response of {size} bytes does not fit a frame")
-    out[0] = (_RESPONSE_HEADER_FLEXIBLE if flexible else _RESPONSE_HEADER).pack(size, correlation_id)
-    if api.key is not Key.FETCH:
-        return b"".join(out)
-    return _gathered(out)
+    pieces[0] = spelled.response_header.pack(size, correlation_id)
+    return _gathered(pieces) if slices else b"".join(pieces)
 
 
 def _gathered(pieces: list[Any]) -> Output:
@@ -328,8 +327,6 @@ def _gathered(pieces: list[Any]) -> Output:
         gathered.append(b"".join(run))
         gathered.append(piece)
         run = []
-    if not gathered:
-        return b"".join(run)
     if run:
         gathered.append(b"".join(run))
     return gathered

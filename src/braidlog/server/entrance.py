@@ -1,0 +1,87 @@
+"""One connection's first steps: an introduction before the first frame, and what it may do until its client is known.
+
+Knows: the preamble, and how long a stranger stays one. Refuses to know: sockets, answers, which token is right (the doorkeeper
+asks). Invariant: whoever was counted as a stranger is let go exactly once.
+"""
+
+from typing import Any
+
+from braidlog.server.doorkeeper import Doorkeeper
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.preamble import Introduction, Preamble
+
+
+class Entrance:
+    """Made for a connection when it opens; of no use any more once its client is known and has begun to speak its dialect."""
+
+    def __init__(self, doorkeeper: Doorkeeper, connection: Any, host: str) -> None:  # noqa: ANN401 - any dialect's connection
+        self._doorkeeper = doorkeeper
+        self._connection = connection
+        self._host = host
+        self._preamble: Preamble | None = Preamble()
+        self._since: float | None = None
+        self._frame_bytes_max = 0
+        self.is_proving = False
+
+    def enter(self, now: float) -> bool:
+        """It is a stranger from now on: it may send little, and not for long. False if there are too many of them."""
+        self._since = now
+        self._frame_bytes_max = self._connection.frame_bytes_max
+        self._connection.frame_bytes_max = min(self._frame_bytes_max, self._doorkeeper.limits.frame_bytes_max)
+        return self._doorkeeper.enter(self._host)
+
+    @property
+    def is_required(self) -> bool:
+        return self._doorkeeper.required
+
+    def leave(self) -> None:
+        """It is gone, or no stranger any more."""
+        if self._since is not None:
+            self._since = None
+            self._connection.frame_bytes_max = self._frame_bytes_max
+            self._doorkeeper.leave(self._host)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first bytes are still to come."""
+        return self._preamble is not None
+
+    def meet(self, data: bytes) -> Introduction | Refused | NeedData | None:
+        """The first bytes: an introduction, or (None) the dialect's own, which its connection has then received."""
+        assert self._preamble is not None
+        self._preamble.receive(data)
+        event = self._preamble.next_event()
+        if event is NEED_DATA:
+            return NEED_DATA
+        preamble, self._preamble = self._preamble, None
+        if isinstance(event, Refused):
+            return event
+        self._connection.receive(preamble.take_rest())
+        return event if isinstance(event, Introduction) else None
+
+    async def prove(self, principal: str, token: bytes) -> bool:
+        self.is_proving = True
+        try:
+            proved = await self._doorkeeper.prove(self._host, principal, token)
+        finally:
+            self.is_proving = False
+        if proved:
+            self.leave()
+        return proved
+
+    def is_overdue(self, now: float, requests: int) -> bool:
+        if self._since is None or self.is_proving:
+            return False
+        limits, waited = self._doorkeeper.limits, now - self._since
+        return waited > limits.seconds_max or (not requests and waited > limits.first_frame_seconds_max)
+
+
+def certified_name(certificate: dict[str, Any] | None) -> str | None:
+    """The name in a client's certificate, which the TLS layer has checked: its common name, else its first alternative name."""
+    if not certificate:
+        return None
+    for parts in certificate.get("subject", ()):
+        for field, value in parts:
+            if field == "commonName" and value:
+                return str(value)
+    return next((str(value) for _, value in certificate.get("subjectAltName", ()) if value), None)

@@ -1,0 +1,112 @@
+"""One connection that asks in any version and waits for the answers: for what no client library would send."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from braidlog.wire.contract import NEED_DATA
+from braidlog.wire.kafka.connection import ClientConnection, Response
+from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.messages import topics as m
+from braidlog.wire.kafka.rows import Message
+
+ANSWER_SECONDS_MAX = 60
+
+
+def create(asker: "Asker", topic: str, partitions: int = 1) -> None:
+    told = asker.ask(m.CreateTopicsRequest([m.CreateTopicsRequestTopic(topic, partitions, 1)]))
+    assert told.topics[0].error_code == 0
+
+
+def wait_until(condition: Callable[[], Any]) -> Any:
+    """What the condition gives, once that is something."""
+    deadline = time.monotonic() + ANSWER_SECONDS_MAX
+    between = threading.Event()
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come about"
+        between.wait(0.01)
+    return found
+
+
+class Asker:
+    """`with Asker(address) as asker: asker.ask(message, version)`"""
+
+    def __init__(self, address: tuple[str, int], client_id: str = "asker") -> None:
+        self._socket = socket.create_connection(address, ANSWER_SECONDS_MAX)
+        self._connection = ClientConnection(client_id)
+
+    def ask(self, message: Message, version: int | None = None) -> Any:
+        self.send(message, version)
+        return self.answer()
+
+    def send(self, message: Message, version: int | None = None) -> None:
+        self._socket.sendall(self._connection.request(message, version))
+
+    def answer(self) -> Any:
+        while (event := self._connection.next_event()) is NEED_DATA:
+            data = self._socket.recv(65536)
+            if not data:
+                raise ConnectionError("the server closed")
+            self._connection.receive(data)
+        assert isinstance(event, Response), event
+        return event.message
+
+    def raw(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, or what came before the end."""
+        found = b""
+        while len(found) < size and (data := self._socket.recv(size - len(found))):
+            found += data
+        return found
+
+    def is_closed(self) -> bool:
+        """Whether the server has closed, or does so in time."""
+        try:
+            return self._socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- a member of a group -------------------------------------------------------------------------------------
+
+    def join(self, group: str, member: str = "", version: int = 9, **more: Any) -> Any:
+        """Join as consumers do: with an id that is handed out first, where it is."""
+        fields: dict[str, Any] = {
+            "group_id": group,
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 10_000,
+            "member_id": member,
+            "protocol_type": "consumer",
+            "protocols": [g.JoinGroupRequestProtocol("range", b"metadata")],
+            **more,
+        }
+        told = self.ask(g.JoinGroupRequest(**fields), version)
+        if told.error_code == 79:
+            told = self.ask(g.JoinGroupRequest(**{**fields, "member_id": told.member_id}), version)
+        return told
+
+    def alone(self, group: str, share: bytes = b"share", **more: Any) -> Any:
+        """Be the only member of a group, its work assigned."""
+        told = self.join(group, **more)
+        assert told.error_code == 0, told
+        assignments = [g.SyncGroupRequestAssignment(told.member_id, share)]
+        request = g.SyncGroupRequest(
+            group, told.generation_id, told.member_id, more.get("group_instance_id"), assignments=assignments
+        )
+        assert self.ask(request).assignment == share
+        return told
