@@ -87,16 +87,16 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"127.0.0.1:{node.ports['kafka']}"
 
 
-def run(name: str, address: str, report: Path) -> dict[str, str]:
-    """Run one of its files; test → "" if it passed or was skipped by itself, else why not."""
-    folder = sources()
+def run(name: str, address: str, report: Path, only: tuple[str, ...] = ()) -> dict[str, str]:
+    """Run one of its files, or some tests of it; test → "" if it passed or was skipped by itself, else why not."""
+    folder, file = sources(), f"test/integration/test_{name}_integration.py"
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
     plugins = [
         word for plugin in ("cacheprovider", "xdist", "braidlog", "hypothesispytest") for word in ("-p", f"no:{plugin}")
     ]
     command = [sys.executable, "-W", "ignore", "-m", "pytest", *plugins, "-o", "addopts=", "-o", "log_level=WARNING"]
     done = subprocess.run(
-        [*command, "--tb=short", "-q", f"--junitxml={report}", f"test/integration/test_{name}_integration.py"],
+        [*command, "--tb=short", "-q", f"--junitxml={report}", *([f"{file}::{test}" for test in only] or [file])],
         cwd=folder,
         env={**clean, "KAFKA_VERSION": VERSIONS[JUDGED], "KAFKA_URI": f"kafka://{address}"},
         capture_output=True,
@@ -115,8 +115,12 @@ def run(name: str, address: str, report: Path) -> dict[str, str]:
 @pytest.mark.parametrize("name", FILES)
 def test_of_kafka_python(name: str, address: str, tmp_path: Path) -> None:
     outcomes = run(name, address, tmp_path / "report.xml")
-    failed = {test: why for test, why in outcomes.items() if why}
     expected = {test for test in EXCEPTIONS if test in outcomes} if JUDGED == "braid" else set()
+    if suspects := tuple(test for test, why in outcomes.items() if why and test not in expected):
+        # Its consumer may join a group before it knows the topic and then stays without partitions, at Apache Kafka too,
+        # when the machine is busy. What fails twice is ours.
+        outcomes |= run(name, address, tmp_path / "again.xml", suspects)
+    failed = {test: why for test, why in outcomes.items() if why}
     shown = "\n".join(f"--- {test}\n{why}" for test, why in failed.items() if test not in expected)
     assert set(failed) == expected, f"{sorted(set(failed) ^ expected)}\n{shown}"
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed")
