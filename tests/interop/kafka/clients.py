@@ -11,7 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from tests.interop.kafka.checking import named
 from tests.interop.kafka.servers import run_quietly
 
 JAVA = Path(__file__).parents[1] / "java"
+CACHE = Path(__file__).parents[3] / ".cache"
 JAVA_CHECK = re.compile(r"^\s*static void check(\w+)\(", re.MULTILINE)
 BUILD_SECONDS_MAX = 600
 
@@ -52,11 +54,24 @@ class Missing(Exception):  # noqa: N818 - what it says
     """Something a client needs is not on this machine, and may not be put there."""
 
 
+@contextmanager
+def alone(name: str) -> Iterator[None]:
+    """One worker at a time: what the first has made the others find."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @cache
 def have_kcat() -> None:
     """kcat is a program of the distribution; root may install it."""
-    if shutil.which("kcat"):
-        return
+    with alone("kcat"):
+        if not shutil.which("kcat"):
+            _install_kcat()
+
+
+def _install_kcat() -> None:
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise Missing("kcat is not installed, and only root on a Debian can change that: apt-get install kcat")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -79,10 +94,8 @@ def java_command() -> list[str]:
     if not shutil.which("mvn"):
         raise Missing("Maven is not installed: the Java client's checks need mvn and a JDK of 17 or newer")
     target = JAVA / "target"
-    target.mkdir(exist_ok=True)
     built = target / "built"
-    with (target / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone("java"):
         newest = max(file.stat().st_mtime for file in (JAVA / "pom.xml", *JAVA.glob("src/**/*.java")))
         if not built.exists() or built.stat().st_mtime < newest:
             run_quietly(["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "package"], BUILD_SECONDS_MAX)
