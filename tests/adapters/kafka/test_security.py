@@ -3,12 +3,13 @@
 import asyncio
 import base64
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.kafka.asker import Asker
+from tests.adapters.kafka.asker import Asker, wait_until
 from tests.adapters.kafka.clients import (
     AclBinding,
     AclBindingFilter,
@@ -47,6 +48,11 @@ def verifier(password: bytes, kind: Hash = Hash.SHA_256) -> str:
 
 
 CONFIGURATION = f"""
+[auth]
+pause_seconds = 0.01
+pause_seconds_max = 0.05
+[auth.strangers]
+seconds_max = 1.0
 [auth.tokens]
 root = "{hash_token(b"root's token").hex()}"
 [auth.users]
@@ -226,6 +232,14 @@ def test_of_several_tokens_at_once_one_is_tried(asker: Asker) -> None:
     with contextlib.suppress(ConnectionError):
         assert asker.answer().error_code != 0
     assert asker.is_closed()
+
+
+def test_who_is_known_is_no_stranger_any_more(asker: Asker) -> None:
+    """Strangers may send little, and not for long; neither holds for who has said who it is."""
+    assert log_in(asker, "alice", "pencil").error_code == 0
+    began = time.monotonic()
+    large = [c.MetadataRequestTopic(name="x" * 200) for _ in range(100)]
+    wait_until(lambda: asker.ask(c.MetadataRequest(large)).topics and time.monotonic() > began + 3)
 
 
 def test_a_token_of_the_configuration_is_a_password_too(asker: Asker) -> None:
