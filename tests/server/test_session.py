@@ -2,6 +2,8 @@
 
 import asyncio
 import functools
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -435,3 +437,31 @@ async def test_no_timer_is_left_behind() -> None:
     assert timer is not None
     scene.session.connection_lost(None)
     assert timer.cancelled()
+
+
+# -- what stays behind ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said", ["hello", "!no", "!!no", "fail x", "poll 1", "push 3", "hello\npoll 1\npoll 2\nfail x"]
+)
+def test_nothing_of_a_connection_outlives_it(said: str) -> None:
+    """Not even until the collector comes: its buffers may be large, and there may be many."""
+
+    async def scene() -> None:
+        visit = Scene()
+        ghost = weakref.ref(visit.session)
+        visit.send(*said.split("\n"))
+        await turns()
+        if visit.session.transport is not None:
+            visit.session.connection_lost(None)
+        visit.transport.protocol = None
+        del visit
+        await turns()
+        assert ghost() is None
+
+    gc.disable()
+    try:
+        asyncio.run(scene())
+    finally:
+        gc.enable()

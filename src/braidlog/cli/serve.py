@@ -93,7 +93,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
     # What is loaded by now stays; and a request makes objects by the dozen that never form cycles: looking for some among
     # them after every 700 took a tenth of the loop's time.
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(10_000, 10, 10)
     keep_freed_memory()
     try:
         import uvloop  # noqa: PLC0415 - optional: faster where it is installed

@@ -24,7 +24,7 @@ from braidlog.server.doorkeeper import Doorkeeper
 from braidlog.server.eager import Abandonable, Running, start, step
 from braidlog.server.entrance import Entrance, certified_name
 from braidlog.server.output import size_of, writes
-from braidlog.wire.contract import NEED_DATA, Output, Refused
+from braidlog.wire.contract import NEED_DATA, Output, Refused, forget_trace
 from braidlog.wire.preamble import Introduction
 
 log = logging.getLogger("braidlog.session")
@@ -133,6 +133,7 @@ class Session(asyncio.Protocol):
         for turn in (*self._under_way, *self._turns, *self._beside):
             if turn.running is not None:
                 turn.running.cancel()
+                turn.running = None  # each knows the other: together they would keep this connection's buffers alive
         self._turns.clear()
         self._under_way.clear()
         self._beside.clear()
@@ -356,6 +357,7 @@ class Session(asyncio.Protocol):
         if error is not None and not isinstance(error, BrokerError | StorageFault | ProtocolError):
             self._fail(type(request).__name__, error)
             return
+        forget_trace(error)
         if isinstance(error, StorageFault):
             log.error("%s %s: %s", self._adapter.dialect, self.peer, error)
         if self._transport is None:

@@ -30,6 +30,14 @@ class NeedData(Enum):
 NEED_DATA: Final = NeedData.NEED_DATA
 
 
+def forget_trace(error: BaseException | None) -> None:
+    """An error that is kept as a value keeps, by its traceback, every frame it came through, and they keep it: a ring that only
+    the garbage collector opens, with a whole connection and its buffers in it."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 class Refused(msgspec.Struct, frozen=True):
     """The peer sent something that is not a message of the dialect.
 
@@ -40,6 +48,9 @@ class Refused(msgspec.Struct, frozen=True):
     error: ProtocolError
     answer: Any
     close: bool
+
+    def __post_init__(self) -> None:
+        forget_trace(self.error)
 
 
 class Slice(Protocol):
