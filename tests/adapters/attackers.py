@@ -2,6 +2,9 @@
 
 Each line that comes in is an order, each line that goes out says that it was carried out: `attack` opens the connections, sends
 the opening volley and then trickles until `rest`, which closes them all. Of each door and each way there are equally many.
+
+Not among the ways: many cheap, valid requests as fast as they can be sent. A node does not keep a good client's p99 under that
+(docs/guides/security.md has a figure).
 """
 
 import contextlib

@@ -283,7 +283,8 @@ def peak_bytes(server: ServerProcess) -> int:
 def test_a_thousand_hostile_connections(tmp_path: Path) -> None:
     """All doors, all ways: memory stays within 256 MB, and a good client's p99 within twice what it is without them.
 
-    With and without take turns, and the median of the rounds counts: what else the machine does hits both.
+    With and without take turns, and the median of the rounds counts: what else the machine does hits both. Memory is that of the
+    opening volley too; the p99 is taken when that is digested, under the trickle.
     """
     with ServerProcess(tmp_path / "data") as server, Attackers(server) as attackers:
         with Client(server) as client:

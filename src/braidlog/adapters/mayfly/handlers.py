@@ -99,10 +99,17 @@ async def execute_all(burst: Burst, services: Services, _: Conversation) -> list
     ]
 
 
-async def authenticate(request: Request, _: Services, conversation: Conversation) -> m.Message:
+async def authenticate(request: Request, services: Services, conversation: Conversation) -> m.Message:
+    """The token alone says who it is."""
     message: m.Auth = request.message  # type: ignore[assignment]
-    principal = await conversation.identify(message.token)
-    if principal is None:
+    principal: str | None = None
+
+    async def holds() -> bool:
+        nonlocal principal
+        principal = services.authorize.authenticate(message.token)
+        return principal is not None
+
+    if not await conversation.judge(holds) or principal is None:
         return m.Failure(Status.AUTH_FAILED, "authentication failed")
     conversation.principal = principal
     return m.DONE
