@@ -10,7 +10,7 @@ slices of a millisecond between which everyone else is served; the writing to th
 """
 
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from braidlog.broker.feed import Feed
@@ -80,9 +80,9 @@ class KeyValue:
             raise
         self._store = store
 
-    def background(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    def background(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         """The tasks that the store needs as long as it is open, by name."""
-        return [] if self._feed is None or self._store is None else [("kv-feed", self._feed.run())]
+        return [] if self._feed is None or self._store is None else [("kv-feed", self._feed.run)]
 
     @property
     def store(self) -> Store:

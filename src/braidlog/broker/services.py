@@ -78,7 +78,10 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     kv: KeyValueSettings | None = None,
     resident: Callable[[], int] = lambda: 0,
 ) -> Services:
-    """Open every service over a data folder, but for the key-value store: its owner opens that. `users`: name → verifier (`users.py`) of those in the configuration."""
+    """Open every service over a data folder, but for the key-value store: whoever serves it opens it.
+
+    `users`: name → verifier (`users.py`) of those in the configuration.
+    """
     if not any(meta.name == JOURNAL_TOPIC for meta in folder.topics()):
         folder.create_topic(
             JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)

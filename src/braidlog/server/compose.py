@@ -8,9 +8,8 @@ clean stop, give the folder free.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.cursus.handlers import CursusAdapter
@@ -157,9 +156,9 @@ class Server:
             log.warning("key-value store: %s", note)
         for name, work in keyvalue.background():
             self._supervisor.spawn(_offline_by_fault(work, name), name)
-        self._supervisor.every(EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.expire(), "kv-expire"), "kv-expire")
+        self._supervisor.every(EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.expire, "kv-expire"), "kv-expire")
         self._supervisor.every(
-            EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.maybe_snapshot(), "kv-snapshot"), "kv-snapshot"
+            EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.maybe_snapshot, "kv-snapshot"), "kv-snapshot"
         )
 
     async def _listen(self, dialect: str, adapter: Adapter) -> None:
@@ -264,7 +263,7 @@ class Server:
             await listener.stop(self.config.drain_seconds)
         self.listeners.clear()
         if self.services is not None:
-            await _offline_by_fault(self.services.keyvalue.drain(), "kv-feed")
+            await _offline_by_fault(self.services.keyvalue.drain, "kv-feed")
         await self._supervisor.stop()
         if self._flusher is not None:
             self._flusher.stop()
@@ -276,10 +275,10 @@ class Server:
             self._folder.release()
 
 
-async def _offline_by_fault(work: Coroutine[Any, Any, object], name: str) -> None:
+async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) -> None:
     """A fault of the store's disk takes the store offline (it says so to everyone who asks), not the node."""
     try:
-        await work
+        await work()
     except StorageFault as fault:
         log.error("%s: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
 

@@ -56,7 +56,7 @@ class DataFolder:
     """The topics of one folder. `read_only` looks without a lock and without changing anything."""
 
     def __init__(self, disk: Disk, path: str, clock: Clock, *, create: bool = True, read_only: bool = False) -> None:
-        self.disk = disk
+        self._disk = disk
         self._clock = clock
         self._read_only = read_only
         self.path = path
@@ -78,6 +78,11 @@ class DataFolder:
             self.release()
             raise
 
+    @property
+    def disk(self) -> Disk:
+        """Where the folder is: for what is kept in it beside the topics."""
+        return self._disk
+
     def release(self) -> None:
         if self._lock is not None:
             self._lock.release()
@@ -90,15 +95,15 @@ class DataFolder:
 
         The deepest one that is there may have been made by a process that was killed before it could sync its name.
         """
-        if not self.disk.exists(path):
+        if not self._disk.exists(path):
             self._make_folders(parent(path))
-            self.disk.make_folder(path)
-        self.disk.sync_folder(parent(path))
+            self._disk.make_folder(path)
+        self._disk.sync_folder(parent(path))
 
     def _refuse_strangers(self) -> None:
         """A folder with other things in it is probably a mistyped path, not a place for a log."""
-        if self.disk.exists(self.path):
-            others = [name for name in self.disk.names(self.path) if name not in ("LOCK", "topics")]
+        if self._disk.exists(self.path):
+            others = [name for name in self._disk.names(self.path) if name not in ("LOCK", "topics")]
             if others:
                 raise BrokerError(
                     Reason.FOLDER_NOT_FOUND,
@@ -106,7 +111,7 @@ class DataFolder:
                 )
 
     def _open_identity(self) -> FolderIdentity:
-        slots = SlotPair(self.disk, self.path, "folder", FOLDER_MAGIC)
+        slots = SlotPair(self._disk, self.path, "folder", FOLDER_MAGIC)
         found = slots.load()
         self.notes += [f"{name}: {fault}" for name, fault in slots.faults.items()]
         if not found and (len(slots.faults) > 1 or self._has_topics()):
@@ -118,29 +123,29 @@ class DataFolder:
             raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{self.path} was never finished and holds nothing")
         if not found:
             identity = FolderIdentity(uuid.uuid4().hex, FORMAT)
-            self.disk.make_folder(join(self.path, "topics"))
+            self._disk.make_folder(join(self.path, "topics"))
             slots.save(msgspec.json.encode(identity), copies=2)
-            self.disk.sync_folder(self.path)
+            self._disk.sync_folder(self.path)
             return identity
         identity = msgspec.json.decode(found[0].payload, type=FolderIdentity)
         if identity.format != FORMAT:
             raise StorageFault(f"the folder has format {identity.format}, this version reads {FORMAT}", self.path)
         if not self._read_only:
-            self.disk.make_folder(join(self.path, "topics"))
+            self._disk.make_folder(join(self.path, "topics"))
             slots.even_out(found)
         return identity
 
     def _has_topics(self) -> bool:
         """A folder whose creation was interrupted has none; one that lost its description may not be made anew over them."""
         shelf = join(self.path, "topics")
-        return self.disk.exists(shelf) and bool(self.disk.names(shelf))
+        return self._disk.exists(shelf) and bool(self._disk.names(shelf))
 
     def _open_topics(self) -> None:
         shelf = join(self.path, "topics")
         if not self._read_only:
             # A process that was killed may have left names that are seen and not durable: what is built on them must be.
-            self.disk.sync_folder(shelf)
-        for name in self.disk.names(shelf) if self.disk.exists(shelf) else []:
+            self._disk.sync_folder(shelf)
+        for name in self._disk.names(shelf) if self._disk.exists(shelf) else []:
             if name.endswith((_NEW, _GONE)):
                 self.notes.append(f"topics/{name}: a change that was never finished was undone or finished")
                 if not self._read_only:
@@ -149,7 +154,7 @@ class DataFolder:
                 self._open_topic(join(shelf, name), name)
 
     def _open_topic(self, folder: str, name: str) -> None:
-        slots = SlotPair(self.disk, folder, "topic", TOPIC_MAGIC)
+        slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
         try:
             payload = load_newest(slots, f"topics/{name}", read_only=self._read_only)
             meta = msgspec.json.decode(payload, type=TopicMeta)
@@ -193,15 +198,15 @@ class DataFolder:
             created_ms=self._clock.now_ms(),
         )
         shelf = join(self.path, "topics")
-        taken = (name.removesuffix(_NEW).removesuffix(_GONE) for name in self.disk.names(shelf))
+        taken = (name.removesuffix(_NEW).removesuffix(_GONE) for name in self._disk.names(shelf))
         number = 1 + max((int(name) for name in taken if name.isascii() and name.isdigit()), default=0)
         building, folder = join(shelf, f"{number:08d}{_NEW}"), join(shelf, f"{number:08d}")
         try:
-            self.disk.make_folder(building)
+            self._disk.make_folder(building)
             for partition in range(partitions):
                 self._create_partition(join(building, f"{partition:04d}"), meta, partition)
             self._save_meta(building, meta)
-            self.disk.sync_folder(building)
+            self._disk.sync_folder(building)
         except StorageFault:
             with contextlib.suppress(
                 StorageFault
@@ -209,8 +214,8 @@ class DataFolder:
                 self._remove_tree(building)
             raise
         with self._no_way_back():
-            self.disk.rename(building, folder)
-            self.disk.sync_folder(shelf)
+            self._disk.rename(building, folder)
+            self._disk.sync_folder(shelf)
         self._topics[name] = (folder, meta)
         return meta
 
@@ -225,10 +230,10 @@ class DataFolder:
 
     def _create_partition(self, place: str, meta: TopicMeta, partition: int) -> None:
         identity = Identity(bytes.fromhex(meta.topic_id), partition)
-        PartitionLog.create(self.disk, place, identity, meta.settings, self.pool, now_ms=self._clock.now_ms())
+        PartitionLog.create(self._disk, place, identity, meta.settings, self.pool, now_ms=self._clock.now_ms())
 
     def _save_meta(self, folder: str, meta: TopicMeta) -> None:
-        slots = SlotPair(self.disk, folder, "topic", TOPIC_MAGIC)
+        slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
         slots.load()
         slots.save(msgspec.json.encode(meta), copies=2)
 
@@ -243,13 +248,13 @@ class DataFolder:
             )
         for partition in range(meta.partitions, partitions):
             place = join(folder, f"{partition:04d}")
-            if self.disk.exists(place):
+            if self._disk.exists(place):
                 continue  # whole and empty, left by a growth that the topic's settings may or may not know of
-            if self.disk.exists(place + _NEW):
+            if self._disk.exists(place + _NEW):
                 self._remove_tree(place + _NEW)
             self._create_partition(place + _NEW, meta, partition)
-            self.disk.rename(place + _NEW, place)
-        self.disk.sync_folder(folder)
+            self._disk.rename(place + _NEW, place)
+        self._disk.sync_folder(folder)
         return self._replace_meta(name, folder, msgspec.structs.replace(meta, partitions=partitions))
 
     def alter_topic(self, name: str, settings: TopicSettings) -> TopicMeta:
@@ -267,8 +272,8 @@ class DataFolder:
             raise self._fault
         del self._topics[name]
         with self._no_way_back():
-            self.disk.rename(folder, folder + _GONE)
-            self.disk.sync_folder(join(self.path, "topics"))
+            self._disk.rename(folder, folder + _GONE)
+            self._disk.sync_folder(join(self.path, "topics"))
         self._remove_tree(folder + _GONE)
 
     def open_partition(self, name: str, partition: int) -> PartitionLog:
@@ -279,23 +284,23 @@ class DataFolder:
                 f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {partition}",
             )
         place = join(folder, f"{partition:04d}")
-        if not self.disk.exists(place):
+        if not self._disk.exists(place):
             raise StorageFault(f"partition {partition} of topic {name!r} is gone", place)
         identity = Identity(bytes.fromhex(meta.topic_id), partition)
-        return PartitionLog(self.disk, place, identity, meta.settings, self.pool, read_only=self._read_only)
+        return PartitionLog(self._disk, place, identity, meta.settings, self.pool, read_only=self._read_only)
 
     def partition_folder(self, name: str, partition: int) -> str:
         return join(self._find(name)[0], f"{partition:04d}")
 
     def _remove_tree(self, folder: str) -> None:
-        for name in self.disk.names(folder):
+        for name in self._disk.names(folder):
             path = join(folder, name)
-            if self.disk.is_folder(path):
+            if self._disk.is_folder(path):
                 self._remove_tree(path)
             else:
                 self.pool.drop(path)
-                self.disk.remove(path)
-        self.disk.remove_folder(folder)
+                self._disk.remove(path)
+        self._disk.remove_folder(folder)
 
 
 def _check_partitions(partitions: int) -> None:
