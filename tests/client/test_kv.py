@@ -290,11 +290,12 @@ def test_a_counter_is_never_counted_twice_by_the_client(server: ServerProcess) -
         with pytest.raises(UnknownOutcomeError):
             await store.incr("twice")
         assert int(await store.get("twice") or 0) == before + 1
-        for command in (
+        once: list[c.Command[Any]] = [
             c.lpush("twice-l", "x"),
             c.lpop("twice-l"),
             c.set_("twice-s", "x", only_if=Condition.IF_ABSENT),
-        ):
+        ]
+        for command in once:
             await store.ping()  # over a new connection
             proxy.cut_answered_at = proxy.pipes[-1].answered
             with pytest.raises(UnknownOutcomeError):

@@ -136,8 +136,8 @@ def test_rules_hold_for_keys_as_for_the_topic_of_their_changes(guarded: ServerPr
         assert client.ask(m.Get(b"ruled")) == m.Value(b"v")
     with Client(guarded) as client:
         assert client.ask(m.Auth(b"bobs-token")) == m.Done()
-        for message in (m.Get(b"ruled"), m.Set(b"ruled", b"w"), m.Stats()):
-            assert client.ask(message).status is Status.AUTH_REQUIRED
+        for refused in (m.Get(b"ruled"), m.Set(b"ruled", b"w"), m.Stats()):
+            assert client.ask(refused).status is Status.AUTH_REQUIRED
         assert client.ask(m.Ping()) == m.Done()
 
 
@@ -307,7 +307,8 @@ def test_a_stop_answers_what_was_asked(tmp_path: Path) -> None:
         stopper.start()
         answered = 1
         with contextlib.suppress(EOFError, ConnectionError):
-            while client.receive():
+            while True:
+                client.receive()
                 answered += 1
         stopper.join(60)
         server.restart()
