@@ -209,7 +209,7 @@ def _parse(data: bytes, burst_max: int, answer: m.Message) -> float:
     def work() -> None:
         server.receive(data)
         while (event := server.next_event()) is not NEED_DATA:
-            server.respond(event, [answer] * len(event.ids) if isinstance(event, Burst) else answer)  # type: ignore[arg-type]
+            server.respond(event, [answer] * len(event.ids) if isinstance(event, Burst) else answer)
 
     return seconds(work)
 
