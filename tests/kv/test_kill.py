@@ -26,9 +26,12 @@ from braidlog.storage.files import OsDisk
 node, flush = bytes(range(16)), sys.argv[2]
 store = Store(OsDisk(), sys.argv[1], node, KeyValueSettings(flush=flush), now_ms=1)
 done = int(store.execute(o.Get(b"total"), 1)) if store.execute(o.Exists(b"total"), 1) else 0
+more = threading.Event()
 
 def acknowledge():
     while True:
+        more.wait()
+        more.clear()
         reached = done
         if flush == "ack":
             store.wal.sync()
@@ -44,6 +47,7 @@ while True:
     if flush != "ack":
         store.wal.write()
     done += 1
+    more.set()
     if done % 3000 == 0:
         write_snapshot(store, 1)
 """
@@ -71,7 +75,7 @@ def test_kill(tmp_path: Path, flush: str) -> None:
     folder = tmp_path / "kv"
     counts, acked = [0], 0
     for turn in range(5):
-        acked = run_and_kill(folder, flush, random.randrange(1, 400))
+        acked = run_and_kill(folder, flush, random.randrange(1, 80))
         store = Store(OsDisk(), str(folder), NODE, KeyValueSettings(flush=Flush(flush)), now_ms=1)
         counts = [
             int(store.execute(o.Get(key), 1)) if store.execute(o.Exists(key), 1) else 0
