@@ -8,7 +8,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from braidlog import aio
+    from braidlog import aio, kv
     from braidlog.client.blocking import connect
     from braidlog.client.errors import (
         ClientError,
@@ -44,7 +44,7 @@ _HOMES = {
     "UnsupportedError": "braidlog.client.errors",
     "connect": "braidlog.client.blocking",
 }
-_MODULES = ("aio",)
+_MODULES = ("aio", "kv")
 
 __all__ = [
     "BrokerError",
@@ -66,6 +66,7 @@ __all__ = [
     "__version__",
     "aio",
     "connect",
+    "kv",
 ]
 
 

@@ -238,6 +238,9 @@ class Links:
         if self._closed:
             raise ClosedError("the client is closed")
 
+    def opened(self) -> list[Link]:
+        return [link for link in self._links.values() if link.is_open]
+
     def drop(self, address: Address, why: str) -> None:
         """Give up all links to an address."""
         for place in [place for place in self._links if place[0] == address]:

@@ -39,7 +39,10 @@ SCHEMES = {
         (("rustlog", {}), ("rustlog?format=binary", {"format": "binary"})),
     ),
     "kafka": Scheme(9092, "braidlog.client.kafka.driver:KafkaDriver", (("kafka", {}),)),
+    "mayfly": Scheme(7275, None),
 }
+KEY_VALUE = "mayfly"
+"""The scheme of `braidlog.kv.connect`, which has no driver here: a store has no topics."""
 
 _TLS = "+tls"
 _TLS_FILES = ("cafile", "certfile", "keyfile")
@@ -93,6 +96,15 @@ def make_driver(target: Target, policy: Policy, tls: ssl.SSLContext | None = Non
     scheme = SCHEMES[target.scheme]
     if scheme.home is None:
         _not_spoken(target.scheme)
+    tls, options = tls_of(target, tls)
+    driver: Driver = driver_class(target.scheme)(target, options, policy, tls)
+    if target.principal is not None:
+        driver.require("credentials")
+    return driver
+
+
+def tls_of(target: Target, tls: ssl.SSLContext | None = None) -> tuple[ssl.SSLContext | None, dict[str, str]]:
+    """The context that the URL asks for, or the one that is given; and the URL's options that are not about TLS."""
     options = dict(target.options)
     files = {name: options.pop(name) for name in _TLS_FILES if name in options}
     if target.tls and tls is None:
@@ -103,13 +115,12 @@ def make_driver(target: Target, policy: Policy, tls: ssl.SSLContext | None = Non
         raise ValueError(
             f"{', '.join(files)}: these are for {target.scheme}{_TLS}:// URLs without a context of their own"
         )
-    driver: Driver = driver_class(target.scheme)(target, options, policy, tls)
-    if target.principal is not None:
-        driver.require("credentials")
-    return driver
+    return tls, options
 
 
 def _not_spoken(scheme: str) -> NoReturn:
+    if scheme == KEY_VALUE:
+        raise UnsupportedError(f"{scheme}:// has keys, not topics: use braidlog.kv.connect")
     spoken = ", ".join(name for name, row in SCHEMES.items() if row.home is not None)
     raise UnsupportedError(f"{scheme}:// is not in this version of the client; it speaks {spoken}")
 

@@ -23,7 +23,7 @@ from braidlog.client.schemes import make_driver, parse_url
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def _options(kind: type[T], values: dict[str, Any]) -> T:
+def options_of(kind: type[T], values: dict[str, Any]) -> T:
     """Settings from keywords: a wrong name or value is a ValueError that names the right ones."""
     try:
         return msgspec.convert(values, kind)
@@ -37,7 +37,7 @@ class Client:
 
     def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> None:
         self._target = parse_url(url)
-        self._policy = _options(Policy, policy)
+        self._policy = options_of(Policy, policy)
         self._driver = make_driver(self._target, self._policy, tls)
         self._slots = count()
         self._opened: list[Producer | Consumer] = []
@@ -63,14 +63,14 @@ class Client:
     def producer(self, **options: Any) -> Producer:  # noqa: ANN401 - the fields of ProducerOptions
         """A new producer; see `ProducerOptions` for what can be set."""
         self._check_open()
-        producer = Producer(self._driver, self._policy, _options(ProducerOptions, options))
+        producer = Producer(self._driver, self._policy, options_of(ProducerOptions, options))
         self._opened.append(producer)
         return producer
 
     def consumer(self, **options: Any) -> Consumer:  # noqa: ANN401 - the fields of ConsumerOptions
         """A new consumer; see `ConsumerOptions` for what can be set."""
         self._check_open()
-        consumer = Consumer(self._driver, self._policy, _options(ConsumerOptions, options), self._slots)
+        consumer = Consumer(self._driver, self._policy, options_of(ConsumerOptions, options), self._slots)
         self._opened.append(consumer)
         return consumer
 

@@ -17,6 +17,7 @@ import msgspec
 from braidlog.broker.authorize import Rule
 from braidlog.broker.groups.elected import INITIAL_DELAY_MS
 from braidlog.broker.quotas import Rates
+from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.settings import UNLIMITED, TopicSettings
@@ -81,6 +82,7 @@ class ListenersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mlog: ListenerConfig = ListenerConfig(port=9094)
     rustlog: ListenerConfig = ListenerConfig(port=9096)
     flux: ListenerConfig = ListenerConfig(port=9097)
+    mayfly: ListenerConfig = ListenerConfig(port=7275)
 
 
 class StrangersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -174,6 +176,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auth: AuthConfig = AuthConfig()
     limits: LimitsConfig = LimitsConfig()
     quotas: QuotasConfig = QuotasConfig()
+    kv: KeyValueSettings = KeyValueSettings()
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):
