@@ -148,3 +148,21 @@ def test_a_fault_in_a_file_that_was_followed_by_another_is_damage() -> None:
     with pytest.raises(StorageFault, match="damaged after mutation 3"):
         open_store(disk)
     assert second
+
+
+def test_what_lies_behind_a_torn_entry_never_comes_back() -> None:
+    """Entries of one size: a new one in the place of the torn one leads to the bytes that lay behind it."""
+    world = World()
+    world.open()
+    world.do(o.Increment(b"count"))
+    start = len(world.disk.content("/data/kv/00000000000000000001.wal"))
+    for _ in range(3):
+        world.do(o.Increment(b"count"), sync=False)
+    disk = world.disk.after_kill()
+    disk.zero("/data/kv/00000000000000000001.wal", start, start + 36)
+    store = open_store(disk)
+    assert store.sequence == 1
+    store.execute(o.Increment(b"count"), world.clock.now_ms())
+    store.wal.sync()
+    again = open_store(disk.after_kill())
+    assert (again.sequence, again.execute(o.Get(b"count"), 0)) == (2, b"2")
