@@ -239,6 +239,20 @@ def test_a_full_snapshot_of_many_blocks() -> None:
     assert again.snapshot_bytes > 2 * snapshots.BLOCK_BYTES
 
 
+def test_a_snapshot_that_was_published_is_durable() -> None:
+    disk = new_disk()
+    store = open_store(disk)
+    store.execute(o.Set(b"a", b"1"), 0)
+    store.wal.sync()
+    taking = store.begin_snapshot(0)
+    writer = store.writer(taking.head)
+    for block in snapshots.slices(taking.image):
+        writer.write(block)
+    writer.seal()
+    writer.publish()
+    assert open_store(lost(disk)).snapshot == taking.head
+
+
 def test_numbers() -> None:
     store = open_store(new_disk())
     for text in (b"", b"x", b"007", b"-0", b"+1", b" 1", b"1 ", b"1_0", b"9223372036854775808", b"1" * 30):
