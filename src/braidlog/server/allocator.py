@@ -8,8 +8,8 @@ come back zeroed, page by page, for the next one: reading 1 KiB records was thre
 import ctypes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
-KEPT_BYTES_MAX = 64 * 1024 * 1024
-KEPT_ALLOCATION_BYTES_MAX = 32 * 1024 * 1024
+KEPT_BYTES_MAX = 16 * 1024 * 1024
+KEPT_ALLOCATION_BYTES_MAX = 4 * 1024 * 1024
 
 
 def keep_freed_memory() -> bool:
