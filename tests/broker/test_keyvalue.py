@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from tests.broker.node import Node, batch_of
 from tests.kv.crashing import plain
@@ -30,8 +31,8 @@ class KvNode(Node):
     """A node whose store is open and whose feed runs."""
 
     def __init__(self, *args: Any, kv: KeyValueSettings | None = None, **more: Any) -> None:
-        super().__init__(*args, kv=kv, **more)
-        self.kv_settings = kv
+        self.kv_settings = msgspec.structs.replace(kv or KeyValueSettings(), feed_linger_ms=0)
+        super().__init__(*args, kv=self.kv_settings, **more)
         self.kv: KeyValue = self.services.keyvalue
         self.kv.open()
         for _, work in self.kv.background():
@@ -300,6 +301,22 @@ def test_a_burst_of_pushes_is_told_in_parts_and_then_whole() -> None:
     assert b"\0\0\0\x02" + b"42" in parts
 
 
+def test_the_feed_waits_a_little_for_more_but_not_when_somebody_waits_for_it() -> None:
+    node = Node(kv=KeyValueSettings(feed_linger_ms=50))
+    kv = node.services.keyvalue
+    kv.open()
+    node.spawn(kv.background()[0][1]())
+    for _ in range(3):
+        node.run(kv.execute(o.Increment(b"count")))
+    node.world.advance(49)
+    assert kv.stats().feed_sequence == 0
+    node.world.advance(1)
+    assert kv.stats().feed_sequence == 3
+    node.run(kv.execute(o.Increment(b"count")))
+    node.run(kv.drain())
+    assert kv.stats().feed_sequence == 4
+
+
 def test_the_feed_is_there_for_readers_only() -> None:
     node = KvNode()
     assert FEED_TOPIC not in node.services.topics.names(), "no topic before there is anything to tell"
@@ -377,7 +394,7 @@ def test_a_feed_whose_disk_fails_stops_the_mutations() -> None:
 def test_a_part_is_told_only_when_the_whole_is_sure_to_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second push is not durable when the first one's record, which leans on it, could be written."""
     monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 1)
-    node = Node()
+    node = Node(kv=KeyValueSettings(feed_linger_ms=0))
     kv = node.services.keyvalue
     kv.open()
     node.run(kv.execute(o.Push(b"list", o.End.LEFT, (b"1",))))

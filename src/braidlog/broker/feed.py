@@ -119,14 +119,17 @@ class Feed:
     async def run(self) -> None:
         """Write what is pending, for ever. A fault of the disk ends it: then the store takes no more mutations."""
         assert self._store is not None
-        lazy = self._store.settings.flush is not Flush.ACK
+        settings = self._store.settings
+        # Each turn also syncs the store's log; who set `flush` to something else does not want that all the time.
+        linger_ms = settings.feed_linger_ms
+        if settings.flush is not Flush.ACK:
+            linger_ms = max(linger_ms, settings.flush_interval_ms)
         try:
             while True:
                 if not self._pending and not self._lacks_state:
                     await self._rest(WAIT_SECONDS, until_mutation=True)
-                if lazy and not self._is_urgent:
-                    # Each turn syncs the store's log; who set `flush` to something else does not want that all the time.
-                    await self._rest(self._store.settings.flush_interval_ms / 1000, until_mutation=False)
+                if linger_ms and not self._is_urgent:
+                    await self._rest(linger_ms / 1000, until_mutation=False)
                 await self.catch_up()
         except BaseException as error:
             # Whatever ended it, nobody may wait for it any more.
