@@ -80,6 +80,10 @@ class Conversation(Protocol):
         then its connection ends. Who passes may send frames as large as anyone's; `principal` is for the handler to set."""
         ...
 
+    def judge(self, holds: Callable[[], Coroutine[Any, Any, bool]]) -> Coroutine[Any, Any, bool]:
+        """As `prove`, for a proof that is no token: `holds` looks at it, when its turn has come."""
+        ...
+
     def push(self, data: bytes) -> Awaitable[None]:
         """Send a frame outside the order of answers; done when the client has room for the next one.
 

@@ -11,8 +11,8 @@ the disk is done beside the loop.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from braidlog.broker.feed import Feed
 from braidlog.broker.ports import World
@@ -107,6 +107,21 @@ class KeyValue:
         if sequence != before:
             await self._kept(store, sequence)
         return result
+
+    async def execute_all(self, operations: Sequence[Operation[Any]]) -> list[Any]:
+        """Carry out several, in order and at once; return when all are kept. A refused one gives its `BrokerError`."""
+        store = self._store or self.store
+        before, now_ms, execute = store.sequence, self._world.now_ms(), store.execute
+        results: list[Any] = []
+        for operation in operations:
+            try:
+                results.append(execute(operation, now_ms))
+            except BrokerError as error:
+                results.append(error)
+        sequence = store.sequence
+        if sequence != before:
+            await self._kept(store, sequence)
+        return results
 
     async def _kept(self, store: Store, sequence: int) -> None:
         feed = self._feed

@@ -175,8 +175,7 @@ class Topics:
         min_in_sync: int = 1,
     ) -> TopicMeta:
         """Create a topic; it is durable when this returns."""
-        self._refuse_internal(name)
-        check_topic_name(name)
+        self.check_new_name(name)
         wanted = settings_from({**msgspec.to_builtins(self.defaults), **(settings or {})})
         async with self._turns.take(_FOLDER):
             if name in self._metas:
@@ -201,6 +200,13 @@ class Topics:
             if name not in self._metas:
                 self._metas[name] = await self._world.blocking(lambda: self._folder.create_topic(name, 1, settings))
         return self.partition(name, 0)
+
+    def check_new_name(self, name: str) -> None:
+        """Refuse a name that a new topic cannot have."""
+        self._refuse_internal(name)
+        check_topic_name(name)
+        if name in self._metas:
+            raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
 
     async def ensure(
         self, name: str, partitions: int, *, settings: dict[str, Any] | None = None, grow: bool = False

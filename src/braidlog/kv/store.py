@@ -259,7 +259,7 @@ class Store:
         first, last = operation.first, operation.last
         first = max(first + len(items), 0) if first < 0 else first
         last = last + len(items) if last < 0 else last
-        found = list(islice(items, first, max(last + 1, 0)))
+        found = list(islice(items, min(first, len(items)), min(max(last + 1, 0), len(items))))
         if sum(map(len, found)) > operation.bytes_max:
             raise _too_large(sum(map(len, found)), operation.bytes_max)
         return found

@@ -7,7 +7,7 @@ address.
 
 import msgspec
 
-from braidlog.broker.authenticate import Authenticate, network_of
+from braidlog.broker.authenticate import Authenticate, Proof, network_of
 from braidlog.server.census import Census
 
 
@@ -44,3 +44,6 @@ class Doorkeeper:
 
     async def prove(self, address: str, principal: str, token: bytes) -> bool:
         return await self._authenticate.prove(address, principal, token)
+
+    async def judge(self, address: str, holds: Proof) -> bool:
+        return await self._authenticate.judge(address, holds)

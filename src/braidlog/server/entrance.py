@@ -4,8 +4,10 @@ Knows: the preamble, and how long a stranger stays one. Refuses to know: sockets
 asks). Invariant: whoever was counted as a stranger is let go exactly once.
 """
 
+from collections.abc import Coroutine
 from typing import Any
 
+from braidlog.broker.authenticate import Proof
 from braidlog.server.doorkeeper import Doorkeeper
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.preamble import Introduction, Preamble
@@ -60,9 +62,15 @@ class Entrance:
         return event if isinstance(event, Introduction) else None
 
     async def prove(self, principal: str, token: bytes) -> bool:
+        return await self._settle(self._doorkeeper.prove(self._host, principal, token))
+
+    async def judge(self, holds: Proof) -> bool:
+        return await self._settle(self._doorkeeper.judge(self._host, holds))
+
+    async def _settle(self, proving: Coroutine[Any, Any, bool]) -> bool:
         self.is_proving = True
         try:
-            proved = await self._doorkeeper.prove(self._host, principal, token)
+            proved = await proving
         finally:
             self.is_proving = False
         if proved:
