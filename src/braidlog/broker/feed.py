@@ -87,9 +87,14 @@ class Feed:
     def is_behind(self) -> bool:
         return len(self._pending) > PENDING_MAX
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a topic: who has heard of a mutation finds one."""
+        return self._hosted is not None
+
     async def room(self) -> None:
-        """Return when the feed has caught up enough to take more, or will take nothing any more."""
-        await self._wait_until(lambda: not self.is_behind or self.fault is not None)
+        """Return when the feed has begun, and caught up enough to take more; or will take nothing any more."""
+        await self._wait_until(lambda: (self.has_begun and not self.is_behind) or self.fault is not None)
 
     async def reach(self, sequence: int) -> None:
         """Return when every mutation up to this one is durable in the feed; raise its fault if it never will be."""

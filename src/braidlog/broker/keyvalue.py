@@ -130,7 +130,7 @@ class KeyValue:
         else:
             store.wal.write()
             self._world.appended(store.wal)
-        if feed is not None and feed.is_behind:
+        if feed is not None and (feed.is_behind or not feed.has_begun):
             await feed.room()
 
     # -- in the background -----------------------------------------------------------------------------------
