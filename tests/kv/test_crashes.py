@@ -12,13 +12,13 @@ from tests.kv.crashing import SETTINGS, Campaign, World, go_on, lost, open_store
 from braidlog.testing.disk import Operation
 
 STATES_MIN = {
-    "strings": 50,
-    "groups": 50,
-    "counters": 50,
-    "collections": 50,
-    "expiry": 50,
-    "snapshots": 50,
-    "restarts": 50,
+    "strings": 100,
+    "groups": 120,
+    "counters": 110,
+    "collections": 160,
+    "expiry": 80,
+    "snapshots": 170,
+    "restarts": 70,
 }
 
 

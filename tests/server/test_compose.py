@@ -19,7 +19,7 @@ from braidlog.server.config import ServerConfig, load_config
 from braidlog.server.listener import Listener
 from braidlog.server.session import SessionLimits
 
-OFF = {f"listeners.{name}.enabled": False for name in ("cursus", "flux", "kafka", "mlog", "rustlog")}
+OFF = {f"listeners.{name}.enabled": False for name in ("cursus", "flux", "kafka", "mayfly", "mlog", "rustlog")}
 
 
 def config_for(folder: Path, **flags: object) -> ServerConfig:

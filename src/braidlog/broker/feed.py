@@ -87,9 +87,14 @@ class Feed:
     def is_behind(self) -> bool:
         return len(self._pending) > PENDING_MAX
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a topic: who has heard of a mutation finds one."""
+        return self._hosted is not None
+
     async def room(self) -> None:
-        """Return when the feed has caught up enough to take more, or will take nothing any more."""
-        await self._wait_until(lambda: not self.is_behind or self.fault is not None)
+        """Return when the feed has begun, and caught up enough to take more; or will take nothing any more."""
+        await self._wait_until(lambda: (self.has_begun and not self.is_behind) or self.fault is not None)
 
     async def reach(self, sequence: int) -> None:
         """Return when every mutation up to this one is durable in the feed; raise its fault if it never will be."""
@@ -119,14 +124,17 @@ class Feed:
     async def run(self) -> None:
         """Write what is pending, for ever. A fault of the disk ends it: then the store takes no more mutations."""
         assert self._store is not None
-        lazy = self._store.settings.flush is not Flush.ACK
+        settings = self._store.settings
+        # Each turn also syncs the store's log; who set `flush` to something else does not want that all the time.
+        linger_ms = settings.feed_linger_ms
+        if settings.flush is not Flush.ACK:
+            linger_ms = max(linger_ms, settings.flush_interval_ms)
         try:
             while True:
                 if not self._pending and not self._lacks_state:
                     await self._rest(WAIT_SECONDS, until_mutation=True)
-                if lazy and not self._is_urgent:
-                    # Each turn syncs the store's log; who set `flush` to something else does not want that all the time.
-                    await self._rest(self._store.settings.flush_interval_ms / 1000, until_mutation=False)
+                if linger_ms and not self._is_urgent:
+                    await self._rest(linger_ms / 1000, until_mutation=False)
                 await self.catch_up()
         except BaseException as error:
             # Whatever ended it, nobody may wait for it any more.

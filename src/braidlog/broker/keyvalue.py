@@ -130,7 +130,7 @@ class KeyValue:
         else:
             store.wal.write()
             self._world.appended(store.wal)
-        if feed is not None and feed.is_behind:
+        if feed is not None and (feed.is_behind or not feed.has_begun):
             await feed.room()
 
     # -- in the background -----------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class KeyValue:
                 done = taking.head
             finally:
                 store.end_snapshot(done, size)
-            freed = await world.blocking(self._remove_older)
+            freed = await world.blocking(store.remove_older)
         return SnapshotDone(taking.head.sequence, len(taking.image.data), size, taking.head.taken_ms, freed)
 
     async def _write(self, store: Store, taking: Snapshotting) -> int:
@@ -202,11 +202,6 @@ class KeyValue:
                 await world.blocking(lambda data=data: writer.write(data))  # type: ignore[misc]
                 began = world.monotonic()
         await world.blocking(lambda: writer.write(b"".join(blocks)))
-
-    def _remove_older(self) -> int:
-        store = self.store
-        assert store.snapshot is not None
-        return store.remove_older(store.snapshot.sequence if self._feed is None else self._feed.sequence)
 
     # -- figures ---------------------------------------------------------------------------------------------
 

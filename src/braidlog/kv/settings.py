@@ -37,6 +37,8 @@ class KeyValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A snapshot is taken when the log has grown by so much since the last one, and by as much as the last one was large."""
     feed: bool = True
     """Write every mutation into the topic `__kv` as well."""
+    feed_linger_ms: int = 50
+    """How long a mutation may wait for others before it is told: each batch of the feed costs a sync that others wait behind."""
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
@@ -50,4 +52,5 @@ _BOUNDS = (
     ("flush_interval_ms", 1, 3_600_000),
     ("flush_window_bytes", 4 * 1024, 2**40),
     ("snapshot_wal_bytes", 4 * 1024, 2**40),
+    ("feed_linger_ms", 0, 60_000),
 )

@@ -426,14 +426,14 @@ class Store:
     def writer(self, head: snapshots.SnapshotHead) -> snapshots.SnapshotWriter:
         return snapshots.SnapshotWriter(self._disk, self.folder, head)
 
-    def remove_older(self, upto: int) -> int:
-        """Remove what the newest snapshot replaces, of the log only mutations up to `upto`; return the bytes of log freed."""
+    def remove_older(self) -> int:
+        """Remove what the newest snapshot replaces; return the bytes of log freed."""
         assert self.snapshot is not None
         newest = snapshots.snapshot_name(self.snapshot.sequence)
         for name in self._disk.names(self.folder):
             if name.endswith(snapshots.SUFFIX) and name < newest:
                 self._disk.remove(join(self.folder, name))
-        return self.wal.remove_upto(min(upto, self.snapshot.sequence))
+        return self.wal.remove_upto(self.snapshot.sequence)
 
     def close(self) -> None:
         """Make everything durable, or raise."""
@@ -460,7 +460,7 @@ def write_snapshot(store: Store, now_ms: int) -> snapshots.SnapshotHead:
         done, size = taking.head, writer.size
     finally:
         store.end_snapshot(done, size)
-    store.remove_older(taking.head.sequence)
+    store.remove_older()
     return taking.head
 
 

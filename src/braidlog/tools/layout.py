@@ -19,7 +19,7 @@ from braidlog.tools.survey import PartitionSurvey, Progress, Surveyor
 
 _NUMBER = re.compile(r"\d{8}")
 _PARTITION = re.compile(r"\d{4,5}")
-_KNOWN = ("LOCK", "folder.a", "folder.b", "topics", "quarantine")
+_KNOWN = ("LOCK", "folder.a", "folder.b", "topics", "quarantine", "kv")
 _TOPIC_ID_AT = slice(16, 32)
 
 
