@@ -44,7 +44,7 @@ kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (
 FUZZ_RUNS ?= 1000000
 fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (FUZZ_RUNS=1000000 each)
 	$(BIN)/python -m pip install --quiet 'atheris==3.0.0'
-	for dialect in mlog flux cursus rustlog kafka; do \
+	for dialect in mlog flux cursus rustlog kafka mayfly; do \
 	  $(BIN)/python -m tests.wire.fuzzing $$dialect -runs=$(FUZZ_RUNS) -max_len=4096 -print_final_stats=1 || exit 1; done
 
 bench-kernel: setup ## records/s of the record kernel, compiled and plain

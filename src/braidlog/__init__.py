@@ -1,12 +1,22 @@
 """braidlog: one log, many wires.
 
-`from braidlog import Log` opens a log in a folder, without a server. Imports are lazy: `import braidlog` costs nothing.
+`from braidlog import Log` opens a log in a folder, without a server; `braidlog.connect(url)` and `braidlog.aio.connect(url)`
+talk to one. Imports are lazy: `import braidlog` costs nothing.
 """
 
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from braidlog import aio, kv
+    from braidlog.client.blocking import connect
+    from braidlog.client.errors import (
+        ClientError,
+        Refusal,
+        RefusedError,
+        UnknownOutcomeError,
+        UnsupportedError,
+    )
     from braidlog.codec.compression import Compression
     from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
     from braidlog.model.record import NewRecord, Record
@@ -17,6 +27,7 @@ __version__ = metadata.version("braidlog")
 
 _HOMES = {
     "BrokerError": "braidlog.model.errors",
+    "ClientError": "braidlog.client.errors",
     "Compression": "braidlog.codec.compression",
     "Flush": "braidlog.model.settings",
     "Log": "braidlog.storage.log",
@@ -24,13 +35,20 @@ _HOMES = {
     "ProtocolError": "braidlog.model.errors",
     "Reason": "braidlog.model.errors",
     "Record": "braidlog.model.record",
+    "Refusal": "braidlog.client.errors",
+    "RefusedError": "braidlog.client.errors",
     "StorageFault": "braidlog.model.errors",
     "Topic": "braidlog.storage.log",
     "TopicSettings": "braidlog.model.settings",
+    "UnknownOutcomeError": "braidlog.client.errors",
+    "UnsupportedError": "braidlog.client.errors",
+    "connect": "braidlog.client.blocking",
 }
+_MODULES = ("aio", "kv")
 
 __all__ = [
     "BrokerError",
+    "ClientError",
     "Compression",
     "Flush",
     "Log",
@@ -38,14 +56,23 @@ __all__ = [
     "ProtocolError",
     "Reason",
     "Record",
+    "Refusal",
+    "RefusedError",
     "StorageFault",
     "Topic",
     "TopicSettings",
+    "UnknownOutcomeError",
+    "UnsupportedError",
     "__version__",
+    "aio",
+    "connect",
+    "kv",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"braidlog.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'braidlog' has no attribute {name!r}")

@@ -80,6 +80,10 @@ class Conversation(Protocol):
         then its connection ends. Who passes may send frames as large as anyone's; `principal` is for the handler to set."""
         ...
 
+    def identify(self, token: bytes) -> Coroutine[Any, Any, str | None]:
+        """The same where a token alone says who one is: whose it is, or None."""
+        ...
+
     def push(self, data: bytes) -> Awaitable[None]:
         """Send a frame outside the order of answers; done when the client has room for the next one.
 

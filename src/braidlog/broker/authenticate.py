@@ -61,13 +61,18 @@ class Authenticate:
 
     async def prove(self, address: str, principal: str, token: bytes) -> bool:
         """Whether the token is that principal's. Who is wrong hears it late; who was wrong lately waits before it is heard."""
+        return await self.identify(address, token, principal) is not None
+
+    async def identify(self, address: str, token: bytes, principal: str | None = None) -> str | None:
+        """Whose token it is, of everyone or of one principal only; None, as late as above, if it is nobody's."""
         network = network_of(address)
         if not await self._wait_for_turn(network):
-            return False
-        if self._authorize.authenticate(token) == principal:
-            return True
+            return None
+        found = self._authorize.authenticate(token)
+        if found is not None and principal in (None, found):
+            return found
         await self._world.wakeup().wait(self._failed(network))
-        return False
+        return None
 
     async def _wait_for_turn(self, network: str) -> bool:
         """False: too many wait, or it took too long; the proof is not looked at."""

@@ -57,6 +57,23 @@ class Inbox:
             return None
         return bytes(self._data[start : start + size])
 
+    def window(self) -> tuple[bytes | bytearray, int]:
+        """Everything that is held, and where the part begins that was not taken: for who reads headers in place, at once."""
+        return self._data, self._position
+
+    def settle(self) -> tuple[bytes, int]:
+        """The same as bytes, fit to be sliced. It copies what is left: only for who takes a whole frame of it now."""
+        data = self._data
+        if type(data) is not bytes:
+            with memoryview(data) as view:
+                data = self._data = bytes(view[self._position :])
+            self._begin_anew()
+        return data, self._position  # type: ignore[return-value]  # bytes: the other kind was just turned into them
+
+    def skip(self, size: int) -> None:
+        """Pass over bytes that are there."""
+        self._position += size
+
     def peek_u32(self, at: int = 0) -> int | None:
         start = self._position + at
         if len(self._data) - start < 4:

@@ -75,6 +75,14 @@ class Reason(Enum):
     NOT_AUTHORIZED = auto()
     QUOTA_EXCEEDED = auto()
     UNAVAILABLE = auto()
+    KEY_NOT_FOUND = auto()
+    INVALID_KEY = auto()
+    KEY_TOO_LONG = auto()
+    VALUE_TOO_LARGE = auto()
+    WRONG_TYPE = auto()
+    NOT_A_NUMBER = auto()
+    NUMBER_OVERFLOW = auto()
+    OUT_OF_MEMORY = auto()
 
 
 class BrokerError(Exception):

@@ -16,6 +16,7 @@ from braidlog.adapters.cursus.handlers import CursusAdapter
 from braidlog.adapters.flux.handlers import FluxAdapter
 from braidlog.adapters.kafka.handlers import KafkaAdapter
 from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.mayfly.handlers import MayflyAdapter
 from braidlog.adapters.mlog.handlers import MlogAdapter
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
 from braidlog.broker.authenticate import Authenticate, Pauses
@@ -57,6 +58,7 @@ def adapters() -> dict[str, AdapterMaker]:
         "cursus": CursusAdapter,
         "flux": FluxAdapter,
         "kafka": KafkaAdapter,
+        "mayfly": MayflyAdapter,
         "mlog": MlogAdapter,
         "rustlog": RustlogAdapter,
     }

@@ -81,6 +81,7 @@ class ListenersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mlog: ListenerConfig = ListenerConfig(port=9094)
     rustlog: ListenerConfig = ListenerConfig(port=9096)
     flux: ListenerConfig = ListenerConfig(port=9097)
+    mayfly: ListenerConfig = ListenerConfig(port=7275)
 
 
 class StrangersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -42,5 +42,5 @@ class Doorkeeper:
         """It has gone, or is a stranger no more."""
         self.strangers.leave(network_of(address))
 
-    async def prove(self, address: str, principal: str, token: bytes) -> bool:
-        return await self._authenticate.prove(address, principal, token)
+    async def identify(self, address: str, token: bytes, principal: str | None = None) -> str | None:
+        return await self._authenticate.identify(address, token, principal)

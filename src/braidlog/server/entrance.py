@@ -59,15 +59,16 @@ class Entrance:
         self._connection.receive(preamble.take_rest())
         return event if isinstance(event, Introduction) else None
 
-    async def prove(self, principal: str, token: bytes) -> bool:
+    async def identify(self, token: bytes, principal: str | None = None) -> str | None:
+        """Whose token it is, of everyone or of one principal only. Meanwhile it is not overdue; then it is no stranger."""
         self.is_proving = True
         try:
-            proved = await self._doorkeeper.prove(self._host, principal, token)
+            found = await self._doorkeeper.identify(self._host, token, principal)
         finally:
             self.is_proving = False
-        if proved:
+        if found is not None:
             self.leave()
-        return proved
+        return found
 
     def is_overdue(self, now: float, requests: int) -> bool:
         if self._since is None or self.is_proving:

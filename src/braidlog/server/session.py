@@ -564,13 +564,17 @@ class Session(asyncio.Protocol):
 
     async def prove(self, principal: str, token: bytes) -> bool:
         """See `adapters/contract.py`."""
+        return await self.identify(token, principal) is not None
+
+    async def identify(self, token: bytes, principal: str | None = None) -> str | None:
+        """See `adapters/contract.py`."""
         if self._entrance is None:
-            return False
-        proved = await self._entrance.prove(principal, token)
-        if not proved:
+            return None
+        found = await self._entrance.identify(token, principal)
+        if found is None:
             log.warning("%s %s: authentication failed", self._adapter.dialect, self.peer)
             self.close()
-        return proved
+        return found
 
     # -- quotas ----------------------------------------------------------------------------------------------
 

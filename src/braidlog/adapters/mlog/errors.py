@@ -64,6 +64,14 @@ CODES: dict[Reason, tuple[E, ...]] = {
     Reason.NOT_AUTHORIZED: (),
     Reason.QUOTA_EXCEEDED: (),
     Reason.UNAVAILABLE: (E.RAFT_LEADER_UNAVAILABLE,),
+    Reason.KEY_NOT_FOUND: (),
+    Reason.INVALID_KEY: (),
+    Reason.KEY_TOO_LONG: (),
+    Reason.VALUE_TOO_LARGE: (),
+    Reason.WRONG_TYPE: (),
+    Reason.NOT_A_NUMBER: (),
+    Reason.NUMBER_OVERFLOW: (),
+    Reason.OUT_OF_MEMORY: (),
 }
 
 _FAULT = (E.COMMIT_OFFSET, E.RECOVER_OFFSETS)

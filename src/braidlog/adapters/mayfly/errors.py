@@ -1,0 +1,70 @@
+"""What each reason is called in Mayfly: one total table.
+
+Knows: statuses. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass.
+"""
+
+from typing import Final
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.wire.mayfly import messages as m
+from braidlog.wire.mayfly.messages import Status
+
+STATUSES: Final[dict[Reason, Status]] = {
+    Reason.KEY_NOT_FOUND: Status.NOT_FOUND,
+    Reason.INVALID_KEY: Status.BAD_PAYLOAD,
+    Reason.KEY_TOO_LONG: Status.KEY_TOO_LONG,
+    Reason.VALUE_TOO_LARGE: Status.VALUE_TOO_LARGE,
+    Reason.WRONG_TYPE: Status.WRONG_TYPE,
+    Reason.NOT_A_NUMBER: Status.WRONG_TYPE,
+    Reason.NUMBER_OVERFLOW: Status.VALUE_TOO_LARGE,
+    Reason.OUT_OF_MEMORY: Status.OUT_OF_MEMORY,
+    Reason.TIMED_OUT: Status.TIMEOUT,
+    Reason.ACKS_TIMED_OUT: Status.TIMEOUT,
+    Reason.NOT_ENOUGH_REPLICAS: Status.TIMEOUT,
+    Reason.NOT_LEADER: Status.TOPOLOGY_CHANGED,
+    Reason.NOT_AUTHENTICATED: Status.AUTH_REQUIRED,
+    Reason.NOT_AUTHORIZED: Status.AUTH_REQUIRED,
+    # The keys stand for the topic `__kv` in rules: who may not even know of it needs other credentials, too.
+    Reason.TOPIC_NOT_FOUND: Status.AUTH_REQUIRED,
+    Reason.INVALID_SETTING: Status.BAD_PAYLOAD,
+    Reason.INVALID_RECORD: Status.BAD_PAYLOAD,
+    Reason.RECORD_TOO_LARGE: Status.VALUE_TOO_LARGE,
+    Reason.UNAVAILABLE: Status.SERVER_ERROR,
+    Reason.LOG_CLOSED: Status.SERVER_ERROR,
+    Reason.QUOTA_EXCEEDED: Status.SERVER_ERROR,
+    Reason.FOLDER_IN_USE: Status.SERVER_ERROR,
+    Reason.FOLDER_NOT_FOUND: Status.SERVER_ERROR,
+    # What follows is said of topics, groups and transactions, which this door does not have.
+    Reason.INVALID_TOPIC_NAME: Status.SERVER_ERROR,
+    Reason.TOPIC_EXISTS: Status.SERVER_ERROR,
+    Reason.PARTITION_NOT_FOUND: Status.SERVER_ERROR,
+    Reason.INVALID_PARTITION_COUNT: Status.SERVER_ERROR,
+    Reason.OFFSET_OUT_OF_RANGE: Status.SERVER_ERROR,
+    Reason.STALE_LEADER_EPOCH: Status.SERVER_ERROR,
+    Reason.OUT_OF_ORDER_SEQUENCE: Status.SERVER_ERROR,
+    Reason.STALE_PRODUCER_EPOCH: Status.SERVER_ERROR,
+    Reason.TOO_MANY_PRODUCERS: Status.SERVER_ERROR,
+    Reason.INVALID_TRANSACTION_STATE: Status.SERVER_ERROR,
+    Reason.REPLICA_NOT_FOUND: Status.SERVER_ERROR,
+    Reason.INVALID_ACKS: Status.SERVER_ERROR,
+    Reason.GROUP_NOT_FOUND: Status.SERVER_ERROR,
+    Reason.INVALID_GROUP: Status.SERVER_ERROR,
+    Reason.MEMBER_NOT_FOUND: Status.SERVER_ERROR,
+    Reason.STALE_GENERATION: Status.SERVER_ERROR,
+    Reason.PARTITION_NOT_ASSIGNED: Status.SERVER_ERROR,
+    Reason.OFFSET_REGRESSION: Status.SERVER_ERROR,
+    Reason.REBALANCE_IN_PROGRESS: Status.SERVER_ERROR,
+    Reason.VERSION_CONFLICT: Status.SERVER_ERROR,
+    Reason.STREAM_NOT_FOUND: Status.SERVER_ERROR,
+    Reason.TRANSACTION_NOT_FOUND: Status.SERVER_ERROR,
+}
+
+
+def failure(error: Exception) -> m.Failure | m.TopologyChanged:
+    """The answer to a request that could not be served. A fault of the disk is a SERVER_ERROR, in its own words."""
+    status = STATUSES[error.reason] if isinstance(error, BrokerError) else Status.SERVER_ERROR
+    if status is Status.NOT_FOUND:
+        return m.MISSING  # as short as it is frequent
+    if status is Status.TOPOLOGY_CHANGED:
+        return m.TopologyChanged(message=str(error))
+    return m.Failure(status, str(error))

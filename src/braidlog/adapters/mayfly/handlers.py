@@ -1,0 +1,212 @@
+"""Each Mayfly command in a line or a few: translate, call the service, translate back.
+
+Knows: which operation a command is, who may ask for it. Refuses to know: bytes, sockets, how keys are kept.
+Invariant: before AUTH has succeeded, every request but AUTH itself gets the same answer.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, ClassVar, Final, NamedTuple
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.mayfly.errors import failure
+from braidlog.adapters.mayfly.served import ServedConnection, Unserved
+from braidlog.adapters.routing import Route, RoutedAdapter
+from braidlog.broker.authorize import ANONYMOUS, Operation
+from braidlog.broker.services import Services
+from braidlog.kv import operations as o
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.wire.mayfly import messages as m
+from braidlog.wire.mayfly.connection import Burst, Request
+from braidlog.wire.mayfly.messages import ANSWER_BYTES_MAX, Status
+
+KEYS_TOPIC: Final = "__kv"
+"""What the keys are called in rules: the topic that their changes are fed to."""
+
+_ONLY: Final = {
+    m.Condition.ALWAYS: o.Only.ALWAYS,
+    m.Condition.IF_ABSENT: o.Only.IF_ABSENT,
+    m.Condition.IF_PRESENT: o.Only.IF_PRESENT,
+}
+_COUNT_BYTES: Final = 4
+
+
+class Translation(NamedTuple):
+    """A command as an operation, and the operation's result as an answer."""
+
+    ask: Callable[[Any], o.Operation[Any]]
+    answer: Callable[[Any], m.Message]
+
+
+def _set(message: m.Set) -> o.Set:
+    if message.condition is m.Condition.ALWAYS:
+        return o.Set(message.key, message.value, message.ttl_seconds)
+    return o.Set(message.key, message.value, message.ttl_seconds, _ONLY[message.condition])
+
+
+def _values(found: list[bytes]) -> m.Values:
+    size = _COUNT_BYTES + _COUNT_BYTES * len(found) + sum(map(len, found))
+    if size > ANSWER_BYTES_MAX:
+        raise BrokerError(Reason.VALUE_TOO_LARGE, f"{size} bytes are more than an answer holds: ask for less")
+    return m.Values(tuple(found))
+
+
+def _stored(stored: bool) -> m.Stored:  # noqa: FBT001 - the operation's result
+    return m.STORED if stored else m.Stored(stored=False)
+
+
+def _done(_: object) -> m.Done:
+    return m.DONE
+
+
+def _present(there: bool) -> m.Message:  # noqa: FBT001 - the operation's result
+    return m.DONE if there else m.MISSING
+
+
+TRANSLATIONS: Final[dict[type[m.Message], Translation]] = {
+    m.Set: Translation(_set, _stored),
+    m.Get: Translation(lambda message: o.Get(message.key), m.Value),
+    m.Del: Translation(lambda message: o.Delete(message.key), _done),
+    m.Exists: Translation(lambda message: o.Exists(message.key), _present),
+    m.Expire: Translation(lambda message: o.Expire(message.key, message.ttl_seconds), _done),
+    m.Ttl: Translation(lambda message: o.TimeToLive(message.key), m.TimeLeft),
+    m.LPush: Translation(lambda message: o.Push(message.key, o.End.LEFT, message.values), m.Length),
+    m.RPush: Translation(lambda message: o.Push(message.key, o.End.RIGHT, message.values), m.Length),
+    m.LPop: Translation(lambda message: o.Pop(message.key, o.End.LEFT), m.Value),
+    m.RPop: Translation(lambda message: o.Pop(message.key, o.End.RIGHT), m.Value),
+    m.LRange: Translation(
+        lambda message: o.ListRange(message.key, message.start, message.stop, ANSWER_BYTES_MAX), _values
+    ),
+    m.LLen: Translation(lambda message: o.ListLength(message.key), m.Length),
+    m.Incr: Translation(lambda message: o.Increment(message.key), m.Number),
+    m.Decr: Translation(lambda message: o.Increment(message.key, -1), m.Number),
+    m.IncrBy: Translation(lambda message: o.Increment(message.key, message.delta), m.Number),
+    m.HSet: Translation(lambda message: o.HashSet(message.key, message.pairs), m.Count),
+    m.HGet: Translation(lambda message: o.HashGet(message.key, message.field), m.Value),
+    m.HDel: Translation(lambda message: o.HashDelete(message.key, message.fields), m.Count),
+    m.HGetAll: Translation(
+        lambda message: o.HashGetAll(message.key, ANSWER_BYTES_MAX), lambda found: m.Pairs(tuple(found.items()))
+    ),
+}
+
+
+async def execute(request: Request, services: Services, _: Conversation) -> m.Message:
+    translation = TRANSLATIONS[type(request.message)]
+    return translation.answer(await services.keyvalue.execute(translation.ask(request.message)))
+
+
+async def execute_all(burst: Burst, services: Services, _: Conversation) -> list[m.Message]:
+    """In order, at once; the mutations among them become durable together."""
+    translations = [TRANSLATIONS[type(request.message)] for request in burst.requests]
+    asked = [each.ask(request.message) for each, request in zip(translations, burst.requests, strict=True)]
+    results = await services.keyvalue.execute_all(asked)
+    return [
+        failure(result) if isinstance(result, BrokerError) else each.answer(result)
+        for each, result in zip(translations, results, strict=True)
+    ]
+
+
+async def authenticate(request: Request, _: Services, conversation: Conversation) -> m.Message:
+    message: m.Auth = request.message  # type: ignore[assignment]
+    principal = await conversation.identify(message.token)
+    if principal is None:
+        return m.Failure(Status.AUTH_FAILED, "authentication failed")
+    conversation.principal = principal
+    return m.DONE
+
+
+async def ping(_: Request, __: Services, ___: Conversation) -> m.Done:
+    return m.DONE
+
+
+async def leave_connection(_: Request, __: Services, conversation: Conversation) -> m.Done:
+    conversation.close()
+    return m.DONE
+
+
+async def refuse(request: Request, _: Services, __: Conversation) -> m.Failure:
+    message: Unserved = request.message  # type: ignore[assignment]
+    return message.failure
+
+
+async def snapshot(_: Request, services: Services, __: Conversation) -> m.SnapshotTaken:
+    done = await services.keyvalue.snapshot()
+    return m.SnapshotTaken(done.sequence, done.keys, done.bytes, done.taken_ms, done.wal_bytes_freed)
+
+
+async def memory(_: Request, services: Services, __: Conversation) -> m.MemoryUse:
+    used = services.keyvalue.memory()
+    return m.MemoryUse(used.used_bytes, used.limit_bytes, used.peak_bytes, used.keys, used.resident_bytes)
+
+
+async def statistics(_: Request, services: Services, __: Conversation) -> m.Statistics:
+    counts = services.keyvalue.stats()
+    return m.Statistics(**{name: getattr(counts, name) for name in m.Statistics.__struct_fields__})
+
+
+async def cluster_info(_: Request, services: Services, __: Conversation) -> m.ClusterState:
+    return m.ClusterState(mode="standalone", node=services.topics.node, nodes=1, epoch=0)
+
+
+async def cluster_nodes(_: Request, services: Services, conversation: Conversation) -> m.Nodes:
+    host, port = conversation.address
+    return m.Nodes((m.Node(services.topics.node, m.NodeState.ALIVE, host, port),))
+
+
+async def leave(_: Request, __: Services, ___: Conversation) -> m.Message:
+    raise BrokerError(Reason.UNAVAILABLE, "this node is alone: it has nobody to leave its keys to")
+
+
+def _keys(_: object) -> str:
+    return KEYS_TOPIC
+
+
+def _route(operation: Operation, handler: Any = execute) -> Route:  # noqa: ANN401 - any handler
+    return Route(handler, operation, _keys)
+
+
+_READS: Final = (m.Get, m.Exists, m.Ttl, m.LRange, m.LLen, m.HGet, m.HGetAll)
+
+
+class MayflyAdapter(RoutedAdapter):
+    """Mayfly behind a listener. Its clients match answers by request id, so that none waits for another."""
+
+    dialect = "mayfly"
+    ordered = False
+    routes: ClassVar[Mapping[type, Route]] = {
+        **{kind: _route(Operation.READ if kind in _READS else Operation.WRITE) for kind in TRANSLATIONS},
+        m.Auth: Route(authenticate, None),
+        m.Ping: Route(ping, None),
+        m.Quit: Route(leave_connection, None),
+        Unserved: Route(refuse, None),
+        m.Snapshot: _route(Operation.CLUSTER, snapshot),
+        m.Memory: _route(Operation.DESCRIBE, memory),
+        m.Stats: _route(Operation.DESCRIBE, statistics),
+        m.ClusterInfo: _route(Operation.DESCRIBE, cluster_info),
+        m.ClusterNodes: _route(Operation.DESCRIBE, cluster_nodes),
+        m.Leave: _route(Operation.CLUSTER, leave),
+    }
+    bursts: ClassVar[Mapping[bool, Route]] = {
+        False: _route(Operation.READ, execute_all),
+        True: _route(Operation.WRITE, execute_all),
+    }
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self._is_guarded = services.authorize.required
+
+    def open(self) -> ServedConnection:
+        return ServedConnection()
+
+    def handle(self, conversation: Conversation, request: Request | Burst) -> Coroutine[Any, Any, Any]:
+        route = self.routes[type(request.message)] if type(request) is Request else self.bursts[request.mutates]  # type: ignore[union-attr]
+        if self._is_guarded and conversation.principal == ANONYMOUS and route.handler is not authenticate:
+            return _require_authentication()
+        return self.serve(route, conversation, request)
+
+    def failure(self, request: Request | Burst, error: Exception) -> m.Message | list[m.Message]:
+        answer = failure(error)
+        return [answer] * len(request.requests) if isinstance(request, Burst) else answer
+
+
+async def _require_authentication() -> m.Message:
+    raise BrokerError(Reason.NOT_AUTHENTICATED, "authentication is required")

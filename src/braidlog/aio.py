@@ -1,0 +1,29 @@
+"""The client for asyncio: `async with braidlog.aio.connect("rustlog://127.0.0.1:9096") as client: ...`
+
+Knows: nothing; it is the short name of what `braidlog.client` has. The same names, blocking: `braidlog.connect`.
+"""
+
+from braidlog.client.admin import Admin, PartitionLag, TopicInfo
+from braidlog.client.consumer import Consumer
+from braidlog.client.contract import Acks, Capabilities, ConsumedRecord, GroupInfo, Placed, Span
+from braidlog.client.delivery import Delivery, Retries
+from braidlog.client.producer import Producer
+from braidlog.client.session import Client, connect
+
+__all__ = [
+    "Acks",
+    "Admin",
+    "Capabilities",
+    "Client",
+    "ConsumedRecord",
+    "Consumer",
+    "Delivery",
+    "GroupInfo",
+    "PartitionLag",
+    "Placed",
+    "Producer",
+    "Retries",
+    "Span",
+    "TopicInfo",
+    "connect",
+]

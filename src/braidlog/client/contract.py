@@ -1,0 +1,311 @@
+"""The port that each dialect's driver implements, and what a driver declares that it can do.
+
+Knows: the questions a client asks of any server. Refuses to know: bytes, sockets, retries; a driver's method is one attempt.
+Invariant: a driver raises `ClientError`s only, and what it cannot do it has declared: `require` refuses before anything is sent.
+
+Offsets are the next to read, ranges half-open, whatever the dialect counts.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import msgspec
+
+from braidlog.client.errors import ClientError, RecordError, UnsupportedError
+from braidlog.model.record import Header, NewRecord
+
+
+class Acks(StrEnum):
+    """Who must have a record before it is acknowledged."""
+
+    LEADER = "leader"
+    ALL = "all"
+
+
+class Headers(StrEnum):
+    """Which headers a dialect carries."""
+
+    NONE = "no"
+    SHOWN = "read only"
+    EVENT = "eventType, schemaVersion, aggregateVersion, metadata"
+
+
+class Commits(StrEnum):
+    """Who may commit an offset."""
+
+    MEMBERS = "members of the group only"
+    ANYONE = "yes"
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a dialect can say. A client refuses the rest by name instead of dropping it."""
+
+    keys: bool = False
+    null_values: bool = False
+    empty_values: bool = True
+    headers: Headers = Headers.NONE
+    timestamps: bool = False
+    stamps: bool = False
+    """The writer may say a record's time itself."""
+    partitions: bool = True
+    places: bool = True
+    """The client says which partition a record goes to; else the server decides by the key."""
+    batches: bool = True
+    """Many records in one request; else one each, sent together."""
+    idempotence: bool = False
+    acks: tuple[Acks, ...] = (Acks.LEADER, Acks.ALL)
+    waits: bool = True
+    """The server holds a fetch until there is something; else the client asks again and again."""
+    commits: Commits = Commits.ANYONE
+    tells_uncommitted: bool = False
+    """"Nothing committed" is not the same answer as "committed 0"."""
+    groups: bool = False
+    group_admin: bool = False
+    deletes: bool = False
+    credentials: bool = False
+
+
+class Feature(msgspec.Struct, frozen=True):
+    """One row of the table in docs/guides/client.md."""
+
+    field: str
+    title: str
+
+
+FEATURES = (
+    Feature("keys", "keys"),
+    Feature("null_values", "values that are None"),
+    Feature("empty_values", "empty values"),
+    Feature("headers", "headers"),
+    Feature("timestamps", "timestamps shown to readers"),
+    Feature("stamps", "timestamps chosen by writers"),
+    Feature("partitions", "topics of several partitions"),
+    Feature("places", "the client chooses the partition"),
+    Feature("batches", "many records in one request"),
+    Feature("idempotence", "a retry never stores twice"),
+    Feature("acks", "acks"),
+    Feature("waits", "the server holds a fetch until there is something"),
+    Feature("commits", "committed offsets"),
+    Feature("tells_uncommitted", "never committed differs from committed 0"),
+    Feature("groups", "groups that share out partitions"),
+    Feature("group_admin", "groups can be listed and described"),
+    Feature("deletes", "topics can be deleted"),
+    Feature("credentials", "principal and token in the URL"),
+)
+_TITLES = {feature.field: feature.title for feature in FEATURES}
+
+
+class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record and where it stands. `timestamp_ms` is None where the dialect does not show it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+    timestamp_ms: int | None = None
+
+
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """Where an acknowledged record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who writes to a partition, for the server to recognise a retry. `sequence` is the first record's, from 1 on."""
+
+    producer: str
+    sequence: int
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Records of one produce request. Sent again it is the very same, or a server could not recognise it.
+
+    `partition` is -1 where the server chooses.
+    """
+
+    topic: str
+    partition: int
+    records: Sequence[NewRecord]
+    acks: Acks
+    identity: Identity | None = None
+
+
+class BatchLimits(msgspec.Struct, frozen=True):
+    """What fits one request: `weigh` counts the bytes of a record, and of a request their sum."""
+
+    bytes_max: int
+    records_max: int
+    record_bytes_max: int
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """`high_watermark` is None where the dialect's answer does not tell it."""
+
+    records: Sequence[ConsumedRecord]
+    next_offset: int
+    high_watermark: int | None = None
+
+
+class Span(msgspec.Struct, frozen=True):
+    """The offsets that a partition has: `[earliest, latest)`."""
+
+    earliest: int
+    latest: int
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """One member's share of one generation."""
+
+    group: str
+    topic: str
+    member: str
+    generation: int
+    partitions: tuple[int, ...]
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    member: str
+    partitions: tuple[int, ...]
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """A group as the server describes it."""
+
+    group: str
+    state: str
+    generation: int
+    topics: tuple[str, ...]
+    members: tuple[GroupMember, ...]
+
+
+class Driver(ABC):
+    """One dialect. Every method is one attempt: it does what it says, or raises a `ClientError` that says how far it came."""
+
+    name: ClassVar[str]
+    capabilities: Capabilities
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def create_topic(self, topic: str, partitions: int) -> None:
+        """`RefusedError(TOPIC_EXISTS)` if it is there."""
+
+    async def delete_topic(self, topic: str) -> None:  # noqa: ARG002 - a port's signature
+        self.require("deletes")
+
+    @abstractmethod
+    async def list_topics(self) -> list[str]: ...
+
+    @abstractmethod
+    async def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; `RefusedError(TOPIC_NOT_FOUND)` if it is not there."""
+
+    @abstractmethod
+    async def span(self, topic: str, partition: int) -> Span: ...
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def limits(self, topic: str) -> BatchLimits: ...
+
+    @abstractmethod
+    def weigh(self, record: NewRecord) -> int:
+        """Bytes that a record adds to a request, at most."""
+
+    def check(self, topic: str, record: NewRecord) -> int:
+        """What the record weighs; `RecordError` if the dialect cannot carry it."""
+        able = self.capabilities
+        lacking = (
+            ("keys", record.key is not None),
+            ("null_values", record.value is None),
+            ("empty_values", record.value == b""),
+            ("stamps", record.timestamp_ms is not None),
+        )
+        for field, wanted in lacking:
+            if wanted and not getattr(able, field):
+                raise RecordError(str(self.missing(field)))
+        if record.headers and able.headers is not Headers.EVENT:
+            raise RecordError(f"{self.name} carries no headers to the server; cursus carries those of events")
+        size, largest = self.weigh(record), self.limits(topic).record_bytes_max
+        if size > largest:
+            raise RecordError(f"the record takes {size} bytes of a request, {self.name} has room for {largest}")
+        return size
+
+    @abstractmethod
+    async def produce(self, batch: Batch) -> Sequence[Placed | ClientError]:
+        """One result for each record, in order. A dialect whose batches are all or nothing raises instead."""
+
+    @abstractmethod
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int,
+        wait_ms: int,
+        slot: int = 0,
+        member: Membership | None = None,
+    ) -> Fetched:
+        """Records from `offset` on. Fetches of one slot may hold each other up, those of different slots do not."""
+
+    # -- offsets ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def commit(self, group: str, topic: str, offsets: dict[int, int], member: Membership | None) -> None:
+        """As a member it is fenced: `RefusedError(REJOIN)` when its generation is over."""
+
+    @abstractmethod
+    async def committed(self, group: str, topic: str, partition: int) -> int | None: ...
+
+    # -- groups ----------------------------------------------------------------------------------------------
+
+    async def join(self, group: str, topic: str, member: str) -> Membership:  # noqa: ARG002 - a port's signature
+        raise self.missing("groups")
+
+    async def heartbeat(self, membership: Membership) -> None:  # noqa: ARG002 - a port's signature
+        self.require("groups")
+
+    async def leave(self, membership: Membership) -> None:  # noqa: ARG002 - a port's signature
+        self.require("groups")
+
+    async def list_groups(self) -> list[str]:
+        raise self.missing("group_admin")
+
+    async def describe_group(self, group: str) -> GroupInfo:  # noqa: ARG002 - a port's signature
+        raise self.missing("group_admin")
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def connect(self) -> None:
+        """See that somebody is there."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    # -- capabilities ----------------------------------------------------------------------------------------
+
+    def require(self, field: str) -> None:
+        if not getattr(self.capabilities, field):
+            raise self.missing(field)
+
+    def missing(self, field: str) -> UnsupportedError:
+        from braidlog.client.schemes import dialects_with  # noqa: PLC0415 - it knows all drivers, and is asked in need only
+
+        able = ", ".join(dialects_with(field)) or "none of this version"
+        return UnsupportedError(f"{self.name} cannot: {_TITLES[field]}. Dialects that can: {able}")
+
+
+def shown(value: Any) -> str:  # noqa: ANN401 - whatever a capability is
+    """A capability as the table shows it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,119 @@
+"""What can go wrong for a client: few types, each with what it says about the request it belongs to.
+
+Knows: whether a request was sent, answered, refused, and what may be tried again. Refuses to know: any dialect's codes (a driver
+translates them and keeps the dialect's own words).
+Invariant: an error never claims more than is known. What was sent and not answered is never called "not stored".
+
+| type | was it sent? | may it be stored? | again? |
+|---|---|---|---|
+| `ConnectError` | no | no | yes |
+| `NoAnswerError` | yes | nobody knows | reads: yes. Writes: see `UnknownOutcomeError` |
+| `RefusedError` | yes, and answered | as its reason says | as its reason says |
+| `UnknownOutcomeError` | yes | nobody knows | only by who can live with a record stored twice |
+| `UnsupportedError`, `RecordError` | no: the dialect cannot say it | no | never |
+| `BufferFullError` | no | no | when there is room |
+| `ClosedError` | no | no | never |
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+Address = tuple[str, int]
+
+
+class Stored(Enum):
+    """What an answer tells about the records of the request."""
+
+    NO = "no"
+    MAYBE = "maybe"
+
+
+class _Meaning(NamedTuple):
+    retriable: bool
+    stored: Stored
+    text: str
+
+
+class Refusal(Enum):
+    """Why a server did not do what was asked, in no dialect's words."""
+
+    TOPIC_NOT_FOUND = _Meaning(retriable=False, stored=Stored.NO, text="no such topic or partition")
+    TOPIC_EXISTS = _Meaning(retriable=False, stored=Stored.NO, text="the topic is there already")
+    NOT_LEADER = _Meaning(retriable=True, stored=Stored.NO, text="another node leads; it is looked for")
+    REJOIN = _Meaning(retriable=False, stored=Stored.NO, text="the group has changed; the member joins again")
+    OFFSET_OUT_OF_RANGE = _Meaning(retriable=False, stored=Stored.NO, text="no such offset (any more)")
+    FENCED = _Meaning(retriable=False, stored=Stored.NO, text="the producer's sequence or epoch is not the log's")
+    TOO_LARGE = _Meaning(retriable=False, stored=Stored.NO, text="larger than the server takes")
+    INVALID = _Meaning(retriable=False, stored=Stored.NO, text="the server finds the request wrong")
+    NOT_ALLOWED = _Meaning(retriable=False, stored=Stored.NO, text="who asks may not")
+    BUSY = _Meaning(retriable=True, stored=Stored.NO, text="not now; nothing was done")
+    TIMED_OUT = _Meaning(retriable=True, stored=Stored.MAYBE, text="not done in time; it may be done all the same")
+    FAILED = _Meaning(
+        retriable=False, stored=Stored.MAYBE, text="something failed; what was asked may be done all the same"
+    )
+
+    @property
+    def retriable(self) -> bool:
+        return self.value.retriable
+
+    @property
+    def stored(self) -> Stored:
+        return self.value.stored
+
+
+class ClientError(Exception):
+    """All errors of the client. `retriable`: the same request may succeed later, and asking again does no harm to a reader."""
+
+    retriable = False
+
+
+class ConnectError(ClientError):
+    """There is no connection; nothing was sent."""
+
+    retriable = True
+
+
+class NoAnswerError(ClientError):
+    """The request was sent; the connection or the time was over before the answer came."""
+
+    retriable = True
+
+
+class RefusedError(ClientError):
+    """The server answered, and it was no. `code` and the message are its own words."""
+
+    def __init__(self, reason: Refusal, dialect: str, code: str | int, words: str) -> None:
+        super().__init__(f"{dialect} says {code}: {words}" if words else f"{dialect} says {code}")
+        self.reason = reason
+        self.dialect = dialect
+        self.code = code
+        self.words = words
+
+    @property
+    def retriable(self) -> bool:  # type: ignore[override]
+        return self.reason.retriable
+
+
+class UnknownOutcomeError(ClientError):
+    """The record was sent and may be stored, once; its `__cause__` says how the answer was lost.
+
+    Sending it again may store it twice. A producer with `retries="at-least-once"` does so by itself.
+    """
+
+
+class UnsupportedError(ClientError):
+    """The dialect has no way to say this; the message names those that have."""
+
+
+class RecordError(ClientError):
+    """The dialect cannot carry this: too large, a key or a header where it has none, a name it cannot write."""
+
+
+class BufferFullError(ClientError):
+    """The producer's buffer stayed full for as long as `send` may wait."""
+
+    retriable = True
+
+
+class ClosedError(ClientError):
+    """The client is closed."""

@@ -1,0 +1,266 @@
+"""Connections: requests go out as fast as they are asked, answers find who asked.
+
+Knows: sockets, TLS, deadlines, which bytes were handed over. Refuses to know: what a request means, whether to ask again.
+Invariant: every request ends: with its answer, with `ConnectError` if not one byte of it left, or with `NoAnswerError`. After a
+deadline the connection is given up, because in an ordered dialect everybody behind it waits too.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from braidlog.client.errors import Address, ClientError, ClosedError, ConnectError, NoAnswerError, RecordError
+from braidlog.codec.errors import ProtocolError
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+
+
+class Wire(Protocol):
+    """A dialect's client connection, as a link needs it."""
+
+    def ask(self, message: Any) -> tuple[bytes, Hashable]:  # noqa: ANN401 - any request of the dialect
+        """The bytes, and the id its answer will have; None: answers come in order."""
+
+    def receive(self, data: bytes) -> None: ...
+
+    def next_answer(self) -> tuple[Hashable, Any] | NeedData:
+        """`ProtocolError` if the peer does not speak the dialect."""
+
+
+class OrderedWire:
+    """A dialect that answers in the order of the requests."""
+
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - any dialect's ClientConnection
+        self._connection = connection
+
+    def ask(self, message: Any) -> tuple[bytes, Hashable]:  # noqa: ANN401 - any request of the dialect
+        return self._connection.request(message), None
+
+    def receive(self, data: bytes) -> None:
+        self._connection.receive(data)
+
+    def next_answer(self) -> tuple[Hashable, Any] | NeedData:
+        event = self._connection.next_event()
+        if isinstance(event, Refused):
+            raise event.error
+        return NEED_DATA if event is NEED_DATA else (None, event)
+
+
+class Link(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, wire: Wire, address: Address) -> None:
+        self._wire = wire
+        self.address = address
+        self._transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self._in_order: deque[asyncio.Future[Any]] = deque()
+        self._by_id: dict[Hashable, asyncio.Future[Any]] = {}
+        self._end: str | None = None
+        self._last_words = ""
+
+    def __repr__(self) -> str:
+        state = self._end or f"{self.in_flight} in flight"
+        return f"<Link to {show_address(self.address)}: {state}>"
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_order) + len(self._by_id)
+
+    @property
+    def is_open(self) -> bool:
+        return self._end is None and self._transport is not None
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    async def ask(self, message: Any, timeout: float) -> Any:  # noqa: ANN401, ASYNC109 - the dialect's; deadlines end the link
+        (answer,) = await self.ask_all((message,), timeout)
+        if isinstance(answer, ClientError):
+            raise answer
+        return answer
+
+    async def ask_all(self, messages: Sequence[Any], timeout: float) -> list[Any]:  # noqa: ASYNC109 - as above
+        """Send them in one piece; an answer, or what became of it, for each."""
+        if not self._writable.is_set():
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._writable.wait()
+            except TimeoutError:
+                self.abort(f"{show_address(self.address)} takes no bytes since {timeout:g} s")
+        if not self.is_open:
+            raise ConnectError(self._end or f"{show_address(self.address)} is not connected")
+        futures = self._send(messages)
+        try:
+            _, late = await asyncio.wait(futures, timeout=timeout)
+        except asyncio.CancelledError:
+            for future in futures:
+                future.cancel()  # the answer, when it comes, is for nobody
+            raise
+        if late:
+            self.abort(f"{show_address(self.address)} gave no answer in {timeout:g} s")
+        return [future.exception() or future.result() for future in futures]
+
+    def _send(self, messages: Sequence[Any]) -> list[asyncio.Future[Any]]:
+        assert self._transport is not None
+        loop = asyncio.get_running_loop()
+        asked: list[tuple[bytes, Hashable]] = []
+        try:
+            for message in messages:
+                asked.append(self._wire.ask(message))  # noqa: PERF401 - what was asked before one that cannot be said counts
+        except ValueError as error:
+            if asked:
+                self.abort(f"a request could not be written: {error}")  # those before it are awaited by nobody now
+            raise RecordError(str(error)) from error
+        futures = []
+        for _, token in asked:
+            future = loop.create_future()
+            futures.append(future)
+            if token is None:
+                self._in_order.append(future)
+            else:
+                self._by_id[token] = future
+        self._transport.write(b"".join([data for data, _ in asked]))
+        return futures
+
+    # -- the transport's side --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        connected = transport.get_extra_info("socket")
+        if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._writable.set()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        self._wire.receive(data)
+        try:
+            while self._end is None and (found := self._wire.next_answer()) is not NEED_DATA:
+                self._settle(*found)
+        except ProtocolError as error:
+            self.abort(f"{show_address(self.address)} does not speak the dialect: {error}")
+
+    def _settle(self, token: Hashable, answer: Any) -> None:  # noqa: ANN401 - any answer of the dialect
+        future = self._by_id.pop(token, None) if token is not None else None
+        if token is None and self._in_order:
+            future = self._in_order.popleft()
+        if future is None:
+            self._last_words = f"; it said: {answer!r}"[:500]  # unasked: why it is about to close
+        elif not future.done():
+            future.set_result(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.abort(f"{show_address(self.address)} closed the connection{f': {exc}' if exc else ''}{self._last_words}")
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def abort(self, why: str) -> None:
+        """Give the connection up: whoever waits learns why."""
+        if self._end is not None:
+            return
+        self._end = why
+        self._writable.set()
+        for future in (*self._in_order, *self._by_id.values()):
+            if not future.done():
+                future.set_exception(NoAnswerError(why))
+        self._in_order.clear()
+        self._by_id.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """How to make a link: which dialect, how long to wait, over TLS or not, what is said first."""
+
+    make_wire: Callable[[], Wire]
+    connect_timeout: float
+    tls: ssl.SSLContext | None = None
+    greet: Callable[[Link], Awaitable[None]] | None = None
+
+    async def open(self, address: Address) -> Link:
+        link = Link(self.make_wire(), address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.connect_timeout):
+                await loop.create_connection(lambda: link, *address, ssl=self.tls)
+                if self.greet is not None:
+                    await self.greet(link)
+        except (OSError, TimeoutError) as error:
+            link.abort("it could not be reached")
+            said = str(error) or f"no connection in {self.connect_timeout:g} s"
+            raise ConnectError(f"{show_address(address)} cannot be reached: {said}") from error
+        except NoAnswerError as error:
+            raise ConnectError(f"{show_address(address)} did not answer the greeting: {error}") from error
+        except BaseException:
+            link.abort("the greeting failed")
+            raise
+        return link
+
+
+class Links:
+    """The open connections, one for each address and lane. What may wait for long has a lane of its own."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._links: dict[tuple[Address, str], Link] = {}
+        self._dialling: dict[tuple[Address, str], asyncio.Lock] = {}
+        self._closed = False
+
+    async def get(self, address: Address, lane: str) -> Link:
+        """The open link, or a new one; one attempt."""
+        place = address, lane
+        link = self._links.get(place)
+        if link is not None and link.is_open:
+            return link
+        async with self._dialling.setdefault(place, asyncio.Lock()):
+            link = self._links.get(place)
+            if link is not None and link.is_open:
+                return link
+            self._check_open()
+            link = self._links[place] = await self._endpoint.open(address)
+            if self._closed:
+                link.abort("the client was closed")
+            self._check_open()
+            return link
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed")
+
+    def opened(self) -> list[Link]:
+        return [link for link in self._links.values() if link.is_open]
+
+    def drop(self, address: Address, why: str) -> None:
+        """Give up all links to an address."""
+        for place in [place for place in self._links if place[0] == address]:
+            self._links.pop(place).abort(why)
+
+    def close(self) -> None:
+        self._closed = True
+        for link in self._links.values():
+            link.abort("the client was closed")
+        self._links.clear()
+
+
+def show_address(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def read_address(text: str) -> Address | None:
+    """`host:port` or `[host]:port`; None for anything else: a server may not know its leader."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        return None
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,159 @@
+"""The table of schemes: which URL is spoken to by which driver.
+
+Knows: names and where each driver lives. Refuses to know: anything about a dialect; a new one is a row here and a file.
+
+    rustlog://127.0.0.1:9096                     rustlog+tls://broker:9096?cafile=ca.pem
+    rustlog://127.0.0.1:9096?format=binary       cursus://principal:token@n1:9000,n2:9000
+"""
+
+import ssl
+from importlib import import_module
+from typing import NamedTuple, NoReturn
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from braidlog.client.contract import FEATURES, Capabilities, Driver, shown
+from braidlog.client.errors import Address, UnsupportedError
+from braidlog.client.link import read_address, show_address
+from braidlog.client.patience import Policy
+
+
+class Scheme(NamedTuple):
+    """One row. Without a home the scheme is known and not spoken by this version."""
+
+    port: int
+    home: str | None
+    variants: tuple[tuple[str, dict[str, str]], ...] = ()
+    """Columns of the capability table: a name, and the URL's options that make it so."""
+
+
+SCHEMES = {
+    "mlog": Scheme(9094, "braidlog.client.mlog:MlogDriver", (("mlog", {}),)),
+    "flux": Scheme(9097, "braidlog.client.flux:FluxDriver", (("flux", {}),)),
+    "cursus": Scheme(9000, "braidlog.client.cursus:CursusDriver", (("cursus", {}),)),
+    "rustlog": Scheme(
+        9096,
+        "braidlog.client.rustlog:RustlogDriver",
+        (("rustlog", {}), ("rustlog?format=binary", {"format": "binary"})),
+    ),
+    "kafka": Scheme(9092, None),
+    "mayfly": Scheme(7275, None),
+}
+KEY_VALUE = "mayfly"
+"""The scheme of `braidlog.kv.connect`, which has no driver here: a store has no topics."""
+
+_TLS = "+tls"
+_TLS_FILES = ("cafile", "certfile", "keyfile")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What a URL says."""
+
+    scheme: str
+    nodes: tuple[Address, ...]
+    options: dict[str, str]
+    principal: str | None = None
+    token: str | None = None
+    tls: bool = False
+
+    def __repr__(self) -> str:
+        """Without the token: a repr ends in logs."""
+        who = f"{self.principal}:…@" if self.principal else ""
+        return f"{self.scheme}{_TLS if self.tls else ''}://{who}{','.join(map(show_address, self.nodes))}"
+
+    __str__ = __repr__
+
+
+def parse_url(url: str) -> Target:
+    """The target, or a ValueError that says what is wrong with the URL."""
+    parts = urlsplit(url)
+    scheme, tls = parts.scheme.removesuffix(_TLS), parts.scheme.endswith(_TLS)
+    if scheme not in SCHEMES:
+        raise ValueError(
+            f"{url.partition('://')[0][:40]!r} is no scheme; there are {', '.join(SCHEMES)}, each also with {_TLS}"
+        )
+    if parts.path not in ("", "/") or parts.fragment:
+        raise ValueError("the URL ends after host and port: topics are named in calls, not in the URL")
+    who, _, hosts = parts.netloc.rpartition("@")
+    principal, _, token = who.partition(":")
+    nodes = tuple(_node(host, SCHEMES[scheme].port) for host in hosts.split(","))
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return Target(scheme, nodes, options, unquote(principal) or None, unquote(token) or None, tls)
+
+
+def _node(text: str, port: int) -> Address:
+    bare = text.endswith("]") or ":" not in text
+    found = read_address(f"{text}:{port}" if bare else text)
+    if found is None:
+        raise ValueError(f"{text[:60]!r} is not host or host:port")
+    return found
+
+
+def make_driver(target: Target, policy: Policy, tls: ssl.SSLContext | None = None) -> Driver:
+    """The driver for a target; nothing is connected yet."""
+    scheme = SCHEMES[target.scheme]
+    if scheme.home is None:
+        _not_spoken(target.scheme)
+    tls, options = tls_of(target, tls)
+    driver: Driver = driver_class(target.scheme)(target, options, policy, tls)
+    if target.principal is not None:
+        driver.require("credentials")
+    return driver
+
+
+def tls_of(target: Target, tls: ssl.SSLContext | None = None) -> tuple[ssl.SSLContext | None, dict[str, str]]:
+    """The context that the URL asks for, or the one that is given; and the URL's options that are not about TLS."""
+    options = dict(target.options)
+    files = {name: options.pop(name) for name in _TLS_FILES if name in options}
+    if target.tls and tls is None:
+        tls = ssl.create_default_context(cafile=files.get("cafile"))
+        if "certfile" in files:
+            tls.load_cert_chain(files["certfile"], files.get("keyfile"))
+    elif files:
+        raise ValueError(
+            f"{', '.join(files)}: these are for {target.scheme}{_TLS}:// URLs without a context of their own"
+        )
+    return tls, options
+
+
+def _not_spoken(scheme: str) -> NoReturn:
+    if scheme == KEY_VALUE:
+        raise UnsupportedError(f"{scheme}:// has keys, not topics: use braidlog.kv.connect")
+    spoken = ", ".join(name for name, row in SCHEMES.items() if row.home is not None)
+    raise UnsupportedError(f"{scheme}:// is not in this version of the client; it speaks {spoken}")
+
+
+def driver_class(scheme: str) -> type:
+    home = SCHEMES[scheme].home
+    assert home is not None
+    module, _, name = home.partition(":")
+    found: type = getattr(import_module(module), name)
+    return found
+
+
+# -- capabilities --------------------------------------------------------------------------------------------------
+
+
+def capabilities() -> dict[str, Capabilities]:
+    """What each dialect can say, by the name of its column."""
+    found = {}
+    for name, row in SCHEMES.items():
+        for column, options in row.variants:
+            target = Target(name, (("localhost", row.port),), options)
+            found[column] = make_driver(target, Policy()).capabilities
+    return found
+
+
+def dialects_with(field: str) -> list[str]:
+    return [name for name, able in capabilities().items() if getattr(able, field)]
+
+
+def capability_table() -> str:
+    """The table of docs/guides/client.md."""
+    columns = capabilities()
+    rows = [f"| | {' | '.join(f'`{name}`' for name in columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for feature in FEATURES:
+        cells = " | ".join(shown(getattr(able, feature.field)) for able in columns.values())
+        rows.append(f"| {feature.title} | {cells} |")
+    return "\n".join(rows)

@@ -1,0 +1,143 @@
+"""The client itself: a URL becomes producers, consumers and an admin.
+
+Knows: which of them are open. Refuses to know: dialects (the scheme's driver does), threads (`blocking.py`).
+Invariant: closing it closes them first, producers with a flush; the connections go last.
+"""
+
+import ssl
+from collections.abc import Generator
+from itertools import count
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from braidlog.client.admin import Admin
+from braidlog.client.consumer import Consumer, ConsumerOptions
+from braidlog.client.contract import Capabilities
+from braidlog.client.errors import ClosedError
+from braidlog.client.patience import Policy, patiently
+from braidlog.client.producer import Producer, ProducerOptions
+from braidlog.client.schemes import make_driver, parse_url
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def options_of(kind: type[T], values: dict[str, Any]) -> T:
+    """Settings from keywords: a wrong name or value is a ValueError that names the right ones."""
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        known = ", ".join(kind.__struct_fields__)
+        raise ValueError(f"{error}; there are {known}") from error
+
+
+class Client:
+    """A connection to one server or cluster, for asyncio. Made by `braidlog.aio.connect`."""
+
+    def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> None:
+        self._target = parse_url(url)
+        self._policy = options_of(Policy, policy)
+        self._driver = make_driver(self._target, self._policy, tls)
+        self._slots = count()
+        self._opened: list[Producer | Consumer] = []
+        self._closed = False
+        self.admin = Admin(self._driver, self._policy)
+
+    def __repr__(self) -> str:
+        return f"<Client {self._target}{' closed' if self._closed else ''}>"
+
+    @property
+    def dialect(self) -> str:
+        return self._driver.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._driver.capabilities
+
+    @property
+    def unflushed(self) -> int:
+        """Records of all its producers that have no outcome yet."""
+        return sum(each.unflushed for each in self._opened if isinstance(each, Producer))
+
+    def producer(self, **options: Any) -> Producer:  # noqa: ANN401 - the fields of ProducerOptions
+        """A new producer; see `ProducerOptions` for what can be set."""
+        self._check_open()
+        producer = Producer(self._driver, self._policy, options_of(ProducerOptions, options))
+        self._opened.append(producer)
+        return producer
+
+    def consumer(self, **options: Any) -> Consumer:  # noqa: ANN401 - the fields of ConsumerOptions
+        """A new consumer; see `ConsumerOptions` for what can be set."""
+        self._check_open()
+        consumer = Consumer(self._driver, self._policy, options_of(ConsumerOptions, options), self._slots)
+        self._opened.append(consumer)
+        return consumer
+
+    async def open(self) -> Self:
+        """See that somebody is there."""
+        await patiently(self._policy, self._driver.connect)
+        return self
+
+    async def close(self) -> None:
+        """Flush and close producers, close consumers, then the connections. The first failure is raised when all is closed."""
+        if self._closed:
+            return
+        self._closed = True
+        failures: list[Exception] = []
+        try:
+            for each in self._opened:
+                try:
+                    await each.close()
+                except Exception as error:  # noqa: BLE001 - raised below, when the others are closed too
+                    failures.append(error)
+        finally:
+            self.abandon()
+        if failures:
+            raise failures[0]
+
+    def abandon(self) -> None:
+        """Stop at once: what is not acknowledged fails, as closed or as unknown."""
+        self._closed = True
+        for each in self._opened:
+            each.abandon()
+        self._driver.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Connecting:
+    """What `connect` returns: `await` it for a client, or enter it with `async with`."""
+
+    def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> None:
+        self._client = Client(url, tls=tls, **policy)
+
+    def __await__(self) -> Generator[Any, None, Client]:
+        return self._client.open().__await__()
+
+    async def __aenter__(self) -> Client:
+        return await self._client.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+
+def connect(url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> Connecting:
+    """Connect to `mlog://`, `flux://`, `cursus://` or `rustlog://`; `policy` takes the fields of `Policy`, in seconds.
+
+    async with connect("rustlog://127.0.0.1:9096") as client:
+        await client.producer().send_and_wait("orders", b"one")
+    """
+    return Connecting(url, tls=tls, **policy)

@@ -1,0 +1,212 @@
+"""What can be asked of the key-value store, and what each question gives back.
+
+Knows: the operations, in no dialect's words. Refuses to know: how they are carried out, how they travel.
+Each operation is a frozen struct whose base names the type of its result: `execute(Get(key))` gives `bytes`.
+
+| operation                  | result           | refused with                                                             |
+|----------------------------|------------------|--------------------------------------------------------------------------|
+| `Get`                      | bytes            | KEY_NOT_FOUND, WRONG_TYPE                                                |
+| `Set`                      | bool: was it set | VALUE_TOO_LARGE, OUT_OF_MEMORY                                           |
+| `Delete`                   | None             | KEY_NOT_FOUND                                                            |
+| `Exists`                   | bool             |                                                                          |
+| `Expire`                   | None             | KEY_NOT_FOUND                                                            |
+| `TimeToLive`               | int, seconds     | KEY_NOT_FOUND                                                            |
+| `Push`                     | int: new length  | WRONG_TYPE, VALUE_TOO_LARGE, OUT_OF_MEMORY                               |
+| `Pop`                      | bytes            | KEY_NOT_FOUND, WRONG_TYPE                                                |
+| `ListRange`                | list[bytes]      | KEY_NOT_FOUND, WRONG_TYPE                                                |
+| `ListLength`               | int              | KEY_NOT_FOUND, WRONG_TYPE                                                |
+| `Increment`                | int: new value   | WRONG_TYPE, NOT_A_NUMBER, NUMBER_OVERFLOW, OUT_OF_MEMORY                 |
+| `HashSet`                  | int: new fields  | WRONG_TYPE, VALUE_TOO_LARGE, OUT_OF_MEMORY                               |
+| `HashGet`                  | bytes            | KEY_NOT_FOUND (the key or the field), WRONG_TYPE                         |
+| `HashDelete`               | int: fields gone | KEY_NOT_FOUND (the key, or every field), WRONG_TYPE                      |
+| `HashGetAll`               | dict             | KEY_NOT_FOUND, WRONG_TYPE                                                |
+
+All of them refuse a bad key with INVALID_KEY (empty) or KEY_TOO_LONG. A list or hash that loses its last element is gone.
+"""
+
+from enum import Enum
+from typing import Generic, TypeVar
+
+import msgspec
+
+R = TypeVar("R")
+
+INTEGER_MIN = -(2**63)
+INTEGER_MAX = 2**63 - 1
+
+
+class Operation(msgspec.Struct, Generic[R], frozen=True, gc=False):
+    """Something asked of one key. `R` is what it gives back."""
+
+    key: bytes
+
+
+class Only(Enum):
+    """When a `Set` takes effect."""
+
+    ALWAYS = "always"
+    IF_ABSENT = "if-absent"
+    IF_PRESENT = "if-present"
+
+
+class End(Enum):
+    """An end of a list."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+
+# -- any key ---------------------------------------------------------------------------------------------------
+
+
+class Delete(Operation[None], frozen=True, gc=False):
+    """Forget a key, whatever it holds."""
+
+
+class Exists(Operation[bool], frozen=True, gc=False):
+    pass
+
+
+class Expire(Operation[None], frozen=True, gc=False):
+    """Let the key go in so many seconds; 0 means never."""
+
+    ttl_seconds: int
+
+
+class TimeToLive(Operation[int], frozen=True, gc=False):
+    """Seconds until the key goes, rounded up; 0 means never."""
+
+
+# -- strings and counters --------------------------------------------------------------------------------------
+
+
+class Get(Operation[bytes], frozen=True, gc=False):
+    """The value of a string; a counter is a string of decimal digits."""
+
+
+class Set(Operation[bool], frozen=True, gc=False):
+    """Make the key a string, whatever it was. It expires as this says: an older expiry is forgotten, 0 means never."""
+
+    value: bytes
+    ttl_seconds: int = 0
+    only: Only = Only.ALWAYS
+
+
+class Increment(Operation[int], frozen=True, gc=False):
+    """Add to a 64-bit counter, which is 0 if it is not there. An older expiry stays."""
+
+    amount: int = 1
+
+
+# -- lists -----------------------------------------------------------------------------------------------------
+
+
+class Push(Operation[int], frozen=True, gc=False):
+    """Put values on an end, one after the other: pushed LEFT, the last of them is the first of the list."""
+
+    end: End
+    values: tuple[bytes, ...]
+
+
+class Pop(Operation[bytes], frozen=True, gc=False):
+    """Take the value at an end."""
+
+    end: End
+
+
+class ListRange(Operation[list[bytes]], frozen=True, gc=False):
+    """The elements from `first` to `last`, both included; negative numbers count from the end, -1 is the last one.
+
+    What lies outside of the list is not there and no error. `bytes_max` bounds what is given back (the sum of the values): more
+    is refused with VALUE_TOO_LARGE, never cut short in silence.
+    """
+
+    first: int
+    last: int
+    bytes_max: int = 2**31
+
+
+class ListLength(Operation[int], frozen=True, gc=False):
+    pass
+
+
+# -- hashes ----------------------------------------------------------------------------------------------------
+
+
+class HashSet(Operation[int], frozen=True, gc=False):
+    """Set fields; gives how many of them are new."""
+
+    fields: tuple[tuple[bytes, bytes], ...]
+
+
+class HashGet(Operation[bytes], frozen=True, gc=False):
+    field: bytes
+
+
+class HashDelete(Operation[int], frozen=True, gc=False):
+    """Take fields away; gives how many were there."""
+
+    fields: tuple[bytes, ...]
+
+
+class HashGetAll(Operation[dict[bytes, bytes]], frozen=True, gc=False):
+    """Every field and its value, in the order in which the fields came. `bytes_max` as in `ListRange`."""
+
+    bytes_max: int = 2**31
+
+
+# -- figures ---------------------------------------------------------------------------------------------------
+
+
+class SnapshotDone(msgspec.Struct, frozen=True):
+    """A snapshot that is durable."""
+
+    sequence: int
+    """The mutations up to this one are in it."""
+    keys: int
+    bytes: int
+    """The size of its file."""
+    taken_ms: int
+    """When it began, wall time: what it shows is the store of that moment."""
+    wal_bytes_freed: int
+
+
+class MemoryUsage(msgspec.Struct, frozen=True):
+    """What the keys take in memory, as accounted for the limit."""
+
+    used_bytes: int
+    limit_bytes: int
+    """0: no limit."""
+    peak_bytes: int
+    keys: int
+    resident_bytes: int
+    """The whole process, as the kernel sees it; 0 where it does not say."""
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Counts since the node started, unless they say otherwise."""
+
+    uptime_seconds: int
+    keys: int
+    keys_with_ttl: int
+    strings: int
+    lists: int
+    hashes: int
+    operations: int
+    hits: int
+    misses: int
+    mutations: int
+    expired: int
+    evicted: int
+    refused_for_memory: int
+    sequence: int
+    """Mutations since the store was made."""
+    durable_sequence: int
+    feed_sequence: int
+    """Mutations that are in the change feed; 0 without one."""
+    wal_bytes: int
+    wal_files: int
+    snapshots: int
+    snapshot_sequence: int
+    """The last mutation in the newest snapshot; 0 without one."""
+    snapshot_taken_ms: int

@@ -1,0 +1,377 @@
+"""Both ends of a mayfly connection: bytes in, messages out; messages in, bytes out.
+
+Knows: headers, request ids, which faults end a connection. Refuses to know: fields (`fields.py`), services.
+Invariants: peer bytes never raise; the same bytes, however cut, give the same messages; a length is checked before anything is
+awaited; an answer has its request's id, and may leave in any order.
+
+    version 1   ┌───────────┬───────────┬────────────────┬──────────────┬──────────────────┐
+                │ CAFE   2  │ version 1 │ cmd / status 1 │ request id 4 │ payload length 4 │ payload …
+                └───────────┴───────────┴────────────────┴──────────────┴──────────────────┘
+    version 2   the same, and a thirteenth byte before the payload: the consistency. Answers always have version 1.
+
+| what is wrong | answer | connection |
+|---|---|---|
+| the magic | none | ends at the first wrong byte |
+| the version | UNSUPPORTED_VERSION, request id 0 | ends |
+| a payload longer than the connection allows | VALUE_TOO_LARGE | ends |
+| a payload longer than its command allows | KEY_TOO_LONG, VALUE_TOO_LARGE or BAD_PAYLOAD | stays; the payload is passed over |
+| the command | UNKNOWN_CMD | stays; the payload is passed over |
+| a field, the consistency | BAD_PAYLOAD, KEY_TOO_LONG or VALUE_TOO_LARGE | stays |
+"""
+
+import struct
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from braidlog.codec.cursor import Reader
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import Buffer, Inbox
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.mayfly import fields
+from braidlog.wire.mayfly import messages as m
+from braidlog.wire.mayfly.fields import KEY, LAYOUTS, VALUE, PayloadError
+from braidlog.wire.mayfly.hot import ANSWERS, FIRST, MAGIC, READS, WRITES, Read
+from braidlog.wire.mayfly.messages import ANSWER_BYTES_MAX, MANY_BYTES_MAX, Consistency, Status
+from braidlog.wire.mayfly.operations import BY_REQUEST, OPERATIONS
+
+NO_ID: Final = 0
+"""The request id of an answer that answers no request. Clients begin with 1."""
+HEADER_BYTES: Final = 12
+HEADER_2_BYTES: Final = 13
+IN_FLIGHT_MAX: Final = 65_536
+_VERSIONS: Final = (1, 2)
+_STATUSES: Final = frozenset(Status)
+
+_LAYOUT: Final = struct.Struct(">III")
+_HEADER: Final = _LAYOUT.unpack_from
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """What a client asks. `id` is its own; `consistency` says how many replicas must agree."""
+
+    id: int
+    message: m.Message
+    consistency: Consistency = Consistency.QUORUM
+
+
+class Burst(msgspec.Struct, frozen=True):
+    """Requests that came together and are of one kind: none of them changes anything, or all of them do.
+
+    `respond(burst, answers)` answers them in one piece, with an answer for each.
+    """
+
+    requests: list[Request]
+    mutates: bool
+
+
+class RefusedFrame(Refused, frozen=True):
+    """A frame that is no request. `respond(event, event.answer)` gives its bytes, as for a request."""
+
+    id: int = NO_ID
+
+
+class Response(msgspec.Struct, frozen=True):
+    """What a server answered, and to what. None: it came unasked, before the server closes."""
+
+    id: int
+    message: m.Message
+    request: type[m.Message] | None
+
+
+class _Row(NamedTuple):
+    kind: type[m.Message]
+    header_bytes: int
+    payload_bytes_max: int
+    read: Read | None
+    mutates: bool | None
+    """None: never part of a burst."""
+
+
+_MUTATES: Final[dict[type[m.Message], bool]] = {
+    m.Get: False, m.Set: True, m.Del: True, m.Incr: True, m.Decr: True,
+}  # fmt: skip
+
+
+def _rows() -> dict[int, _Row]:
+    """By the first four bytes of a header: magic, version and command are checked in one step."""
+    rows = {}
+    for row in OPERATIONS:
+        kind, most = row.request, row.payload_bytes_max
+        rows[FIRST | row.number] = _Row(kind, HEADER_BYTES, most, READS.get(kind), _MUTATES.get(kind))
+        rows[FIRST + 0x100 | row.number] = _Row(kind, HEADER_2_BYTES, most, READS.get(kind), None)
+    return rows
+
+
+_ROWS: Final = _rows()
+_BURSTS: Final = {
+    mutates: {first: row.read for first, row in _ROWS.items() if row.mutates is mutates} for mutates in (False, True)
+}
+
+
+class ServerConnection:
+    """The server's end. With `burst_max` over 1, `next_event` also gives bursts of so many requests at most."""
+
+    def __init__(self, *, burst_max: int = 1) -> None:
+        self.frame_bytes_max = MANY_BYTES_MAX
+        """Of a payload that comes in."""
+        self._burst_max = burst_max
+        self._inbox = Inbox()
+        self._closed = False
+        self._passing_over = 0
+
+    def receive(self, data: Buffer) -> None:
+        if not self._closed:
+            self._inbox.feed(data)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that have arrived and are not yet a request; at least one while more of a frame must come."""
+        return len(self._inbox) or (1 if self._passing_over else 0)
+
+    def next_event(self) -> Request | Burst | RefusedFrame | NeedData:
+        if self._passing_over and not self._pass_over():
+            return NEED_DATA
+        data, at = self._inbox.window()
+        if len(data) - at < HEADER_BYTES:
+            return self._begun(data, at)
+        first, request_id, size = _HEADER(data, at)
+        row = _ROWS.get(first)
+        if row is None or size > row.payload_bytes_max or size > self.frame_bytes_max:
+            return self._strange(data, at, request_id, size, row)
+        start = at + row.header_bytes
+        end = start + size
+        if end > len(data):
+            return NEED_DATA
+        if type(data) is not bytes:
+            data, moved = self._inbox.settle()
+            at, start, end = moved, moved + start - at, moved + end - at
+        self._inbox.skip(end - at)
+        message = None if row.read is None else row.read(data, start, end)
+        if message is None or row.header_bytes != HEADER_BYTES:
+            return self._read(row, request_id, data, start, end, message)
+        request = Request(request_id, message)
+        if row.mutates is None or self._burst_max == 1:
+            return request
+        return self._gather(request, data, end, mutates=row.mutates)
+
+    def _gather(self, request: Request, data: bytes, at: int, *, mutates: bool) -> Request | Burst:
+        """As many as follow at once, are whole, and are of the same kind. Whatever else follows is the next event."""
+        reads, limit, have, begin = _BURSTS[mutates], self.frame_bytes_max, len(data), at
+        requests = [request]
+        for _ in range(self._burst_max - 1):
+            if have - at < HEADER_BYTES:
+                break
+            first, request_id, size = _HEADER(data, at)
+            read = reads.get(first)
+            start = at + HEADER_BYTES
+            end = start + size
+            if read is None or end > have or size > limit:
+                break
+            message = read(data, start, end)
+            if message is None:
+                break
+            requests.append(Request(request_id, message))
+            at = end
+        if at == begin:
+            return request
+        self._inbox.skip(at - begin)
+        return Burst(requests, mutates)
+
+    def _read(
+        self, row: _Row, request_id: int, data: bytes, start: int, end: int, message: m.Message | None
+    ) -> Request | RefusedFrame:
+        """By the declaration: what is rare, and what is wrong."""
+        try:
+            consistency = Consistency.QUORUM
+            if row.header_bytes == HEADER_2_BYTES:
+                consistency = _consistency(data[start - 1])
+            message = fields.read_request(row.kind, data[start:end]) if message is None else message
+            return Request(request_id, message, consistency)
+        except PayloadError as error:
+            return self._refuse(error, error.status, request_id, close=False)
+
+    def _begun(self, data: Buffer, at: int) -> RefusedFrame | NeedData:
+        """Less than a header is there; what is wrong by its first bytes is wrong already."""
+        if self._closed:
+            return NEED_DATA
+        begun = bytes(data[at : at + 3])
+        for place, (found, wanted) in enumerate(zip(begun, b"\xca\xfe", strict=False)):
+            if found != wanted:
+                return self._refuse(ProtocolError(f"{found:02X} is not {wanted:02X}: this is mayfly", place), None)
+        if len(begun) == 3 and begun[2] not in _VERSIONS:
+            return self._unsupported(begun[2])
+        return NEED_DATA
+
+    def _strange(self, data: Buffer, at: int, request_id: int, size: int, row: _Row | None) -> RefusedFrame | NeedData:
+        """A header that is no command's, or a payload that is too long; a payload is passed over as it comes."""
+        if row is None and ((fault := self._begun(data, at)) is not NEED_DATA):
+            return fault
+        if size > self.frame_bytes_max:
+            told = f"a payload of {size} bytes is announced, {self.frame_bytes_max} is the limit"
+            return self._refuse(ProtocolError(told, 8), Status.VALUE_TOO_LARGE, request_id)
+        self._passing_over = (HEADER_2_BYTES if data[at + 2] == 2 else HEADER_BYTES) + size
+        self._pass_over()
+        if row is None:
+            told = f"there is no command 0x{data[at + 3]:02X}"
+            return self._refuse(ProtocolError(told, 3), Status.UNKNOWN_CMD, request_id, close=False)
+        told = f"{row.kind.__name__} with {size} bytes, {row.payload_bytes_max} is the limit"
+        return self._refuse(ProtocolError(told, 8), _too_long(row.kind), request_id, close=False)
+
+    def _pass_over(self) -> bool:
+        """Whether all of it is behind us."""
+        size = min(self._passing_over, len(self._inbox))
+        self._inbox.skip(size)
+        self._passing_over -= size
+        return not self._passing_over
+
+    def turn_away(self, reason: str) -> RefusedFrame:
+        """What a client is told that is not let in."""
+        return self._refuse(ProtocolError(reason), Status.AUTH_FAILED)
+
+    def _unsupported(self, version: int) -> RefusedFrame:
+        # Its request id is somewhere in a header that we do not know.
+        return self._refuse(
+            ProtocolError(f"version {version} is not spoken, 1 and 2 are", 2), Status.UNSUPPORTED_VERSION
+        )
+
+    def _refuse(
+        self, error: ProtocolError, status: Status | None, request_id: int = NO_ID, *, close: bool = True
+    ) -> RefusedFrame:
+        if close:
+            self._closed = True
+            self._inbox = Inbox()
+        answer = None if status is None else m.Failure(status, str(error))
+        return RefusedFrame(error, answer, close, request_id)
+
+    def respond(self, request: Request | Burst | RefusedFrame, answer: Any) -> bytes:  # noqa: ANN401 - or a list of answers
+        """The frames that answer, in whatever order requests are answered. ValueError if one is larger than it may be."""
+        if type(request) is Burst:
+            return b"".join([write_frame(each.id, one) for each, one in zip(request.requests, answer, strict=True)])
+        return write_frame(request.id, answer)  # type: ignore[union-attr]  # a burst has been answered
+
+
+class ClientConnection:
+    """The client's end: it remembers what it asked by id, for an answer can only be read knowing the question."""
+
+    def __init__(self, *, in_flight_max: int = IN_FLIGHT_MAX) -> None:
+        self._in_flight_max = in_flight_max
+        self._inbox = Inbox()
+        self._closed = False
+        self._asked: dict[int, type[m.Message]] = {}
+        self._last_id = NO_ID
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._asked)
+
+    def next_id(self) -> int:
+        """An id that no unanswered request has. They wrap around, and 0 is never one."""
+        while True:
+            self._last_id = self._last_id % m.U32_MAX + 1
+            if self._last_id not in self._asked:
+                return self._last_id
+
+    def request(self, request: Request, *, version: int = 1) -> bytes:
+        """The bytes that ask; version 1 says nothing of consistency. ValueError if it cannot be asked now, or at all."""
+        if request.id in self._asked or not NO_ID < request.id <= m.U32_MAX:
+            raise ValueError(f"{request.id} is no id, or its request is still unanswered")
+        if len(self._asked) >= self._in_flight_max:
+            raise ValueError(f"{self._in_flight_max} requests are unanswered, no more may be")
+        if version not in _VERSIONS or (version == 1 and request.consistency is not Consistency.QUORUM):
+            raise ValueError(f"version {version} cannot say {request.consistency.name}")
+        row = BY_REQUEST[type(request.message)]
+        payload = fields.write_request(request.message)
+        head = _LAYOUT.pack(MAGIC << 16 | version << 8 | row.number, request.id, len(payload))
+        self._asked[request.id] = row.request
+        return head + payload if version == 1 else head + bytes((request.consistency,)) + payload
+
+    def receive(self, data: Buffer) -> None:
+        if not self._closed:
+            self._inbox.feed(data)
+
+    def next_event(self) -> Response | Refused | NeedData:
+        """An answer, in the server's order. A `Refused` closes: what cannot be read is an answer that someone waits for."""
+        if self._closed:
+            return NEED_DATA
+        try:
+            return self._next()
+        except ProtocolError as error:
+            self._closed = True
+            self._inbox = Inbox()
+            return Refused(error, None, close=True)
+
+    def _next(self) -> Response | NeedData:
+        data, at = self._inbox.window()
+        if len(data) - at < HEADER_BYTES:
+            if not b"\xca\xfe\x01".startswith(bytes(data[at : at + 3])):
+                raise ProtocolError("the server does not speak mayfly, version 1", 0)
+            return NEED_DATA
+        first, request_id, size = _HEADER(data, at)
+        if first & 0xFFFFFF00 != FIRST:
+            raise ProtocolError("the server does not speak mayfly, version 1", 0)
+        if size > ANSWER_BYTES_MAX:
+            raise ProtocolError(f"an answer of {size} bytes is announced, {ANSWER_BYTES_MAX} is the limit", 8)
+        end = at + HEADER_BYTES + size
+        if end > len(data):
+            return NEED_DATA
+        if type(data) is not bytes:
+            data, moved = self._inbox.settle()
+            at, end = moved, moved + end - at
+        self._inbox.skip(end - at)
+        asked = self._asked.pop(request_id, None)
+        if asked is None and request_id != NO_ID:
+            raise ProtocolError(f"an answer came to request {request_id}, which was not asked", 4)
+        return Response(request_id, _read_answer(asked, first & 0xFF, data, at + HEADER_BYTES, end), asked)
+
+
+def _read_answer(asked: type[m.Message] | None, status: int, data: bytes, start: int, end: int) -> m.Message:
+    if status == Status.OK and asked is not None:
+        kind = BY_REQUEST[asked].answer
+        read = ANSWERS.get(kind)
+        found = None if read is None else read(data, start, end)
+        return fields.read_answer(kind, data[start:end]) if found is None else found
+    if status == Status.OK or status not in _STATUSES:
+        raise ProtocolError(f"0x{status:02X} is no status of an answer to {asked.__name__ if asked else 'nothing'}", 3)
+    reader = Reader(data[start:end])
+    if status == Status.MOVED:
+        return fields.read_address(reader)
+    if status == Status.TOPOLOGY_CHANGED:
+        return m.TopologyChanged(**fields.read_tagged(reader, fields.TAGS[m.TopologyChanged]))
+    return m.Failure(Status(status), **fields.read_tagged(reader, fields.TAGS[m.Failure]))
+
+
+def write_frame(request_id: int, answer: m.Message) -> bytes:
+    """One answer as it leaves."""
+    write = WRITES.get(type(answer))
+    frame = None if write is None else write(request_id, answer)
+    return _declared_frame(request_id, answer) if frame is None else frame
+
+
+def _declared_frame(request_id: int, answer: m.Message) -> bytes:
+    status = Status.OK
+    if isinstance(answer, m.Failure | m.TopologyChanged):
+        status = answer.status if isinstance(answer, m.Failure) else Status.TOPOLOGY_CHANGED
+        payload = fields.write_tagged(answer, fields.TAGS[type(answer)])
+    elif isinstance(answer, m.Moved):
+        status, payload = Status.MOVED, fields.write_address(answer)
+    else:
+        payload = fields.write_answer(answer)
+    if len(payload) > ANSWER_BYTES_MAX:
+        raise ValueError(f"an answer of {len(payload)} bytes does not fit {ANSWER_BYTES_MAX}")
+    return _LAYOUT.pack(FIRST | status, request_id, len(payload)) + payload
+
+
+def _consistency(value: int) -> Consistency:
+    try:
+        return Consistency(value)
+    except ValueError:
+        raise PayloadError(f"{value} is no consistency: 1 is ONE, 2 QUORUM, 3 ALL", 12) from None
+
+
+def _too_long(kind: type[m.Message]) -> Status:
+    """What must be too long in a payload that is."""
+    parts = [field for _, field in LAYOUTS[kind]]
+    if VALUE in parts or any(field.bytes_max > KEY.bytes_max and field.label.startswith("u32 n") for field in parts):
+        return Status.VALUE_TOO_LARGE
+    return Status.KEY_TOO_LONG if KEY in parts else Status.BAD_PAYLOAD

@@ -1,0 +1,420 @@
+"""The fields of mayfly's bodies: length-prefixed, count-prefixed, tagged; each kind is read and written in one place.
+
+Knows: kinds of fields, and which fields each message has. Refuses to know: headers, request ids, what a command means.
+Invariant: a length or count is believed only as far as bytes are there; what breaks a limit names the status that says so.
+
+    key, field   ┌──────────┬───────┐     value  ┌──────────┬───────┐     tagged  ┌───────┬──────────┬───────┐
+                 │ length 2 │ bytes │            │ length 4 │ bytes │             │ tag 2 │ length 2 │ value │ …
+                 └──────────┴───────┘            └──────────┴───────┘             └───────┴──────────┴───────┘
+
+Tagged fields stand last, in any order; a tag that is not known is passed over, one that is not there has its default.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, Final, NamedTuple
+
+from braidlog.codec.cursor import Reader, text16
+from braidlog.codec.errors import ProtocolError
+from braidlog.wire.mayfly import messages as m
+from braidlog.wire.mayfly.messages import (
+    KEY_BYTES_MAX,
+    MANY_BYTES_MAX,
+    TOKEN_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    Status,
+)
+
+_U8: Final = struct.Struct(">B")
+_U16: Final = struct.Struct(">H")
+_U32: Final = struct.Struct(">I")
+_I64: Final = struct.Struct(">q")
+_U64: Final = struct.Struct(">Q")
+_TAG: Final = struct.Struct(">HH")
+
+OPTIONS_BYTES_MAX: Final = 256
+"""Of the tagged fields of a request: room for those that later versions know."""
+_TEXT_BYTES_MAX: Final = 1024
+_UNBOUNDED: Final = 0
+
+
+class PayloadError(ProtocolError):
+    """A body that cannot be served, with the status that says why. Its frame's end is known: the connection stays."""
+
+    def __init__(self, message: str, position: int | None = None, status: Status = Status.BAD_PAYLOAD) -> None:
+        super().__init__(message, position)
+        self.status = status
+
+    @classmethod
+    def of(cls, error: ProtocolError) -> "PayloadError":
+        """What a reader of fields found."""
+        found = cls(str(error))
+        found.position = error.position
+        return found
+
+
+class Kind(NamedTuple):
+    """How one field is read and written, and the most bytes it has (0: as many as an answer may have)."""
+
+    label: str
+    bytes_max: int
+    read: Callable[[Reader, str], Any]
+    write: Callable[[Any], bytes]
+
+
+# -- one value -----------------------------------------------------------------------------------------------------
+
+
+def _read_key(reader: Reader, what: str) -> bytes:
+    at = reader.position
+    size = reader.u16(what)
+    if size > KEY_BYTES_MAX:
+        raise PayloadError(f"{what} of {size} bytes, {KEY_BYTES_MAX} is the limit", at, Status.KEY_TOO_LONG)
+    if not size:
+        raise PayloadError(f"{what} is empty", at)
+    return reader.take(size, what)
+
+
+def _write_key(key: bytes) -> bytes:
+    if not 0 < len(key) <= KEY_BYTES_MAX:
+        raise PayloadError(f"a key has 1 to {KEY_BYTES_MAX} bytes, not {len(key)}", status=Status.KEY_TOO_LONG)
+    return _U16.pack(len(key)) + key
+
+
+def _read_value(reader: Reader, what: str) -> bytes:
+    at = reader.position
+    size = reader.u32(what)
+    if size > VALUE_BYTES_MAX:
+        raise PayloadError(f"{what} of {size} bytes, {VALUE_BYTES_MAX} is the limit", at, Status.VALUE_TOO_LARGE)
+    return reader.take(size, what)
+
+
+def _write_value(value: bytes) -> bytes:
+    if len(value) > VALUE_BYTES_MAX:
+        raise PayloadError(
+            f"a value has up to {VALUE_BYTES_MAX} bytes, not {len(value)}", status=Status.VALUE_TOO_LARGE
+        )
+    return _U32.pack(len(value)) + value
+
+
+def _read_token(reader: Reader, what: str) -> bytes:
+    return reader.take(reader.u16(what), what)
+
+
+def _write_token(token: bytes) -> bytes:
+    if len(token) > TOKEN_BYTES_MAX:
+        raise PayloadError(f"a token has up to {TOKEN_BYTES_MAX} bytes, not {len(token)}")
+    return _U16.pack(len(token)) + token
+
+
+def _write_u32(value: int) -> bytes:
+    if not 0 <= value <= m.U32_MAX:
+        raise PayloadError(f"{value} is no unsigned 32-bit number")
+    return _U32.pack(value)
+
+
+def _write_i64(value: int) -> bytes:
+    if not -(2**63) <= value < 2**63:
+        raise PayloadError(f"{value} is no signed 64-bit number")
+    return _I64.pack(value)
+
+
+KEY = Kind("u16 len + key", 2 + KEY_BYTES_MAX, _read_key, _write_key)
+FIELD = Kind("u16 len + field", 2 + KEY_BYTES_MAX, _read_key, _write_key)
+VALUE = Kind("u32 len + value", 4 + VALUE_BYTES_MAX, _read_value, _write_value)
+TOKEN = Kind("u16 len + token", 2 + TOKEN_BYTES_MAX, _read_token, _write_token)
+U32 = Kind("u32", 4, Reader.u32, _write_u32)
+I64 = Kind("i64", 8, Reader.i64, _write_i64)
+
+
+# -- many ----------------------------------------------------------------------------------------------------------
+
+
+def _many(label: str, item_bytes_min: int, bytes_max: int, *kinds: Kind) -> Kind:
+    """A count and so many items, each of one kind or of several in a row."""
+    first, *others = kinds
+
+    def read(reader: Reader, what: str) -> tuple[Any, ...]:
+        count = reader.count(reader.u32(f"the count of {what}"), item_bytes_min, what)
+        if not others:
+            return tuple([first.read(reader, what) for _ in range(count)])
+        return tuple([tuple([kind.read(reader, what) for kind in kinds]) for _ in range(count)])
+
+    def write(items: Sequence[Any]) -> bytes:
+        if not others:
+            parts = [first.write(item) for item in items]
+        else:
+            parts = [kind.write(part) for item in items for kind, part in zip(kinds, item, strict=True)]
+        return b"".join([_U32.pack(len(items)), *parts])
+
+    return Kind(f"u32 n, n x ({label})", bytes_max, read, write)
+
+
+def _some(kind: Kind) -> Kind:
+    """At least one of them: a command that does nothing is a mistake of who sent it."""
+
+    def read(reader: Reader, what: str) -> Any:  # noqa: ANN401 - whatever the kind reads
+        at = reader.position
+        items = kind.read(reader, what)
+        if not items:
+            raise PayloadError(f"no {what}", at)
+        return items
+
+    def write(items: Sequence[Any]) -> bytes:
+        if not items:
+            raise PayloadError("nothing is given, one is the least")
+        return kind.write(items)
+
+    return Kind(kind.label, kind.bytes_max, read, write)
+
+
+def _read_nodes(reader: Reader, what: str) -> tuple[m.Node, ...]:
+    count = reader.count(reader.u32(f"the count of {what}"), 7, what)
+    return tuple([_read_node(reader) for _ in range(count)])
+
+
+def _read_node(reader: Reader) -> m.Node:
+    name = reader.text16("a node's name")
+    state = _enum(m.NodeState, reader.u8("a node's state"), reader.position - 1)
+    return m.Node(name, state, reader.text16("a node's host"), reader.u16("a node's port"))
+
+
+def _write_nodes(nodes: Sequence[m.Node]) -> bytes:
+    parts = [text16(each.name) + _U8.pack(each.state) + text16(each.host) + _U16.pack(each.port) for each in nodes]
+    return b"".join([_U32.pack(len(nodes)), *parts])
+
+
+def _enum(kind: Any, value: int, position: int) -> Any:  # noqa: ANN401 - an IntEnum, and a member of it
+    try:
+        return kind(value)
+    except ValueError:
+        raise PayloadError(f"{value} is no {kind.__name__}", position) from None
+
+
+_PUSHED_BYTES_MAX: Final = MANY_BYTES_MAX - KEY.bytes_max
+VALUES = _many("u32 len + value", 4, _UNBOUNDED, VALUE)
+PAIRS = _many("u16 len + field, u32 len + value", 6, _UNBOUNDED, FIELD, VALUE)
+SOME_VALUES = _some(_many("u32 len + value", 4, _PUSHED_BYTES_MAX, VALUE))
+SOME_PAIRS = _some(_many("u16 len + field, u32 len + value", 7, _PUSHED_BYTES_MAX, FIELD, VALUE))
+SOME_FIELDS = _some(_many("u16 len + field", 3, _PUSHED_BYTES_MAX, FIELD))
+NODES = Kind("u32 n, n x (str name, u8 state, str host, u16 port)", _UNBOUNDED, _read_nodes, _write_nodes)
+
+
+# -- tagged --------------------------------------------------------------------------------------------------------
+
+
+class Tag(NamedTuple):
+    """One tagged field: its number, and its value as a kind of that length exactly."""
+
+    number: int
+    label: str
+    read: Callable[[bytes], Any]
+    write: Callable[[Any], bytes]
+
+
+def _figure(raw: bytes) -> int:
+    if len(raw) != 8:
+        raise PayloadError(f"a figure has 8 bytes, not {len(raw)}")
+    return int.from_bytes(raw, "big")
+
+
+def _condition(raw: bytes) -> m.Condition:
+    if len(raw) != 1:
+        raise PayloadError(f"a condition has 1 byte, not {len(raw)}")
+    found: m.Condition = _enum(m.Condition, raw[0], 0)
+    return found
+
+
+def _flag(raw: bytes) -> bool:
+    if raw not in (b"\x00", b"\x01"):
+        raise PayloadError("a flag is one byte, 0 or 1")
+    return raw == b"\x01"
+
+
+def _cut(text: str) -> bytes:
+    """A sentence for people: cut, between characters, where it is long."""
+    return text.encode("utf-8", "replace")[:_TEXT_BYTES_MAX].decode("utf-8", "ignore").encode()
+
+
+def _figures(*names: str) -> dict[str, Tag]:
+    return {name: Tag(number, "u64", _figure, _U64.pack) for number, name in enumerate(names, 1)}
+
+
+def _text(number: int) -> Tag:
+    return Tag(number, "UTF-8", lambda raw: raw.decode("utf-8", "replace"), _cut)
+
+
+TAGS: Final[Mapping[type[m.Message], Mapping[str, Tag]]] = {
+    m.Set: {"condition": Tag(1, "u8: 1 if absent, 2 if present", _condition, _U8.pack)},
+    m.Stored: {
+        "stored": Tag(1, "u8: 0 if the condition did not hold", _flag, lambda stored: b"\x01" if stored else b"\x00")
+    },
+    m.SnapshotTaken: _figures(*m.SnapshotTaken.__struct_fields__),
+    m.MemoryUse: _figures(*m.MemoryUse.__struct_fields__),
+    m.Statistics: _figures(*m.Statistics.__struct_fields__),
+    m.ClusterState: {
+        "mode": _text(1),
+        "node": _text(2),
+        "nodes": Tag(3, "u64", _figure, _U64.pack),
+        "epoch": Tag(4, "u64", _figure, _U64.pack),
+    },
+    m.Failure: {"message": _text(1)},
+    m.TopologyChanged: {"message": _text(1), "epoch": Tag(2, "u64", _figure, _U64.pack)},
+}
+"""Numbers are never given twice, nor given to something else later."""
+
+
+def read_tagged(reader: Reader, tags: Mapping[str, Tag]) -> dict[str, Any]:
+    """The tagged fields up to the end of the message. Of a tag that stands twice, the last counts."""
+    by_number = {tag.number: (name, tag) for name, tag in tags.items()}
+    found = {}
+    while reader.left:
+        at = reader.position
+        number = reader.u16("a tag")
+        raw = reader.take(reader.u16("the length of a tagged field"), "a tagged field")
+        if number in by_number:
+            name, tag = by_number[number]
+            try:
+                found[name] = tag.read(raw)
+            except PayloadError as error:
+                raise PayloadError(f"tag {number} ({name}): {error}", at) from None
+    return found
+
+
+def write_tagged(message: m.Message, tags: Mapping[str, Tag]) -> bytes:
+    """What differs from its default."""
+    defaults = dict(zip(reversed(message.__struct_fields__), reversed(message.__struct_defaults__), strict=False))
+    parts = []
+    for name, tag in tags.items():
+        value = getattr(message, name)
+        if value != defaults[name]:
+            raw = tag.write(value)
+            parts.append(_TAG.pack(tag.number, len(raw)) + raw)
+    return b"".join(parts)
+
+
+# -- addresses -----------------------------------------------------------------------------------------------------
+
+
+def read_address(reader: Reader) -> m.Moved:
+    """6 bytes, as the seed has it, or 18: an IPv6 address and a port."""
+    if reader.left not in (6, 18):
+        raise PayloadError(f"an address has 6 or 18 bytes, not {reader.left}", reader.position)
+    raw = reader.take(reader.left - 2, "an address")
+    address = IPv4Address(raw) if len(raw) == 4 else IPv6Address(raw)
+    return m.Moved(str(address), reader.u16("a port"))
+
+
+def write_address(moved: m.Moved) -> bytes:
+    return ip_address(moved.host).packed + _U16.pack(moved.port)
+
+
+# -- messages ------------------------------------------------------------------------------------------------------
+
+Layout = tuple[tuple[str, Kind], ...]
+
+_OF_KEY: Final[Layout] = (("key", KEY),)
+
+LAYOUTS: Final[dict[type[m.Message], Layout]] = {
+    m.Auth: (("token", TOKEN),),
+    m.Set: (("key", KEY), ("value", VALUE), ("ttl_seconds", U32)),
+    m.Get: _OF_KEY,
+    m.Del: _OF_KEY,
+    m.Ping: (),
+    m.Quit: (),
+    m.Exists: _OF_KEY,
+    m.Expire: (("key", KEY), ("ttl_seconds", U32)),
+    m.Ttl: _OF_KEY,
+    m.LPush: (("key", KEY), ("values", SOME_VALUES)),
+    m.RPush: (("key", KEY), ("values", SOME_VALUES)),
+    m.LPop: _OF_KEY,
+    m.RPop: _OF_KEY,
+    m.LRange: (("key", KEY), ("start", I64), ("stop", I64)),
+    m.LLen: _OF_KEY,
+    m.Incr: _OF_KEY,
+    m.Decr: _OF_KEY,
+    m.IncrBy: (("key", KEY), ("delta", I64)),
+    m.HSet: (("key", KEY), ("pairs", SOME_PAIRS)),
+    m.HGet: (("key", KEY), ("field", FIELD)),
+    m.HDel: (("key", KEY), ("fields", SOME_FIELDS)),
+    m.HGetAll: _OF_KEY,
+    m.Snapshot: (),
+    m.Memory: (),
+    m.Stats: (),
+    m.ClusterInfo: (),
+    m.ClusterNodes: (),
+    m.Leave: (),
+    m.Done: (),
+    m.Value: (("value", VALUE),),
+    m.Number: (("number", I64),),
+    m.Length: (("length", U32),),
+    m.Stored: (),
+    m.Count: (("count", U32),),
+    m.TimeLeft: (("ttl_seconds", U32),),
+    m.Values: (("values", VALUES),),
+    m.Pairs: (("pairs", PAIRS),),
+    m.Nodes: (("nodes", NODES),),
+    m.SnapshotTaken: (),
+    m.MemoryUse: (),
+    m.Statistics: (),
+    m.ClusterState: (),
+}
+"""The fields that always stand there, in order. Tagged ones may follow where `TAGS` has the message."""
+
+GROWING: Final = frozenset({m.Set, m.Snapshot, m.Memory, m.Stats, m.ClusterInfo, m.ClusterNodes, m.Leave})
+"""Requests that may end with tagged fields, known or not."""
+
+
+def payload_bytes_max(kind: type[m.Message]) -> int:
+    """The most bytes that a request of this type has."""
+    return sum(field.bytes_max for _, field in LAYOUTS[kind]) + OPTIONS_BYTES_MAX * (kind in GROWING)
+
+
+def read_request(kind: type[m.Message], payload: bytes) -> m.Message:
+    """A request's body. `PayloadError` for anything else."""
+    reader = Reader(payload)
+    values = {}
+    try:
+        for name, field in LAYOUTS[kind]:
+            if name == "ttl_seconds" and kind is m.Set and not reader.left:
+                break  # the seed's SET ends here, or after it
+            values[name] = field.read(reader, name)
+        if kind in GROWING:
+            values |= read_tagged(reader, TAGS.get(kind, {}))
+        reader.end(kind.__name__)
+    except PayloadError:
+        raise
+    except ProtocolError as error:
+        raise PayloadError.of(error) from None
+    return kind(**values)
+
+
+def write_request(message: m.Message) -> bytes:
+    """`PayloadError` if the dialect cannot say it."""
+    kind = type(message)
+    fixed = [field.write(getattr(message, name)) for name, field in LAYOUTS[kind]]
+    options = write_tagged(message, TAGS.get(kind, {})) if kind in GROWING else b""
+    if kind is m.Set and not message.ttl_seconds and not options:  # type: ignore[attr-defined]
+        fixed.pop()
+    payload = b"".join([*fixed, options])
+    if len(payload) > payload_bytes_max(kind):
+        raise PayloadError(
+            f"a {kind.__name__} of {len(payload)} bytes, {payload_bytes_max(kind)} is the limit",
+            status=Status.VALUE_TOO_LARGE,
+        )
+    return payload
+
+
+def read_answer(kind: type[m.Message], payload: bytes) -> m.Message:
+    """The body of an OK."""
+    reader = Reader(payload)
+    values = {name: field.read(reader, name) for name, field in LAYOUTS[kind]}
+    # An answer may have grown since this reader was written: what follows is tagged, and passed over if it is not known.
+    return kind(**values, **read_tagged(reader, TAGS.get(kind, {})))
+
+
+def write_answer(answer: m.Message) -> bytes:
+    kind = type(answer)
+    fixed = [field.write(getattr(answer, name)) for name, field in LAYOUTS[kind]]
+    return b"".join([*fixed, write_tagged(answer, TAGS.get(kind, {}))])

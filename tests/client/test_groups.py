@@ -1,0 +1,224 @@
+"""Groups over a real server: three consumers share a topic, come and go, and no record is missing."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.dialects import FACES, connected, fresh, run, server_url, until
+
+from braidlog import aio
+from braidlog.client.errors import ClosedError, Refusal, RefusedError
+from braidlog.client.schemes import capabilities
+from braidlog.testing.server import ServerProcess
+
+GROUPS = [column for column, able in capabilities().items() if able.groups]
+PARTITIONS = 6
+OPTIONS: dict[str, Any] = {"heartbeat_seconds": 0.1, "wait_ms": 50}
+
+
+async def fill(client: Any, topic: str, first: int, count: int) -> None:
+    producer = client.producer()
+    for at in range(first, first + count):
+        await producer.send(topic, b"%d" % at, key=b"%d" % at)
+    await producer.flush()
+
+
+class Reader:
+    """A member that works on what it gets, then commits it."""
+
+    def __init__(self, consumer: aio.Consumer) -> None:
+        self.consumer = consumer
+        self.done: list[bytes | None] = []
+        self._task: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                records = await self.consumer.poll(max_records=20, timeout=0.2)
+            except ClosedError:
+                return
+            self.done += [record.value for record in records]
+            try:
+                await self.consumer.commit()
+            except ClosedError:
+                return
+            except RefusedError as error:
+                if error.reason is not Refusal.REJOIN:  # then somebody else may work on them too
+                    raise
+
+    async def stop(self) -> None:
+        await self.consumer.close()
+        assert self._task is not None
+        await self._task
+
+
+@pytest.mark.parametrize("column", GROUPS)
+def test_three_members_come_and_go_and_nothing_is_missing(column: str, braid_server_shared: ServerProcess) -> None:
+    async def test() -> None:
+        async with aio.connect(server_url(column, braid_server_shared)) as client:
+            topic, group = fresh(), fresh("g")
+            await client.admin.create_topic(topic, PARTITIONS)
+            await fill(client, topic, 0, 300)
+            readers = []
+            for _ in range(3):
+                reader = Reader(client.consumer(**OPTIONS))
+                await reader.consumer.subscribe(topic, group=group)
+                reader.start()
+                readers.append(reader)
+            await until(
+                lambda: (
+                    sorted(place for r in readers for place in r.consumer.assignment)
+                    == [(topic, number) for number in range(PARTITIONS)]
+                ),
+                "each partition has one reader",
+            )
+            assert [len(reader.consumer.assignment) for reader in readers] == [2, 2, 2]
+            await fill(client, topic, 300, 300)
+            await readers[0].stop()
+            await fill(client, topic, 600, 300)
+            expected = {b"%d" % at for at in range(900)}
+            await until(lambda: {value for r in readers for value in r.done} == expected, "all 900")
+            await until(lambda: len(readers[1].consumer.assignment) == 3, "two share what three had")
+            for reader in readers[1:]:
+                await reader.stop()
+            assert sum(lag.lag for lag in await client.admin.lag(group, topic)) == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("column", GROUPS)
+def test_committed_resumes(column: str, face: str, braid_server_shared: ServerProcess) -> None:
+    async def test() -> None:
+        async with connected(face, server_url(column, braid_server_shared)) as client:
+            topic, group = fresh(), fresh("g")
+            await client.admin.create_topic(topic, 1)
+            await fill(client, topic, 0, 50)
+            first = client.consumer(**OPTIONS)
+            await first.subscribe(topic, group=group)
+            got = await first.poll(max_records=20, timeout=30)
+            await first.commit()
+            await first.poll(max_records=5, timeout=30)  # not committed: read again
+            await first.close()
+            second = client.consumer(**OPTIONS)
+            await second.subscribe(topic, group=group)
+            found = await second.poll(timeout=30)
+            assert found[0].offset == len(got)
+            await second.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("column", GROUPS)
+def test_a_member_that_lost_its_partition_cannot_commit_it(column: str, braid_server_shared: ServerProcess) -> None:
+    async def test() -> None:
+        async with aio.connect(server_url(column, braid_server_shared)) as client:
+            topic, group = fresh(), fresh("g")
+            await client.admin.create_topic(topic, 1)
+            await fill(client, topic, 0, 10)
+            slow = client.consumer(heartbeat_seconds=600, wait_ms=50)
+            await slow.subscribe(topic, group=group, member="b-slow")
+            assert await slow.poll(max_records=5, timeout=30)
+            other = client.consumer(**OPTIONS)
+            await other.subscribe(topic, group=group, member="a-quick")
+            with pytest.raises(RefusedError) as caught:
+                await slow.commit()
+            assert caught.value.reason is Refusal.REJOIN
+            await until(lambda: other.assignment or slow.assignment, "somebody has it")
+            assert (await client.admin.lag(group, topic))[0].committed is None
+
+    run(test)
+
+
+@pytest.mark.parametrize("column", GROUPS)
+def test_auto_commit_commits_what_was_worked_on(column: str, braid_server_shared: ServerProcess) -> None:
+    async def test() -> None:
+        async with aio.connect(server_url(column, braid_server_shared)) as client:
+            topic, group = fresh(), fresh("g")
+            await client.admin.create_topic(topic, 1)
+            await fill(client, topic, 0, 30)
+            consumer = client.consumer(auto_commit_ms=10, **OPTIONS)
+            await consumer.subscribe(topic, group=group)
+            first = await consumer.poll(max_records=10, timeout=30)
+            second = await consumer.poll(max_records=10, timeout=30)
+            assert second
+            while (committed := await consumer.committed(topic, 0)) is None:  # noqa: ASYNC110 - the server's state
+                await asyncio.sleep(0.01)
+            assert committed == len(first)  # the second may still be worked on
+            await consumer.close()
+            assert (await client.admin.lag(group, topic))[0].committed == len(first) + len(second)
+            with pytest.raises(RuntimeError, match="in the middle"):
+                await _fail_at_work(client.consumer(auto_commit_ms=10_000, **OPTIONS), topic, group)
+            assert (await client.admin.lag(group, topic))[0].committed == len(first) + len(second)
+
+    run(test)
+
+
+async def _fail_at_work(consumer: aio.Consumer, topic: str, group: str) -> None:
+    async with consumer:
+        await consumer.subscribe(topic, group=group)
+        await consumer.poll(max_records=5, timeout=30)
+        raise RuntimeError("in the middle of the work")
+
+
+@pytest.mark.parametrize("column", GROUPS)
+def test_async_for_commits_exactly_what_it_went_through(column: str, braid_server_shared: ServerProcess) -> None:
+    async def test() -> None:
+        async with aio.connect(server_url(column, braid_server_shared)) as client:
+            topic, group = fresh(), fresh("g")
+            await client.admin.create_topic(topic, 1)
+            await fill(client, topic, 0, 30)
+            async with client.consumer(**OPTIONS) as consumer:
+                await consumer.subscribe(topic, group=group)
+                async for record in consumer:
+                    if record.offset == 12:
+                        break
+                await consumer.commit()
+                assert await consumer.committed(topic, 0) == 13
+
+    run(test)
+
+
+@pytest.mark.parametrize("column", GROUPS)
+def test_a_group_outlives_kill_9(column: str, tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+
+        async def test() -> None:
+            async with aio.connect(server_url(column, server), backoff_max=0.2) as client:
+                await client.admin.create_topic("t", 2)
+                await fill(client, "t", 0, 100)
+                reader = Reader(client.consumer(**OPTIONS))
+                await reader.consumer.subscribe("t", group="g")
+                reader.start()
+                await until(lambda: len(reader.done) >= 20, "some records")
+                await asyncio.to_thread(server.kill)
+                await asyncio.to_thread(server.restart)
+                await fill(client, "t", 100, 100)
+                await until(lambda: set(reader.done) == {b"%d" % at for at in range(200)}, "all 200")
+                await reader.stop()
+
+        run(test)
+
+
+def test_groups_can_be_looked_at(braid_server_shared: ServerProcess) -> None:
+    async def test() -> None:
+        async with aio.connect(server_url("cursus", braid_server_shared)) as client:
+            topic, group = fresh(), fresh("g")
+            await client.admin.create_topic(topic, 2)
+            consumer = client.consumer(**OPTIONS)
+            await consumer.subscribe(topic, group=group, member="me")
+            assert group in await client.admin.list_groups()
+            info = await client.admin.describe_group(group)
+            assert (info.state, info.topics, [(m.member, m.partitions) for m in info.members]) == (
+                "Stable",
+                (topic,),
+                [("me", (0, 1))],
+            )
+            await consumer.close()
+            assert (await client.admin.describe_group(group)).members == ()
+
+    run(test)

@@ -1,0 +1,107 @@
+"""URLs, the table of schemes, and tables that must be total."""
+
+import subprocess
+import sys
+
+import pytest
+from tests.client.dialects import run
+
+import braidlog
+from braidlog import aio
+from braidlog.client import cursus, flux, mlog, rustlog
+from braidlog.client.contract import FEATURES, Capabilities
+from braidlog.client.errors import ConnectError, UnsupportedError
+from braidlog.client.patience import Policy
+from braidlog.client.schemes import make_driver, parse_url
+from braidlog.wire.cursus.failures import ErrorCode as CursusCode
+from braidlog.wire.flux.messages import ErrorCode as FluxCode
+from braidlog.wire.mlog.errors import ErrorCode as MlogCode
+from braidlog.wire.rustlog.messages import BinaryErrorCode, ErrorCode, Form
+
+
+def test_a_url_says_who_and_where() -> None:
+    target = parse_url("cursus+tls://ada:s%40cret@n1:9001,n2,[::1]:9003?compression=gzip")
+    assert target.nodes == (("n1", 9001), ("n2", 9000), ("::1", 9003))
+    assert (target.principal, target.token, target.tls) == ("ada", "s@cret", True)
+    assert target.options == {"compression": "gzip"}
+    assert "cret" not in repr(target)
+    assert str(target) == "cursus+tls://ada:…@n1:9001,n2:9000,[::1]:9003"
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("http://h:1", "no scheme"),
+        ("rustlog", "no scheme"),
+        ("rustlog://h:port", "not host"),
+        ("rustlog://", "not host"),
+        ("rustlog://h:99999", "not host"),
+        ("rustlog://h:1/topic", "topics are named in calls"),
+        ("rustlog://h:1?format=xml", "format=json or format=binary"),
+        ("rustlog://h:1?speed=9", "format=json or format=binary"),
+        ("mlog://h:1?format=json", "takes no options"),
+        ("flux://h:1?format=json", "takes no options"),
+        ("cursus://h:1?compression=zip", "zip"),
+        ("cursus://h:1?level=9", "level"),
+        ("rustlog://h:1?cafile=x", r"rustlog\+tls"),
+    ],
+)
+def test_a_wrong_url_is_told_before_anything_is_dialled(url: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        aio.connect(url)
+
+
+def test_kafka_is_known_and_not_spoken_yet() -> None:
+    with pytest.raises(UnsupportedError, match=r"kafka:// is not in this version of the client; it speaks mlog, flux"):
+        aio.connect("kafka://localhost:9092")
+
+
+def test_credentials_only_where_the_dialect_has_them() -> None:
+    with pytest.raises(UnsupportedError, match=r"principal and token in the URL\. Dialects that can: cursus"):
+        aio.connect("mlog://ada:token@localhost")
+
+
+def test_a_wrong_setting_names_the_right_ones() -> None:
+    with pytest.raises(ValueError, match="retry_timeout"):
+        aio.connect("mlog://localhost", retrys=1)
+    with pytest.raises(ValueError, match="seconds"):
+        aio.connect("mlog://localhost", retry_timeout=-1)
+
+
+def test_nobody_there() -> None:
+    async def test() -> None:
+        with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1 cannot be reached"):
+            await aio.connect("mlog://127.0.0.1:1", retry_timeout=0.05)
+
+    run(test)
+    with pytest.raises(ConnectError):
+        braidlog.connect("mlog://127.0.0.1:1", retry_timeout=0.05)
+
+
+def test_every_code_of_every_dialect_has_a_meaning() -> None:
+    assert set(mlog.REASONS) == set(MlogCode)
+    assert set(flux.REASONS) == set(FluxCode)
+    assert set(cursus.REASONS) == set(CursusCode)
+    assert set(rustlog.REASONS[Form.JSON]) == set(ErrorCode)
+    assert set(rustlog.REASONS[Form.BINARY]) == set(BinaryErrorCode)
+
+
+def test_every_capability_has_its_row() -> None:
+    assert [feature.field for feature in FEATURES] == list(Capabilities.__struct_fields__)
+
+
+def test_a_driver_shows_where_it_goes() -> None:
+    driver = make_driver(parse_url("mlog://h"), Policy())
+    assert repr(driver) == "<MlogDriver mlog://h:9094>"
+
+
+def test_importing_braidlog_stays_light() -> None:
+    code = (
+        "import sys, braidlog; print([m for m in sys.modules if m in ('asyncio', 'msgspec', 'ssl', 'braidlog.client')])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    code = "import braidlog; print(braidlog.aio.connect.__name__, braidlog.connect.__name__)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == [
+        "connect",
+        "connect",
+    ]

@@ -1,0 +1,86 @@
+"""Read the golden vectors: text files of commented bytes, each with its source.
+
+A file holds entries that begin with `== name`. Their lines: `Source:`; `> ` from the client or `< ` from the server, bytes in hex
+and `texts in backticks`, `#` comments; `request:`, `asked:` and `answer:` what the bytes mean, as expressions over the dialect's
+messages; `refused: stay|close status id` what a server does instead, `first:` the request before it, `then:` the refusal after
+it; `reads only` where the same message may be spelled in other bytes than ours; `unfinished` where more of the payload would come.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from braidlog.wire.mayfly import messages
+from braidlog.wire.mayfly.connection import Request
+from braidlog.wire.mayfly.messages import Status
+
+_TOKEN = re.compile(r"`([^`]*)`|([0-9A-F]{2})(?![^\s])|#.*|(\S+)")
+_FOLDER = Path(__file__).parent / "vectors"
+_NAMES = {**vars(messages), "Request": Request}
+
+
+class Refusal(NamedTuple):
+    close: bool
+    status: Status | None
+    id: int
+
+
+class Vector(NamedTuple):
+    name: str
+    source: str
+    data: bytes
+    request: Any
+    asked: Any
+    answer: Any
+    refusals: tuple[Refusal, ...]
+    reads_only: bool
+    unfinished: bool
+
+
+def load(file: str) -> list[Vector]:
+    _, *entries = re.split(r"^== ", (_FOLDER / f"{file}.vec").read_text("utf-8"), flags=re.MULTILINE)
+    return [_entry(entry.splitlines()) for entry in entries]
+
+
+def _entry(lines: list[str]) -> Vector:
+    name, *rest = lines
+    data = b"".join(_bytes(line[2:]) for line in rest if line[:2] in ("> ", "< "))
+    said = {key: value.strip() for key, colon, value in (line.partition(":") for line in rest) if colon}
+    return Vector(
+        name=name,
+        source=said["Source"],
+        data=data,
+        request=_value(said.get("request") or said.get("first")),
+        asked=_value(said.get("asked")),
+        answer=_value(said.get("answer")),
+        refusals=tuple(_refusal(said[key]) for key in ("refused", "then") if key in said),
+        reads_only="reads only" in rest,
+        unfinished="unfinished" in rest,
+    )
+
+
+def _bytes(line: str) -> bytes:
+    data = bytearray()
+    for match in _TOKEN.finditer(line):
+        text, pair, wrong = match.groups()
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is neither a byte nor a text")
+        if text is not None:
+            data += text.encode("utf-8")
+        elif pair is not None:
+            data.append(int(pair, 16))
+    return bytes(data)
+
+
+def _value(expression: str | None) -> Any:
+    return None if expression is None else eval(expression, dict(_NAMES))
+
+
+def _refusal(words: str) -> Refusal:
+    end, status, request_id = words.split()
+    return Refusal({"close": True, "stay": False}[end], None if status == "none" else Status[status], int(request_id))
+
+
+REQUESTS = load("requests")
+ANSWERS = load("answers")
+REFUSED = load("refused")
