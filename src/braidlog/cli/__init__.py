@@ -89,6 +89,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "dev": ("braidlog.cli.serve:dev", "Run a node on this machine and say how to reach it."),
         "serve": ("braidlog.cli.serve:serve", "Run a node: one port per protocol."),
         "config": ("braidlog.cli.serve:config", "Show every setting of a node and where it comes from."),
+        "wire": ("braidlog.cli.wire:wire", "Send bytes by hand, watch, decode and fuzz the protocols."),
         "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, mend it."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH_MAX},

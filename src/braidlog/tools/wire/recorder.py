@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import BinaryIO, Final, NamedTuple
 
-from braidlog.tools.wire.pcapng import Address, CaptureWriter
+from braidlog.tools.wire.pcapng import SEGMENT_BYTES_MAX, Address, CaptureWriter
 from braidlog.tools.wire.seen import Seen, Side
 from braidlog.tools.wire.shown import Moment, event_json, event_text, json_of, text_of
 from braidlog.tools.wire.watcher import Watcher
@@ -20,6 +20,7 @@ from braidlog.tools.wire.watcher import Watcher
 log = logging.getLogger("braidlog.wirelog")
 
 QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
+CLOSE_SECONDS_MAX: Final = 10.0
 ENTRY_BYTES: Final = 256
 """What an entry takes beside its bytes."""
 
@@ -122,7 +123,10 @@ class Recorder:
         with self._wake:
             self._stopping = True
             self._wake.notify()
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS_MAX)
+        if self._thread.is_alive():  # nobody reads the pipe that it writes to
+            log.error("the wire log is not taken, its end is lost")
+            return
         for file in self._owned:
             file.close()
 
@@ -199,7 +203,9 @@ class Recorder:
 
     def _message(self, followed: _Followed, time_ns: int, seen: Seen) -> None:
         if self._capture is not None:
-            self._capture.write(followed.name, seen.side, seen.data + bytes(seen.left_out), time_ns)
+            self._capture.write(followed.name, seen.side, seen.data, time_ns)
+            for at in range(0, seen.left_out, SEGMENT_BYTES_MAX):  # the place of what was not kept, so that what follows has its own
+                self._capture.write(followed.name, seen.side, bytes(min(SEGMENT_BYTES_MAX, seen.left_out - at)), time_ns)
         if self._out is None:
             return
         moment, with_bytes = self._moment(followed, time_ns), self._settings.with_bytes
