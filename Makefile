@@ -55,7 +55,20 @@ bench-doors: setup ## the doors against NATS JetStream, Redis Streams and a bare
 	command -v redis-server >/dev/null || (apt-get update -qq && apt-get install -y -qq redis-server)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.doors $(BENCH)
 
+bench-kv: setup ## the key-value store against Redis, in one run
+	command -v redis-server >/dev/null || (apt-get update -qq && apt-get install -y -qq redis-server)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.kv $(BENCH)
+
 bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH="--gb 1" for less)
 	$(BIN)/python -m benchmarks.log $(BENCH)
 
-.PHONY: help setup check test dev demo crash kill fuzz bench-kernel bench-log bench-doors
+bench-kafka: setup ## Kafka's door against Apache Kafka's broker (Java 17+, Maven), in one run
+	$(BIN)/python -m benchmarks.kafka $(BENCH)
+
+interop: setup ## foreign Kafka clients judge the Kafka port: five clients' checks, kafka-python's own tests, kill -9
+	$(BIN)/pytest tests/interop -n 2 --dist worksteal
+
+interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
+	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
+
+.PHONY: help setup check test dev demo crash kill fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka interop interop-peer

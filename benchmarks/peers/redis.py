@@ -1,6 +1,7 @@
-"""Redis Streams: XADD and XRANGE, pipelined.
+"""Redis: Streams (XADD and XRANGE) and keys (SET, GET, INCR), pipelined.
 
-Knows: RESP as far as two commands need it. `fsync`: appendfsync always, else the append-only file is left to the kernel.
+Knows: RESP as far as these commands need it. `fsync`: appendfsync always, else the append-only file is left to the kernel, or
+synced every second.
 """
 
 from benchmarks.load import Line, Marks
@@ -12,12 +13,12 @@ CHUNK = 1000
 class Redis(PeerProcess):
     name = "redis"
 
-    def __init__(self, *, fsync: bool) -> None:
+    def __init__(self, *, fsync: bool, lazily: str = "no") -> None:
         super().__init__()
-        self._fsync = fsync
+        self._appendfsync = "always" if fsync else lazily
 
     def command(self) -> list[str]:
-        kept = ["--appendonly", "yes", "--appendfsync", "always" if self._fsync else "no"]
+        kept = ["--appendonly", "yes", "--appendfsync", self._appendfsync]
         # No rewriting of the append-only file in the middle of a run: that would be measured too.
         quiet = ["--save", "", "--auto-aof-rewrite-percentage", "0"]
         return [

@@ -2,6 +2,9 @@
 
 Each line that comes in is an order, each line that goes out says that it was carried out: `attack` opens the connections, sends
 the opening volley and then trickles until `rest`, which closes them all. Of each door and each way there are equally many.
+
+Not among the ways: many cheap, valid requests as fast as they can be sent. A node does not keep a good client's p99 under that
+(docs/guides/security.md has a figure).
 """
 
 import contextlib
@@ -39,6 +42,10 @@ def _mlog(payload: bytes, number: int = 2) -> bytes:
     return struct.pack(">HI", number, len(payload)) + payload
 
 
+def _mayfly(command: int, payload: bytes) -> bytes:
+    return struct.pack(">HBBII", 0xCAFE, 1, command, 1, len(payload)) + payload
+
+
 BOMBS: dict[str, tuple[bytes, ...]] = {
     "cursus": (_length(_BOMB), _length(gzip.compress(_BOMB, 9)), _length(b"CREATE topic=" + b"x" * 60_000)),
     "flux": (b"V1|" * 80_000 + b"\n", b"V1|1|CONSUME|t 0 " + b"9" * 60_000 + b"\n"),
@@ -46,12 +53,18 @@ BOMBS: dict[str, tuple[bytes, ...]] = {
     "rustlog": (_length(_DEEP), _length(_WIDE)),
     # A produce of one batch that claims to be gzip, and is the bomb.
     "kafka": (_length(struct.pack(">hhih", 0, 9, 1, -1) + _BOMB), _length(b"\x00\x12\x00\x03" + b"\xff" * 60_000)),
+    # A push of as many empty values as fit, and a hash of the smallest fields; on a key that is a string, so that none stays.
+    "mayfly": (
+        _mayfly(0x01, b"\x00\x04bomb\x00\x00\x00\x00"),
+        _mayfly(0x10, b"\x00\x04bomb" + struct.pack(">I", 60_000) + bytes(4 * 60_000)),
+        _mayfly(0x30, b"\x00\x04bomb" + struct.pack(">I", 30_000) + b"\x00\x01f\x00\x00\x00\x00" * 30_000),
+    ),
 }
 """What is small to send and large to understand: bombs, deep and wide JSON, endless arguments. A door that is not here fails."""
 
 
 BULK = "bulk"
-"""A topic that the test has filled with a megabyte."""
+"""A topic, and a list of the key-value store, that the test has filled with a megabyte."""
 ASKED_MAX = 4
 
 _KAFKA_FETCH = struct.pack(">hhih iiiib i", 1, 4, 1, -1, -1, 0, 1, 10_000_000, 0, 1) + struct.pack(
@@ -67,6 +80,7 @@ READS: dict[str, bytes] = {
         ).encode()
     ),
     "kafka": _length(_KAFKA_FETCH),
+    "mayfly": _mayfly(0x14, struct.pack(">H4sqq", 4, BULK.encode(), 0, -1)),
 }
 """A request for all of it."""
 

@@ -10,10 +10,15 @@ from typing import Any, Protocol
 from tests.adapters.cursus.drive import Client as CursusClient
 from tests.adapters.cursus.drive import batch
 from tests.adapters.flux.talk import Talk, fields
+from tests.adapters.kafka.client import Client as KafkaClient
+from tests.adapters.kafka.client import batch_of, produce_of, values_of
 from tests.adapters.mlog.client import MlogClient
 from tests.adapters.rustlog.client import Client as RustlogClient
 
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.kafka.messages import cluster as kafka_cluster
+from braidlog.wire.kafka.messages import groups as kafka_groups
+from braidlog.wire.kafka.messages import topics as kafka_topics
 from braidlog.wire.mlog import messages as mlog
 from braidlog.wire.rustlog import messages as rustlog
 
@@ -226,6 +231,59 @@ class CursusDoor:
         self._client.socket.close()
 
 
+class KafkaDoor:
+    """Its groups are joined in rounds: who has joined leaves again, so that the next one need not wait for it."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._client = KafkaClient(server)
+        self._sent: deque[str] = deque()
+
+    def create(self, topic: str) -> None:
+        asked = kafka_topics.CreateTopicsRequest([kafka_topics.CreateTopicsRequestTopic(topic, 1, 1)], 10_000)
+        assert self._client.ask(asked).topics[0].error_code == 0
+
+    def topics(self) -> set[str]:
+        return {topic.name for topic in self._client.ask(kafka_cluster.MetadataRequest(None)).topics}
+
+    def send(self, topic: str, value: str) -> None:
+        self._sent.append(value)
+        self._client.send(produce_of((topic, 0, batch_of(value.encode()))), version=9)
+
+    def acknowledged(self) -> tuple[str, int]:
+        (told,) = self._client.receive().responses[0].partition_responses
+        assert told.error_code == 0, told
+        return self._sent.popleft(), told.base_offset
+
+    def read(self, topic: str) -> dict[int, str]:
+        found: dict[int, str] = {}
+        while rows := values_of(self._client.fetch(topic, len(found)).records):
+            found |= {offset: (value or b"").decode() for offset, value in rows}
+        return found
+
+    def commit(self, group: str, topic: str, offset: int) -> None:
+        place = kafka_groups.OffsetCommitRequestPartition(0, offset)
+        asked = kafka_groups.OffsetCommitRequest(
+            group_id=group, topics=[kafka_groups.OffsetCommitRequestTopic(topic, partitions=[place])]
+        )
+        assert self._client.ask(asked, 7).topics[0].partitions[0].error_code == 0
+
+    def committed(self, group: str, topic: str) -> int:
+        wanted = [kafka_groups.OffsetFetchRequestTopic(topic, partition_indexes=[0])]
+        answer = self._client.ask(kafka_groups.OffsetFetchRequest(group_id=group, topics=wanted), 5)
+        return max(int(answer.topics[0].partitions[0].committed_offset), 0)
+
+    def join(self, group: str, topic: str, member: str) -> int | None:
+        protocol = kafka_groups.JoinGroupRequestProtocol("range", member.encode())
+        asked = kafka_groups.JoinGroupRequest(group, 6000, 500, protocol_type="consumer", protocols=[protocol])
+        answer = self._client.ask(asked, 3)
+        assert answer.error_code == 0, answer
+        self._client.ask(kafka_groups.LeaveGroupRequest(group, answer.member_id), 1)
+        return int(answer.generation_id)
+
+    def close(self) -> None:
+        self._client.close()
+
+
 def last_offset(client: CursusClient) -> int:
     """Of the next acknowledgement of a batch."""
     answer: dict[str, Any] = json.loads(client.read())
@@ -237,6 +295,7 @@ def last_offset(client: CursusClient) -> int:
 DOORS: dict[str, type[Door]] = {
     "cursus": CursusDoor,
     "flux": FluxDoor,
+    "kafka": KafkaDoor,
     "mlog": MlogDoor,
     "rustlog": RustlogDoor,
 }

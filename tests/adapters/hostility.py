@@ -28,6 +28,7 @@ CHEAP: dict[str, bytes] = {
     "flux": b"V1|1|PING|\n",
     "cursus": framed(b"LIST"),
     "kafka": framed(struct.pack(">hhih", 18, 0, 1, -1)),
+    "mayfly": bytes.fromhex("CAFE0104 00000001 00000000"),
 }
 """A request that any client may make, and that is answered at once. A dialect that is not here fails its tests until it is."""
 
@@ -37,6 +38,7 @@ LARGE: dict[str, tuple[bytes, int]] = {
     "flux": (b"V1|1|PRODUCE|t k:", 1_000_000),
     "cursus": (struct.pack(">I", 64 * 1024 * 1024), 64 * 1024 * 1024),
     "kafka": (struct.pack(">I", 64 * 1024 * 1024), 64 * 1024 * 1024),
+    "mayfly": (bytes.fromhex("CAFE0110 00000001 00100000"), 1024 * 1024),
 }
 """The beginning of the largest frame a dialect allows, and how many bytes would follow."""
 

@@ -34,10 +34,12 @@ from tests.adapters.hostility import (
     push_all,
     read_to_end,
 )
+from tests.adapters.mayfly.client import Client as MayflyClient
 from tests.adapters.rustlog.client import Client
 
 from braidlog.server.compose import adapters
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.mayfly.messages import RPush
 
 DIALECTS = sorted(adapters())
 ANSWER_BYTES_MAX = 64 * 1024
@@ -281,7 +283,8 @@ def peak_bytes(server: ServerProcess) -> int:
 def test_a_thousand_hostile_connections(tmp_path: Path) -> None:
     """All doors, all ways: memory stays within 256 MB, and a good client's p99 within twice what it is without them.
 
-    With and without take turns, and the median of the rounds counts: what else the machine does hits both.
+    With and without take turns, and the median of the rounds counts: what else the machine does hits both. Memory is that of the
+    opening volley too; the p99 is taken when that is digested, under the trickle.
     """
     with ServerProcess(tmp_path / "data") as server, Attackers(server) as attackers:
         with Client(server) as client:
@@ -289,6 +292,9 @@ def test_a_thousand_hostile_connections(tmp_path: Path) -> None:
             client.create(BULK)
             for _ in range(100):
                 client.produce(BULK, b"x" * 10_000)
+        with MayflyClient(server) as store:
+            for _ in range(20):
+                store.ask(RPush(BULK.encode(), (b"x" * 50_000,)))
         p99(server, "kept", SAMPLES)
         baseline = server.resident_bytes()
         ratios = []

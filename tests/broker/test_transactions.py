@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from tests.broker.node import Node, batch_of
@@ -21,7 +22,7 @@ def node() -> Node:
     return made
 
 
-def begin(node: Node, name: str = "t", **more: int) -> Transaction:
+def begin(node: Node, name: str = "t", **more: Any) -> Transaction:
     return node.run(node.services.transactions.begin_producer(name, **more))
 
 

@@ -70,7 +70,7 @@ def test_with_flushes(braid_server_shared: ServerProcess) -> None:
 
 
 INTERRUPTED = """
-import asyncio, sys, threading, braidlog
+import asyncio, sys, threading, time, braidlog
 client = braidlog.connect(sys.argv[1])
 client.admin.create_topic(sys.argv[2])
 stuck = threading.Event()
@@ -82,10 +82,18 @@ async def never(_):
 client._client._driver.produce = never
 delivery = client.producer().send(sys.argv[2], b"v")
 assert stuck.wait(60)
-try:
+
+def tell():
+    while not client._client._closed:
+        time.sleep(0.005)
     print("closing", flush=True)
+
+teller = threading.Thread(target=tell)
+teller.start()
+try:
     client.close()
 except KeyboardInterrupt:
+    teller.join()
     print([thread.name for thread in threading.enumerate()], repr(delivery))
 """
 

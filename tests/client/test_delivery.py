@@ -247,9 +247,12 @@ def test_one_by_one_nothing_overtakes_its_own_key() -> None:
 
 def test_given_up_in_time_and_what_waited_as_long_is_not_tried_at_all() -> None:
     async def test() -> None:
-        driver = Scripted(*[NOT_SENT] * 1000)
+        driver = Scripted(NOT_SENT)
+        driver.gate.clear()
         sender = producer(driver, delivery_timeout=0.05, batch_records_max=1)
         sent = [await sender.send("t", b"%d" % at) for at in range(5)]
+        await until(lambda: asyncio.get_running_loop().time() > sent[-1].deadline, "their time is over")
+        driver.gate.set()
         for delivery in sent:
             with pytest.raises(ConnectError):
                 await delivery

@@ -175,6 +175,25 @@ def test_commits_without_a_group(column: str, face: str, braid_server_shared: Se
     run(test)
 
 
+def test_a_commit_of_somebody_else_moves_nobody(column: str, face: str, braid_server_shared: ServerProcess) -> None:
+    """To an mlog server offset 0 means "where I was", and who names nobody is "default"."""
+
+    async def test() -> None:
+        async with connected(face, server_url(column, braid_server_shared)) as client:
+            if client.capabilities.commits is Commits.MEMBERS:
+                return
+            topic = fresh()
+            await client.admin.create_topic(topic)
+            await client.producer().send_many(topic, [b"%d" % at for at in range(6)])
+            consumer = client.consumer(wait_ms=100)
+            await consumer.assign(topic, group="default")
+            await consumer.poll(max_records=3, timeout=30)
+            await consumer.commit()
+            assert [each.offset for each in await read(client, topic, 6)] == list(range(6))
+
+    run(test)
+
+
 def test_what_is_not_there(column: str, face: str, braid_server_shared: ServerProcess) -> None:
     async def test() -> None:
         async with connected(face, server_url(column, braid_server_shared), retry_timeout=5) as client:

@@ -58,6 +58,27 @@ def test_cursus_not_leader_names_the_leader() -> None:
     run(test)
 
 
+def test_cursus_sequences_begin_at_1_in_header_and_records_alike() -> None:
+    async def test() -> None:
+        async with Peer(cut_cursus, script(METADATA, (BATCH, ACK))) as peer, aio.connect(url("cursus", peer)) as client:
+            producer = client.producer()
+            await producer.send_many("t", [b"v", b"w"])
+            await producer.flush()
+            await producer.send_and_wait("t", b"x")
+            # BA7C | 0001 t | i32 partition | 01 "1" | u8 idempotent | u64 first | u64 last | i32 count | i64 offset | i64 number
+            heads = [frame[11:32] + frame[40:48] for frame in peer.heard(BATCH)]
+            assert heads == [
+                b"\x01" + _u64(1) + _u64(2) + b"\x00\x00\x00\x02" + _u64(1),
+                b"\x01" + _u64(3) + _u64(3) + b"\x00\x00\x00\x01" + _u64(3),
+            ]
+
+    run(test)
+
+
+def _u64(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
 def test_cursus_not_leader_without_a_name_asks_the_metadata() -> None:
     async def test() -> None:
         async with Peer(cut_cursus, script((BATCH, ACK))) as leader:

@@ -80,8 +80,8 @@ class Conversation(Protocol):
         then its connection ends. Who passes may send frames as large as anyone's; `principal` is for the handler to set."""
         ...
 
-    def identify(self, token: bytes) -> Coroutine[Any, Any, str | None]:
-        """The same where a token alone says who one is: whose it is, or None."""
+    def judge(self, holds: Callable[[], Coroutine[Any, Any, bool]]) -> Coroutine[Any, Any, bool]:
+        """As `prove`, for a proof that is no token: `holds` looks at it, when its turn has come."""
         ...
 
     def push(self, data: bytes) -> Awaitable[None]:

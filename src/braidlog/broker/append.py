@@ -41,6 +41,13 @@ class Written(NamedTuple):
 
     hosted: HostedPartition
     appended: Appended
+    now_ms: int
+
+    @property
+    def append_time_ms(self) -> int | None:
+        """What its records were stamped with, where the log stamps them; of a retry nobody knows any more."""
+        stamped = self.hosted.log.settings.append_time and not self.appended.duplicate
+        return self.now_ms if stamped else None
 
 
 class Append:
@@ -65,27 +72,26 @@ class Append:
 
     def write(self, topic: str, partition: int, batch: Buffer, *, records_checked: bool = True) -> Written:
         """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged."""
+        self._topics.refuse_published(topic)
         hosted = self._topics.partition(topic, partition)
         hosted.require_leader()
         self._check_transactional(topic, partition, batch)
+        now_ms = self._world.now_ms()
         appended = hosted.log.append(
-            batch,
-            leader_epoch=hosted.leader_epoch,
-            now_ms=self._world.now_ms(),
-            records_checked=records_checked,
+            batch, leader_epoch=hosted.leader_epoch, now_ms=now_ms, records_checked=records_checked
         )
         hosted.appended()
-        return Written(hosted, appended)
+        return Written(hosted, appended, now_ms)
 
     def sync_together(self, written: Sequence[Written]) -> None:
         """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""
-        for hosted, _ in written:
+        for hosted, _, _ in written:
             if hosted.log.settings.flush is Flush.ACK:
                 self._world.sync_soon(hosted.log, hosted.advance)
 
     async def acknowledge(self, written: Written, *, acks: Acks, timeout_ms: int = ACKS_TIMEOUT_MS) -> Appended:
         """Return when what was written is kept as `acks` says."""
-        hosted, appended = written
+        hosted, appended, _ = written
         log = hosted.log
         if log.settings.flush is not Flush.ACK:
             self._world.appended(log)

@@ -10,6 +10,8 @@ Only a failure makes others wait: those who prove themselves pass together, as s
 
 import ipaddress
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -21,6 +23,10 @@ WAITING_PER_NETWORK_MAX = 16
 WAIT_SECONDS_MAX = 30.0
 _IPV6_PREFIX = 64
 """Whoever has one IPv6 address has all of its /64."""
+
+
+Proof = Callable[[], Coroutine[Any, Any, bool]]
+"""Looks at a proof, and tells whether it holds."""
 
 
 class Pauses(msgspec.Struct, frozen=True):
@@ -61,18 +67,21 @@ class Authenticate:
 
     async def prove(self, address: str, principal: str, token: bytes) -> bool:
         """Whether the token is that principal's. Who is wrong hears it late; who was wrong lately waits before it is heard."""
-        return await self.identify(address, token, principal) is not None
 
-    async def identify(self, address: str, token: bytes, principal: str | None = None) -> str | None:
-        """Whose token it is, of everyone or of one principal only; None, as late as above, if it is nobody's."""
+        async def holds() -> bool:
+            return self._authorize.authenticate(token) == principal
+
+        return await self.judge(address, holds)
+
+    async def judge(self, address: str, holds: Proof) -> bool:
+        """The same for a proof that is no token: it is looked at when its turn has come."""
         network = network_of(address)
         if not await self._wait_for_turn(network):
-            return None
-        found = self._authorize.authenticate(token)
-        if found is not None and principal in (None, found):
-            return found
+            return False
+        if await holds():
+            return True
         await self._world.wakeup().wait(self._failed(network))
-        return None
+        return False
 
     async def _wait_for_turn(self, network: str) -> bool:
         """False: too many wait, or it took too long; the proof is not looked at."""

@@ -6,6 +6,7 @@ Knows: shapes. Refuses to know: asyncio, threads. The server has the real ones; 
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from braidlog.storage.commit import Syncable
 from braidlog.storage.partition import PartitionLog
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class World(Protocol):
         """Something to wait on. A `patient` waiter holds nothing that others wait for, and may be made to wait longer."""
         ...
 
-    def durable(self, log: PartitionLog, next_offset: int) -> Awaitable[None]:
+    def durable(self, log: Syncable, next_offset: int) -> Awaitable[None]:
         """Done when everything below `next_offset` is on the disk; raises the `StorageFault` if it cannot be."""
         ...
 
@@ -46,7 +47,7 @@ class World(Protocol):
         """Do something slow (files made or removed) beside the loop, and give back what it returned or raised."""
         ...
 
-    def appended(self, log: PartitionLog) -> None:
+    def appended(self, log: Syncable) -> None:
         """Something was appended that nobody waits for: see that it is synced in its time."""
         ...
 

@@ -5,7 +5,7 @@ Order of opening: the journal's topic, the tables from it, the topics, then ever
 had been decided are ended before anyone is served.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -19,6 +19,7 @@ from braidlog.broker.groups.group import GroupImage
 from braidlog.broker.groups.kept import KeptGroups
 from braidlog.broker.groups.seats import ElectedImage
 from braidlog.broker.groups.service import Groups
+from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.named import NamedProducer, NamedProducers
 from braidlog.broker.offsets import Committed, Offsets
 from braidlog.broker.ports import World
@@ -30,12 +31,15 @@ from braidlog.broker.transactions import Transaction, Transactions
 from braidlog.broker.trim import Trim
 from braidlog.broker.users import User, Users
 from braidlog.cluster.journal import Journal, Key, Table, load_tables
+from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.clock import Clock
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
+from braidlog.storage.files import join
 from braidlog.storage.folder import DataFolder
 
 JOURNAL_TOPIC = "__state"
+KEY_VALUE_FOLDER = "kv"
 
 
 class Services(msgspec.Struct, frozen=True):
@@ -57,6 +61,7 @@ class Services(msgspec.Struct, frozen=True):
     authorize: Authorize
     rules: Rules
     users: Users
+    keyvalue: KeyValue
     journal: Journal
 
 
@@ -70,8 +75,13 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     authorize: Authorize,
     users: Mapping[str, str] | None = None,
     rebalance_delay_ms: int = INITIAL_DELAY_MS,
+    kv: KeyValueSettings | None = None,
+    resident: Callable[[], int] = lambda: 0,
 ) -> Services:
-    """Open every service over a data folder. `users`: name → verifier (`users.py`) of those in the configuration."""
+    """Open every service over a data folder, but for the key-value store: whoever serves it opens it.
+
+    `users`: name → verifier (`users.py`) of those in the configuration.
+    """
     if not any(meta.name == JOURNAL_TOPIC for meta in folder.topics()):
         folder.create_topic(
             JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
@@ -122,6 +132,15 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         authorize=authorize,
         rules=Rules(tables["rule"], authorize, world),
         users=Users(tables["user"], world, users),
+        keyvalue=KeyValue(
+            folder.disk,
+            join(folder.path, KEY_VALUE_FOLDER),
+            bytes.fromhex(folder.identity.folder_id),
+            kv or KeyValueSettings(),
+            topics,
+            world,
+            resident=resident,
+        ),
         journal=journal,
     )
 

@@ -2,8 +2,9 @@
 
 Knows: which topics there are and how they are replicated. Refuses to know: records.
 Invariants: a topic that was acknowledged as created is there after a crash; one that was deleted is not; internal topics (their
-names begin with two underscores) are not there for any request: not to make, read, write or delete; the folder changes one
-topic at a time; what is kept of a topic elsewhere (commits, groups, snapshots) hears of its end before its name is free again.
+names begin with two underscores) are not there for any request: not to make, read, write or delete, but for the published ones,
+which anyone may read; the folder changes one topic at a time; what is kept of a topic elsewhere (commits, groups, snapshots)
+hears of its end before its name is free again.
 """
 
 import contextlib
@@ -24,6 +25,9 @@ from braidlog.replication.replicas import ReplicaSet
 from braidlog.storage.folder import DataFolder, TopicMeta
 
 INTERNAL_PREFIX = "__"
+FEED_TOPIC = "__kv"
+PUBLISHED = frozenset({FEED_TOPIC})
+"""Internal topics that are there for readers: the broker alone writes them."""
 FIRST_LEADER_EPOCH = 1
 _FOLDER = "the data folder"
 
@@ -58,7 +62,11 @@ class Topics:
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
-        self._metas = {meta.name: meta for meta in folder.topics() if not meta.name.startswith(INTERNAL_PREFIX)}
+        self._metas = {
+            meta.name: meta
+            for meta in folder.topics()
+            if not meta.name.startswith(INTERNAL_PREFIX) or meta.name in PUBLISHED
+        }
         self._names_by_id: dict[str, str] = {}
         self.node = node
         self.defaults = defaults
@@ -116,6 +124,11 @@ class Topics:
             hosted = self._hosted[(name, number)] = self._open(meta, number)
         return hosted
 
+    def refuse_published(self, name: str) -> None:
+        """Refuse a request that would change what is in a topic of the broker's own."""
+        if name in PUBLISHED:
+            self._refuse_internal(name)
+
     def check_partition(self, name: str, number: int) -> TopicMeta:
         """Refuse a partition that is not there."""
         meta = self.meta(name)
@@ -162,8 +175,7 @@ class Topics:
         min_in_sync: int = 1,
     ) -> TopicMeta:
         """Create a topic; it is durable when this returns."""
-        self._refuse_internal(name)
-        check_topic_name(name)
+        self.check_new_name(name)
         wanted = settings_from({**msgspec.to_builtins(self.defaults), **(settings or {})})
         async with self._turns.take(_FOLDER):
             if name in self._metas:
@@ -180,6 +192,21 @@ class Topics:
                 raise
             self._metas[name] = meta
         return meta
+
+    async def publish(self, name: str, settings: TopicSettings) -> HostedPartition:
+        """The partition of a topic that the broker writes for others to read; made if it is not there."""
+        assert name in PUBLISHED
+        async with self._turns.take(_FOLDER):
+            if name not in self._metas:
+                self._metas[name] = await self._world.blocking(lambda: self._folder.create_topic(name, 1, settings))
+        return self.partition(name, 0)
+
+    def check_new_name(self, name: str) -> None:
+        """Refuse a name that a new topic cannot have."""
+        self._refuse_internal(name)
+        check_topic_name(name)
+        if name in self._metas:
+            raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
 
     async def ensure(
         self, name: str, partitions: int, *, settings: dict[str, Any] | None = None, grow: bool = False
@@ -274,6 +301,7 @@ class Topics:
 
     async def set_role(self, name: str, number: int, role: Role) -> HostedPartition:
         """Make this node leader or follower of a partition. Each leadership is a new epoch, durable before it begins."""
+        self._refuse_internal(name)
         async with self._turns.take(_FOLDER):
             hosted = self.partition(name, number)
             begins = role is Role.LEADER and hosted.role is Role.FOLLOWER

@@ -151,6 +151,7 @@ class Transactions:
     ) -> Transaction:
         """The transaction is about to write there; begins it if it has not begun."""
         for topic, number in partitions:
+            self._topics.refuse_published(topic)
             self._topics.check_partition(topic, number)
         async with self._turns.take(name):
             found = self._open(name, producer_id, epoch)

@@ -22,6 +22,7 @@ class Trim:
 
     async def delete_before(self, topic: str, partition: int, offset: int) -> int:
         """Delete what is below `offset` (TO_THE_END: all that is committed); return where the log starts now."""
+        self._topics.refuse_published(topic)
         hosted = self._topics.partition(topic, partition)
         hosted.require_leader()
         async with self._turns.take(str(hosted)):  # one at a time: the work is done on a thread

@@ -10,6 +10,7 @@ Invariant: `braid --help` imports click and nothing else of weight; an error a p
 | 2         | wrong usage                                                      |
 | 3         | the request was refused: no such folder or topic, folder in use  |
 | 4         | the disk or the data is broken                                   |
+| 5         | no server was reached, or it gave no answer                      |
 | 130       | interrupted                                                      |
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 
 import click
 
-OK, NO, USAGE, REFUSED, FAULT, INTERRUPTED = 0, 1, 2, 3, 4, 130
+OK, NO, USAGE, REFUSED, FAULT, UNREACHED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 HELP_WIDTH_MAX = 100
 
 
@@ -51,7 +52,8 @@ class Program(LazyGroup):
     """The outermost group: where an error becomes a line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own
-        from braidlog.model.errors import BrokerError, ProtocolError, StorageFault  # noqa: PLC0415 - not for --help
+        from braidlog.client.errors import ClientError  # noqa: PLC0415 - not for --help
+        from braidlog.model.errors import BrokerError, ProtocolError, StorageFault  # noqa: PLC0415
 
         try:
             return super().invoke(ctx)
@@ -61,6 +63,9 @@ class Program(LazyGroup):
         except (StorageFault, ProtocolError) as error:
             say(str(error))
             ctx.exit(FAULT)
+        except ClientError as error:
+            say(str(error))
+            ctx.exit(UNREACHED if error.is_unreached else REFUSED)
         except (KeyboardInterrupt, click.Abort):
             say("interrupted")
             ctx.exit(INTERRUPTED)
@@ -90,6 +95,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "serve": ("braidlog.cli.serve:serve", "Run a node: one port per protocol."),
         "config": ("braidlog.cli.serve:config", "Show every setting of a node and where it comes from."),
         "wire": ("braidlog.cli.wire:wire", "Send bytes by hand, watch, decode and fuzz the protocols."),
+        "kv": ("braidlog.cli.kv:kv", "Use a key-value store: get, set, count, lists, hashes, watch."),
         "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, mend it."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH_MAX},
@@ -103,6 +109,7 @@ Example:
 Exit codes:
   0  done        1  the answer is no: damage found     2  wrong usage
   3  refused     4  the disk or the data is broken     130  interrupted
+                 5  no server, or no answer
 
 Colours follow NO_COLOR; progress is shown on a terminal only.
 """,

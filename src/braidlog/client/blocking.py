@@ -322,15 +322,15 @@ class Client:
 
     def close(self, timeout: float | None = None) -> None:
         """Flush, close everything, end the thread: also when it is interrupted, or takes longer than `timeout` seconds."""
-        with self._closing:
+        with self._closing:  # who closes second waits for the first: when close returns, it is closed
             if self._closed:
                 return
-            self._closed = True
-        try:
-            self._thread.run(self._client.close(), timeout)
-        finally:
-            self._thread.stop()
-            _open_clients.discard(self)
+            try:
+                self._thread.run(self._client.close(), timeout)
+            finally:
+                self._thread.stop()
+                self._closed = True
+                _open_clients.discard(self)
 
     def __enter__(self) -> Self:
         return self

@@ -65,18 +65,22 @@ class ClientError(Exception):
     """All errors of the client. `retriable`: the same request may succeed later, and asking again does no harm to a reader."""
 
     retriable = False
+    is_unreached = False
+    """Whether it is the lack of a server, or of its answer."""
 
 
 class ConnectError(ClientError):
     """There is no connection; nothing was sent."""
 
     retriable = True
+    is_unreached = True
 
 
 class NoAnswerError(ClientError):
     """The request was sent; the connection or the time was over before the answer came."""
 
     retriable = True
+    is_unreached = True
 
 
 class RefusedError(ClientError):
@@ -99,6 +103,8 @@ class UnknownOutcomeError(ClientError):
 
     Sending it again may store it twice. A producer with `retries="at-least-once"` does so by itself.
     """
+
+    is_unreached = True
 
 
 class UnsupportedError(ClientError):

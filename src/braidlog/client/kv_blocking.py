@@ -31,6 +31,7 @@ class KeyValue:
         retries: kv.Retries = "unknown-outcome",
         **policy: float,
     ) -> None:
+        self._closed = False
         self._thread = LoopThread(f"braidlog {url.partition('://')[0]}")
         try:
             self._store = self._thread.make(
@@ -52,6 +53,9 @@ class KeyValue:
         return self._thread.run(self._store.run(commands))
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         try:
             self._thread.run(self._store.close())
         finally:

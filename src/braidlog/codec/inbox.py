@@ -68,7 +68,7 @@ class Inbox:
             with memoryview(data) as view:
                 data = self._data = bytes(view[self._position :])
             self._begin_anew()
-        return data, self._position  # type: ignore[return-value]  # bytes: the other kind was just turned into them
+        return data, self._position
 
     def skip(self, size: int) -> None:
         """Pass over bytes that are there."""

@@ -3,9 +3,9 @@
 Knows: keys, values, expiry, memory, and how all of it comes back after a crash. Refuses to know: wires, the event loop, topics.
 May import: storage, model, codec.
 
-A program that uses a store of some server asks here, too: `braidlog.kv.connect(url)` blocks, `braidlog.kv.aio.connect(url)` is for
-asyncio, `braidlog.kv.commands` are what `run` takes. They live in `braidlog.client`, and nothing of it is imported before it is
-asked for: a server does without.
+A program that uses the store of some server asks here, too: `braidlog.kv.connect(url)` blocks, `braidlog.kv.aio.connect(url)` is
+for asyncio, `braidlog.kv.commands` are what `run` takes. They live in `braidlog.client`, and nothing of it is imported before it
+is asked for: a server does without.
 """
 
 from importlib import import_module

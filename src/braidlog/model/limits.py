@@ -30,3 +30,12 @@ PRODUCERS_PER_PARTITION_MAX = 100_000
 
 SEGMENT_BYTES_MIN = 4 * 1024
 SEGMENT_BYTES_MAX = 2**31 - 1
+
+KV_KEY_BYTES_MAX = 256
+"""Mayfly's own: a GET cannot be larger than 258 bytes. A field of a hash has the same bound."""
+
+KV_VALUE_BYTES_MAX = 64 * 1024
+"""Mayfly's own, of a string, of an element of a list and of a field's value."""
+
+KV_COLLECTION_BYTES_MAX = 8 * 1024 * 1024
+"""A list or hash, written out with its lengths: it is one record of the change feed, and that must fit a batch."""

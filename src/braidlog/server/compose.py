@@ -8,7 +8,7 @@ clean stop, give the folder free.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from braidlog.adapters.contract import Adapter
@@ -32,6 +32,7 @@ from braidlog.server.config import AuthConfig, ListenerConfig, ServerConfig, Tls
 from braidlog.server.descriptors import Complaints, connections_that_fit, raise_limit
 from braidlog.server.doorkeeper import Doorkeeper, StrangerLimits
 from braidlog.server.listener import SWEEP_SECONDS, Listener
+from braidlog.server.resident import resident_bytes
 from braidlog.server.session import Session, SessionLimits
 from braidlog.server.supervisor import Supervisor
 from braidlog.server.wirelog import WatchedSession, open_wire_log
@@ -113,12 +114,15 @@ class Server:
             authorize=authorize,
             users=config.auth.users,
             rebalance_delay_ms=config.groups.rebalance_delay_ms,
+            kv=config.kv,
+            resident=resident_bytes,
         )
         for name in self.services.topics.names():
             for number in range(self.services.topics.meta(name).partitions):
                 self._open_partition(name, number)
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
+        self._open_store()
         self._doorkeeper = doorkeeper(config.auth, authorize, world)
         self._wire_log = open_wire_log(config.wire_log, self._clock)
         makers = adapters()
@@ -142,6 +146,24 @@ class Server:
             return
         for damage in hosted.log.damages:
             log.error("%s is damaged and takes no writes: %s", hosted, damage)
+
+    def _open_store(self) -> None:
+        """Recover the key-value store. Like a partition: if it cannot be opened it is offline, and the rest is served."""
+        assert self.services is not None
+        keyvalue = self.services.keyvalue
+        try:
+            keyvalue.open()
+        except StorageFault as fault:
+            log.error("the key-value store is offline: %s", fault)  # noqa: TRY400 - the fault says where
+            return
+        for note in keyvalue.notes:
+            log.warning("key-value store: %s", note)
+        for name, work in keyvalue.background():
+            self._supervisor.spawn(_offline_by_fault(work, name), name)
+        self._supervisor.every(EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.expire, "kv-expire"), "kv-expire")
+        self._supervisor.every(
+            EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.maybe_snapshot, "kv-snapshot"), "kv-snapshot"
+        )
 
     async def _listen(self, dialect: str, adapter: Adapter) -> None:
         settings: ListenerConfig = getattr(self.config.listeners, dialect)
@@ -245,6 +267,8 @@ class Server:
         for listener in self.listeners.values():
             await listener.stop(self.config.drain_seconds)
         self.listeners.clear()
+        if self.services is not None:
+            await _offline_by_fault(self.services.keyvalue.drain, "kv-feed")
         await self._supervisor.stop()
         if self._wire_log is not None:
             wire_log, self._wire_log = self._wire_log, None
@@ -252,10 +276,19 @@ class Server:
         if self._flusher is not None:
             self._flusher.stop()
         if self.services is not None:
+            self.services.keyvalue.close()
             self.services.topics.close()
             self.services.journal.partition.close()
         if self._folder is not None:
             self._folder.release()
+
+
+async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) -> None:
+    """A fault of the store's disk takes the store offline (it says so to everyone who asks), not the node."""
+    try:
+        await work()
+    except StorageFault as fault:
+        log.error("%s: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
 
 
 def doorkeeper(auth: AuthConfig, authorize: Authorize, world: World) -> Doorkeeper:

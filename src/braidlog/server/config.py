@@ -17,6 +17,7 @@ import msgspec
 from braidlog.broker.authorize import Rule
 from braidlog.broker.groups.elected import INITIAL_DELAY_MS
 from braidlog.broker.quotas import Rates
+from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.settings import UNLIMITED, TopicSettings
@@ -189,6 +190,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: LimitsConfig = LimitsConfig()
     quotas: QuotasConfig = QuotasConfig()
     wire_log: WireLogConfig = WireLogConfig()
+    kv: KeyValueSettings = KeyValueSettings()
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):

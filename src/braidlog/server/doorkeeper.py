@@ -7,7 +7,7 @@ address.
 
 import msgspec
 
-from braidlog.broker.authenticate import Authenticate, network_of
+from braidlog.broker.authenticate import Authenticate, Proof, network_of
 from braidlog.server.census import Census
 
 
@@ -42,5 +42,8 @@ class Doorkeeper:
         """It has gone, or is a stranger no more."""
         self.strangers.leave(network_of(address))
 
-    async def identify(self, address: str, token: bytes, principal: str | None = None) -> str | None:
-        return await self._authenticate.identify(address, token, principal)
+    async def prove(self, address: str, principal: str, token: bytes) -> bool:
+        return await self._authenticate.prove(address, principal, token)
+
+    async def judge(self, address: str, holds: Proof) -> bool:
+        return await self._authenticate.judge(address, holds)

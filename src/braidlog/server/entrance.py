@@ -4,8 +4,10 @@ Knows: the preamble, and how long a stranger stays one. Refuses to know: sockets
 asks). Invariant: whoever was counted as a stranger is let go exactly once.
 """
 
+from collections.abc import Coroutine
 from typing import Any
 
+from braidlog.broker.authenticate import Proof
 from braidlog.server.doorkeeper import Doorkeeper
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.preamble import Introduction, Preamble
@@ -59,16 +61,21 @@ class Entrance:
         self._connection.receive(preamble.take_rest())
         return event if isinstance(event, Introduction) else None
 
-    async def identify(self, token: bytes, principal: str | None = None) -> str | None:
-        """Whose token it is, of everyone or of one principal only. Meanwhile it is not overdue; then it is no stranger."""
+    async def prove(self, principal: str, token: bytes) -> bool:
+        return await self._settle(self._doorkeeper.prove(self._host, principal, token))
+
+    async def judge(self, holds: Proof) -> bool:
+        return await self._settle(self._doorkeeper.judge(self._host, holds))
+
+    async def _settle(self, proving: Coroutine[Any, Any, bool]) -> bool:
         self.is_proving = True
         try:
-            found = await self._doorkeeper.identify(self._host, token, principal)
+            proved = await proving
         finally:
             self.is_proving = False
-        if found is not None:
+        if proved:
             self.leave()
-        return found
+        return proved
 
     def is_overdue(self, now: float, requests: int) -> bool:
         if self._since is None or self.is_proving:

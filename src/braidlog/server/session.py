@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from braidlog.adapters.contract import Adapter, Stream
+from braidlog.broker.authenticate import Proof
 from braidlog.broker.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
@@ -564,17 +565,17 @@ class Session(asyncio.Protocol):
 
     async def prove(self, principal: str, token: bytes) -> bool:
         """See `adapters/contract.py`."""
-        return await self.identify(token, principal) is not None
+        return self._entrance is not None and self._admit(proved=await self._entrance.prove(principal, token))
 
-    async def identify(self, token: bytes, principal: str | None = None) -> str | None:
+    async def judge(self, holds: Proof) -> bool:
         """See `adapters/contract.py`."""
-        if self._entrance is None:
-            return None
-        found = await self._entrance.identify(token, principal)
-        if found is None:
+        return self._entrance is not None and self._admit(proved=await self._entrance.judge(holds))
+
+    def _admit(self, *, proved: bool) -> bool:
+        if not proved:
             log.warning("%s %s: authentication failed", self._adapter.dialect, self.peer)
             self.close()
-        return found
+        return proved
 
     # -- quotas ----------------------------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ from typing import TypeVar
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.server.eager import Abandonable, Patient
-from braidlog.storage.commit import Flusher
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.commit import Flusher, Syncable
 
 T = TypeVar("T")
 
@@ -57,7 +56,7 @@ class LoopWorld:
         self._clock = clock
         self._flusher = flusher
         self._loop = asyncio.get_running_loop()
-        self._groups: dict[PartitionLog, asyncio.Future[None]] = {}
+        self._groups: dict[Syncable, asyncio.Future[None]] = {}
         self._waiters = 0
         self._syncs_elsewhere = 0
         self._may_sync_here_from = clock.monotonic()
@@ -71,7 +70,7 @@ class LoopWorld:
     def wakeup(self, *, patient: bool = False) -> LoopWakeup:
         return LoopWakeup(self._loop, patient=patient)
 
-    async def durable(self, log: PartitionLog, next_offset: int) -> None:
+    async def durable(self, log: Syncable, next_offset: int) -> None:
         if log.durable_offset >= next_offset:
             return
         self._waiters += 1
@@ -80,7 +79,7 @@ class LoopWorld:
             # The sync began after the append, so only a truncation can have come between: the records are no more.
             raise BrokerError(Reason.NOT_LEADER, f"offset {next_offset - 1} was taken back by a new leader")
 
-    def sync_soon(self, log: PartitionLog, then: Callable[[], object]) -> None:
+    def sync_soon(self, log: Syncable, then: Callable[[], object]) -> None:
         def synced(group: "asyncio.Future[None]") -> None:
             if group.exception() is None:
                 then()
@@ -88,7 +87,7 @@ class LoopWorld:
         self._waiters += 1
         self._group(log).add_done_callback(synced)
 
-    def _group(self, log: PartitionLog) -> "asyncio.Future[None]":
+    def _group(self, log: Syncable) -> "asyncio.Future[None]":
         """The future of everyone who waits for the next sync of this partition."""
         group = self._groups.get(log)
         if group is None:
@@ -97,7 +96,7 @@ class LoopWorld:
             self._loop.call_soon(self._submit, log)
         return group
 
-    def _submit(self, log: PartitionLog) -> None:
+    def _submit(self, log: Syncable) -> None:
         group = self._groups.pop(log)
         is_alone = self._waiters == 1 and not self._syncs_elsewhere
         if not self._groups:
@@ -119,10 +118,10 @@ class LoopWorld:
         self._syncs_elsewhere -= 1
         _settle(group, fault)
 
-    def _is_quick(self, log: PartitionLog) -> bool:
+    def _is_quick(self, log: Syncable) -> bool:
         return log.unsynced_bytes <= SYNC_HERE_BYTES_MAX and self._clock.monotonic() >= self._may_sync_here_from
 
-    def _sync_here(self, log: PartitionLog, group: "asyncio.Future[None]") -> None:
+    def _sync_here(self, log: Syncable, group: "asyncio.Future[None]") -> None:
         start = self._clock.monotonic()
         try:
             log.sync()
@@ -134,7 +133,7 @@ class LoopWorld:
             self._may_sync_here_from = end + SYNC_ELSEWHERE_FACTOR * (end - start)
         _settle(group, None)
 
-    def appended(self, log: PartitionLog) -> None:
+    def appended(self, log: Syncable) -> None:
         self._flusher.appended(log)
 
     def blocking(self, work: Callable[[], T]) -> Awaitable[T]:

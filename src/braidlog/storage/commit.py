@@ -10,6 +10,7 @@ loop), and for syncs that nobody waits for: intervals and windows.
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -18,6 +19,36 @@ from braidlog.storage.partition import PartitionLog
 
 Done = Callable[[StorageFault | None], None]
 IDLE_SECONDS = 60.0
+
+
+class FlushSettings(Protocol):
+    """When something wants to be synced."""
+
+    @property
+    def flush(self) -> Flush: ...
+
+    @property
+    def flush_interval_ms(self) -> int: ...
+
+    @property
+    def flush_window_bytes(self) -> int: ...
+
+
+class Syncable(Protocol):
+    """What grows, and becomes durable by a sync: a partition, the log of the key-value store."""
+
+    @property
+    def settings(self) -> FlushSettings: ...
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything below survives power loss."""
+        ...
+
+    @property
+    def unsynced_bytes(self) -> int: ...
+
+    def sync(self, upto: int | None = None) -> int: ...
 
 
 class _Waiter:
@@ -78,19 +109,19 @@ class GroupCommit:
 
 
 class Flusher:
-    """One thread that syncs partitions: on request, at intervals, and when too much is un-synced."""
+    """One thread that syncs partitions and their like: on request, at intervals, and when too much is un-synced."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._wake = threading.Condition()
-        self._requests: dict[PartitionLog, list[Done]] = {}
-        self._due: dict[PartitionLog, float] = {}
-        self._windows: set[PartitionLog] = set()
+        self._requests: dict[Syncable, list[Done]] = {}
+        self._due: dict[Syncable, float] = {}
+        self._windows: set[Syncable] = set()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="braidlog-flusher", daemon=True)
         self._thread.start()
 
-    def submit(self, partition: PartitionLog, done: Done | None = None) -> None:
+    def submit(self, partition: Syncable, done: Done | None = None) -> None:
         """Sync soon; `done` is called on the flusher's thread, with the fault if there was one.
 
         Requests that arrive while a sync runs share the next one.
@@ -103,7 +134,7 @@ class Flusher:
                 waiting.append(done)
             self._wake.notify()
 
-    def appended(self, partition: PartitionLog) -> None:
+    def appended(self, partition: Syncable) -> None:
         """Called after each append that nobody waits for: decides whether and when it has to be synced."""
         settings = partition.settings
         if partition.unsynced_bytes >= settings.flush_window_bytes:
@@ -147,7 +178,7 @@ class Flusher:
     def _time_left(self) -> float:
         return min(self._due.values(), default=self._clock.monotonic() + IDLE_SECONDS) - self._clock.monotonic()
 
-    def _sync(self, partition: PartitionLog) -> StorageFault | None:
+    def _sync(self, partition: Syncable) -> StorageFault | None:
         try:
             partition.sync()
         except StorageFault as fault:

@@ -78,6 +78,11 @@ class DataFolder:
             self.release()
             raise
 
+    @property
+    def disk(self) -> Disk:
+        """Where the folder is: for what is kept in it beside the topics."""
+        return self._disk
+
     def release(self) -> None:
         if self._lock is not None:
             self._lock.release()

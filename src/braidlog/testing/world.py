@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from random import Random
 from typing import Any, Generic, TypeVar
 
+from braidlog.storage.commit import Syncable
 from braidlog.storage.partition import PartitionLog
 from braidlog.testing.clock import ManualClock
 
@@ -110,7 +111,7 @@ class ManualWorld:
         self._ready: deque[Job[Any]] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timers_made = 0
-        self._held: list[tuple[PartitionLog, _Gate]] = []
+        self._held: list[tuple[Syncable, _Gate]] = []
         self._holding = False
 
     # -- the port --------------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ class ManualWorld:
     def wakeup(self, *, patient: bool = False) -> ManualWakeup:  # noqa: ARG002 - here nobody is short of room
         return ManualWakeup(self)
 
-    async def durable(self, log: PartitionLog, next_offset: int) -> None:
+    async def durable(self, log: Syncable, next_offset: int) -> None:
         """Like the real one, this always lets others go first: they may share the sync, and races can show themselves."""
         if log.durable_offset >= next_offset:
             return
@@ -144,7 +145,7 @@ class ManualWorld:
 
         self.spawn(later())
 
-    def appended(self, log: PartitionLog) -> None:
+    def appended(self, log: Syncable) -> None:
         """Intervals and windows are the flusher's affair; here such records stay un-synced until `sync`."""
 
     async def blocking(self, work: Callable[[], T]) -> T:
@@ -216,7 +217,7 @@ class ManualWorld:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _sync_one(self, log: PartitionLog) -> None:
+    def _sync_one(self, log: Syncable) -> None:
         self.syncs += 1
         log.sync()
 

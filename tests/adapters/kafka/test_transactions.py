@@ -6,9 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.adapters.kafka.asker import Asker, create, wait_until
-from tests.adapters.kafka.clients import AIOKafkaConsumer, AIOKafkaProducer, KafkaProducer
+from tests.adapters.kafka.clients import (
+    AIOKafkaConsumer,
+    AIOKafkaProducer,
+    Consumer,
+    KafkaException,
+    KafkaProducer,
+    Producer,
+    TopicPartition,
+)
 
 from braidlog.codec.records import encode_batch
 from braidlog.testing.server import ServerProcess

@@ -45,6 +45,9 @@ class Drive:
             told.member, told.generation, more.get("instance"), (None, None), list((shares or {}).items()), self.now
         )
 
+    def state(self) -> State:
+        return self.group.state
+
     def tick(self, ms: int) -> list[str]:
         self.now += ms
         return self.group.tick(self.now)
@@ -116,7 +119,7 @@ def test_the_leader_divides_the_work_and_everyone_gets_its_share() -> None:
     assert joined(tickets[0]).members[0] == ("id1", None, b"r")
     follower = drive.sync(tickets[1])
     assert not follower.is_settled
-    assert drive.group.state is State.SYNCING
+    assert drive.state() is State.SYNCING
     leader = drive.sync(tickets[0], {"id1": b"a", "id2": b"b", "stranger": b"x"})
     late = drive.sync(tickets[2])
     assert [share(t) for t in (leader, follower, late)] == [b"a", b"b", b""]
@@ -203,7 +206,7 @@ def test_an_answer_that_was_lost_is_given_again() -> None:
         assert joined(again) == joined(ticket), "the same protocols in the same generation: nothing changes"
     drive.sync(one, {"id1": b"a"})
     assert joined(drive.join("id2")).generation == 1, "a follower with nothing new changes nothing"
-    assert drive.group.state is State.STABLE
+    assert drive.state() is State.STABLE
     drive.join("id1")
     assert drive.group.state is State.JOINING, "the leader wants to divide anew"
 

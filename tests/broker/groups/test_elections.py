@@ -155,7 +155,12 @@ def test_an_id_that_was_handed_out_and_never_used_leaves_no_trace(node: Node) ->
 
 
 def test_bad_requests(node: Node) -> None:
-    for wrong in ({"session_timeout_ms": 99}, {"session_timeout_ms": 2_000_000}, {"rebalance_timeout_ms": -1}):
+    bad: list[dict[str, Any]] = [
+        {"session_timeout_ms": 99},
+        {"session_timeout_ms": 2_000_000},
+        {"rebalance_timeout_ms": -1},
+    ]
+    for wrong in bad:
         assert reason_of(node, elections(node).join("g", asking(**wrong))) is Reason.INVALID_SESSION_TIMEOUT
     assert reason_of(node, elections(node).join("", asking())) is Reason.INVALID_GROUP
     assert reason_of(node, elections(node).join("g", asking("m"))) is Reason.MEMBER_NOT_FOUND

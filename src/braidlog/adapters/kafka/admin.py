@@ -18,7 +18,6 @@ from braidlog.broker.configs import MIN_IN_SYNC
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
-from braidlog.model.names import check_topic_name
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -62,9 +61,7 @@ async def _create(
     validate_only: bool,
 ) -> m.CreateTopicsResponseTopic:
     require(services, conversation, Operation.CREATE, topic.name)
-    check_topic_name(topic.name)
-    if services.topics.exists(topic.name):
-        raise BrokerError(Reason.TOPIC_EXISTS, f"topic {topic.name!r} exists")
+    services.topics.check_new_name(topic.name)
     partitions = _partitions(topic, services, creating)
     changes, _ = settings.parse((each.name, each.value) for each in topic.configs)
     services.configs.check_new(changes)

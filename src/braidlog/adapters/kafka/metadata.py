@@ -232,7 +232,14 @@ def _described(
         topic_id=id_of(services, name),
         partitions=[
             c.DescribeTopicPartitionsResponsePartition(
-                state.error, state.number, state.leader, state.epoch, replica_nodes=state.nodes, isr_nodes=state.nodes
+                state.error,
+                state.number,
+                state.leader,
+                state.epoch,
+                replica_nodes=state.nodes,
+                isr_nodes=state.nodes,
+                eligible_leader_replicas=[],  # may be null by the schema; the Java client does not expect it
+                last_known_elr=[],
             )
             for state in (_state(name, number, services) for number in range(start, min(start + room, count)))
         ],

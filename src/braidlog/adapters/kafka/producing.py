@@ -116,8 +116,13 @@ async def _settle(attempt: _Attempt, acks: Acks, timeout_ms: int, services: Serv
         appended = await services.append.acknowledge(attempt.written, acks=acks, timeout_ms=max(timeout_ms, 0))
     except (BrokerError, StorageFault) as error:
         return d.ProduceResponsePartition(attempt.number, code_of(error), -1, error_message=text_of(error))
+    stamp = attempt.written.append_time_ms
     return d.ProduceResponsePartition(
-        attempt.number, E.NONE, appended.base_offset, log_start_offset=attempt.written.hosted.start_offset
+        attempt.number,
+        E.NONE,
+        appended.base_offset,
+        log_append_time_ms=-1 if stamp is None else stamp,
+        log_start_offset=attempt.written.hosted.start_offset,
     )
 
 

@@ -2,8 +2,8 @@
 
 Knows: mechanisms, the order of an exchange, Kafka's numbers for hashes. Refuses to know: what a user may do, how passwords are
 kept.
-Invariants: a connection is somebody only after a whole exchange; whoever fails hears it late and is closed upon; what is wrong is
-not said in detail. A password of PLAIN may also be a token of the configuration.
+Invariants: a connection is somebody only after a whole exchange; whoever fails hears it late (the node's doorkeeper sees to
+that) and is closed upon; what is wrong is not said in detail. A password of PLAIN may also be a token of the configuration.
 """
 
 import hmac
@@ -26,8 +26,6 @@ from braidlog.wire.kafka.messages import security as s
 
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *Hash)
-FAILED_SECONDS = 0.5
-"""How late a failure is heard: guessing must not be fast."""
 PASSWORD_BYTES_MAX = 1024
 Change = s.AlterUserScramCredentialsRequestDeletion | s.AlterUserScramCredentialsRequestUpsertion
 NUMBERS: dict[int, Hash] = {1: Hash.SHA_256, 2: Hash.SHA_512}
@@ -64,24 +62,20 @@ class Sasl:
         if exchange is None:
             conversation.close()
             return s.SaslAuthenticateResponse(E.ILLEGAL_SASL_STATE, "a handshake comes first")
-        try:
-            if exchange.mechanism == PLAIN:
-                name, answer = await _plain(token, services), b""
-            elif exchange.scram is None:
-                exchange.scram = self._begin(Hash(exchange.mechanism), services)
+        if exchange.mechanism != PLAIN and exchange.scram is None:
+            exchange.scram = self._begin(Hash(exchange.mechanism), services)
+            try:
                 asked = exchange.scram.first(token)
-                self._exchanges[conversation.connection] = exchange
-                return s.SaslAuthenticateResponse(auth_bytes=asked)
-            else:
-                answer = exchange.scram.final(token)
-                name = exchange.scram.name
-        except ScramError:
-            return await self._failed(services, conversation)
-        if name is None:
-            return await self._failed(services, conversation)
-        conversation.principal = name
+            except ScramError:
+                asked = b""  # whatever it says next is wrong
+            self._exchanges[conversation.connection] = exchange
+            return s.SaslAuthenticateResponse(auth_bytes=asked)
+        proof = _Proof(exchange, token, services)
+        if not await conversation.judge(proof.holds):
+            return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong")
+        conversation.principal = proof.name
         conversation.connection.authenticated()
-        return s.SaslAuthenticateResponse(auth_bytes=answer)
+        return s.SaslAuthenticateResponse(auth_bytes=proof.answer)
 
     def _begin(self, kind: Hash, services: Services) -> Scram:
         def find(name: str) -> Credential | None:
@@ -92,23 +86,43 @@ class Sasl:
 
         return Scram(kind, find, secrets.token_urlsafe(24), decoy)
 
-    async def _failed(self, services: Services, conversation: Conversation) -> s.SaslAuthenticateResponse:
-        await services.world.wakeup().wait(FAILED_SECONDS)
-        conversation.close()
-        return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong")
 
+class _Proof:
+    """The last token of an exchange: whose it is, and what is answered, once it `holds`."""
 
-async def _plain(token: bytes, services: Services) -> str | None:
-    """`[for whom] NUL user NUL password`: the user, if the password is its own."""
-    parts = token.split(b"\0")
-    if len(parts) != 3 or len(token) > PASSWORD_BYTES_MAX:
-        return None
-    authorized, name, password = parts[0].decode("utf-8", "replace"), parts[1].decode("utf-8", "replace"), parts[2]
-    if authorized not in ("", name):
-        return None
-    if services.authorize.authenticate(password) == name:
-        return name
-    return name if await services.users.check_password(name, password) else None
+    def __init__(self, exchange: _Exchange, token: bytes, services: Services) -> None:
+        self._exchange = exchange
+        self._token = token
+        self._services = services
+        self.name = ""
+        self.answer = b""
+
+    async def holds(self) -> bool:
+        scram = self._exchange.scram
+        if scram is None:
+            return await self._plain()
+        try:
+            self.answer = scram.final(self._token)
+        except ScramError:
+            return False
+        self.name = scram.name
+        return True
+
+    async def _plain(self) -> bool:
+        """`[for whom] NUL user NUL password`: whether the password is that user's own."""
+        parts = self._token.split(b"\0")
+        if len(parts) != 3 or len(self._token) > PASSWORD_BYTES_MAX:
+            return False
+        authorized, self.name, password = (
+            parts[0].decode("utf-8", "replace"),
+            parts[1].decode("utf-8", "replace"),
+            parts[2],
+        )
+        if authorized not in ("", self.name):
+            return False
+        if self._services.authorize.authenticate(password) == self.name:
+            return True
+        return await self._services.users.check_password(self.name, password)
 
 
 def refuse_handshake(_: Request, code: E, __: str) -> s.SaslHandshakeResponse:

@@ -15,9 +15,12 @@ from braidlog.broker.authorize import ANONYMOUS, Operation
 from braidlog.broker.services import Services
 from braidlog.kv import operations as o
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import Burst, Request
 from braidlog.wire.mayfly.messages import ANSWER_BYTES_MAX, Status
+
+assert KV_COLLECTION_BYTES_MAX <= ANSWER_BYTES_MAX, "every list and every hash must fit an answer"
 
 KEYS_TOPIC: Final = "__kv"
 """What the keys are called in rules: the topic that their changes are fed to."""
@@ -27,7 +30,6 @@ _ONLY: Final = {
     m.Condition.IF_ABSENT: o.Only.IF_ABSENT,
     m.Condition.IF_PRESENT: o.Only.IF_PRESENT,
 }
-_COUNT_BYTES: Final = 4
 
 
 class Translation(NamedTuple):
@@ -41,13 +43,6 @@ def _set(message: m.Set) -> o.Set:
     if message.condition is m.Condition.ALWAYS:
         return o.Set(message.key, message.value, message.ttl_seconds)
     return o.Set(message.key, message.value, message.ttl_seconds, _ONLY[message.condition])
-
-
-def _values(found: list[bytes]) -> m.Values:
-    size = _COUNT_BYTES + _COUNT_BYTES * len(found) + sum(map(len, found))
-    if size > ANSWER_BYTES_MAX:
-        raise BrokerError(Reason.VALUE_TOO_LARGE, f"{size} bytes are more than an answer holds: ask for less")
-    return m.Values(tuple(found))
 
 
 def _stored(stored: bool) -> m.Stored:  # noqa: FBT001 - the operation's result
@@ -74,7 +69,8 @@ TRANSLATIONS: Final[dict[type[m.Message], Translation]] = {
     m.LPop: Translation(lambda message: o.Pop(message.key, o.End.LEFT), m.Value),
     m.RPop: Translation(lambda message: o.Pop(message.key, o.End.RIGHT), m.Value),
     m.LRange: Translation(
-        lambda message: o.ListRange(message.key, message.start, message.stop, ANSWER_BYTES_MAX), _values
+        lambda message: o.ListRange(message.key, message.start, message.stop),
+        lambda found: m.Values(tuple(found)),
     ),
     m.LLen: Translation(lambda message: o.ListLength(message.key), m.Length),
     m.Incr: Translation(lambda message: o.Increment(message.key), m.Number),
@@ -83,9 +79,7 @@ TRANSLATIONS: Final[dict[type[m.Message], Translation]] = {
     m.HSet: Translation(lambda message: o.HashSet(message.key, message.pairs), m.Count),
     m.HGet: Translation(lambda message: o.HashGet(message.key, message.field), m.Value),
     m.HDel: Translation(lambda message: o.HashDelete(message.key, message.fields), m.Count),
-    m.HGetAll: Translation(
-        lambda message: o.HashGetAll(message.key, ANSWER_BYTES_MAX), lambda found: m.Pairs(tuple(found.items()))
-    ),
+    m.HGetAll: Translation(lambda message: o.HashGetAll(message.key), lambda found: m.Pairs(tuple(found.items()))),
 }
 
 
@@ -105,10 +99,17 @@ async def execute_all(burst: Burst, services: Services, _: Conversation) -> list
     ]
 
 
-async def authenticate(request: Request, _: Services, conversation: Conversation) -> m.Message:
+async def authenticate(request: Request, services: Services, conversation: Conversation) -> m.Message:
+    """The token alone says who it is."""
     message: m.Auth = request.message  # type: ignore[assignment]
-    principal = await conversation.identify(message.token)
-    if principal is None:
+    principal: str | None = None
+
+    async def holds() -> bool:
+        nonlocal principal
+        principal = services.authorize.authenticate(message.token)
+        return principal is not None
+
+    if not await conversation.judge(holds) or principal is None:
         return m.Failure(Status.AUTH_FAILED, "authentication failed")
     conversation.principal = principal
     return m.DONE

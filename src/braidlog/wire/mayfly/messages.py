@@ -15,7 +15,7 @@ KEY_BYTES_MAX: Final = 256
 VALUE_BYTES_MAX: Final = 64 * 1024
 TOKEN_BYTES_MAX: Final = 1024
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of an answer's payload. A list or a hash that is larger is read in parts, by LRANGE and HGET."""
+"""Of an answer's payload."""
 MANY_BYTES_MAX: Final = 1024 * 1024
 """Of the payload of a command that takes several values at once."""
 U32_MAX: Final = 2**32 - 1

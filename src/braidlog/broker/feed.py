@@ -1,0 +1,250 @@
+"""The change feed: every mutation of the key-value store as a record of the topic `__kv`, once.
+
+Knows: what the topic has and what it lacks. Refuses to know: what mutations mean.
+Invariants: the store's log comes first. A record is appended only when its mutation, and everything it leans on, is durable
+there; and the store keeps what the feed lacks. So after any crash the feed is behind the store or level with it, never ahead, and
+goes on after the number in its last record: no mutation is missing, none is told twice.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from braidlog.broker.hosted import HostedPartition
+from braidlog.broker.ports import Wakeup, World
+from braidlog.broker.topics import FEED_TOPIC, Topics
+from braidlog.codec.batch import read_header
+from braidlog.codec.records import decode_batch, encode_batch
+from braidlog.kv.feed import FeedRecord, feed_record, sequence_in, state_record
+from braidlog.kv.store import Mutation, Store
+from braidlog.model.errors import StorageFault
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.model.settings import Flush, TopicSettings
+from braidlog.storage.partition import PartitionLog
+
+SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)
+BATCH_RECORDS_MAX = 1_000
+BATCH_BYTES = 1024 * 1024
+PENDING_MAX = 50_000
+"""Mutations that wait for the feed. Beyond it, acknowledgements wait with them."""
+READ_BYTES = 1024 * 1024
+WAIT_SECONDS = 60.0
+
+
+class Feed:
+    """The feed of one store. `run` is its task; everything else may be called beside it."""
+
+    def __init__(self, topics: Topics, world: World) -> None:
+        self._topics = topics
+        self._world = world
+        self._hosted: HostedPartition | None = None
+        self._store: Store | None = None
+        self._pending: deque[Mutation] = deque()
+        self._latest: dict[bytes, int] = {}
+        self._idle: Wakeup | None = None
+        self._waiting: set[Wakeup] = set()
+        self._is_urgent = False
+        self._lacks_state = False
+        self.sequence = 0
+        """The last mutation whose record is durable in the feed."""
+        self.fault: StorageFault | None = None
+
+    # -- opening ---------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Find out how far the feed has got; before the store is opened, so that it can be told what is new."""
+        if self._topics.exists(FEED_TOPIC):
+            self._hosted = self._topics.partition(FEED_TOPIC, 0)
+            self.sequence = last_sequence(self._hosted.log)
+
+    def attach(self, store: Store) -> None:
+        """The store is open, and has told of everything that its log holds beyond the feed."""
+        self._store = store
+        if self.sequence > store.sequence:
+            raise StorageFault(
+                f"the topic {FEED_TOPIC} tells of mutation {self.sequence}, the store ends with {store.sequence}: "
+                "they do not belong together"
+            )
+        known_upto = store.snapshot.sequence if store.snapshot is not None else 0
+        if self.sequence < known_upto:
+            # It was off for a while, or is new: what was changed meanwhile is not in the log any more.
+            self._lacks_state = True
+            self._pending.clear()
+            self._latest.clear()
+
+    def note(self, mutation: Mutation) -> None:
+        """A mutation was made (or, at the start, found in the log)."""
+        if mutation.sequence <= self.sequence:
+            return
+        self._pending.append(mutation)
+        self._latest[mutation.key] = mutation.sequence
+        if self._idle is not None:
+            self._idle.wake()
+
+    # -- waiting ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_behind(self) -> bool:
+        return len(self._pending) > PENDING_MAX
+
+    async def room(self) -> None:
+        """Return when the feed has caught up enough to take more, or will take nothing any more."""
+        await self._wait_until(lambda: not self.is_behind or self.fault is not None)
+
+    async def reach(self, sequence: int) -> None:
+        """Return when every mutation up to this one is durable in the feed; raise its fault if it never will be."""
+        await self._wait_until(lambda: self.sequence >= sequence)
+
+    async def _wait_until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            if self.fault is not None:
+                raise self.fault
+            self._is_urgent = True
+            if self._idle is not None:
+                self._idle.wake()
+            wakeup = self._world.wakeup()
+            self._waiting.add(wakeup)
+            try:
+                await wakeup.wait(WAIT_SECONDS)
+            finally:
+                self._waiting.discard(wakeup)
+
+    def _wake_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for wakeup in waiting:
+            wakeup.wake()
+
+    # -- the task --------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write what is pending, for ever. A fault of the disk ends it: then the store takes no more mutations."""
+        assert self._store is not None
+        lazy = self._store.settings.flush is not Flush.ACK
+        try:
+            while True:
+                if not self._pending and not self._lacks_state:
+                    await self._rest(WAIT_SECONDS)
+                if lazy and not self._is_urgent:
+                    # Each turn syncs the store's log; who set `flush` to something else does not want that all the time.
+                    await self._rest(self._store.settings.flush_interval_ms / 1000)
+                await self.catch_up()
+        except BaseException as error:
+            # Whatever ended it, nobody may wait for it any more.
+            self.fault = StorageFault(f"the change feed has stopped: {error}")
+            self._store.stop(self.fault)
+            self._wake_waiting()
+            raise
+
+    async def _rest(self, seconds: float) -> None:
+        self._idle = self._world.wakeup()
+        try:
+            await self._idle.wait(seconds)
+        finally:
+            self._idle = None
+
+    async def catch_up(self) -> None:
+        """Write everything that is pending now, one batch after another."""
+        assert self._store is not None
+        self._is_urgent = False
+        if self._lacks_state:
+            await self._tell_state(self._store)
+        while self._pending:
+            records, last = self._next_records(self._store.clock.node.hex().encode())
+            # Up to what the log has now, not only to the last record: a part leans on a later mutation of its key.
+            await self._world.durable(self._store.wal, self._store.sequence + 1)
+            await self._append(records)
+            self.sequence = last
+            self._wake_waiting()
+
+    def _next_records(self, node_hex: bytes) -> tuple[list[FeedRecord], int]:
+        records: list[FeedRecord] = []
+        size = last = 0
+        while self._pending and len(records) < BATCH_RECORDS_MAX and size < BATCH_BYTES:
+            mutation = self._pending.popleft()
+            is_latest = self._latest[mutation.key] == mutation.sequence
+            if is_latest:
+                del self._latest[mutation.key]
+            record = feed_record(mutation, node_hex, is_latest=is_latest)
+            records.append(record)
+            size += len(record.value or b"") + 200
+            last = mutation.sequence
+        return records, last
+
+    async def _append(self, records: list[FeedRecord]) -> None:
+        hosted = self._hosted
+        if hosted is None:
+            hosted = self._hosted = await self._topics.publish(FEED_TOPIC, SETTINGS)
+        keys, values, timestamps, headers = zip(*records, strict=True)
+        batch = encode_batch(values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=min(timestamps))
+        appended = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=self._world.now_ms())
+        hosted.appended()
+        await self._world.durable(hosted.log, appended.next_offset)
+        hosted.advance()
+
+    # -- a feed that lacks a part of the past ----------------------------------------------------------------
+
+    async def _tell_state(self, store: Store) -> None:
+        """Tell what every key holds, and which of those that the feed knows are gone.
+
+        Records of the state have number 0, but for the last one: who finds a feed that ends with 0 begins again.
+        """
+        image = store.keyspace.take_image()
+        try:
+            sequence, stamp = store.sequence, store.clock.stamp.pack()
+            now_ms = store.clock.wall_ms
+            self._pending.clear()
+            self._latest.clear()
+            await self._world.durable(store.wal, sequence + 1)
+            gone = [key for key in self._keys_in_feed() if key not in image.data]
+            left = len(gone) + len(image.data)
+            batch: list[FeedRecord] = []
+            size = 0
+            for key in (*gone, *image.data):
+                left -= 1
+                number = sequence if left == 0 else 0
+                record = state_record(image, key, image.data.get(key), sequence=number, stamp=stamp, now_ms=now_ms)
+                batch.append(record)
+                size += len(record.value or b"") + 200
+                if left == 0 or len(batch) >= BATCH_RECORDS_MAX or size >= BATCH_BYTES:
+                    await self._append(batch)
+                    batch, size = [], 0
+            self.sequence = sequence
+            self._lacks_state = False
+        finally:
+            store.keyspace.give_back()
+        self._wake_waiting()
+
+    def _keys_in_feed(self) -> Iterable[bytes]:
+        """The keys that a reader of the feed takes to be there."""
+        if self._hosted is None:
+            return []
+        log, there = self._hosted.log, dict[bytes, None]()
+        offset = log.start_offset
+        while (found := log.slice_at(offset, READ_BYTES)) is not None:
+            data, position = found.read(), 0
+            while position < len(data):
+                header = read_header(data, position)
+                if not header.is_control:
+                    for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                        if row[3] is not None and row[2] is not None:
+                            there[row[2]] = None
+                        elif row[2] is not None:
+                            there.pop(row[2], None)
+                position += header.size_bytes
+            offset = found.next_offset
+        return there
+
+
+def last_sequence(log: PartitionLog) -> int:
+    """The mutation that the last record of a feed tells of; 0 if there is none."""
+    offset = log.end_offset - 1
+    while offset >= log.start_offset and (found := log.slice_at(offset, 1)) is not None:
+        data = found.read()
+        header = read_header(data)
+        if not header.is_control:
+            rows = decode_batch(data, 0, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+            for row in reversed(list(rows)):
+                sequence = sequence_in(row[4] or ())
+                if sequence is not None:
+                    return sequence
+        offset = header.base_offset - 1
+    return 0

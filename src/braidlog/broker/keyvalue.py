@@ -1,0 +1,263 @@
+"""The key-value store as a service: operations in, results out, acknowledged as the settings say.
+
+Knows: what is waited for and what goes on in the background. Refuses to know: how operations travel, what they do.
+Invariants: operations take effect in the order in which they come, at once. A read does not wait. A mutation is acknowledged when
+it is kept as `flush` says: ack, on the disk; else with the kernel. What it did is seen by others before that: after power loss,
+or a refusal for want of room, an operation that was not acknowledged may or may not have happened.
+
+A snapshot is an image of the keyspace (one copy of its dict, about 20 ms for a million keys), written out on the loop in
+slices of a millisecond between which everyone else is served; the writing to the disk is done beside the loop.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from braidlog.broker.feed import Feed
+from braidlog.broker.ports import World
+from braidlog.broker.topics import Topics
+from braidlog.broker.turns import Turns
+from braidlog.kv import snapshot as snapshots
+from braidlog.kv.operations import MemoryUsage, Operation, SnapshotDone, Stats
+from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.store import Snapshotting, Store
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.settings import Flush
+from braidlog.storage.files import Disk
+
+R = TypeVar("R")
+EXPIRE_KEYS = 500
+"""Keys that go in one turn of the loop; then others have theirs."""
+SLICE_SECONDS = 0.001
+WRITE_BYTES = 1024 * 1024
+_SNAPSHOT = "the snapshot"
+
+
+class KeyValue:
+    """The use case. `open` it before anything else."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        node: bytes,
+        settings: KeyValueSettings,
+        topics: Topics,
+        world: World,
+        *,
+        resident: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._node = node
+        self._world = world
+        self._resident = resident
+        self._turns = Turns(world)
+        self._store: Store | None = None
+        self._fault: StorageFault | None = None
+        self._feed = Feed(topics, world) if settings.feed else None
+        self._acks = settings.flush is Flush.ACK
+        self._opened_at = world.monotonic()
+        self.settings = settings
+
+    def open(self) -> None:
+        """Recover the store. If that fails it is offline, and says why to everyone who asks; the fault is raised once, here."""
+        try:
+            if self._feed is not None:
+                self._feed.open()
+            store = Store(
+                self._disk,
+                self._folder,
+                self._node,
+                self.settings,
+                now_ms=self._world.now_ms(),
+                listener=None if self._feed is None else self._feed.note,
+            )
+            if self._feed is not None:
+                self._feed.attach(store)
+        except StorageFault as fault:
+            self._fault = StorageFault(f"the key-value store is offline: {fault}")
+            raise
+        self._store = store
+
+    def background(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+        """The tasks that the store needs as long as it is open, by name."""
+        return [] if self._feed is None or self._store is None else [("kv-feed", self._feed.run)]
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            raise self._fault or BrokerError(Reason.UNAVAILABLE, "the key-value store is not open")
+        return self._store
+
+    @property
+    def notes(self) -> list[str]:
+        """What recovery found and put right."""
+        return self.store.notes
+
+    # -- operations ------------------------------------------------------------------------------------------
+
+    async def execute(self, operation: Operation[R]) -> R:
+        """Carry out an operation; return when it is kept."""
+        store = self._store or self.store
+        before = store.sequence
+        result = store.execute(operation, self._world.now_ms())
+        sequence = store.sequence
+        if sequence != before:
+            await self._kept(store, sequence)
+        return result
+
+    async def execute_all(self, operations: Sequence[Operation[Any]]) -> list[Any]:
+        """Carry out several, in order and at once; return when all are kept. A refused one gives its `BrokerError`."""
+        store = self._store or self.store
+        before, now_ms, execute = store.sequence, self._world.now_ms(), store.execute
+        results: list[Any] = []
+        for operation in operations:
+            try:
+                results.append(execute(operation, now_ms))
+            except BrokerError as error:
+                results.append(error)
+        sequence = store.sequence
+        if sequence != before:
+            await self._kept(store, sequence)
+        return results
+
+    async def _kept(self, store: Store, sequence: int) -> None:
+        feed = self._feed
+        if self._acks:
+            await self._world.durable(store.wal, sequence + 1)
+        else:
+            store.wal.write()
+            self._world.appended(store.wal)
+        if feed is not None and feed.is_behind:
+            await feed.room()
+
+    # -- in the background -----------------------------------------------------------------------------------
+
+    async def expire(self) -> int:
+        """Let keys go whose time has come; return how many went. Called every now and then."""
+        store, count = self.store, 0
+        if store.fault is not None:
+            return 0  # it was said when it happened
+        while (gone := store.expire(self._world.now_ms(), EXPIRE_KEYS)) > 0:
+            count += gone
+            await self._kept(store, store.sequence)
+        return count
+
+    async def maybe_snapshot(self) -> SnapshotDone | None:
+        """Take a snapshot if the log has grown enough for one."""
+        wanted = self.store.fault is None and self.store.wants_snapshot and not self._turns.is_held(_SNAPSHOT)
+        return await self.snapshot() if wanted else None
+
+    # -- snapshots -------------------------------------------------------------------------------------------
+
+    async def snapshot(self) -> SnapshotDone:
+        """Take a snapshot of the store as it is now, and let go of the log that it replaces."""
+        async with self._turns.take(_SNAPSHOT):
+            store, world = self.store, self._world
+            upto = store.wal.request_roll(world.now_ms())
+            await world.blocking(lambda: store.wal.sync(upto))
+            taking = store.begin_snapshot(world.now_ms())
+            done = None
+            size = 0
+            try:
+                size = await self._write(store, taking)
+                done = taking.head
+            finally:
+                store.end_snapshot(done, size)
+            freed = await world.blocking(self._remove_older)
+        return SnapshotDone(taking.head.sequence, len(taking.image.data), size, taking.head.taken_ms, freed)
+
+    async def _write(self, store: Store, taking: Snapshotting) -> int:
+        """Write an image out and give it its name, once everything in it is durable in the log and in the feed.
+
+        Were it named before that, the feed could lack mutations that no log tells of any more.
+        """
+        world = self._world
+        writer = await world.blocking(lambda: store.writer(taking.head))
+        try:
+            await self._write_blocks(writer, taking)
+            await world.blocking(writer.seal)
+            await world.durable(store.wal, taking.head.sequence + 1)
+            if self._feed is not None:
+                await self._feed.reach(taking.head.sequence)
+            await world.blocking(writer.publish)
+        except BaseException:
+            with contextlib.suppress(StorageFault):
+                writer.abandon()
+            raise
+        return writer.size
+
+    async def _write_blocks(self, writer: snapshots.SnapshotWriter, taking: Snapshotting) -> None:
+        world = self._world
+        blocks: list[bytes] = []
+        size = 0
+        began = world.monotonic()
+        for block in snapshots.slices(taking.image):
+            blocks.append(block)
+            size += len(block)
+            if size >= WRITE_BYTES or world.monotonic() - began >= SLICE_SECONDS:
+                data, blocks, size = b"".join(blocks), [], 0
+                await world.blocking(lambda data=data: writer.write(data))  # type: ignore[misc]
+                began = world.monotonic()
+        await world.blocking(lambda: writer.write(b"".join(blocks)))
+
+    def _remove_older(self) -> int:
+        store = self.store
+        assert store.snapshot is not None
+        return store.remove_older(store.snapshot.sequence if self._feed is None else self._feed.sequence)
+
+    # -- figures ---------------------------------------------------------------------------------------------
+
+    def memory(self) -> MemoryUsage:
+        store = self.store
+        return MemoryUsage(
+            used_bytes=store.keyspace.used_bytes,
+            limit_bytes=self.settings.memory_bytes_max,
+            peak_bytes=store.peak_bytes,
+            keys=len(store.keyspace),
+            resident_bytes=self._resident(),
+        )
+
+    def memory_of(self, key: bytes) -> int:
+        """What one key takes; a key that is not there is KEY_NOT_FOUND."""
+        store = self.store
+        if store.keyspace.find(key, self._world.now_ms()) is None:
+            raise BrokerError(Reason.KEY_NOT_FOUND, f"{key[:60]!r} is not there")
+        return store.keyspace.cost(key)
+
+    def stats(self) -> Stats:
+        store, keyspace = self.store, self.store.keyspace
+        return Stats(
+            uptime_seconds=int(self._world.monotonic() - self._opened_at),
+            keys=len(keyspace),
+            keys_with_ttl=len(keyspace.deadlines),
+            strings=len(keyspace) - keyspace.lists - keyspace.hashes,
+            lists=keyspace.lists,
+            hashes=keyspace.hashes,
+            operations=store.operations,
+            hits=store.hits,
+            misses=store.misses,
+            mutations=store.mutations,
+            expired=store.expired,
+            evicted=store.evicted,
+            refused_for_memory=store.refused_for_memory,
+            sequence=store.sequence,
+            durable_sequence=store.wal.durable_sequence,
+            feed_sequence=0 if self._feed is None else self._feed.sequence,
+            wal_bytes=store.wal.size_bytes,
+            wal_files=store.wal.files,
+            snapshots=store.snapshots,
+            snapshot_sequence=0 if store.snapshot is None else store.snapshot.sequence,
+            snapshot_taken_ms=0 if store.snapshot is None else store.snapshot.taken_ms,
+        )
+
+    async def drain(self) -> None:
+        """Before a stop: what the feed lacks, it gets."""
+        if self._feed is not None and self._store is not None and self._feed.fault is None:
+            await self._feed.reach(self._store.sequence)
+
+    def close(self) -> None:
+        """Make everything durable, or raise."""
+        if self._store is not None:
+            self._store.close()

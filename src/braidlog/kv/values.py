@@ -1,0 +1,164 @@
+"""What a key can hold, and how it is written out.
+
+Knows: the four kinds of value, what each takes in memory, its bytes. Refuses to know: keys, expiry, files.
+Invariant: `size` of a collection is the length of its written form, kept up to date by every change.
+
+| kind    | in memory   | written                                                           |
+|---------|-------------|-------------------------------------------------------------------|
+| string  | `bytes`     | itself                                                            |
+| counter | `int`       | decimal digits; it is a string that has been counted with         |
+| list    | `ListValue` | count u32, then of each element: length u32, bytes                |
+| hash    | `HashValue` | count u32, then of each field: length u32, name, length u32, value |
+"""
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from braidlog.model.errors import ProtocolError
+
+_U32 = struct.Struct(">I")
+_pack_u32 = _U32.pack
+LENGTH_BYTES = 4
+
+# Bytes that CPython takes, beside those of the keys and values themselves; a test compares the sum with what it really takes.
+KEY_COST = 33 + 100
+"""A `bytes` object's own and a place in a dict."""
+STRING_COST = 33
+COUNTER_COST = 32
+LIST_COST = 800
+HASH_COST = 340
+ELEMENT_COST = 33 + 9
+FIELD_COST = 2 * 33 + 100
+DEADLINE_COST = 250
+"""A number and a place in a dict, and a pair in the heap."""
+RECENCY_COST = 150
+
+
+class ListValue:
+    """A list with two quick ends."""
+
+    __slots__ = ("era", "items", "size")
+
+    def __init__(self, items: Iterable[bytes] = (), era: int = 0) -> None:
+        self.items = deque(items)
+        self.size = LENGTH_BYTES + sum(LENGTH_BYTES + len(item) for item in self.items)
+        self.era = era
+
+    def copy(self, era: int) -> "ListValue":
+        twin = ListValue((), era)
+        twin.items = self.items.copy()
+        twin.size = self.size
+        return twin
+
+    def cost(self) -> int:
+        return LIST_COST + self.size + (ELEMENT_COST - LENGTH_BYTES) * len(self.items)
+
+    def write(self) -> bytes:
+        return _pack_u32(len(self.items)) + pack_strings(self.items)
+
+
+class HashValue:
+    """Fields by name, in the order in which they came."""
+
+    __slots__ = ("era", "fields", "size")
+
+    def __init__(self, fields: Iterable[tuple[bytes, bytes]] = (), era: int = 0) -> None:
+        self.fields = dict(fields)
+        self.size = LENGTH_BYTES + sum(2 * LENGTH_BYTES + len(f) + len(v) for f, v in self.fields.items())
+        self.era = era
+
+    def copy(self, era: int) -> "HashValue":
+        twin = HashValue((), era)
+        twin.fields = self.fields.copy()
+        twin.size = self.size
+        return twin
+
+    def cost(self) -> int:
+        return HASH_COST + self.size + (FIELD_COST - 2 * LENGTH_BYTES) * len(self.fields)
+
+    def write(self) -> bytes:
+        return _pack_u32(len(self.fields)) + pack_pairs(self.fields.items())
+
+
+Value = bytes | int | ListValue | HashValue
+
+
+def cost_of(value: Value) -> int:
+    """What a value takes in memory."""
+    if type(value) is bytes:
+        return STRING_COST + len(value)
+    if type(value) is int:
+        return COUNTER_COST
+    return value.cost()  # type: ignore[union-attr]
+
+
+def kind_of(value: Value) -> str:
+    return _KINDS[type(value)]
+
+
+_KINDS: dict[type, str] = {bytes: "string", int: "counter", ListValue: "list", HashValue: "hash"}
+
+
+def write_value(value: Value) -> bytes:
+    """The written form of any value."""
+    if type(value) is bytes:
+        return value
+    if type(value) is int:
+        return b"%d" % value
+    return value.write()  # type: ignore[union-attr]
+
+
+def read_value(kind: str, data: bytes) -> Value:
+    """The value of a written form; a form that is not one is a `ProtocolError`."""
+    match kind:
+        case "string":
+            return data
+        case "counter":
+            return _read_counter(data)
+        case "list":
+            return ListValue(_counted(data, list(strings_in(data[LENGTH_BYTES:])), 1))
+        case "hash":
+            return HashValue(pairs_of(_counted(data, list(strings_in(data[LENGTH_BYTES:])), 2)))
+    raise ProtocolError(f"a value of kind {kind!r} is not known here")
+
+
+def _read_counter(data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError as error:
+        raise ProtocolError(f"a counter of {len(data)} bytes is not a number") from error
+
+
+def _counted(data: bytes, strings: list[bytes], each: int) -> list[bytes]:
+    if len(data) < LENGTH_BYTES or _U32.unpack_from(data)[0] * each != len(strings):
+        raise ProtocolError(f"a collection of {len(strings) // each} elements does not have as many as it says")
+    return strings
+
+
+def pack_strings(strings: Iterable[bytes]) -> bytes:
+    """Each with its length before it."""
+    return b"".join([part for string in strings for part in (_pack_u32(len(string)), string)])
+
+
+def pack_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return pack_strings([string for pair in pairs for string in pair])
+
+
+def strings_in(data: bytes) -> Iterator[bytes]:
+    """The strings of `pack_strings`; bytes that are not such are a `ProtocolError`."""
+    position, end = 0, len(data)
+    while position < end:
+        start = position + LENGTH_BYTES
+        if start > end:
+            raise ProtocolError(f"a length is cut short at byte {position}")
+        position = start + int.from_bytes(data[position:start], "big")
+        if position > end:
+            raise ProtocolError(f"a string at byte {start} is longer than what is left")
+        yield data[start:position]
+
+
+def pairs_of(strings: list[bytes]) -> list[tuple[bytes, bytes]]:
+    if len(strings) % 2:
+        raise ProtocolError("a field without its value")
+    return list(zip(strings[::2], strings[1::2], strict=True))

@@ -1,0 +1,387 @@
+"""The store's write-ahead log: mutations on their way to the disk, in files that follow one another.
+
+Knows: which entries are buffered, written, durable; when a file ends and the next begins. Refuses to know: what a mutation does.
+Invariants: nothing at or below `durable_sequence` can be lost by a crash. A file is sealed (synced with its mark) before the next
+one is named in the manifest, and takes no entry before that is durable: so only the last file can have a torn tail. After a
+failed sync nothing is acknowledged again; a full disk stops new mutations, loses none, and is over when there is room again.
+
+`<first sequence, 20 digits>.wal`
+
+     0  magic      8    BRAIDKVW
+     8  version    u16  1
+    10  unused     6
+    16  node       16   the id of the node whose mutations these are
+    32  base       u64  the sequence of the first entry
+    40  wall       u64  the stamp of the mutation before it: wall ...
+    48  counter    u32  ... and counter
+    52  created    u64  ms
+    60  crc        u32  CRC-32C of bytes 0..60
+    64  mark: position  u64  everything below was synced by a sync that had returned
+    72  mark: sequence  u64  the last entry below it (base - 1: none)
+    80  mark: crc       u32  CRC-32C of bytes 64..80, seeded with bytes 0..60's
+    84  unused     44
+   128  entries    kv/entries.py
+"""
+
+import contextlib
+import struct
+import threading
+from typing import NamedTuple
+
+import msgspec
+
+from braidlog.codec.crc import crc32c
+from braidlog.kv.entries import pack_entry
+from braidlog.kv.settings import KeyValueSettings
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.storage.files import Disk, File, is_full, join
+from braidlog.storage.slots import SlotPair
+
+MAGIC = b"BRAIDKVW"
+VERSION = 1
+SUFFIX = ".wal"
+DATA_START = 128
+MARK_AT = 64
+_HEAD = struct.Struct(">8sH6x16sQQIQ")
+_CRC = struct.Struct(">I")
+_MARK = struct.Struct(">QQ")
+MANIFEST_MAGIC = b"BRAIDKVM"
+MANIFEST_STEM = "store"
+ROLL_BYTES = 1024 * 1024
+"""What a roll counts as un-synced: it takes several syncs, and whoever may choose does it beside the loop."""
+
+
+class WalHead(NamedTuple):
+    """What a file says of itself."""
+
+    node: bytes
+    base: int
+    wall_ms: int
+    counter: int
+    created_ms: int
+
+    def pack(self) -> bytes:
+        head = _HEAD.pack(MAGIC, VERSION, *self)
+        return head + _CRC.pack(crc32c(head))
+
+
+class Mark(NamedTuple):
+    position: int
+    sequence: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a store must know before it reads anything else: whose it is, and which log file was the last to be taken into use."""
+
+    node: str
+    wal_base: int
+
+
+def wal_name(base: int) -> str:
+    return f"{base:020d}{SUFFIX}"
+
+
+def unpack_head(data: bytes) -> WalHead:
+    """Return the head, or raise `ValueError` with what is wrong with it."""
+    if len(data) < DATA_START:
+        raise ValueError(f"{len(data)} bytes are fewer than its head")
+    magic, version, *rest = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise ValueError(f"magic is {magic!r}, not {MAGIC!r}")
+    if version != VERSION:
+        raise ValueError(f"version {version} is not known here, only {VERSION}")
+    if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
+        raise ValueError("the head's checksum does not hold")
+    return WalHead(*rest)
+
+
+def pack_mark(head: bytes, mark: Mark) -> bytes:
+    data = _MARK.pack(*mark)
+    return data + _CRC.pack(crc32c(data, crc32c(head[: _HEAD.size])))
+
+
+def unpack_mark(data: bytes) -> Mark | None:
+    """The mark of a file that begins with `data`; None if it does not hold."""
+    mark = Mark(*_MARK.unpack_from(data, MARK_AT))
+    return mark if data[MARK_AT : MARK_AT + _MARK.size + 4] == pack_mark(data, mark) else None
+
+
+def create_wal(disk: Disk, folder: str, head: WalHead) -> File:
+    """Make an empty log file and its name durable."""
+    file = disk.create(join(folder, wal_name(head.base)))
+    packed = head.pack()
+    content = (packed + pack_mark(packed, Mark(DATA_START, head.base - 1))).ljust(DATA_START, b"\0")
+    file.write_at(content, 0)
+    file.sync()
+    disk.sync_folder(folder)
+    return file
+
+
+class Piece(NamedTuple):
+    """A log file that takes no more entries: those from `base` to `last`."""
+
+    base: int
+    last: int
+    size: int
+
+
+class Opened(NamedTuple):
+    """The last log file as recovery leaves it: whole, durable, and marked so."""
+
+    file: File
+    head: WalHead
+    position: int
+    sequence: int
+    wall_ms: int
+    counter: int
+
+
+class Wal:
+    """The log of an open store. One thread appends; any thread may sync.
+
+    Three locks, taken in this order: `_sync_lock` (one sync at a time), `_write_lock` (one write at a time), `_lock` (the
+    buffer; held for no call of the disk).
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        manifest: SlotPair,
+        settings: KeyValueSettings,
+        opened: Opened,
+        sealed: list[Piece],
+    ) -> None:
+        self._disk = disk
+        self.folder = folder
+        self.settings = settings
+        self._manifest = manifest
+        self._file = opened.file
+        self._head = opened.head
+        self._packed = opened.head.pack()
+        self._position = opened.position
+        self._sealed = sealed
+        self._lock = threading.Lock()
+        self._write_lock = threading.RLock()
+        self._sync_lock = threading.RLock()
+        self._parts: list[bytes] = []
+        self._buffered_bytes = 0
+        self._unsynced_bytes = 0
+        self._sequence = opened.sequence
+        self._stamp = (opened.wall_ms, opened.counter)
+        self._written = (opened.sequence, opened.wall_ms, opened.counter)
+        self._durable_sequence = opened.sequence
+        self._roll_at_ms: int | None = None
+        self._stalled: StorageFault | None = None
+        self._fault: StorageFault | None = None
+        self._closed = False
+
+    # -- what is there ---------------------------------------------------------------------------------------
+
+    @property
+    def sequence(self) -> int:
+        """The last mutation that was appended."""
+        return self._sequence
+
+    @property
+    def durable_sequence(self) -> int:
+        """The last mutation that survives power loss."""
+        return self._durable_sequence
+
+    @property
+    def durable_offset(self) -> int:
+        """The same for who counts like a log: the first sequence that is not durable."""
+        return self._durable_sequence + 1
+
+    @property
+    def unsynced_bytes(self) -> int:
+        return self._unsynced_bytes + (ROLL_BYTES if self._roll_at_ms is not None else 0)
+
+    @property
+    def size_bytes(self) -> int:
+        with self._lock:
+            return sum(piece.size for piece in self._sealed) + self._position + self._buffered_bytes
+
+    @property
+    def files(self) -> int:
+        return len(self._sealed) + 1
+
+    @property
+    def base(self) -> int:
+        """The first sequence of the file that takes entries."""
+        return self._head.base
+
+    def check_writable(self) -> None:
+        """Raise unless mutations are taken. Where the disk was full this is where it is asked again."""
+        if self._fault is not None:
+            raise self._fault
+        if self._closed:
+            raise BrokerError(Reason.LOG_CLOSED, f"the store in {self.folder} is closed")
+        if self._stalled is not None:
+            self.write()
+
+    @property
+    def fault(self) -> StorageFault | None:
+        """Why the store has stopped, if it has."""
+        return self._fault
+
+    # -- appending -------------------------------------------------------------------------------------------
+
+    def append(self, op: int, key: bytes, value: bytes, ttl_seconds: int, stamp: tuple[int, int]) -> int:
+        """Take a mutation; return its sequence. It is in memory only until `write` or `sync`."""
+        crc, body = pack_entry(stamp[0], op, key, value, ttl_seconds)
+        size = len(body) + 4
+        with self._lock:
+            self._parts += (crc, body)
+            self._buffered_bytes += size
+            self._unsynced_bytes += size
+            self._sequence += 1
+            self._stamp = stamp
+            return self._sequence
+
+    def write(self) -> None:
+        """Hand what is buffered to the kernel: it survives `kill -9` then."""
+        with self._write_lock:
+            with self._lock:
+                parts, self._parts = self._parts, []
+                size, self._buffered_bytes = self._buffered_bytes, 0
+                written = (self._sequence, *self._stamp)
+            if not parts:
+                self._stalled = None
+                return
+            try:
+                self._file.write_at(b"".join(parts), self._position)
+            except StorageFault as fault:
+                self._put_back(parts, size, fault)
+                raise
+            self._position += size
+            self._written = written
+            self._stalled = None
+
+    def _put_back(self, parts: list[bytes], size: int, fault: StorageFault) -> None:
+        """The disk refused. If it is merely full nothing is lost: the entries wait for room, and no new ones are taken."""
+        with self._lock:
+            self._parts[:0] = parts
+            self._buffered_bytes += size
+        if not is_full(fault):
+            self._fail(fault)
+            return
+        try:
+            self._file.truncate(self._position)
+            self._stalled = fault
+        except StorageFault as worse:
+            self._fail(worse)
+
+    # -- durability ------------------------------------------------------------------------------------------
+
+    def sync(self, upto: int | None = None) -> int:
+        """Return when everything appended before the call (or below `upto`) is durable, and the next sequence.
+
+        A failure is final, as for a partition: the kernel may have dropped the pages it could not write.
+        """
+        with self._sync_lock:
+            if self._fault is not None:
+                raise self._fault
+            if upto is not None and self.durable_offset >= upto and self._roll_at_ms is None:
+                return self.durable_offset
+            if self._roll_at_ms is not None:
+                self._roll(self._roll_at_ms)
+            else:
+                with self._write_lock:
+                    self.write()
+                    reached, position = self._written, self._position
+                if reached[0] > self._durable_sequence:
+                    self._sync_file(Mark(position, reached[0]))
+            return self.durable_offset
+
+    def _sync_file(self, mark: Mark, *, seal: bool = False) -> None:
+        try:
+            self._file.sync()
+            self._file.write_at(pack_mark(self._packed, mark), MARK_AT)  # durable with the next sync
+            if seal:
+                self._file.sync()
+        except StorageFault as fault:
+            self._fail(fault)
+            raise
+        with self._lock:
+            self._durable_sequence = mark.sequence
+            # What is in the buffer is the newest: exactly that is not synced, and what was written during the sync.
+            self._unsynced_bytes = self._buffered_bytes + self._position - mark.position
+
+    def _fail(self, fault: StorageFault) -> None:
+        self._fault = StorageFault(f"the store stopped after a fault and must be reopened: {fault}", self.folder)
+
+    # -- files -----------------------------------------------------------------------------------------------
+
+    def request_roll(self, now_ms: int) -> int:
+        """Begin a new file with the next sync; return the `upto` to sync for it. An empty file is not followed by another."""
+        if self._sequence >= self._head.base:
+            self._roll_at_ms = now_ms
+        return self._sequence + 1
+
+    def _roll(self, now_ms: int) -> None:
+        """Seal this file and begin the next. Held up meanwhile: whoever writes; not who appends."""
+        with self._write_lock:
+            self.write()
+            sequence, wall_ms, counter = self._written
+            self._sync_file(Mark(self._position, sequence), seal=True)
+            head = WalHead(self._head.node, sequence + 1, wall_ms, counter, now_ms)
+            try:
+                file = create_wal(self._disk, self.folder, head)
+            except StorageFault as fault:
+                self._undo_roll(head, fault)
+                return  # everything is durable all the same; the next snapshot asks again
+            try:
+                save_manifest(self._manifest, Manifest(head.node.hex(), head.base))
+            except StorageFault as fault:
+                self._fail(fault)  # whether the new file is in use only an opening can tell
+                raise
+            with self._lock:
+                self._sealed.append(Piece(self._head.base, sequence, self._position))
+                self._file, self._head, self._packed = file, head, head.pack()
+                self._position = DATA_START
+            self._roll_at_ms = None
+
+    def _undo_roll(self, head: WalHead, fault: StorageFault) -> None:
+        self._roll_at_ms = None
+        if not is_full(fault):
+            self._fail(fault)
+            raise fault
+        path = join(self.folder, wal_name(head.base))
+        try:
+            if self._disk.exists(path):
+                self._disk.remove(path)
+        except StorageFault as worse:
+            self._fail(worse)
+            raise
+
+    def remove_upto(self, sequence: int) -> int:
+        """Remove the files whose entries are all at or below `sequence`; return the bytes freed."""
+        freed = 0
+        while self._sealed and self._sealed[0].last <= sequence:
+            self._disk.remove(join(self.folder, wal_name(self._sealed[0].base)))
+            with self._lock:
+                freed += self._sealed.pop(0).size
+        if freed:
+            self._disk.sync_folder(self.folder)
+        return freed
+
+    def close(self) -> None:
+        """Make everything durable, or raise."""
+        if self._closed:
+            return
+        try:
+            if self._fault is None:
+                self.sync()
+                with self._sync_lock:
+                    self._file.sync()  # the mark
+            elif self._durable_sequence < self._sequence:
+                raise self._fault  # with a lazy `flush` nobody may have heard of it yet
+        finally:
+            self._closed = True
+            with contextlib.suppress(StorageFault):
+                self._file.close()
+
+
+def save_manifest(slots: SlotPair, manifest: Manifest) -> None:
+    slots.save(msgspec.json.encode(manifest), copies=2)

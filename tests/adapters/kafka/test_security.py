@@ -1,0 +1,462 @@
+"""Who a client is and what it may do, over a socket: PLAIN and SCRAM with three client libraries, lists, users, strangers."""
+
+import asyncio
+import base64
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.adapters.kafka.asker import Asker, wait_until
+from tests.adapters.kafka.clients import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AIOKafkaProducer,
+    KafkaException,
+    KafkaProducer,
+    Producer,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from braidlog.adapters.kafka.scram import Scram, ScramError
+from braidlog.broker.authorize import hash_token
+from braidlog.broker.users import Hash, credential_of, salt_password, show_verifier
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.messages import cluster as c
+from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.messages import security as s
+from braidlog.wire.kafka.messages import topics as m
+
+WAIT_SECONDS = 60.0
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def verifier(password: bytes, kind: Hash = Hash.SHA_256) -> str:
+    return show_verifier(kind, credential_of(kind, SALT, 4096, salt_password(kind, password, SALT, 4096)))
+
+
+CONFIGURATION = f"""
+[auth]
+pause_seconds = 0.01
+pause_seconds_max = 0.05
+[auth.strangers]
+seconds_max = 1.0
+[auth.tokens]
+root = "{hash_token(b"root's token").hex()}"
+[auth.users]
+alice = "{verifier(b"pencil")}"
+admin = "{verifier(b"admin's", Hash.SHA_512)}"
+[[auth.rules]]
+principal = "root"
+operations = ["*"]
+[[auth.rules]]
+principal = "admin"
+operations = ["*"]
+[[auth.rules]]
+principal = "alice"
+operations = ["read", "write", "create"]
+topic = "alice*"
+"""
+
+
+def start(folder: Path) -> ServerProcess:
+    path = folder / "braid.toml"
+    path.write_text(CONFIGURATION, encoding="utf-8")
+    return ServerProcess(folder / "data", "--config", str(path))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with start(tmp_path_factory.mktemp("secure")) as process:
+        yield process
+
+
+@pytest.fixture
+def asker(server: ServerProcess) -> Iterator[Asker]:
+    with Asker(server.address("kafka")) as made:
+        yield made
+
+
+@pytest.fixture
+def address(server: ServerProcess) -> str:
+    return "{}:{}".format(*server.address("kafka"))
+
+
+def sasl(name: str, password: str, mechanism: str = "PLAIN") -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+
+
+def log_in(asker: Asker, name: str, password: str, version: int = 2) -> Any:
+    assert asker.ask(s.SaslHandshakeRequest("PLAIN"), 1).error_code == 0
+    return asker.ask(s.SaslAuthenticateRequest(f"\0{name}\0{password}".encode()), version)
+
+
+def produce(address: str, topic: str, settings: dict[str, Any]) -> str | None:
+    """The name of the error, None if it went well."""
+    errors: list[str | None] = []
+    producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 5000, **settings})
+    producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error.name() if error else None))
+    producer.flush(WAIT_SECONDS)
+    return errors[0]
+
+
+# -- the exchange ------------------------------------------------------------------------------------------------
+
+
+def exchange(find: Any = None) -> Scram:
+    credential = credential_of(Hash.SHA_256, SALT, 4096, salt_password(Hash.SHA_256, b"pencil", SALT, 4096))
+    known = find or (lambda name: credential if name == "user" else None)
+    return Scram(Hash.SHA_256, known, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", lambda name: b"decoy of " + name.encode())
+
+
+FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+FINAL = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+
+
+def test_the_example_of_rfc_7677() -> None:
+    scram = exchange()
+    assert scram.first(FIRST) == (
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    assert scram.final(FINAL) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert scram.name == "user"
+    with pytest.raises(ScramError):
+        scram.final(FINAL)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"",
+        b"n,,",
+        b"p=tls-unique,,n=user,r=x",
+        b"n,,m=ext,n=user,r=x",
+        b"n,,n=,r=x",
+        b"n,,n=us=er,r=x",
+        b"n,a=other,n=user,r=x",
+        b"\xff",
+        b"n,,n=user,r=" + b"x" * 5000,
+    ],
+)
+def test_first_messages_that_are_none(wrong: bytes) -> None:
+    with pytest.raises(ScramError):
+        exchange().first(wrong)
+
+
+def test_final_messages_that_prove_nothing() -> None:
+    for wrong in (
+        b"",
+        FINAL.replace(b"dHzb", b"AHzb"),
+        FINAL.replace(b"c=biws", b"c=eSws"),
+        FINAL.replace(b"r=rOpr", b"r=xxxx"),
+        FINAL[:-4],
+        FINAL.replace(b"p=", b"p=!"),
+    ):
+        scram = exchange()
+        scram.first(FIRST)
+        with pytest.raises(ScramError):
+            scram.final(wrong)
+    with pytest.raises(ScramError):
+        exchange().final(FINAL)
+
+
+def test_a_user_that_is_not_there_is_asked_like_any_other() -> None:
+    first = [exchange(lambda _: None).first(FIRST) for _ in range(2)]
+    assert first[0] == first[1], "the same salt each time"
+    scram = exchange(lambda _: None)
+    scram.first(FIRST)
+    with pytest.raises(ScramError):
+        scram.final(FINAL)
+
+
+def test_names_with_commas_and_equals() -> None:
+    seen: list[str] = []
+    exchange(seen.append).first(b"n,,n=a=2Cb=3Dc,r=x")
+    assert seen == ["a,b=c"]
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------
+
+
+def test_strangers_may_only_say_who_they_are(asker: Asker, server: ServerProcess) -> None:
+    assert asker.ask(c.ApiVersionsRequest("x", "1")).error_code == 0
+    told = asker.ask(s.SaslHandshakeRequest("GSSAPI"), 1)
+    assert (told.error_code, tuple(told.mechanisms)) == (E.UNSUPPORTED_SASL_MECHANISM, MECHANISMS)
+    asker.send(c.MetadataRequest(None))
+    assert asker.is_closed()
+    with Asker(server.address("kafka")) as other:
+        assert other.ask(s.SaslAuthenticateRequest(b"\0alice\0pencil")).error_code == E.ILLEGAL_SASL_STATE
+        assert other.is_closed()
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_plain(asker: Asker, version: int) -> None:
+    assert log_in(asker, "alice", "pencil", version).error_code == 0
+    assert asker.ask(c.MetadataRequest([])).brokers
+
+
+@pytest.mark.parametrize(
+    "token",
+    [b"", b"\0alice\0wrong", b"\0nobody\0pencil", b"root\0alice\0pencil", b"alice\0pencil", b"\0" * 3000, b"\0\0"],
+)
+def test_a_wrong_password_is_the_last_that_is_said(asker: Asker, token: bytes) -> None:
+    asker.ask(s.SaslHandshakeRequest("PLAIN"), 1)
+    told = asker.ask(s.SaslAuthenticateRequest(token))
+    assert told.error_code == E.SASL_AUTHENTICATION_FAILED
+    assert "pencil" not in told.error_message
+    assert asker.is_closed()
+
+
+def test_of_several_tokens_at_once_one_is_tried(asker: Asker) -> None:
+    asker.ask(s.SaslHandshakeRequest("PLAIN"), 1)
+    for password in (b"wrong", b"pencil"):
+        asker.send(s.SaslAuthenticateRequest(b"\0alice\0" + password))
+    assert asker.answer().error_code == E.SASL_AUTHENTICATION_FAILED
+    with contextlib.suppress(ConnectionError):
+        assert asker.answer().error_code != 0
+    assert asker.is_closed()
+
+
+def test_who_is_known_is_no_stranger_any_more(asker: Asker) -> None:
+    """Strangers may send little, and not for long; neither holds for who has said who it is."""
+    assert log_in(asker, "alice", "pencil").error_code == 0
+    began = time.monotonic()
+    large = [c.MetadataRequestTopic(name="x" * 200) for _ in range(100)]
+    wait_until(lambda: asker.ask(c.MetadataRequest(large)).topics and time.monotonic() > began + 3)
+
+
+def test_a_token_of_the_configuration_is_a_password_too(asker: Asker) -> None:
+    assert log_in(asker, "root", "root's token").error_code == 0
+    assert asker.ask(g.ListGroupsRequest()).error_code == 0
+
+
+@pytest.mark.parametrize(("password", "works"), [(b"pencil", True), (b"wrong", False)])
+def test_bare_tokens_of_old_clients(asker: Asker, password: bytes, works: bool) -> None:
+    """After a handshake of version 0, tokens come without a header."""
+    assert asker.ask(s.SaslHandshakeRequest("PLAIN"), 0).error_code == 0
+    token = b"\0alice\0" + password
+    asker.raw(len(token).to_bytes(4, "big") + token)
+    if not works:
+        assert asker.is_closed()
+        return
+    assert asker.read(4) == bytes(4), "an empty token says yes"
+    assert asker.ask(c.MetadataRequest([])).brokers
+
+
+# -- client libraries --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "mechanism"),
+    [
+        ("alice", "pencil", "PLAIN"),
+        ("alice", "pencil", "SCRAM-SHA-256"),
+        ("admin", "admin's", "SCRAM-SHA-512"),
+        ("root", "root's token", "PLAIN"),
+    ],
+)
+def test_librdkafka(address: str, name: str, password: str, mechanism: str) -> None:
+    assert produce(address, "alice-rd", sasl(name, password, mechanism)) is None
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_with_a_wrong_password(address: str, mechanism: str) -> None:
+    errors: list[str] = []
+    settings = {**sasl("alice", "wrong", mechanism), "error_cb": lambda error: errors.append(error.name())}
+    assert produce(address, "alice-rd", settings) == "_MSG_TIMED_OUT"
+    assert "_AUTHENTICATION" in errors
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_kafka_python(address: str, mechanism: str) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=address,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username="alice",
+        sasl_plain_password="pencil",
+    )
+    assert producer.send("alice-kp", b"x").get(WAIT_SECONDS).offset >= 0
+    producer.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_aiokafka(address: str, mechanism: str) -> None:
+    async def run() -> int:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=address,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            sasl_plain_username="alice",
+            sasl_plain_password="pencil",
+        )
+        await producer.start()
+        sent = await producer.send_and_wait("alice-aio", b"x")
+        await producer.stop()
+        return int(sent.offset)
+
+    assert asyncio.run(run()) >= 0
+
+
+# -- what one may do ---------------------------------------------------------------------------------------------
+
+
+def test_rules_hold_for_each_topic_of_a_request(asker: Asker) -> None:
+    assert log_in(asker, "alice", "pencil").error_code == 0
+    names = ["alice-mine", "others"]
+    asked = [m.CreateTopicsRequestTopic(name, 1, 1) for name in names]
+    codes = [each.error_code for each in asker.ask(m.CreateTopicsRequest(asked)).topics]
+    assert codes[0] in (0, E.TOPIC_ALREADY_EXISTS)
+    assert codes[1] == E.TOPIC_AUTHORIZATION_FAILED
+    commits = [
+        g.OffsetCommitRequestTopic(name, partitions=[g.OffsetCommitRequestPartition(0, 1, -1, "")]) for name in names
+    ]
+    told = asker.ask(g.OffsetCommitRequest("alice", topics=commits), 9).topics
+    assert [each.partitions[0].error_code for each in told] == [0, E.TOPIC_AUTHORIZATION_FAILED]
+    deleting = m.DeleteTopicsRequest([m.DeleteTopicsRequestTopic("alice-mine")])
+    assert asker.ask(deleting).responses[0].error_code == E.TOPIC_AUTHORIZATION_FAILED
+    resource = m.DescribeConfigsRequestResource(2, "others", None)
+    told = asker.ask(m.DescribeConfigsRequest([resource])).results
+    assert told[0].error_code == E.TOPIC_AUTHORIZATION_FAILED
+    assert asker.ask(g.DeleteGroupsRequest(["alice"])).results[0].error_code == E.GROUP_AUTHORIZATION_FAILED
+    assert asker.ask(s.DescribeAclsRequest(1)).error_code == E.CLUSTER_AUTHORIZATION_FAILED
+    assert asker.ask(s.DescribeUserScramCredentialsRequest(None)).error_code == E.CLUSTER_AUTHORIZATION_FAILED
+    put = s.AlterUserScramCredentialsRequestUpsertion("alice2", 1, 4096, SALT, bytes(32))
+    told = asker.ask(s.AlterUserScramCredentialsRequest([], [put])).results
+    assert [each.error_code for each in told] == [E.CLUSTER_AUTHORIZATION_FAILED]
+
+
+def test_users_and_lists_at_run_time(tmp_path: Path) -> None:
+    """A user is made, may do nothing, is allowed something, still is after kill -9, and is sent away."""
+    with start(tmp_path) as server:
+        address = "{}:{}".format(*server.address("kafka"))
+        admin = AdminClient({"bootstrap.servers": address, **sasl("admin", "admin's", "SCRAM-SHA-512")})
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            made = UserScramCredentialUpsertion("bob", ScramCredentialInfo(mechanism, 8192), b"secret")
+            assert admin.alter_user_scram_credentials([made])["bob"].result() is None
+        found = admin.describe_user_scram_credentials(["bob"])["bob"].result()
+        assert {(each.mechanism, each.iterations) for each in found.scram_credential_infos} == {
+            (ScramMechanism.SCRAM_SHA_256, 8192),
+            (ScramMechanism.SCRAM_SHA_512, 8192),
+        }
+        for mechanism in MECHANISMS:
+            assert produce(address, "bobs", sasl("bob", "secret", mechanism)) == "TOPIC_AUTHORIZATION_FAILED"
+        rules = [
+            AclBinding(
+                ResourceType.TOPIC,
+                "bob",
+                ResourcePatternType.PREFIXED,
+                "User:bob",
+                "*",
+                operation,
+                AclPermissionType.ALLOW,
+            )
+            for operation in (AclOperation.WRITE, AclOperation.CREATE)
+        ]
+        for made in admin.create_acls(rules).values():
+            assert made.result() is None
+        assert produce(address, "bobs", sasl("bob", "secret", "SCRAM-SHA-512")) is None
+        server.kill()
+        server.restart()
+        assert produce(address, "bobs", sasl("bob", "secret", "SCRAM-SHA-256")) is None
+        everything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, "User:bob", None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        assert set(admin.describe_acls(everything).result()) == set(rules)
+        matching = AclBindingFilter(
+            ResourceType.TOPIC, "bobs", ResourcePatternType.MATCH, None, None, AclOperation.WRITE, AclPermissionType.ANY
+        )
+        shown = admin.describe_acls(matching).result()
+        assert [each.principal for each in shown] == ["User:bob"]
+        assert set(admin.delete_acls([everything])[everything].result()) == set(rules)
+        assert produce(address, "bobs", sasl("bob", "secret", "SCRAM-SHA-256")) == "TOPIC_AUTHORIZATION_FAILED"
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            gone = UserScramCredentialDeletion("bob", mechanism)
+            assert admin.alter_user_scram_credentials([gone])["bob"].result() is None
+        with pytest.raises(KafkaException):
+            admin.describe_user_scram_credentials(["bob"])["bob"].result()
+        with Asker(server.address("kafka")) as asker:
+            assert log_in(asker, "bob", "secret").error_code == E.SASL_AUTHENTICATION_FAILED
+
+
+def test_lists_that_cannot_be_kept_are_refused(asker: Asker) -> None:
+    assert log_in(asker, "admin", "admin's").error_code == 0
+    good: dict[str, Any] = {
+        "resource_type": 2,
+        "resource_name": "x",
+        "resource_pattern_type": 3,
+        "principal": "User:x",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    wrong = (
+        {"permission_type": 2},
+        {"host": "10.0.0.1"},
+        {"principal": "x"},
+        {"principal": "User:"},
+        {"resource_type": 3},
+        {"resource_type": 5},
+        {"operation": 12},
+        {"operation": 9},
+        {"resource_pattern_type": 2},
+        {"resource_type": 4, "resource_name": "kafka-cluster", "operation": 8},
+    )
+    asked = [s.CreateAclsRequestCreation(**{**good, **each}) for each in wrong]
+    told = asker.ask(s.CreateAclsRequest(asked)).results
+    assert [each.error_code for each in told] == [E.INVALID_REQUEST] * len(wrong)
+    assert all(each.error_message for each in told)
+    before = asker.ask(s.DescribeAclsRequest(1, None, 1, None, None, 1, 1)).resources
+    assert {acl.principal for each in before for acl in each.acls} == {"User:root", "User:admin", "User:alice"}
+    assert ("alice", 4) in {(each.resource_name, each.pattern_type) for each in before}
+
+
+def test_users_of_the_configuration_and_bad_ones(asker: Asker) -> None:
+    assert log_in(asker, "admin", "admin's").error_code == 0
+    shown = asker.ask(s.DescribeUserScramCredentialsRequest(None)).results
+    assert [(each.user, [(i.mechanism, i.iterations) for i in each.credential_infos]) for each in shown] == [
+        ("admin", [(2, 4096)]),
+        ("alice", [(1, 4096)]),
+    ]
+    changes = [
+        s.AlterUserScramCredentialsRequestUpsertion("alice", 1, 4096, SALT, bytes(32)),
+        s.AlterUserScramCredentialsRequestUpsertion("weak", 1, 1, SALT, bytes(32)),
+        s.AlterUserScramCredentialsRequestUpsertion("odd", 9, 4096, SALT, bytes(32)),
+        s.AlterUserScramCredentialsRequestUpsertion("anonymous", 1, 4096, SALT, bytes(32)),
+    ]
+    gone = [s.AlterUserScramCredentialsRequestDeletion("nobody", 1)]
+    told = asker.ask(s.AlterUserScramCredentialsRequest(gone, changes)).results
+    assert {each.user: each.error_code for each in told} == {
+        "nobody": E.RESOURCE_NOT_FOUND,
+        "alice": E.UNACCEPTABLE_CREDENTIAL,
+        "weak": E.UNACCEPTABLE_CREDENTIAL,
+        "odd": E.UNSUPPORTED_SASL_MECHANISM,
+        "anonymous": E.UNACCEPTABLE_CREDENTIAL,
+    }
+
+
+def test_without_rules_there_are_no_lists(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server, Asker(server.address("kafka")) as asker:
+        assert asker.ask(s.DescribeAclsRequest(1)).error_code == E.SECURITY_DISABLED
+        asked = s.CreateAclsRequest([s.CreateAclsRequestCreation(2, "x", 3, "User:x", "*", 3, 3)])
+        assert [each.error_code for each in asker.ask(asked).results] == [E.SECURITY_DISABLED]
+        assert asker.ask(s.DeleteAclsRequest([s.DeleteAclsRequestFilter(1)])).filter_results[0].error_code == (
+            E.SECURITY_DISABLED
+        )

@@ -1,0 +1,210 @@
+"""`braid kv` against a real node: what is printed, in which form, and which exit code is which."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from braidlog.cli import main
+from braidlog.testing.server import ServerProcess
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("cli-kv") / "data", "--set", "kv.memory_bytes_max=100000") as process:
+        yield process
+
+
+def url_of(server: ServerProcess, dialect: str = "mayfly") -> str:
+    host, port = server.address(dialect)
+    return f"{dialect}://{host}:{port}"
+
+
+class Kv:
+    """The command with the server's URL in the environment."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._environment = {"BRAID_KV_URL": url_of(server), "BRAID_FEED_URL": url_of(server, "rustlog")}
+
+    def __call__(self, *args: str, stdin: bytes = b"") -> Result:
+        return CliRunner().invoke(main, ["kv", *args], env=self._environment, input=stdin)
+
+    def ok(self, *args: str, stdin: bytes = b"") -> str:
+        result = self(*args, stdin=stdin)
+        assert (result.exit_code, result.stderr) == (0, ""), result.output
+        return result.stdout
+
+    def json(self, *args: str) -> Any:
+        return json.loads(self.ok(*args, "-o", "json"))
+
+    def no(self, *args: str) -> str:
+        result = self(*args)
+        assert result.exit_code == 1
+        return result.stderr
+
+
+@pytest.fixture
+def kv(server: ServerProcess) -> Kv:
+    return Kv(server)
+
+
+def test_strings(kv: Kv) -> None:
+    assert kv.no("get", "s") == "braid: 's' is not there\n"
+    assert kv.ok("set", "s", "héllo") == ""
+    assert kv.ok("get", "s") == "héllo\n"
+    assert kv.json("get", "s") == {"value": "héllo"}
+    assert kv.no("set", "s", "other", "--if-absent") == "braid: 's' is there already\n"
+    assert kv.no("set", "absent", "x", "--if-present") == "braid: 'absent' is not there\n"
+    assert kv.json("set", "s", "new", "--if-present") == {"stored": True}
+    assert kv.ok("del", "s", "absent") == "1\n"
+    assert kv.no("del", "s") == "braid: there was no such key\n"
+
+
+def test_bytes_that_are_no_text(kv: Kv) -> None:
+    assert kv.ok("set", "raw", "-", stdin=b"\xff\x00a") == ""
+    assert kv.ok("get", "raw") == "\\xff\x00a\n"
+    assert kv.json("get", "raw") == {"value": {"base64": "/wBh"}}
+
+
+def test_expiry(kv: Kv) -> None:
+    kv.ok("set", "e", "x", "--ttl", "1000")
+    assert 990 < int(kv.ok("ttl", "e")) <= 1000
+    assert kv.ok("expire", "e", "0") == ""
+    assert kv.json("ttl", "e") == {"ttl_seconds": 0}
+    assert kv.json("expire", "e", "5") == {"ttl_seconds": 5}
+    for command in (["ttl", "absent"], ["expire", "absent", "5"]):
+        assert kv.no(*command) == "braid: 'absent' is not there\n"
+
+
+def test_counters(kv: Kv) -> None:
+    assert kv.ok("incr", "n") == "1\n"
+    assert kv.ok("incr", "n", "--by", "10") == "11\n"
+    assert kv.json("incr", "n", "--by", "-1") == {"value": 10}
+
+
+def test_lists(kv: Kv) -> None:
+    assert kv.ok("rpush", "l", "b", "c") == "2\n"
+    assert kv.json("lpush", "l", "a") == {"length": 3}
+    assert kv.ok("lrange", "l") == "a\nb\nc\n"
+    assert kv.ok("lrange", "l", "-2", "-1") == "b\nc\n"
+    assert kv.json("lrange", "l", "0", "0") == ["a"]
+    assert kv.ok("lpop", "l") == "a\n"
+    assert kv.ok("rpop", "l") == "c\n"
+    kv.ok("rpop", "l")
+    assert kv.no("lpop", "l") == "braid: 'l' is not there\n"
+    assert kv.ok("lrange", "l") == ""
+
+
+def test_hashes(kv: Kv) -> None:
+    assert kv.ok("hset", "h", "name=ann", "formula=a=b") == "2\n"
+    assert kv.ok("hget", "h", "formula") == "a=b\n"
+    assert kv.no("hget", "h", "absent") == "braid: 'h' has no field 'absent'\n"
+    assert kv.ok("hgetall", "h") == "FIELD    VALUE\nname     ann\nformula  a=b\n"
+    assert kv.json("hgetall", "h") == [{"field": "name", "value": "ann"}, {"field": "formula", "value": "a=b"}]
+    assert kv.ok("hdel", "h", "name") == "1\n"
+    assert kv.no("hdel", "h", "name") == "braid: 'h' has none of these fields\n"
+    assert kv.no("hgetall", "absent") == "braid: 'absent' is not there\n"
+    assert kv("hset", "h", "novalue").exit_code == 2
+
+
+def test_the_node(kv: Kv) -> None:
+    kv.ok("set", "figure", "x")
+    stats = kv.json("stats")
+    assert stats["keys"] >= 1
+    assert stats["sequence"] >= stats["keys"]
+    assert kv.json("memory")["limit_bytes"] == 100000
+    assert "limit bytes" in kv.ok("memory")
+    taken = kv.json("snapshot")
+    assert taken["keys"] == kv.json("stats")["keys"]
+    assert "taken ms" in kv.ok("snapshot")
+
+
+def test_refusals_are_one_line_and_three(kv: Kv) -> None:
+    kv.ok("rpush", "list", "x")
+    for command in (["get", "list"], ["get", "k" * 300], ["set", "big", "x" * 70_000], ["set", "full", "x" * 60_000]):
+        result = kv(*command)
+        if command[1] == "full":
+            result = kv("set", "fuller", "x" * 60_000)
+        assert result.exit_code == 3, result.output
+        assert result.stdout == ""
+        assert result.stderr.startswith("braid: ")
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_no_server_is_five() -> None:
+    args = ["kv", "get", "k", "--url", "mayfly://127.0.0.1:1", "--timeout", "0.3"]
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 5
+    assert result.stderr.startswith("braid: 127.0.0.1:1 cannot be reached")
+
+
+@pytest.mark.parametrize("url", ["flux://127.0.0.1", "127.0.0.1:7275", "mayfly://127.0.0.1?x=1"])
+def test_a_wrong_url_is_wrong_usage(url: str) -> None:
+    assert CliRunner().invoke(main, ["kv", "get", "k", "--url", url]).exit_code == 2
+
+
+def test_a_token_in_the_url(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"secrettoken").hexdigest()
+    file = tmp_path / "braid.toml"
+    file.write_text(f'[auth.tokens]\nann = "{digest}"\n', "utf-8")
+    with ServerProcess(tmp_path / "data", "--config", str(file)) as server:
+        host, port = server.address("mayfly")
+        for who, code in ((":secrettoken@", 0), ("ann:secrettoken@", 0), (":wrong@", 3), ("", 3)):
+            result = CliRunner().invoke(main, ["kv", "stats", "--url", f"mayfly://{who}{host}:{port}"])
+            assert result.exit_code == code, result.output
+            assert "secrettoken" not in result.output
+
+
+def test_watch(tmp_path: Path) -> None:
+    """From the start: each change with its operation, what the key holds since, and when it is gone."""
+    with ServerProcess(tmp_path / "data") as server:
+        kv = Kv(server)
+        kv.ok("set", "w1", "one")
+        kv.ok("incr", "w2")
+        kv.ok("rpush", "w3", "a", "b")
+        kv.ok("hset", "w4", "f=v")
+        kv.ok("del", "w1")
+        kv.ok("set", "x", "not shown")
+        lines = kv.ok("watch", "--from-start", "-n", "5", "--prefix", "w", "-o", "json").splitlines()
+        told = [json.loads(line) for line in lines]
+        assert [(each["operation"], each["key"], each["value"]) for each in told] == [
+            ("set", "w1", "one"),
+            ("incrby", "w2", 1),
+            ("rpush", "w3", ["a", "b"]),
+            ("hset", "w4", [{"field": "f", "value": "v"}]),
+            ("del", "w1", None),
+        ]
+        assert [each["sequence"] for each in told] == [1, 2, 3, 4, 5]
+        stamps = [each["stamp"] for each in told]
+        assert stamps == sorted(stamps)
+        shown = kv.ok("watch", "--from-start", "-n", "6").splitlines()
+        assert [line.split("  ", 1)[1] for line in shown] == [
+            "set  w1  one",
+            "incrby  w2  1",
+            'rpush  w3  ["a","b"]',
+            'hset  w4  [{"field":"f","value":"v"}]',
+            "del  w1  gone",
+            "set  x  not shown",
+        ]
+
+
+def test_watch_follows_what_is_new(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        kv = Kv(server)
+        assert "no topic __kv" in kv.no("watch", "-n", "1")
+        kv.ok("set", "old", "x")
+        command = [sys.executable, "-m", "braidlog.cli", "kv", "watch", "--feed-url", url_of(server, "rustlog")]
+        with subprocess.Popen([*command, "-n", "3", "--from-start"], stdout=subprocess.PIPE, text=True) as watcher:
+            assert watcher.stdout is not None
+            assert "set  old  x" in watcher.stdout.readline()  # it has begun; what comes now is new
+            kv.ok("set", "new", "y")
+            assert "set  new  y" in watcher.stdout.readline()
+            kv.ok("del", "old")
+            assert "del  old  gone" in watcher.stdout.readline()
+            assert watcher.wait(60) == 0

@@ -1,0 +1,109 @@
+"""The foreign clients: how each one's checks are named and run, and what it needs to be there.
+
+`DEVIATIONS` is every check braidlog is known to answer otherwise than Apache Kafka, with the reason. A check that begins to pass
+fails its test until its row is gone.
+"""
+
+import fcntl
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.interop.kafka.checking import named
+from tests.interop.kafka.servers import run_quietly
+
+JAVA = Path(__file__).parents[1] / "java"
+CACHE = Path(__file__).parents[3] / ".cache"
+JAVA_CHECK = re.compile(r"^\s*static void check(\w+)\(", re.MULTILINE)
+BUILD_SECONDS_MAX = 600
+
+DEVIATIONS: dict[tuple[str, str], str] = {}
+
+
+class Client(NamedTuple):
+    name: str
+    checks: list[str]
+    command: Callable[[], list[str]]
+    """What to run; builds or installs what is missing. The servers' words and `-` are added to it."""
+
+
+def _python(name: str) -> Client:
+    module = f"tests.interop.kafka.check_{name}"
+    return Client(name, list(named(vars(importlib.import_module(module)))), lambda: [sys.executable, "-m", module])
+
+
+def _kcat() -> Client:
+    client = _python("kcat")
+
+    def command() -> list[str]:
+        have_kcat()
+        return client.command()
+
+    return client._replace(command=command)
+
+
+class Missing(Exception):  # noqa: N818 - what it says
+    """Something a client needs is not on this machine, and may not be put there."""
+
+
+@contextmanager
+def alone(name: str) -> Iterator[None]:
+    """One worker at a time: what the first has made the others find."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@cache
+def have_kcat() -> None:
+    """kcat is a program of the distribution; root may install it."""
+    with alone("kcat"):
+        if not shutil.which("kcat"):
+            _install_kcat()
+
+
+def _install_kcat() -> None:
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise Missing("kcat is not installed, and only root on a Debian can change that: apt-get install kcat")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for words in (["update"], ["install", "--yes", "--no-install-recommends", "kcat"]):
+        command = ["apt-get", "--quiet", "-o", "DPkg::Lock::Timeout=300", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=quiet, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def _java() -> Client:
+    source = (JAVA / "src/main/java/Checks.java").read_text(encoding="utf-8")
+    snake = [re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in JAVA_CHECK.findall(source)]
+    return Client("java", snake, java_command)
+
+
+@cache
+def java_command() -> list[str]:
+    """Compile what has changed: Maven brings the client's jars beside the classes. One worker at a time."""
+    if not shutil.which("mvn"):
+        raise Missing("Maven is not installed: the Java client's checks need mvn and a JDK of 17 or newer")
+    target = JAVA / "target"
+    built = target / "built"
+    with alone("java"):
+        newest = max(file.stat().st_mtime for file in (JAVA / "pom.xml", *JAVA.glob("src/**/*.java")))
+        if not built.exists() or built.stat().st_mtime < newest:
+            run_quietly(["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "package"], BUILD_SECONDS_MAX)
+            built.touch()
+    return ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{target}/classes:{target}/lib/*", "Checks"]
+
+
+CLIENTS = {
+    client.name: client
+    for client in (_python("confluent"), _python("kafka_python"), _python("aiokafka"), _kcat(), _java())
+}

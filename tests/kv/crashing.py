@@ -1,0 +1,222 @@
+"""A store on a simulated disk, a plain dictionary beside it, and the comparison of the two after a crash.
+
+Knows: what was asked of the store, and what was promised in return. Refuses to know: how the store keeps its promises.
+Invariant: after any crash the store shows the state after some mutation between the last promised and the last attempted one:
+exactly that state, with its stamp, so that no counter counts twice and no expired or evicted key is back.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from tests.kv.model import Model
+
+from braidlog.kv import operations as o
+from braidlog.kv.hlc import Stamp
+from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.store import Mutation, Store, write_snapshot
+from braidlog.kv.values import HashValue, ListValue
+from braidlog.model.errors import BrokerError
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.disk import Operation, SimulatedDisk
+
+FOLDER = "/data/kv"
+NODE = bytes(range(16))
+SETTINGS = KeyValueSettings()
+KEYS = [b"a", b"b", b"c", b"list", b"hash", b"count", b"k" * 200]
+
+Shown = tuple[Any, ...]
+
+
+def plain(store: Store) -> dict[bytes, tuple[Any, int]]:
+    """Every key of a store as plain values, due or not, with its deadline."""
+    found = {}
+    for key, value in store.keyspace.data.items():
+        if isinstance(value, ListValue):
+            kept: Any = list(value.items)
+        elif isinstance(value, HashValue):
+            kept = dict(value.fields)
+        else:
+            kept = b"%d" % value if isinstance(value, int) else value
+        found[key] = (kept, store.keyspace.deadlines.get(key, 0))
+    return found
+
+
+def see(store: Store) -> Shown:
+    """All that a store shows, and that it must show again."""
+    return (store.sequence, store.clock.stamp, tuple(sorted(plain(store).items())))
+
+
+def new_disk() -> SimulatedDisk:
+    """A disk with the node's data folder on it, which is not the store's to make."""
+    disk = SimulatedDisk()
+    disk.make_folder("/data")
+    disk.sync_folder("/")
+    return disk
+
+
+def open_store(disk: SimulatedDisk, settings: KeyValueSettings = SETTINGS, now_ms: int = 0) -> Store:
+    return Store(disk, FOLDER, NODE, settings, now_ms=now_ms)
+
+
+@dataclass
+class World:
+    """A store and what is known of it. `shown[n]` is what it showed after mutation n."""
+
+    settings: KeyValueSettings = SETTINGS
+    disk: SimulatedDisk = field(default_factory=new_disk)
+    clock: ManualClock = field(default_factory=ManualClock)
+    model: Model = field(default_factory=Model)
+    shown: dict[int, Shown] = field(default_factory=lambda: {0: (0, Stamp(0, 0, NODE), ())})
+    durable: int = 0
+    returned: int = 0
+    _store: Store | None = None
+
+    @property
+    def store(self) -> Store:
+        assert self._store is not None
+        return self._store
+
+    def open(self) -> None:
+        self._store = None
+        self._store = Store(self.disk, FOLDER, NODE, self.settings, now_ms=self.clock.now_ms(), listener=self._changed)
+        assert see(self.store) == self.shown[self.store.sequence]
+
+    def _changed(self, mutation: Mutation) -> None:
+        if self._store is not None:  # during a replay the store is not there yet, and shows nothing
+            self.shown[mutation.sequence] = see(self.store)
+
+    def close(self) -> None:
+        self.store.close()
+        self.durable = self.returned = self.store.sequence
+
+    def do(self, operation: o.Operation[Any], *, sync: bool = True) -> Any:
+        """Carry an operation out on both, compare what they say and hold, then make it durable (or only written)."""
+        now_ms = self.clock.now_ms()
+        wanted = self.model.execute(operation, now_ms)
+        try:
+            result = self.store.execute(operation, now_ms)
+        except BrokerError as error:
+            result = error.reason
+        assert result == wanted, f"{operation}: {result!r}, not {wanted!r}"
+        held = {key: kept for key, kept in plain(self.store).items() if not kept[1] or kept[1] > now_ms}
+        assert held == self.model.data, f"after {operation}"
+        self.finish(sync=sync)
+        return result
+
+    def finish(self, *, sync: bool) -> None:
+        if sync:
+            self.store.wal.sync(upto=self.store.sequence + 1)
+            self.durable = self.store.sequence
+        else:
+            self.store.wal.write()
+        self.returned = self.store.sequence
+
+    def expire(self, *, sync: bool = True) -> None:
+        self.store.expire(self.clock.now_ms(), 100)
+        self.finish(sync=sync)
+
+    def snapshot(self) -> None:
+        write_snapshot(self.store, self.clock.now_ms())
+        self.durable = self.returned = self.store.sequence
+
+    def compare(self, store: Store, *, killed: bool = False) -> Shown:
+        seen = see(store)
+        promised = self.returned if killed else self.durable
+        assert seen[0] >= promised, f"mutation {seen[0]} is the last, {promised} was promised"
+        assert seen[0] in self.shown, f"mutation {seen[0]} was never made"
+        assert seen == self.shown[seen[0]], f"after mutation {seen[0]} it showed something else"
+        check_figures(store)
+        return seen
+
+
+def check_figures(store: Store) -> None:
+    """What is accounted as it goes along is what a count from scratch gives."""
+    keyspace = store.keyspace
+    assert keyspace.used_bytes == sum(keyspace.cost(key) for key in keyspace.data)
+    assert keyspace.lists == sum(isinstance(value, ListValue) for value in keyspace.data.values())
+    assert keyspace.hashes == sum(isinstance(value, HashValue) for value in keyspace.data.values())
+    for value in keyspace.data.values():
+        if isinstance(value, ListValue | HashValue):
+            assert value.size == len(value.write())
+    assert set(keyspace.deadlines) <= set(keyspace.data)
+
+
+def lost(disk: SimulatedDisk) -> SimulatedDisk:
+    """The disk after a power cut that takes all that may be taken."""
+    states = dict(itertools.islice(disk.crash_states(), 2))
+    return states.get("lost") or states["kept"]
+
+
+def go_on(store: Store, disk: SimulatedDisk, settings: KeyValueSettings, now_ms: int) -> None:
+    """A recovered store must be as good as any: change it, snapshot it, change it, lose the power, find it all."""
+    for turn in range(2):
+        store.execute(o.Increment(b"onward", 3), now_ms)
+        store.execute(o.Set(b"on%d" % turn, b"x" * 700), now_ms)
+        store.wal.sync()
+        if turn == 0:
+            write_snapshot(store, now_ms)
+    wanted = see(store)
+    assert see(open_store(lost(disk), settings, now_ms)) == wanted, "changes after a recovery are lost"
+
+
+@dataclass
+class Campaign:
+    """Runs a workload and, before each of its operations on the disk, everything a crash there may leave behind."""
+
+    settings: KeyValueSettings = SETTINGS
+    inside_every: int = 25
+    onward_every: int = 5
+    states: int = 0
+    inside: int = 0
+    seen: set[int] = field(default_factory=set)
+    inner_seen: set[int] = field(default_factory=set)
+    random: Random = field(default_factory=lambda: Random(7))
+
+    def run(self, workload: Callable[[World], None]) -> None:
+        world = World(self.settings)
+
+        def before(operation: Operation) -> None:
+            self.try_all(world, f"operation {operation.number} {operation.kind} {operation.path}")
+
+        world.disk.on_operation = before
+        workload(world)
+        world.disk.on_operation = None
+        self.try_all(world, "the end")
+
+    def try_all(self, world: World, where: str) -> None:
+        for label, state in world.disk.crash_states(seen=self.seen, prefixes_max=24):
+            self.states += 1
+            try:
+                self.try_one(world, state)
+            except Exception as error:
+                raise AssertionError(f"{where}, state {label!r}: {type(error).__name__}: {error}") from error
+
+    def try_one(self, world: World, state: SimulatedDisk) -> None:
+        now_ms = world.clock.now_ms()
+        if self.states % self.inside_every == 0:
+            self.try_inside(world, state)
+        store = open_store(state, self.settings, now_ms)
+        seen = world.compare(store)
+        assert see(open_store(lost(state), self.settings, now_ms)) == seen, "a second recovery shows something else"
+        if self.states % self.onward_every == 0:
+            go_on(store, state, self.settings, now_ms)
+
+    def try_inside(self, world: World, state: SimulatedDisk) -> None:
+        """Crash the recovery itself, at each of its operations."""
+        victim = state.copy()
+
+        def before(operation: Operation) -> None:
+            for label, inner in victim.crash_states(3, self.random, seen=self.inner_seen):
+                self.inside += 1
+                try:
+                    world.compare(open_store(inner, self.settings, world.clock.now_ms()))
+                except Exception as error:
+                    where = f"inside recovery: {operation.number} {operation.kind} {operation.path}, {label!r}"
+                    raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
+
+        victim.on_operation = before
+        open_store(victim, self.settings, world.clock.now_ms())
+        victim.on_operation = None
