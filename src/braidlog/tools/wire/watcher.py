@@ -51,6 +51,10 @@ class Watcher:
     def volatile(self) -> frozenset[str]:
         return self._talk.volatile
 
+    def is_broken(self, side: Side) -> bool:
+        """Whether bytes came of which no frame can begin."""
+        return self._streams[side].is_broken
+
     def feed(self, side: Side, data: Buffer) -> Iterator[Seen]:
         """The messages that are whole with these bytes."""
         stream = self._streams[side]
