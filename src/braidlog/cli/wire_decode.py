@@ -11,7 +11,8 @@ from braidlog.cli.show import paint
 from braidlog.cli.wire_options import DIALECT, read_bytes
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.tools.wire.annotated import NotationError
-from braidlog.tools.wire.decoding import FORMS, Decoded, Unknown, decode as decode_bytes
+from braidlog.tools.wire.decoding import FORMS, Decoded, Unknown
+from braidlog.tools.wire.decoding import decode as decode_bytes
 from braidlog.tools.wire.dialects import PORTS
 from braidlog.tools.wire.pcapng import Address, CaptureError, CaptureWriter
 from braidlog.tools.wire.seen import Seen, Side
@@ -34,12 +35,26 @@ Exit codes: 0 all of it is sound, 1 something is not, 2 wrong usage, 3 no such f
 )
 @click.argument("file", default="-")
 @DIALECT
-@click.option("--from", "side", type=click.Choice(["client", "server"]), default="client", show_default=True, help="Who sent raw bytes.")
+@click.option(
+    "--from",
+    "side",
+    type=click.Choice(["client", "server"]),
+    default="client",
+    show_default=True,
+    help="Who sent raw bytes.",
+)
 @click.option("--form", type=click.Choice(FORMS), default="auto", show_default=True, help="What FILE is.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The server's port, in a capture.")
 @click.option("--hex", "with_bytes", is_flag=True, help="With the bytes of each message.")
 @click.option("--pcapng", "capture", metavar="FILE", help="Also write what was read as a capture for Wireshark.")
-@click.option("-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="`json` prints one object a line.")
+@click.option(
+    "-o",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="`json` prints one object a line.",
+)
 def decode(  # noqa: PLR0913 - one parameter an option
     *,
     file: str,
@@ -77,7 +92,10 @@ def decode(  # noqa: PLR0913 - one parameter an option
 def _text(found: Decoded, *, with_bytes: bool) -> str:
     seen = found.seen
     size = f"[{seen.header_bytes}+{seen.size - seen.header_bytes}={seen.size} bytes]"
-    lines = [f"{found.connection} {ARROWS[seen.side]} {size} at byte {seen.position}: {paint(seen.name, 'cyan')}", *fields_text(seen)]
+    lines = [
+        f"{found.connection} {ARROWS[seen.side]} {size} at byte {seen.position}: {paint(seen.name, 'cyan')}",
+        *fields_text(seen),
+    ]
     if with_bytes:
         lines += hex_rows(seen)
     if seen.fault is not None:
@@ -108,7 +126,7 @@ def _json(found: Decoded, *, with_bytes: bool) -> bytes:
 
 def _write_capture(path: str, captured: list[Decoded]) -> None:
     try:
-        with open(path, "wb") as file:  # noqa: PTH123 - a name that was given
+        with open(path, "wb") as file:
             writer = CaptureWriter(file)
             opened: set[str] = set()
             for number, found in enumerate(captured):

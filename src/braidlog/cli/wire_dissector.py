@@ -2,7 +2,8 @@
 
 import click
 
-from braidlog.tools.wire.dissector import SPECS, dissector as lua
+from braidlog.tools.wire.dissector import SPECS
+from braidlog.tools.wire.dissector import dissector as lua
 
 
 @click.command(
@@ -15,7 +16,9 @@ Example:
   wireshark -X lua_script:braidlog.lua talk.pcapng
 """
 )
-@click.option("-d", "--dialect", "dialects", multiple=True, type=click.Choice(sorted(SPECS)), help="Only this; may be repeated.")
+@click.option(
+    "-d", "--dialect", "dialects", multiple=True, type=click.Choice(sorted(SPECS)), help="Only this; may be repeated."
+)
 def dissector(*, dialects: tuple[str, ...]) -> None:
     """Print a Lua dissector for Wireshark and tshark: cursus, flux, mayfly, mlog, rustlog, on their usual ports.
 

@@ -10,7 +10,8 @@ from braidlog.cli import NO
 from braidlog.cli.show import paint, print_json, size
 from braidlog.cli.wire_options import DIALECT, SERVER, dialect_of
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.tools.wire.fuzzing import FuzzSettings, Report, as_script, fuzz as fuzz_server
+from braidlog.tools.wire.fuzzing import FuzzSettings, Report, as_script
+from braidlog.tools.wire.fuzzing import fuzz as fuzz_server
 from braidlog.tools.wire.pcapng import Address
 
 
@@ -26,14 +27,20 @@ Exit codes: 0 it stays well, 1 it does not, 2 wrong usage, 3 no server.
 )
 @SERVER
 @DIALECT
-@click.option("--runs", type=click.IntRange(min=1), default=1000, show_default=True, help="How many damaged conversations.")
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=1000, show_default=True, help="How many damaged conversations."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same runs.")
 @click.option("--first-run", type=click.IntRange(min=0), default=0, show_default=True, help="Begin with this one.")
-@click.option("--timeout", type=click.FloatRange(min=0.001), default=10.0, show_default=True, help="Seconds for a valid answer.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.001), default=10.0, show_default=True, help="Seconds for a valid answer."
+)
 @click.option("--pid", type=click.IntRange(min=1), help="The server's process, on this machine: watch its memory.")
 @click.option("--memory-mb", type=click.IntRange(min=1), default=256, show_default=True, help="How much it may grow.")
 @click.option("--out", metavar="FILE", help="Where a run that fails is written.  [default: printed]")
-@click.option("-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print.")
+@click.option(
+    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
+)
 def fuzz(  # noqa: PLR0913 - one parameter an option
     *,
     server: tuple[str | None, Address],
@@ -49,8 +56,8 @@ def fuzz(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Send conversations with one damaged request each; see that the server answers or closes, and stays well.
 
-    After each run a fresh connection must get a right answer. A run that fails is printed as annotated hex, for `braid wire send`.
-    Use a server whose data you can lose: a damaged request may still be a valid one.
+    After each run a fresh connection must get a right answer. A run that fails is printed as annotated hex, for
+    `braid wire send`. Use a server whose data you can lose: a damaged request may still be a valid one.
     """
     scheme, address = server
     spoken = dialect_of(dialect, scheme)
@@ -73,7 +80,11 @@ def fuzz(  # noqa: PLR0913 - one parameter an option
 
 
 def _print(report: Report, settings: FuzzSettings, script: str | None) -> None:
-    grown = "not watched (--pid)" if report.memory_growth_bytes is None else f"{size(max(report.memory_growth_bytes, 0))} more"
+    grown = (
+        "not watched (--pid)"
+        if report.memory_growth_bytes is None
+        else f"{size(max(report.memory_growth_bytes, 0))} more"
+    )
     click.echo(
         f"{settings.dialect}: {report.runs} runs of seed {settings.seed}: {report.answered} answered, {report.closed} closed, "
         f"{report.silent} silent; memory {grown}"

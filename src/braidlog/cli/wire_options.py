@@ -17,7 +17,7 @@ DIALECTS: Final = click.Choice(sorted(TALKS))
 FILE_BYTES_MAX: Final = 1024 * 1024 * 1024
 
 
-class AddressType(click.ParamType):
+class AddressType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic in newer clicks only
     """`host:port`, `:port`, `dialect://host:port`, `dialect://host`."""
 
     name = "address"

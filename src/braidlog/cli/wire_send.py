@@ -34,9 +34,15 @@ Exit codes: 0 as expected, 1 different, 2 wrong usage, 3 no server or no such fi
 @click.argument("file", required=False)
 @SERVER
 @DIALECT
-@click.option("--example", "example_of", metavar="DIALECT", help="A conversation that comes with braidlog, instead of FILE.")
-@click.option("--case", "cases", multiple=True, metavar="NAME", help="Only this case (or connection of a log); may be repeated.")
-@click.option("--timeout", type=click.FloatRange(min=0.001), default=5.0, show_default=True, help="Seconds to wait for an answer.")
+@click.option(
+    "--example", "example_of", metavar="DIALECT", help="A conversation that comes with braidlog, instead of FILE."
+)
+@click.option(
+    "--case", "cases", multiple=True, metavar="NAME", help="Only this case (or connection of a log); may be repeated."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.001), default=5.0, show_default=True, help="Seconds to wait for an answer."
+)
 @click.option(
     "--compare",
     type=click.Choice(["auto", "bytes", "messages"]),
@@ -48,7 +54,9 @@ Exit codes: 0 as expected, 1 different, 2 wrong usage, 3 no server or no such fi
 @click.option("--let", "given", multiple=True, metavar="NAME=TEXT", help="What $NAME stands for; may be repeated.")
 @click.option("--secret", metavar="TEXT", help="What stands where a log shows **.")
 @click.option("--dry-run", is_flag=True, help="Print the bytes in hex, send nothing.")
-@click.option("-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print.")
+@click.option(
+    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
+)
 def send(  # noqa: PLR0913 - one parameter an option
     *,
     file: str | None,
@@ -80,11 +88,21 @@ def send(  # noqa: PLR0913 - one parameter an option
         raise click.UsageError(str(error)) from error
     scheme, address = server
     to = Connection(
-        address.host, address.port, timeout, split, None if secret is None else secret.encode(), dialect or scheme or example_of
+        address.host,
+        address.port,
+        timeout,
+        split,
+        None if secret is None else secret.encode(),
+        dialect or scheme or example_of,
     )
     outcomes = [_run(case, to, variables, compare) for case in found]
     if output == "json":
-        print_json({"as_expected": all(each.is_as_expected for each in outcomes), "cases": [_object(each) for each in outcomes]})
+        print_json(
+            {
+                "as_expected": all(each.is_as_expected for each in outcomes),
+                "cases": [_object(each) for each in outcomes],
+            }
+        )
     else:
         for case, outcome in zip(found, outcomes, strict=True):
             _print(case, outcome, file or "example")
@@ -105,7 +123,9 @@ def _cases(file: str | None, example_of: str | None, names: tuple[str, ...]) -> 
     if names:
         cases = [case for case in cases if case.name in names]
     if not cases or not any(isinstance(step, Send) for case in cases for step in case.steps):
-        raise click.UsageError("there is nothing to send: a wire log needs the bytes of its messages (--hex, --wire-hex)")
+        raise click.UsageError(
+            "there is nothing to send: a wire log needs the bytes of its messages (--hex, --wire-hex)"
+        )
     return cases
 
 
@@ -156,7 +176,9 @@ def _print(case: Case, outcome: Outcome, file: str) -> None:
             click.echo(f"< {data[at : at + 16].hex(' ').upper()}")
     for seen in outcome.messages:
         click.echo(f"# {sentence(seen)}")
-    click.echo(f"# {sum(map(len, outcome.answers))} bytes came{', then the connection was closed' if outcome.closed else ''}")
+    click.echo(
+        f"# {sum(map(len, outcome.answers))} bytes came{', then the connection was closed' if outcome.closed else ''}"
+    )
 
 
 def _object(outcome: Outcome) -> dict[str, Any]:

@@ -25,15 +25,29 @@ Example:
   braid wire tap --listen :7000 --to flux://127.0.0.1 --pcapng talk.pcapng            for Wireshark
 """
 )
-@click.option("--listen", required=True, type=ADDRESS, metavar="[HOST]:PORT", help="Where clients connect; port 0 is any free one.")
+@click.option(
+    "--listen",
+    required=True,
+    type=ADDRESS,
+    metavar="[HOST]:PORT",
+    help="Where clients connect; port 0 is any free one.",
+)
 @click.option("--to", required=True, type=ADDRESS, metavar="HOST:PORT", help="The server. Also dialect://host:port.")
 @DIALECT
-@click.option("--log", "path", default="-", show_default=True, metavar="FILE", help="Where to write; `-` is standard output.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log.")
-@click.option("--hex", "with_bytes", is_flag=True, help="With the bytes of each message: then `braid wire send` takes the log.")
+@click.option(
+    "--log", "path", default="-", show_default=True, metavar="FILE", help="Where to write; `-` is standard output."
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log."
+)
+@click.option(
+    "--hex", "with_bytes", is_flag=True, help="With the bytes of each message: then `braid wire send` takes the log."
+)
 @click.option("--pcapng", default="", metavar="FILE", help="Also write a capture for Wireshark.")
 @click.option("--split", default="", metavar="N|random", help="Pass bytes on in pieces of N, or of any size.")
-@click.option("--delay", "delay_ms", type=click.IntRange(min=0, max=60_000), default=0, metavar="MS", help="Hold each piece back.")
+@click.option(
+    "--delay", "delay_ms", type=click.IntRange(min=0, max=60_000), default=0, metavar="MS", help="Hold each piece back."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of `--split random`.")
 def tap(  # noqa: PLR0913 - one parameter an option
     *,

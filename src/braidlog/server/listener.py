@@ -69,7 +69,9 @@ class Listener(SessionOwner):
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: self._session(self.adapter, self, self._session_limits, self._budget, self._quotas, self._doorkeeper),
+                lambda: self._session(
+                    self.adapter, self, self._session_limits, self._budget, self._quotas, self._doorkeeper
+                ),
                 host,
                 port,
                 ssl=self.tls,

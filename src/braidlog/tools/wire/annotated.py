@@ -1,7 +1,7 @@
 """Annotated hex: bytes as a person writes them.
 
-Knows: the words of the notation, and how they become bytes. Refuses to know: lines, cases and sockets (`script.py`, `sending.py`),
-and how an answer is compared (`matching.py`).
+Knows: the words of the notation, and how they become bytes. Refuses to know: lines, cases and sockets (`script.py`,
+`sending.py`), and how an answer is compared (`matching.py`).
 Invariant: what is written is what is sent; a word that means nothing is refused with its line, and never skipped.
 
     CA FE 0001                   hex, an even number of digits
@@ -78,11 +78,11 @@ class Literal(NamedTuple):
 class Hidden(NamedTuple):
     """A run of bytes that a log did not show."""
 
-    count: int
+    size: int
 
 
 class Wild(NamedTuple):
-    count: int
+    size: int
 
 
 class Rest(NamedTuple):
@@ -111,7 +111,7 @@ class Digits(NamedTuple):
 class Piece(NamedTuple):
     """`bytes 4 ?name`: so many bytes, remembered."""
 
-    count: int
+    size: int
     name: str
 
 
@@ -128,7 +128,7 @@ class Region(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    count: int
+    times: int
     items: tuple["Item", ...]
 
 
@@ -215,7 +215,7 @@ class _Parser:
             raise NotationError(f"the bracket is never closed by {until}", line)
         return items
 
-    def _item(self, word: Word, waiting: str) -> "Item | _Length":  # noqa: C901, PLR0911, PLR0912 - one line for each word
+    def _item(self, word: Word, waiting: str) -> "Item | _Length":  # noqa: C901, PLR0911 - one line for each word
         text, line = word
         if integer := _INTEGER.fullmatch(text):
             order = "little" if integer[3] == "le" else "big"
@@ -295,7 +295,7 @@ def _text(word: Word) -> bytes:
         elif code in _ESCAPES:
             out += _ESCAPES[code].encode()
         else:
-            raise NotationError(f"\\{code} is no escape: \\n \\r \\t \\0 \\\\ \\\" \\xNN are", word.line)
+            raise NotationError(f'\\{code} is no escape: \\n \\r \\t \\0 \\\\ \\" \\xNN are', word.line)
     return bytes(out + inner[at:].encode())
 
 
@@ -312,7 +312,7 @@ def _with_lengths(items: list["Item | _Length"]) -> tuple[Item, ...]:
             made = Region(name, tuple(inner))
             return (*out, Integer(4, False, "big", Computed("len", name, 0), item.line), made, *rest)  # noqa: FBT003
         if isinstance(item, Hidden) and out and isinstance(out[-1], Hidden):
-            out[-1] = Hidden(out[-1].count + 1)
+            out[-1] = Hidden(out[-1].size + 1)
         else:
             out.append(item)
     return tuple(out)
@@ -339,7 +339,7 @@ class _Patch(NamedTuple):
 
 
 class _Encoder:
-    """Bytes in one pass; what is computed over brackets is filled in afterwards: lengths first, then checksums, inner ones first."""
+    """Bytes in one pass. What is computed over brackets is filled in afterwards: lengths, then checksums, inner ones first."""
 
     def __init__(self, variables: Variables, line: int, secret: bytes | None) -> None:
         self._variables = dict(variables)
@@ -353,7 +353,7 @@ class _Encoder:
         self._all(items)
         self._fill([patch for patch in self._patches if patch.source.function == "len"])
         sums = [patch for patch in self._patches if patch.source.function != "len"]
-        self._fill(sorted(sums, key=lambda patch: self._size(patch)))
+        self._fill(sorted(sums, key=self._size))
         return bytes(self._out)
 
     def _size(self, patch: _Patch) -> int:
@@ -401,7 +401,9 @@ class _Encoder:
             case Hidden(count):
                 self._hidden(count)
             case _:
-                raise NotationError("??, ... and bytes N ?name stand in answers (lines with <), not in what is sent", self._line)
+                raise NotationError(
+                    "??, ... and bytes N ?name stand in answers (lines with <), not in what is sent", self._line
+                )
 
     def _integer(self, item: Integer) -> None:
         if isinstance(item.source, Computed):
@@ -432,7 +434,10 @@ class _Encoder:
     def _following(self, source: Computed, following: Sequence[Item], line: int) -> int:
         for item in following:
             if isinstance(item, Region) and item.name == source.region:
-                return _FUNCTIONS[source.function](_Encoder(self._variables, line, self._secret).encode(item.items)) + source.plus
+                return (
+                    _FUNCTIONS[source.function](_Encoder(self._variables, line, self._secret).encode(item.items))
+                    + source.plus
+                )
         raise NotationError("a varint measures brackets that follow it", line)
 
     def _number(self, source: Source, line: int) -> int:
@@ -458,7 +463,9 @@ def _pack(item: Integer, value: int) -> bytes:
     try:
         return value.to_bytes(item.size, item.order, signed=item.is_signed)  # type: ignore[arg-type]  # "big" or "little"
     except OverflowError:
-        raise NotationError(f"{value} does not fit {'i' if item.is_signed else 'u'}{item.size * 8}", item.line) from None
+        raise NotationError(
+            f"{value} does not fit {'i' if item.is_signed else 'u'}{item.size * 8}", item.line
+        ) from None
 
 
 def uvarint(value: int, line: int = 0) -> bytes:

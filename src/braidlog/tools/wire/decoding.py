@@ -50,7 +50,9 @@ def form_of(data: bytes) -> str:
     return "raw"
 
 
-def decode(data: bytes, dialect: str | None, side: Side = Side.CLIENT, form: str = "auto", port: int | None = None) -> Iterator[Decoded]:
+def decode(
+    data: bytes, dialect: str | None, side: Side = Side.CLIENT, form: str = "auto", port: int | None = None
+) -> Iterator[Decoded]:
     """Every message. `side` is who sent raw or hex bytes; `port` is the server's, in a capture."""
     form = form_of(data) if form == "auto" else form
     if form == "pcapng":
@@ -104,7 +106,9 @@ def _captured(data: bytes, dialect: str | None, port: int | None) -> Iterator[De
     watchers: dict[str, Watcher] = {}
     for segment in segments_of(data, port):
         watcher = watchers.get(segment.connection)
-        client, server = (segment.source, segment.target) if segment.side is Side.CLIENT else (segment.target, segment.source)
+        client, server = (
+            (segment.source, segment.target) if segment.side is Side.CLIENT else (segment.target, segment.source)
+        )
         if watcher is None:
             watcher = watchers[segment.connection] = Watcher(_named(dialect or known.get(server.port)))
         for seen in watcher.feed(segment.side, segment.data):

@@ -1,8 +1,9 @@
 """A dissector for Wireshark, written from the dialects' own tables.
 
-Knows: which table says what, and how it is spelled in Lua. Refuses to know: how a capture is read (`dissector.lua`, which follows
-the tables, does).
-Invariant: a field or command that a table gains is in the next dissector; nothing lists them again. Wireshark has its own for Kafka.
+Knows: which table says what, and how it is spelled in Lua. Refuses to know: how a capture is read (`dissector.lua` does, which
+follows the tables).
+Invariant: a field or command that a table gains is in the next dissector; nothing lists them again. For Kafka, Wireshark has its
+own.
 """
 
 import re
@@ -117,7 +118,9 @@ def _mayfly() -> dict[str, Any]:
     from braidlog.wire.mayfly import messages as m  # noqa: PLC0415
     from braidlog.wire.mayfly.operations import OPERATIONS, SECRETS  # noqa: PLC0415
 
-    fields = _Fields(version="uint", id="uint", payload_length="uint", cmd="uint", consistency="uint", status_code="uint")
+    fields = _Fields(
+        version="uint", id="uint", payload_length="uint", cmd="uint", consistency="uint", status_code="uint"
+    )
 
     def layout(kind: type[m.Message], *, is_request: bool) -> dict[Any, Any]:
         out: dict[Any, Any] = {}

@@ -1,6 +1,6 @@
 """Damaged requests against a running server: it must answer or close, stay alive, and not grow.
 
-Knows: how to damage bytes, and how to see that a server is well. Refuses to know: dialects (their example files say what is valid).
+Knows: how to damage bytes, and how to see that a server is well. Refuses to know: dialects (their examples say what is valid).
 Invariant: a run is made of its seed and number alone, so that any run can be had again.
 
 After each run a fresh connection plays the dialect's first example, whose answer must be as expected. Memory is watched if the
@@ -129,7 +129,9 @@ def corpus(dialect: str) -> list[tuple[str, tuple[bytes, ...]]]:
     found = []
     for case in read_script(example(dialect)):
         known: dict[str, int | bytes] = dict.fromkeys(_captured(case), 1)
-        found.append((case.name, tuple(encode(step.items, known, step.line) for step in case.steps if isinstance(step, Send))))
+        found.append(
+            (case.name, tuple(encode(step.items, known, step.line) for step in case.steps if isinstance(step, Send)))
+        )
     return found
 
 

@@ -95,7 +95,7 @@ class _Matcher:
             if right != value:
                 raise Different(position, f"{source.function} {right:#x}")
 
-    def _one(self, item: Item, at: int, limit: int | None) -> int:
+    def _one(self, item: Item, at: int, limit: int | None) -> int:  # noqa: C901, PLR0911 - a line or two for each item
         match item:
             case Literal(data):
                 return self._literal(data, at, limit)
@@ -250,7 +250,11 @@ class _Matcher:
 
 def _readable(wanted: bytes, index: int) -> str:
     text = wanted[index : index + 24]
-    return f" ({text.decode('ascii')!r})" if len(wanted) > 3 and text.isascii() and text.decode("ascii").isprintable() else ""
+    return (
+        f" ({text.decode('ascii')!r})"
+        if len(wanted) > 3 and text.isascii() and text.decode("ascii").isprintable()
+        else ""
+    )
 
 
 def cells(items: Sequence[Item], variables: dict[str, int | bytes]) -> list[str]:
@@ -275,5 +279,3 @@ def cells(items: Sequence[Item], variables: dict[str, int | bytes]) -> list[str]
             case _:
                 return [*out, ".."]
     return out
-
-

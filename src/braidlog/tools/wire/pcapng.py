@@ -1,8 +1,8 @@
 """Captures: a conversation written as pcapng, and bytes of TCP conversations read out of pcapng or pcap.
 
 Knows: the two file formats, IP and TCP as far as to put a stream in order. Refuses to know: dialects.
-Invariant: what is written is a whole TCP conversation (handshake, bytes, goodbye) whose sequence numbers count every byte, so that
-Wireshark puts it together; a block or packet that is cut off ends the file, and is never guessed.
+Invariant: what is written is a whole TCP conversation (handshake, bytes, goodbye) whose sequence numbers count every byte, so
+that Wireshark puts it together; a block or packet that is cut off ends the file, and is never guessed.
 
     block     u32 type │ u32 length │ body, padded to 4 │ u32 length again
     file      section header, one interface (raw IP, times in nanoseconds), then one enhanced packet for each segment
@@ -48,7 +48,7 @@ def _block(kind: int, body: bytes) -> bytes:
 
 def _checksum(data: bytes) -> int:
     data += b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
@@ -81,7 +81,16 @@ class _Writing:
         source, target = self.hosts[side], self.hosts[other]
         acknowledged = self.next[other] & 0xFFFFFFFF if flags & _ACK else 0
         tcp = struct.pack(
-            ">HHIIBBHHH", self.ports[side], self.ports[other], self.next[side] & 0xFFFFFFFF, acknowledged, 0x50, flags, 65535, 0, 0
+            ">HHIIBBHHH",
+            self.ports[side],
+            self.ports[other],
+            self.next[side] & 0xFFFFFFFF,
+            acknowledged,
+            0x50,
+            flags,
+            65535,
+            0,
+            0,
         )
         size = len(tcp) + len(data)
         if len(source) == 4:

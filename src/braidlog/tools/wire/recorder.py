@@ -1,8 +1,8 @@
 """Who writes down what was seen on wires: a thread with a bounded queue before it.
 
 Knows: connections by number, two formats, captures. Refuses to know: where bytes come from.
-Invariants: whoever reports never waits and never fails: what does not fit the queue is dropped, counted, and told in the log; of a
-connection that lost bytes, nothing more is taken apart, for nobody could say where a message begins. No secret is written.
+Invariants: whoever reports never waits and never fails: what does not fit the queue is dropped, counted, and told in the log; of
+a connection that lost bytes, nothing more is taken apart, for nobody could say where a message begins. No secret is written.
 """
 
 import logging
@@ -83,7 +83,7 @@ class Recorder:
             return None
         if path == "-":
             return sys.stdout.buffer
-        file = open(path, "wb")  # noqa: SIM115, PTH123 - closed by `close`
+        file = open(path, "wb")  # noqa: SIM115 - closed by `close`
         self._owned.append(file)
         return file
 
@@ -102,7 +102,12 @@ class Recorder:
         self._report(connection, "closed", None, b"")
 
     def _report(
-        self, connection: int, event: str, side: Side | None, data: bytes, detail: tuple[str, Address, Address] | None = None
+        self,
+        connection: int,
+        event: str,
+        side: Side | None,
+        data: bytes,
+        detail: tuple[str, Address, Address] | None = None,
     ) -> None:
         entry = _Entry(self._now_ns(), connection, event, side, data, detail)
         with self._wake:
@@ -171,7 +176,9 @@ class Recorder:
             followed = self._followed.get(number)
             if followed is not None and followed.watcher is not None:
                 followed.watcher = None
-                self._guarded(self._event, followed, self._now_ns(), "gap", "bytes were dropped; no more of it is taken apart")
+                self._guarded(
+                    self._event, followed, self._now_ns(), "gap", "bytes were dropped; no more of it is taken apart"
+                )
 
     def _write(self, entry: _Entry) -> None:
         if entry.detail is not None:
@@ -204,8 +211,12 @@ class Recorder:
     def _message(self, followed: _Followed, time_ns: int, seen: Seen) -> None:
         if self._capture is not None:
             self._capture.write(followed.name, seen.side, seen.data, time_ns)
-            for at in range(0, seen.left_out, SEGMENT_BYTES_MAX):  # the place of what was not kept, so that what follows has its own
-                self._capture.write(followed.name, seen.side, bytes(min(SEGMENT_BYTES_MAX, seen.left_out - at)), time_ns)
+            for at in range(
+                0, seen.left_out, SEGMENT_BYTES_MAX
+            ):  # the place of what was not kept, so that what follows has its own
+                self._capture.write(
+                    followed.name, seen.side, bytes(min(SEGMENT_BYTES_MAX, seen.left_out - at)), time_ns
+                )
         if self._out is None:
             return
         moment, with_bytes = self._moment(followed, time_ns), self._settings.with_bytes

@@ -7,7 +7,6 @@ bytes, before anybody gets to see the message; where it cannot be found in the b
 
 from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum
-from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -54,7 +53,10 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct):
-    """What a dialect makes of a frame. `secrets` are values as they stand in the bytes; with `is_secret` all of the body is one."""
+    """What a dialect makes of a frame.
+
+    `secrets` are values as they stand in the bytes; with `is_secret` all of the body is one.
+    """
 
     name: str
     head: dict[str, Any]
@@ -124,9 +126,8 @@ def fields_of(message: Any, table: Secrets, secrets: list[bytes]) -> dict[str, A
     return found
 
 
-@cache
 def _names(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(kind))
+    return tuple(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
 
 
 def _plain(value: Any, table: Secrets, secrets: list[bytes]) -> Any:  # noqa: ANN401 - any value of a message

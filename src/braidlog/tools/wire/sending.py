@@ -17,7 +17,7 @@ import msgspec
 
 from braidlog.tools.wire.annotated import Hidden, Item, Literal, NotationError, encode
 from braidlog.tools.wire.faults import Splitter
-from braidlog.tools.wire.matching import Different, MoreNeeded, cells, match
+from braidlog.tools.wire.matching import Different, Matched, MoreNeeded, cells, match
 from braidlog.tools.wire.script import Case, Expect, ExpectClose, ExpectNothing, Send, Step
 from braidlog.tools.wire.seen import Seen, Side
 from braidlog.tools.wire.shown import sentence
@@ -116,7 +116,9 @@ class _Player:
             self._collect()
         elif self._held:
             shown = _row(self._held)
-            raise _Stop(Difference(self.line, f"{len(self._held)} bytes came that nobody expected", 0, "nothing", shown))
+            raise _Stop(
+                Difference(self.line, f"{len(self._held)} bytes came that nobody expected", 0, "nothing", shown)
+            )
 
     def _steps(self) -> Iterator[Step]:
         yield from self._case.steps
@@ -178,7 +180,9 @@ class _Player:
         while self._receive(deadline):
             pass
         if self._held:
-            raise _Stop(Difference(step.line, "bytes came where the connection was to close", 0, "nothing", _row(self._held)))
+            raise _Stop(
+                Difference(step.line, "bytes came where the connection was to close", 0, "nothing", _row(self._held))
+            )
         if not self.outcome.closed:
             raise _Stop(Difference(step.line, f"the connection is still open after {self._to.timeout:g} s"))
 
@@ -191,23 +195,26 @@ class _Player:
 
 class _BytePlayer(_Player):
     def _expect(self, step: Expect) -> None:
+        found = self._matched(step)
+        self._variables.update(found.captured)
+        self.outcome.answers.append(self._held[: found.end])
+        self._held = self._held[found.end :]
+
+    def _matched(self, step: Expect) -> Matched:
         deadline = self._deadline()
         while True:
             try:
-                found = match(step.items, self._held, self._variables, complete=self.outcome.closed)
+                return match(step.items, self._held, self._variables, complete=self.outcome.closed)
             except MoreNeeded as more:
                 if not self._receive(deadline) and not self.outcome.closed:
                     why = f"nothing more came within {self._to.timeout:g} s; {more.expected} is expected"
                     raise _Stop(self._difference(step, len(self._held), why)) from None
             except Different as different:
-                position, ended = different.position, self.outcome.closed and different.position >= len(self._held)
-                what = "the connection closed" if ended else f"{self._held[position : position + 1].hex().upper() or 'nothing'} came"
-                raise _Stop(self._difference(step, position, f"{what}, {different.expected} is expected")) from None
-            else:
-                break
-        self._variables.update(found.captured)
-        self.outcome.answers.append(self._held[: found.end])
-        self._held = self._held[found.end :]
+                came = self._held[different.position : different.position + 1].hex().upper()
+                what = f"{came} came" if came else "the connection closed"
+                raise _Stop(
+                    self._difference(step, different.position, f"{what}, {different.expected} is expected")
+                ) from None
 
     def _difference(self, step: Expect, position: int, why: str) -> Difference:
         """The row of sixteen bytes that holds the first one that differs, as expected and as it came."""
@@ -257,7 +264,11 @@ class _MessagePlayer(_Player):
             self._held = b""
             if len(came) < len(due) and not self._receive(deadline):
                 line, missing = due[len(came)]
-                ending = "the connection closed" if self.outcome.closed else f"nothing more came within {self._to.timeout:g} s"
+                ending = (
+                    "the connection closed"
+                    if self.outcome.closed
+                    else f"nothing more came within {self._to.timeout:g} s"
+                )
                 raise _Stop(Difference(line, f"{ending}; {missing.name} is expected", None, sentence(missing), ""))
         self.outcome.answers += [seen.data for seen in came]
         if not self._was.is_ordered:

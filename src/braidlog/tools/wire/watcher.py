@@ -1,7 +1,7 @@
 """Both sides of one connection, as bytes come by: messages, each with its bytes and what is wrong with it.
 
-Knows: that bytes come in pieces, that a client may introduce itself first, that a frame may be too large to keep. Refuses to know:
-any dialect, sockets, time.
+Knows: that bytes come in pieces, that a client may introduce itself first, that a frame may be too large to keep. Refuses to
+know: any dialect, sockets, time.
 Invariants: the same bytes, however cut, give the same messages; no more than `keep_bytes_max` of a side is held; after a place
 where no frame can begin, nothing more of that side is taken apart, and if secrets were seen there, nothing more of it is shown.
 """
@@ -85,7 +85,9 @@ class Watcher:
         wanted = self._wanted(side, stream)
         stream.inbox.take(len(left))
         missing = "" if wanted is None else f"; {wanted - len(left)} more are expected"
-        reading = Reading("?", {}, 0, fault=Fault(f"cut off after {len(left)} bytes{missing}", len(left)), is_secret=True)
+        reading = Reading(
+            "?", {}, 0, fault=Fault(f"cut off after {len(left)} bytes{missing}", len(left)), is_secret=True
+        )
         if not stream.had_secrets and not WORD.startswith(left[: len(WORD)]):
             reading.is_secret = False
         yield self._seen(side, stream, left, reading)
@@ -111,7 +113,11 @@ class Watcher:
             reading = Reading("AUTH", {"Preamble": "AUTH"}, len(WORD), is_secret=True, fault=Fault(str(event.error), 0))
             return [self._seen(Side.CLIENT, stream, first, reading)]
         stream.inbox.feed(rest)
-        return [self._introduced(stream, event, first[: len(first) - len(rest)])] if isinstance(event, Introduction) else []
+        return (
+            [self._introduced(stream, event, first[: len(first) - len(rest)])]
+            if isinstance(event, Introduction)
+            else []
+        )
 
     def _introduced(self, stream: _Stream, event: Introduction, line: bytes) -> Seen:
         reading = Reading(

@@ -42,7 +42,7 @@ class LengthPrefixed(Talk):
 
     frame_bytes_max: ClassVar[int]
 
-    def measure(self, inbox: Inbox, side: Side) -> int | None:
+    def measure(self, inbox: Inbox, side: Side) -> int | None:  # noqa: ARG002 - the same for both
         size = inbox.peek_u32()
         if size is None:
             return None

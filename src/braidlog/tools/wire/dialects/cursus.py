@@ -1,7 +1,7 @@
 """cursus, seen from beside: commands and batches by the server's own reader, answers by what was asked.
 
 Knows: which answer belongs to which request, and that READ_STREAM has two. Refuses to know: words, batches (the wire does).
-Answers that are compressed by configuration rather than by their first bytes are read if they are gzip, snappy, lz4 or zstd frames.
+Compression is known by its first bytes: gzip, framed snappy, lz4, zstd. A raw snappy block is not told from a text.
 """
 
 import re
@@ -30,7 +30,9 @@ class CursusTalk(LengthPrefixed):
     name = "cursus"
     frame_bytes_max = FRAME_BYTES_MAX
     secrets = SECRETS
-    volatile = frozenset({"host", "port", "leaders", "leader", "producerId", "last_heartbeat", "last_rebalance", "replicas", "isr"})
+    volatile = frozenset(
+        {"host", "port", "leaders", "leader", "producerId", "last_heartbeat", "last_rebalance", "replicas", "isr"}
+    )
 
     def __init__(self) -> None:
         self._asked: deque[Operation | None] = deque(maxlen=ASKED_MAX)

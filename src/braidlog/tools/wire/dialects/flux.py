@@ -49,7 +49,8 @@ class FluxTalk(Talk):
         reading = Reading(head["Command"].upper() or "?", head, 0)
         event = read_request(line)
         if isinstance(event, Refused):
-            reading.fault = fault_of(event.error, 0)
+            fault = fault_of(event.error, 0)
+            reading.fault = Fault(fault.message, len(line) if fault.position is None else fault.position)
             return reading
         if len(self._asked) >= ASKED_MAX:
             del self._asked[next(iter(self._asked))]

@@ -35,8 +35,27 @@ class KafkaTalk(LengthPrefixed):
     frame_bytes_max = FRAME_BYTES_MAX
     secrets = SECRETS
     volatile = frozenset(
-        {"port", "host", "cluster_id", "log_append_time_ms", "timestamp", "producer_id", "member_id", "leader", "leader_epoch"}
-        | {"records", "throttle_time_ms", "topic_id", "session_id", "member_assignment", "members", "size_bytes", "log_dir"}
+        {
+            "port",
+            "host",
+            "cluster_id",
+            "log_append_time_ms",
+            "timestamp",
+            "producer_id",
+            "member_id",
+            "leader",
+            "leader_epoch",
+        }
+        | {
+            "records",
+            "throttle_time_ms",
+            "topic_id",
+            "session_id",
+            "member_assignment",
+            "members",
+            "size_bytes",
+            "log_dir",
+        }
     )
 
     def __init__(self) -> None:

@@ -25,7 +25,9 @@ class MayflyTalk(Talk):
     name = "mayfly"
     is_ordered = False
     secrets = SECRETS
-    volatile = frozenset({*m.Statistics.__struct_fields__, *m.MemoryUse.__struct_fields__, *m.SnapshotTaken.__struct_fields__})
+    volatile = frozenset(
+        {*m.Statistics.__struct_fields__, *m.MemoryUse.__struct_fields__, *m.SnapshotTaken.__struct_fields__}
+    )
 
     def __init__(self) -> None:
         self._asked: dict[int, type[m.Message]] = {}

@@ -40,10 +40,12 @@ class MlogTalk(Talk):
     secrets = SECRETS
     volatile: ClassVar[frozenset[str]] = frozenset({"LeaderAddr", "RaftLeaderAddr"})
 
-    def measure(self, inbox: Inbox, side: Side) -> int | None:
+    def measure(self, inbox: Inbox, side: Side) -> int | None:  # noqa: ARG002 - the same for both
         header = inbox.peek(_HEADER.size)
         if header is None:
             return None
+        number: int
+        size: int
         number, size = _HEADER.unpack(header)
         if number not in MessageType.__members__.values():
             raise ProtocolError(f"message type {number} is none: 0 to {max(MessageType)} are", 0)
