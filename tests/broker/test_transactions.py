@@ -137,6 +137,36 @@ def test_no_record_before_its_partition_is_durably_in_the_journal(node: Node) ->
     write(node, txn, "a", b"x")
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_is_added_later_does_not_hold_up_who_writes_to_what_was_added_before(node: Node, restart: bool) -> None:
+    """Clients add a group, or another partition, while they write to the first."""
+    txn = begin(node)
+    add(node, txn, ("a", 0))
+    if restart:
+        node = node.restarted()
+    transactions = node.services.transactions
+    with node.world.holding_syncs():
+        adding = [
+            node.spawn(transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 1)])),
+            node.spawn(transactions.add_group("t", txn.producer_id, txn.epoch, "g")),
+        ]
+        batch = batch_of(b"x", producer=(txn.producer_id, txn.epoch, 0), transactional=True)
+        writing = node.spawn(node.services.append.append("a", 0, batch))
+        early = node.spawn(node.services.append.append("a", 1, batch))
+        assert writing.error is None
+        assert isinstance(early.error, BrokerError)
+    for job in adding:
+        job.result()
+    writing.result()
+    end(node, txn, commit=True)
+    assert node.values("a") == [b"x"]
+    with node.world.holding_syncs():
+        node.spawn(transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
+        late = batch_of(b"y", producer=(txn.producer_id, txn.epoch, 1), transactional=True)
+        refused = node.spawn(node.services.append.append("a", 0, late))
+        assert isinstance(refused.error, BrokerError), "the next transaction has to say so anew, durably"
+
+
 def test_what_cannot_be_committed_is_not_staged(node: Node) -> None:
     """It would be found out only when the end is decided, and then nothing could undo it."""
     txn = begin(node)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from braidlog.testing.server import ServerProcess
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -24,7 +26,7 @@ def _run(command: list[str], cwd: Path) -> str:
 
 def _run_node(command: list[str], data_dir: Path) -> str:
     """A command that runs until it is stopped: wait until it says it is ready, then press Ctrl-C."""
-    free = {f"BRAID_LISTENERS__{name}__PORT": "0" for name in ("CURSUS", "MLOG", "RUSTLOG", "FLUX")}
+    free = {f"BRAID_LISTENERS__{name}__PORT": "0" for name in ("CURSUS", "MLOG", "RUSTLOG", "FLUX", "KAFKA", "MAYFLY")}
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -45,12 +47,16 @@ def _run_node(command: list[str], data_dir: Path) -> str:
     return said
 
 
-def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
-    """In the order of the page, in one empty folder; `make` verbs in the repository."""
+def test_every_block_of_the_readme_runs(tmp_path: Path, braid_server: ServerProcess) -> None:
+    """In the order of the page, in one empty folder; `make` verbs in the repository.
+
+    What connects to the node of `make dev` finds one on free ports here.
+    """
     ran = []
     for language, body in BLOCK.findall(README):
         if language == "python":
-            ran.append(_run([sys.executable, "-c", body], tmp_path))
+            code = body.replace("127.0.0.1:9092", f"127.0.0.1:{braid_server.ports['kafka']}")
+            ran.append(_run([sys.executable, "-c", code], tmp_path))
             continue
         assert language == "console", f"a block in {language!r} is run by nobody"
         for line in body.splitlines():
@@ -64,6 +70,7 @@ def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
                 ran.append(_run(["bash", "-c", line[2:]], tmp_path))
     assert len(ran) >= 6
     assert "rustlog://" in "".join(ran)
+    assert "orders/2 at 0\nb'one book'" in "".join(ran)
     assert "0 b'ada' b'{\"page\": \"/\"}' {'source': b'web'}" in "".join(ran)
 
 

@@ -69,7 +69,11 @@ class Transactions:
         self._offsets = offsets
         self._world = world
         self._turns = Turns(world)
-        self._kept: dict[str, int] = {}
+        self._added: dict[str, dict[Place, int]] = {}
+        """Name → partition of its open transaction → up to where the journal must be durable for it to be in.
+
+        Each by itself: what is added later must not hold up who writes to what was added before. What is not here was
+        durable when this node started."""
         self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
         self._staging: dict[str, set[str]] = {}
         """Group → transactional ids with commits staged for it."""
@@ -219,8 +223,9 @@ class Transactions:
                 Reason.INVALID_TRANSACTION_STATE, f"producer {producer_id} has no transactional id on this node"
             )
         found = self._check(name, producer_id, epoch)
-        is_durable = self._table.journal.partition.durable_offset >= self._kept.get(name, 0)
-        if found.state is not TxnState.ONGOING or (topic, partition) not in found.partitions or not is_durable:
+        place = (topic, partition)
+        is_durable = self._table.journal.partition.durable_offset >= self._added.get(name, {}).get(place, 0)
+        if found.state is not TxnState.ONGOING or place not in found.partitions or not is_durable:
             raise BrokerError(
                 Reason.INVALID_TRANSACTION_STATE,
                 f"{topic}/{partition} is not in the transaction of {name!r}, which is {found.state}: add it first",
@@ -287,13 +292,23 @@ class Transactions:
     async def _keep(self, name: str, transaction: Transaction) -> Transaction:
         known: Transaction | None = self._table.get(name)
         kept = msgspec.structs.replace(transaction, used_ms=self._world.now_ms())
-        next_offset = self._kept[name] = self._table.put(name, value=kept)
+        next_offset = self._table.put(name, value=kept)
+        self._note_added(name, known, kept, next_offset)
         if known is not None and known.producer_id != kept.producer_id:
             del self._by_producer[known.producer_id]
         self._by_producer[kept.producer_id] = name
         self._note_staged(name, known, kept)
         await self._world.durable(self._table.journal.partition, next_offset)
         return kept
+
+    def _note_added(self, name: str, before: Transaction | None, after: Transaction, next_offset: int) -> None:
+        if after.state is not TxnState.ONGOING:
+            self._added.pop(name, None)
+            return
+        was_in = set(before.partitions) if before is not None and before.state is TxnState.ONGOING else set()
+        added = self._added.setdefault(name, {})
+        for place in after.partitions:
+            added.setdefault(place, 0 if place in was_in else next_offset)
 
     def _note_staged(self, name: str, before: Transaction | None, after: Transaction) -> None:
         for group in {owner for owner, _ in before.offsets} if before is not None else ():
@@ -350,7 +365,7 @@ class Transactions:
 
     async def _forget(self, name: str, found: Transaction) -> None:
         next_offset = self._table.drop(name)
-        self._kept.pop(name, None)
+        self._added.pop(name, None)
         self._by_producer.pop(found.producer_id, None)
         await self._world.durable(self._table.journal.partition, next_offset)
 

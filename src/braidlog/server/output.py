@@ -1,9 +1,11 @@
 """What connections send: bytes, and slices of files that are read when they leave.
 
-Knows: how many bytes an answer has, and how several become few writes. Refuses to know: sockets, dialects, order.
+Knows: how many bytes an answer has, how several become few writes, and what of them is still in memory. Refuses to know:
+dialects, order, and what to do about a client that takes nothing.
 Invariant: what is given out has exactly the bytes that were announced: a file that gives fewer is a fault.
 """
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 from braidlog.model.errors import StorageFault
@@ -11,6 +13,58 @@ from braidlog.wire.contract import Output, Slice
 
 _COPIED_BYTES_MAX = 32 * 1024
 """A piece up to this is copied next to its neighbours, into one write; a larger one is written by itself."""
+
+
+class Outbox:
+    """What is ready to be sent over one connection, and what was sent and has not left."""
+
+    __slots__ = ("_largest_write_bytes", "_ready", "_unsent_bytes_most", "has_unsent", "held_bytes")
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        """Of answers that are not sent yet, those that wait for their turn included."""
+        self.has_unsent = False
+        self._ready: list[Output] = []
+        self._largest_write_bytes = 0
+        self._unsent_bytes_most = 0
+
+    def hold(self, output: Output) -> int:
+        """Count it from now on; its size. What it has in files counts too: it is in memory once it leaves."""
+        size = len(output) if isinstance(output, bytes) else size_of(output)
+        self.held_bytes += size
+        return size
+
+    def add(self, output: Output) -> None:
+        """It leaves next, after what was added before."""
+        self._ready.append(output)
+
+    def clear(self) -> None:
+        self._ready.clear()
+
+    def take(self) -> Iterator[bytes]:
+        """Everything that is ready, in few pieces; what was taken is held no more."""
+        ready, self._ready = self._ready, []
+        for data in writes(ready):
+            self.held_bytes -= len(data)
+            yield data
+
+    def __bool__(self) -> bool:
+        return bool(self._ready)
+
+    def send(self, transport: asyncio.Transport, data: bytes) -> None:
+        before = self.has_unsent and transport.get_write_buffer_size()
+        self._unsent_bytes_most = len(data) + (self._unsent_bytes_most if before else 0)
+        self._largest_write_bytes = max(len(data), self._largest_write_bytes if before else 0)
+        transport.write(data)
+        self.has_unsent = transport.get_write_buffer_size() > 0
+
+    def bytes_kept(self, transport: asyncio.Transport | None) -> int:
+        """What is in memory: of answers in line, and of answers that were not taken."""
+        unsent = 0 if transport is None else transport.get_write_buffer_size()
+        if unsent:
+            # Of a write that has left in part, that part is kept too, until the rest has left.
+            unsent = min(unsent + self._largest_write_bytes, self._unsent_bytes_most)
+        return self.held_bytes + unsent
 
 
 def size_of(output: Output) -> int:

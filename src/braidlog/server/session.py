@@ -23,7 +23,7 @@ from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.doorkeeper import Doorkeeper
 from braidlog.server.eager import Abandonable, Running, start, step
 from braidlog.server.entrance import Entrance, certified_name
-from braidlog.server.output import size_of, writes
+from braidlog.server.output import Outbox
 from braidlog.wire.contract import NEED_DATA, Output, Refused, forget_trace
 from braidlog.wire.preamble import Introduction
 
@@ -84,14 +84,10 @@ class Session(asyncio.Protocol):
         self._turns: deque[_Turn] = deque()
         self._under_way: set[_Turn] = set()
         self._beside: set[_Turn] = set()
-        self._out: list[Output] = []
-        self._held_bytes = 0
-        self._largest_write_bytes = 0
-        self._unsent_bytes_most = 0
+        self._outbox = Outbox()
         self._some_held_back = False
         self._is_noted = False
         self._is_ordered = adapter.ordered
-        self._has_unsent = False
         self._has_more = False
         self._busy = False
         self._pump_due = False
@@ -137,8 +133,7 @@ class Session(asyncio.Protocol):
         self._turns.clear()
         self._under_way.clear()
         self._beside.clear()
-        self._out.clear()
-        self._held_bytes = 0
+        self._outbox = Outbox()
         self._release_writers()
         self._budget.forget(self)
         self._owner.closed(self)
@@ -205,16 +200,12 @@ class Session(asyncio.Protocol):
         if self._some_held_back:
             self._let_held_back_go()
         self._regulate()
-        if self._partial_since is not None or self._is_noted or self._held_bytes:
+        if self._partial_since is not None or self._is_noted or self._outbox.held_bytes:
             self._note_held()
 
     def held_bytes(self) -> int:
         """What this connection keeps in memory: of a frame, of answers in line, of answers that were not taken."""
-        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        if unsent:
-            # Of a write that has left in part, that part is kept too, until the rest has left.
-            unsent = min(unsent + self._largest_write_bytes, self._unsent_bytes_most)
-        return int(self.connection.buffered_bytes) + self._held_bytes + unsent
+        return int(self.connection.buffered_bytes) + self._outbox.bytes_kept(self._transport)
 
     def _note_held(self) -> None:
         """Tell the budget. Whoever is gone holds nothing, whatever is still being finished for it."""
@@ -244,7 +235,7 @@ class Session(asyncio.Protocol):
                 self._refuse(event)
             else:
                 self._begin(event)
-            if self._held_bytes >= _FLUSH_BYTES:
+            if self._outbox.held_bytes >= _FLUSH_BYTES:
                 self._flush()
         return True
 
@@ -261,10 +252,10 @@ class Session(asyncio.Protocol):
         if self._entrance is not None and self._entrance.is_proving:
             return False
         under_way = self._turns if self._is_ordered else self._under_way
-        if under_way or self._beside or self._held_bytes:
+        if under_way or self._beside or self._outbox.held_bytes:
             if len(under_way) + len(self._beside) >= self._limits.in_flight_max:
                 return False
-            if self._held_bytes >= self._limits.output_bytes_max:
+            if self._outbox.held_bytes >= self._limits.output_bytes_max:
                 return False
         return not self._must_wait()
 
@@ -320,10 +311,8 @@ class Session(asyncio.Protocol):
         except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail(type(request).__name__, fault)
             return
-        self._out.append(data)
-        size = len(data) if isinstance(data, bytes) else size_of(data)
-        self._held_bytes += size
-        if size > SMALL_BYTES:
+        self._outbox.add(data)
+        if self._outbox.hold(data) > SMALL_BYTES:
             self._note_held()
 
     def _may_go_on(self, turn: _Turn) -> bool:
@@ -337,7 +326,7 @@ class Session(asyncio.Protocol):
             return False
         # Whoever is first in line goes, however much lies behind: all of that leaves after it.
         is_first = self._is_ordered and bool(self._turns) and self._turns[0] is turn
-        if not is_first and self._held_bytes >= self._limits.output_bytes_max:
+        if not is_first and self._outbox.held_bytes >= self._limits.output_bytes_max:
             return False
         return not self._must_wait()
 
@@ -380,14 +369,14 @@ class Session(asyncio.Protocol):
             self._pump_soon()
 
     def _keep(self, turn: _Turn, data: Output | None) -> None:
-        """Put an answer where it leaves in its turn. What it has in files counts too: it is in memory once it leaves."""
-        size = 0 if data is None else len(data) if isinstance(data, bytes) else size_of(data)
-        self._held_bytes += size
+        """Put an answer where it leaves in its turn."""
         turn.answer = data
-        if size > SMALL_BYTES:
+        if not data:
+            return
+        if self._outbox.hold(data) > SMALL_BYTES:
             self._note_held()
-        if not self._is_ordered and data and turn not in self._turns:
-            self._out.append(data)
+        if not self._is_ordered and turn not in self._turns:
+            self._outbox.add(data)
 
     def _pump_soon(self) -> None:
         if not self._pump_due:
@@ -448,46 +437,37 @@ class Session(asyncio.Protocol):
             else:
                 turns.popleft()
                 if data:
-                    self._out.append(data)
+                    self._outbox.add(data)
         transport = self._transport
         if transport is None or transport.is_closing():
-            self._out.clear()
+            self._outbox.clear()
             return False
-        out, self._out = self._out, []
-        if len(out) == 1 and isinstance(out[0], bytes):
-            self._write(transport, out[0])
-        elif out:
-            self._write_all(transport, out)
+        has_sent = bool(self._outbox)
+        if has_sent:
+            self._send_ready(transport)
         if self._closing and not turns and not self._under_way:
             transport.close()
-        return bool(out) or len(turns) < under_way
+        return has_sent or len(turns) < under_way
 
-    def _write_all(self, transport: asyncio.Transport, out: list[Output]) -> None:
+    def _send_ready(self, transport: asyncio.Transport) -> None:
+        unsent_bytes_max = _OUTPUT_FACTOR * self._limits.output_bytes_max
         try:
-            for data in writes(out):
-                self._write(transport, data)
+            for data in self._outbox.take():
+                if self._outbox.has_unsent and transport.get_write_buffer_size() > unsent_bytes_max:
+                    log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
+                    self.abort()
+                    return
+                self._send(transport, data)
         except StorageFault as fault:
             # Its size is announced already: nothing else could be said in its place.
             log.error("%s %s: %s", self._adapter.dialect, self.peer, fault)  # noqa: TRY400 - the fault says where
             self.abort()
 
-    def _write(self, transport: asyncio.Transport, data: bytes) -> None:
-        self._held_bytes -= len(data)
-        if self._has_unsent and transport.get_write_buffer_size() > _OUTPUT_FACTOR * self._limits.output_bytes_max:
-            log.info("%s %s is cut off: it does not take its answers", self._adapter.dialect, self.peer)
-            self.abort()
-        else:
-            self._send(transport, data)
-
     def _send(self, transport: asyncio.Transport, data: bytes) -> None:
-        before = self._has_unsent and transport.get_write_buffer_size()
-        self._unsent_bytes_most = len(data) + (self._unsent_bytes_most if before else 0)
-        self._largest_write_bytes = max(len(data), self._largest_write_bytes if before else 0)
-        transport.write(data)
+        self._outbox.send(transport, data)
         if self._quotas is not None:
             self._charge(Direction.FETCH, len(data))
-        self._has_unsent = transport.get_write_buffer_size() > 0
-        if self._has_unsent or self._is_noted:
+        if self._outbox.has_unsent or self._is_noted:
             self._note_held()
 
     def _regulate(self) -> None:
@@ -633,7 +613,9 @@ class Session(asyncio.Protocol):
                 turn.running.cancel()
                 self._under_way.discard(turn)
         if self.last_words is not None:
-            self._out.append(self.last_words())
+            last = self.last_words()
+            self._outbox.hold(last)
+            self._outbox.add(last)
         self.close()
 
     def abort(self) -> None:

@@ -66,10 +66,11 @@ def test_a_stream_that_cannot_write_ends_too(tmp_path: Path) -> None:
         (session,) = listener.sessions
         await _until(lambda: session._blocked_since is not None)
         (turn,) = session._beside
-        assert turn.running is not None
+        running = turn.running
+        assert running is not None
         writer.transport.abort()
         await _until(lambda: not listener.sessions)
-        assert turn.running._coroutine.cr_frame is None  # type: ignore[attr-defined]  # it has ended, it is not merely forgotten
+        assert running._coroutine.cr_frame is None  # type: ignore[attr-defined]  # it has ended, it is not merely forgotten
 
     _with_server(tmp_path, work)
 

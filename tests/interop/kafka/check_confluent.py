@@ -598,6 +598,37 @@ def check_send_offsets_to_transaction(servers: Servers) -> None:
     equal([m.value() for m in read(servers, target, 1, isolation_level="read_committed")], [b"upto 2"])
 
 
+def check_read_work_write(servers: Servers) -> None:
+    """Read, work, write, commit both, without a flush in between: partitions, offsets and records are on their way at once."""
+    source_topic, target, group = topic_of(servers), topic_of(servers), fresh("group")
+    send(producer(servers), source_topic, values(*(f"{number}" for number in range(30))))
+    source = consumer(servers, group, isolation_level="read_committed")
+    source.subscribe([source_topic])
+    into = transactional(servers, fresh("txn"))
+    done_upto = 0
+    for turn in range(9):
+        messages = until(lambda: source.consume(5, 0.5), "records")
+        into.begin_transaction()
+        for message in messages:
+            into.produce(target, message.value(), partition=0)
+        done_upto = messages[-1].offset() + 1
+        into.send_offsets_to_transaction(
+            [TopicPartition(source_topic, 0, done_upto)], source.consumer_group_metadata(), SECONDS
+        )
+        if turn % 3 == 1:
+            into.abort_transaction(SECONDS)
+            done_upto = messages[0].offset()
+            source.seek(TopicPartition(source_topic, 0, done_upto))
+        else:
+            into.commit_transaction(SECONDS)
+        if done_upto == 30:
+            break
+    source.close()
+    found = read(servers, target, done_upto, isolation_level="read_committed")
+    equal([message.value() for message in found], [b"%d" % number for number in range(done_upto)])
+    true(done_upto > 5, f"more than one turn's records: {done_upto}")
+
+
 def check_zombie_is_fenced(servers: Servers) -> None:
     topic, name = topic_of(servers), fresh("txn")
     zombie = transactional(servers, name)

@@ -154,8 +154,9 @@ def join(member: KafkaConsumer, topic: str) -> None:
 
 
 def owned(*members: KafkaConsumer) -> list[set[int]]:
+    """This client gives up a join that does not end within one poll, and begins another: on a busy machine, for ever."""
     for member in members:
-        member.poll(50)
+        member.poll(500)
     return [{each.partition for each in member.assignment()} for member in members]
 
 
