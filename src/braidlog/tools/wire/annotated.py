@@ -5,7 +5,7 @@ Knows: the words of the notation, and how they become bytes. Refuses to know: li
 Invariant: what is written is what is sent; a word that means nothing is refused with its line, and never skipped.
 
     CA FE 0001                   hex, an even number of digits
-    "text\\n"  `text`             UTF-8; in double quotes \\n \\r \\t \\0 \\\\ \\" \\xNN
+    "text\\n"  `text`             UTF-8; in double quotes \\n \\r \\t \\0 \\\\ \\" \\xNN \\uNNNN
     u8 u16 u32 u64 i8 … i64      an integer follows, big-endian; `u32le 7` little-endian; `varint -1` zigzag, `uvarint 300`
     dec 42                       an integer as decimal digits
     u32 len [ … ]                the length of the brackets that follow; also crc32 and crc32c, also `len+4`
@@ -29,8 +29,7 @@ Variables = Mapping[str, int | bytes]
 
 REPEAT_MAX: Final = 100_000
 BYTES_MAX: Final = 128 * 1024 * 1024
-"""Of one message: a repeat inside a repeat must not eat the machine."""
-_DEPTH_MAX: Final = 16
+"""Of one message."""
 
 COUNTER: Final = "n"
 HIDDEN: Final = 0x2A
@@ -150,7 +149,7 @@ _INTEGER: Final = re.compile(r"([ui])(8|16|24|32|64)(le|be)?")
 _NUMBER: Final = re.compile(r"-?(?:0x[0-9A-Fa-f]{1,16}|[0-9]{1,20})")
 _COMPUTED: Final = re.compile(r"(len|crc32c|crc32)(?:\((\w+)\))?([+-][0-9]{1,9})?")
 _NAME: Final = re.compile(r"[$?]([A-Za-z_]\w*)")
-_ESCAPE: Final = re.compile(r"\\(x[0-9A-Fa-f]{2}|.)")
+_ESCAPE: Final = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|.)")
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\", '"': '"'}
 _FUNCTIONS: Final[dict[str, Callable[[bytes], int]]] = {"len": len, "crc32": zlib.crc32, "crc32c": crc32c}
 
@@ -186,6 +185,7 @@ class _Parser:
         self._words = words
         self._at = 0
         self._regions = 0
+        self._times = 1
 
     def _next(self, what: str, line: int) -> Word:
         if self._at == len(self._words):
@@ -262,7 +262,12 @@ class _Parser:
             raise NotationError(f"{count.text!r} is no count from 0 to {REPEAT_MAX}", count.line)
         if self._next("{", line).text != "{":
             raise NotationError("repeat N is followed by { … }", line)
-        return Repeat(int(count.text), _with_lengths(self.sequence("}", line)))
+        outside, self._times = self._times, self._times * max(int(count.text), 1)
+        if self._times > REPEAT_MAX:
+            raise NotationError(f"repeats in repeats make more than {REPEAT_MAX}", line)
+        inner = _with_lengths(self.sequence("}", line))
+        self._times = outside
+        return Repeat(int(count.text), inner)
 
     def _piece(self, line: int) -> Piece:
         count, name = self._next("a count", line), self._next("?name", line)
@@ -290,8 +295,10 @@ def _text(word: Word) -> bytes:
     for match in _ESCAPE.finditer(inner):
         out += inner[at : match.start()].encode()
         code, at = match[1], match.end()
-        if code[0] == "x":
+        if code[0] == "x" and len(code) > 1:
             out.append(int(code[1:], 16))
+        elif code[0] == "u" and len(code) > 1:
+            out += chr(int(code[1:], 16)).encode()
         elif code in _ESCAPES:
             out += _ESCAPES[code].encode()
         else:

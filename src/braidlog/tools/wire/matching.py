@@ -181,7 +181,7 @@ class _Matcher:
         bound = len(self._data) if limit is None else min(limit, len(self._data))
         while end < bound and (self._data[end : end + 1].isdigit() or (end == at and self._data[end] == 0x2D)):
             end += 1
-        if end == bound and limit is None and not self._complete:
+        if end == len(self._data) and (limit is None or limit > end) and not self._complete:
             raise MoreNeeded("a digit, or what follows them")
         if not self._data[at:end].lstrip(b"-") or end - at > _DIGITS_MAX:
             raise Different(at, "a decimal number")

@@ -9,6 +9,8 @@ where no frame can begin, nothing more of that side is taken apart, and if secre
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Buffer, Inbox
 from braidlog.tools.wire.dialects import talk_of
@@ -28,6 +30,9 @@ class _Stream:
         self.inbox = Inbox()
         self.position = 0
         self.passing_over = 0
+        self.passed_over = 0
+        self.large: Seen | None = None
+        """The frame that is being passed over."""
         self.is_broken = False
         self.had_secrets = False
 
@@ -74,23 +79,23 @@ class Watcher:
     def end(self, side: Side) -> Iterator[Seen]:
         """The side sends no more: what is left of it is a message that was cut off."""
         stream = self._streams[side]
-        if side is Side.CLIENT and self._preamble is not None and self._preamble.buffered_bytes:
-            stream.inbox.feed(self._preamble.take_rest())
+        if stream.large is not None:
+            yield self._passed_over(side, stream)
+        if side is Side.CLIENT and self._preamble is not None:
             self._preamble = None
-            yield from self._messages(side, stream)
-        left = stream.inbox.take(len(stream.inbox)) or b""
-        if not left or stream.is_broken:
-            return
-        stream.inbox.feed(left)
-        wanted = self._wanted(side, stream)
-        stream.inbox.take(len(left))
-        missing = "" if wanted is None else f"; {wanted - len(left)} more are expected"
-        reading = Reading(
-            "?", {}, 0, fault=Fault(f"cut off after {len(left)} bytes{missing}", len(left)), is_secret=True
-        )
-        if not stream.had_secrets and not WORD.startswith(left[: len(WORD)]):
-            reading.is_secret = False
-        yield self._seen(side, stream, left, reading)
+            if self._first:
+                yield self._cut_off(side, stream, bytes(self._first), "; an introduction ends with a newline", is_secret=True)
+        left = stream.inbox.peek(len(stream.inbox)) or b""
+        if left and not stream.is_broken:
+            wanted = self._wanted(side, stream)
+            missing = "" if wanted is None else f"; {wanted - len(left)} more are expected"
+            is_secret = stream.had_secrets or self._talk.may_be_secret(side, left)
+            yield self._cut_off(side, stream, left, missing, is_secret=is_secret)
+            stream.inbox.skip(len(left))
+
+    def _cut_off(self, side: Side, stream: _Stream, left: bytes, missing: str, *, is_secret: bool) -> Seen:
+        fault = Fault(f"cut off after {len(left)} bytes{missing}", len(left))
+        return self._seen(side, stream, left, Reading("?", {}, 0, fields={}, fault=fault, is_secret=is_secret))
 
     def _wanted(self, side: Side, stream: _Stream) -> int | None:
         try:
@@ -135,8 +140,10 @@ class Watcher:
             if stream.passing_over:
                 skipped = min(stream.passing_over, len(inbox))
                 inbox.skip(skipped)
-                stream.position += skipped
+                stream.passed_over += skipped
                 stream.passing_over -= skipped
+                if not stream.passing_over:
+                    yield self._passed_over(side, stream)
             if stream.passing_over or not len(inbox):
                 return
             try:
@@ -145,7 +152,7 @@ class Watcher:
                 yield self._broken(side, stream, error)
                 return
             if size is not None and size > self._keep_bytes_max:
-                yield self._too_large(side, stream, size)
+                self._pass_over(side, stream, size)
                 continue
             frame = None if size is None else inbox.take(size)
             if frame is None:
@@ -171,10 +178,18 @@ class Watcher:
         fault = Fault("not taken apart: it follows bytes that are no frame")
         return self._seen(side, stream, data, Reading("?", {}, 0, fields={}, fault=fault, is_secret=stream.had_secrets))
 
-    def _too_large(self, side: Side, stream: _Stream, size: int) -> Seen:
-        shown = stream.inbox.peek(min(len(stream.inbox), SHOWN_OF_LARGE_BYTES)) or b""
-        # What it is can be anything, a secret too.
-        data, hidden = conceal(shown, 12, (), everything=True)
+    def _pass_over(self, side: Side, stream: _Stream, size: int) -> None:
+        """A frame that is not kept: its beginning stands for it."""
+        begun = stream.inbox.peek(min(len(stream.inbox), SHOWN_OF_LARGE_BYTES)) or b""
+        is_secret = stream.had_secrets or self._talk.may_be_secret(side, begun)
+        data, hidden = conceal(begun, 0, (), everything=is_secret)
         fault = Fault(f"{size} bytes are too many to be taken apart, {self._keep_bytes_max} is the limit")
-        stream.passing_over = size
-        return Seen(side, "?", {}, {}, data, 0, stream.position, hidden, fault, size - len(data))
+        stream.large = Seen(side, "?", {}, {}, data, 0, stream.position, hidden, fault)
+        stream.passing_over, stream.passed_over = size, 0
+
+    def _passed_over(self, side: Side, stream: _Stream) -> Seen:
+        large, stream.large = stream.large, None
+        assert large is not None
+        assert large.side is side
+        stream.position += stream.passed_over
+        return msgspec.structs.replace(large, left_out=stream.passed_over - len(large.data))

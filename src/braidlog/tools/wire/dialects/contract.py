@@ -33,6 +33,10 @@ class Talk(ABC):
     def measure(self, inbox: Inbox, side: Side) -> int | None:
         """ProtocolError if no frame can begin so; its position counts from the frame's first byte."""
 
+    def may_be_secret(self, side: Side, begun: bytes) -> bool:  # noqa: ARG002 - who knows more says more
+        """Whether a frame of which only the beginning is there may hold a secret."""
+        return bool(self.secrets)
+
     @abstractmethod
     def read(self, side: Side, frame: bytes) -> Reading: ...
 

@@ -38,6 +38,12 @@ class CursusTalk(LengthPrefixed):
         self._asked: deque[Operation | None] = deque(maxlen=ASKED_MAX)
         self._contents: a.StreamContents | None = None
 
+    def may_be_secret(self, side: Side, begun: bytes) -> bool:
+        body = begun[_LENGTH_BYTES:]
+        is_packed = any(body.startswith(compressor.magic) for compressor in COMPRESSORS.values())
+        # Half of `auth_token=` may be all that is there: only a batch is surely none.
+        return side is Side.CLIENT and len(body) > 1 and (is_packed or not body.startswith(MAGIC))
+
     def read(self, side: Side, frame: bytes) -> Reading:
         body = frame[_LENGTH_BYTES:]
         reading = Reading("?", {"Len": len(body)}, _LENGTH_BYTES)

@@ -63,6 +63,12 @@ class KafkaTalk(LengthPrefixed):
         self._takes_tokens = False
         self._tokens = 0
 
+    def may_be_secret(self, side: Side, begun: bytes) -> bool:
+        if side is Side.SERVER or self._takes_tokens or len(begun) < _LENGTH_BYTES + 2:
+            return True
+        key = int.from_bytes(begun[_LENGTH_BYTES : _LENGTH_BYTES + 2], "big", signed=True)
+        return key not in BY_KEY or key in _GUARDED
+
     def read(self, side: Side, frame: bytes) -> Reading:
         payload = frame[_LENGTH_BYTES:]
         reading = Reading("?", {"Size": len(payload)}, _LENGTH_BYTES)

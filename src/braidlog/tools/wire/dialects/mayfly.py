@@ -48,6 +48,10 @@ class MayflyTalk(Talk):
             raise ProtocolError(f"a payload of {size} bytes is announced, {limit} is the limit", 8)
         return size + (HEADER_2_BYTES if begun[2] == 2 else HEADER_BYTES)
 
+    def may_be_secret(self, side: Side, begun: bytes) -> bool:
+        row = BY_NUMBER.get(begun[3]) if len(begun) > 3 else None
+        return side is Side.CLIENT and row is not None and row.request in SECRETS
+
     def read(self, side: Side, frame: bytes) -> Reading:
         _, version, number, request_id, size = _HEADER.unpack_from(frame)
         start = HEADER_2_BYTES if version == 2 else HEADER_BYTES
