@@ -25,6 +25,10 @@ _GUARDED: Final = frozenset(
 )
 
 
+_VERSION_MAX: Final = 31
+"""Of any API, for years to come. In a bare token there stand letters, which are larger numbers, in its place."""
+
+
 class _Asked(NamedTuple):
     api: Api
     version: int
@@ -67,7 +71,8 @@ class KafkaTalk(LengthPrefixed):
         if side is Side.SERVER or self._takes_tokens or len(begun) < _LENGTH_BYTES + 2:
             return True
         key = int.from_bytes(begun[_LENGTH_BYTES : _LENGTH_BYTES + 2], "big", signed=True)
-        return key not in BY_KEY or key in _GUARDED
+        version = int.from_bytes(begun[_LENGTH_BYTES + 2 : _LENGTH_BYTES + 4], "big")
+        return key not in BY_KEY or key in _GUARDED or version > _VERSION_MAX
 
     def read(self, side: Side, frame: bytes) -> Reading:
         payload = frame[_LENGTH_BYTES:]
@@ -111,7 +116,7 @@ class KafkaTalk(LengthPrefixed):
         self._asked[correlation_id] = asked
 
     def _refused(self, reading: Reading, refused: Refused, api: Api | None, correlation_id: int) -> None:
-        reading.is_secret = api is None or api.key in _GUARDED
+        reading.is_secret = reading.head["Ver"] > _VERSION_MAX if api is None else api.key in _GUARDED
         reading.fault = fault_of(refused.error, 0 if refused.error.position in (0, 4, 6) else _LENGTH_BYTES)
         if refused.answer is not None:  # an ApiVersions that is newer than we are: it is answered in version 0
             self._ask(correlation_id, _Asked(BY_KEY[Key.API_VERSIONS], 0))
