@@ -24,7 +24,17 @@ class TapProcess:
     """`braid wire tap` on a free port, until the block ends; then what it wrote is whole."""
 
     def __init__(self, dialect: str, port: int, log: Path, *words: str) -> None:
-        self._words = ["wire", "tap", "--listen", ":0", "--to", f"{dialect}://127.0.0.1:{port}", "--log", str(log), *words]
+        self._words = [
+            "wire",
+            "tap",
+            "--listen",
+            ":0",
+            "--to",
+            f"{dialect}://127.0.0.1:{port}",
+            "--log",
+            str(log),
+            *words,
+        ]
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
 

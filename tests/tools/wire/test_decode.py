@@ -55,7 +55,9 @@ def test_the_first_bad_byte_is_pointed_at() -> None:
     done = braid("wire", "decode", "-", "-d", "mayfly", "--form", "raw", given=wrong)
     assert done.returncode == 1
     *_, said, row, mark = done.stdout.splitlines()
-    assert "!! byte 36 (byte 12 of the message): key of 153 bytes" not in done.stdout  # 153 is no fault: 256 is the limit
+    assert (
+        "!! byte 36 (byte 12 of the message): key of 153 bytes" not in done.stdout
+    )  # 153 is no fault: 256 is the limit
     assert "byte 38 (byte 14 of the message): key is said to have 153 bytes, 10 are left" in said
     assert row[mark.index("^^") :][:2] == "66"
 
@@ -115,7 +117,9 @@ def _capture(path: Path, client: Address = CLIENT, server: Address = SERVER) -> 
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("hosts", [("10.0.0.1", "10.0.0.2"), ("::1", "fe80::2"), ("::ffff:10.0.0.1", "10.0.0.2"), ("here", "::1")])
+@pytest.mark.parametrize(
+    "hosts", [("10.0.0.1", "10.0.0.2"), ("::1", "fe80::2"), ("::ffff:10.0.0.1", "10.0.0.2"), ("here", "::1")]
+)
 def test_a_capture_is_read_back(tmp_path: Path, hosts: tuple[str, str]) -> None:
     data = _capture(tmp_path / "a", Address(hosts[0], 50_000), Address(hosts[1], 7275))
     found = list(segments_of(data))

@@ -6,7 +6,9 @@ from braidlog.tools.wire.annotated import NotationError, parse, words_of
 from braidlog.tools.wire.matching import Different, MoreNeeded, match
 
 
-def matched(pattern: str, data: bytes, *, complete: bool = False, **known: int | bytes) -> tuple[int, dict[str, int | bytes]]:
+def matched(
+    pattern: str, data: bytes, *, complete: bool = False, **known: int | bytes
+) -> tuple[int, dict[str, int | bytes]]:
     found = match(parse(words_of(pattern, 1)), data, dict(known), complete=complete)
     return found.end, found.captured
 
@@ -54,7 +56,7 @@ DIFFERENT = [
     ("u16 $id", b"\0\x08", 1, "07"),
     ('u32 len [ "OK" ]', b"\0\0\0\x03OK!", 6, "the end of 3 bytes that were announced"),
     ('u32 len [ "OK!" ]', b"\0\0\0\x02OK!", 6, "21"),
-    ('u8 len [ u8 len [ ... ] ]', b"\x02\x05ab", 3, "5 bytes that are announced"),
+    ("u8 len [ u8 len [ ... ] ]", b"\x02\x05ab", 3, "5 bytes that are announced"),
     ('"n=" dec ?n "|"', b"n=x|", 2, "a decimal number"),
     ("varint 5", b"\x04", 0, "5"),
     ("uvarint ?n", b"\xff" * 10 + b"\x01", 0, "a varint of at most 10 bytes"),

@@ -48,7 +48,9 @@ def test_a_tapped_conversation_is_played_again(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_another_answer_is_noticed(two_nodes: tuple[ServerProcess, ServerProcess], dialect: str, tmp_path: Path) -> None:
+def test_another_answer_is_noticed(
+    two_nodes: tuple[ServerProcess, ServerProcess], dialect: str, tmp_path: Path
+) -> None:
     """The same log, one field of its last understood answer changed: the comparison of messages can fail."""
     log = tmp_path / "talk.log"
     changed = {
@@ -61,7 +63,9 @@ def test_another_answer_is_noticed(two_nodes: tuple[ServerProcess, ServerProcess
     }
     before, after = (data.hex(" ").upper() for data in changed[dialect])
     with TapProcess(dialect, two_nodes[0].ports[dialect], log, "--format", "json", "--hex") as tap:
-        assert braid("wire", "send", "--example", dialect, "--server", f"{dialect}://127.0.0.1:{tap.port}").returncode == 0
+        assert (
+            braid("wire", "send", "--example", dialect, "--server", f"{dialect}://127.0.0.1:{tap.port}").returncode == 0
+        )
     lines = [
         line.replace(before, after) if '"side":"server"' in line else line for line in log.read_text().splitlines()
     ]

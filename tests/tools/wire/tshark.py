@@ -44,8 +44,8 @@ def trees(capture: Path, protocol: str, port: int, script: Path | None = None) -
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert done.returncode == 0, done.stderr
     assert "Lua Error" not in done.stdout + done.stderr, done.stdout[:2000] + done.stderr
-    found = []
-    for proto in ET.fromstring(done.stdout).iter("proto"):
-        if proto.get("name") == protocol:
-            found.append([(field.get("name", ""), field.get("show", "")) for field in proto.iter("field")])
-    return found
+    return [
+        [(field.get("name", ""), field.get("show", "")) for field in proto.iter("field")]
+        for proto in ET.fromstring(done.stdout).iter("proto")
+        if proto.get("name") == protocol
+    ]

@@ -162,28 +162,50 @@ local function value_end(text, at)
   error("brackets do not end")
 end
 
--- The members of the outermost object, each a field.
-local function json(talk, tvb, at, tree)
-  local text = tvb(at):raw()
-  local found = {}
-  local place = text:find("%S")
-  if not place or text:sub(place, place) ~= "{" then error("this is no JSON object") end
+local function unpacked(text)
+  local well, raw = pcall(function() return ByteArray.new(text, true):base64_decode():raw() end)
+  return well and printable(raw) or text
+end
+
+-- A document: each of its scalars is a field, by the name of the member that it, or the array around it, is the value of.
+local member
+
+local function object(talk, tvb, at, tree, text, place)
   place = text:find("%S", place + 1)
   while place and text:sub(place, place) == '"' do
     local stop = string_end(text, place)
     local key = unquote(text:sub(place, stop))
     local start = text:find("[^%s:]", stop + 1)
     if not start then error("a member has no value") end
-    local last = value_end(text, start)
-    local raw = text:sub(start, last)
-    found[key] = raw
-    if raw ~= "null" then
-      local value = raw:sub(1, 1) == '"' and unquote(raw) or raw
-      put(talk, tree, key, tvb(at + start - 1, last - start + 1), value)
-    end
-    place = text:find("[^%s,]", last + 1)
+    place = text:find("[^%s,]", member(talk, tvb, at, tree, text, key, start) + 1)
   end
-  return found
+end
+
+member = function(talk, tvb, at, tree, text, key, start)
+  local last = value_end(text, start)
+  local raw = text:sub(start, last)
+  local first = raw:sub(1, 1)
+  if first == "{" then
+    object(talk, tvb, at, tree, text, start)
+  elseif first == "[" then
+    local place = text:find("%S", start + 1)
+    while place and place < last do
+      place = text:find("[^%s,]", member(talk, tvb, at, tree, text, key, place) + 1)
+    end
+  elseif raw ~= "null" then
+    local value = first == '"' and unquote(raw) or raw
+    if talk.spec.base64 and talk.spec.base64[key:lower()] and first == '"' then value = unpacked(value) end
+    put(talk, tree, key, tvb(at + start - 1, last - start + 1), value)
+  end
+  return last
+end
+
+local function json(talk, tvb, at, tree)
+  local text = tvb(at):raw()
+  local place = text:find("%S")
+  if not place or text:sub(place, place) ~= "{" then error("this is no JSON object") end
+  value_end(text, place)
+  object(talk, tvb, at, tree, text, place)
 end
 
 -- `word=value word=value`; brackets keep blanks together, `message` takes the rest.
@@ -303,12 +325,10 @@ function READERS.cursus(talk, tvb, _, tree, is_request)
   if not row then return "?", "there is no such command" end
   return name, nil, function()
     if row.positional and not text:find("=", 1, true) then
-      local index, place = 1, last + 1
-      for start, word, stop in text:gmatch("()(%S+)()", place) do
-        if start >= place and row.positional[index] then
-          put(talk, tree, row.positional[index], tvb(at + start - 1, stop - start), word)
-          index = index + 1
-        end
+      local index = 1
+      for start, word, stop in text:sub(last + 1):gmatch("()(%S+)()") do
+        if row.positional[index] then put(talk, tree, row.positional[index], tvb(at + last + start - 1, stop - start), word) end
+        index = index + 1
       end
     else
       pairs_of(talk, tvb, at, tree, text, last + 1, row.rest and "message" or nil)
@@ -336,14 +356,17 @@ function READERS.flux(talk, tvb, _, tree, is_request)
   if not row then return "?", "there is no such command" end
   return name, nil, function()
     local index = 1
-    for start, piece, stop in text:gmatch("()(%S+)()", at) do
-      if start >= at then
-        local range = tvb(start - 1, stop - start)
-        local key, value = piece:match("^([a-z_]+)=(.*)$")
-        if index > #row.required and key then put(talk, tree, key, range, value)
-        elseif row.positional[index] then put(talk, tree, row.positional[index], range, piece) end
-        index = index + 1
-      end
+    for start, piece, stop in text:sub(at):gmatch("()(%S+)()") do
+      local range = tvb(at + start - 2, stop - start)
+      local key, value = piece:match("^([a-z_]+)=(.*)$")
+      if index > #row.required and key then put(talk, tree, key, range, value)
+      elseif row.positional[index] == "key_value" then
+        local name, text = piece:match("^([^:]*):(.*)$")
+        local is_packed = tvb():raw():find(" enc=b64", 1, true)
+        put(talk, tree, "key", range, is_packed and unpacked(name or "") or name)
+        put(talk, tree, "value", range, is_packed and unpacked(text or "") or text)
+      elseif row.positional[index] then put(talk, tree, row.positional[index], range, piece) end
+      index = index + 1
     end
   end
 end

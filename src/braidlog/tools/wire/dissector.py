@@ -70,7 +70,12 @@ class _Fields:
 
     def __init__(self, **head: str) -> None:
         self.kinds: dict[str, str] = {**HEAD, **head}
-        self._own = set(self.kinds)
+        self.base64: set[str] = set()
+        """Members of documents that are bytes."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {"fields": self.kinds, "base64": dict.fromkeys(sorted(self.base64), True)}
 
     def add(self, name: str, kind: str) -> None:
         key = name.lower()
@@ -94,9 +99,6 @@ class _Fields:
 
 
 def _json_kind(annotation: Any) -> str:  # noqa: ANN401 - a type annotation has no type of its own
-    if get_origin(annotation) in {Union, UnionType}:
-        options = [each for each in get_args(annotation) if each is not NoneType]
-        return _json_kind(options[0]) if len(options) == 1 else "string"
     if get_origin(annotation) is Annotated:
         base, *remarks = get_args(annotation)
         if base is int and any(getattr(each, "ge", None) == 0 for each in remarks):
@@ -105,9 +107,26 @@ def _json_kind(annotation: Any) -> str:  # noqa: ANN401 - a type annotation has 
     return "uint" if annotation is bool else "int" if annotation is int else "string"
 
 
+def _inner_types(annotation: Any) -> list[Any]:  # noqa: ANN401
+    """What a member may be in the end: of an option its type, of an array that of its items."""
+    if get_origin(annotation) in {Union, UnionType, list, tuple}:
+        return [kind for each in get_args(annotation) if each not in (NoneType, ...) for kind in _inner_types(each)]
+    if get_origin(annotation) is Annotated and get_origin(get_args(annotation)[0]) is not None:
+        return _inner_types(get_args(annotation)[0])
+    return [annotation]
+
+
 def _add_struct(fields: _Fields, struct: type[msgspec.Struct]) -> None:
+    """The members of a document, and of those within it."""
     for field in msgspec.structs.fields(struct):
-        fields.add(field.encode_name, _json_kind(field.type))
+        kinds = _inner_types(field.type)
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                _add_struct(fields, kind)
+            else:
+                fields.add(field.encode_name, _json_kind(kind) if len(kinds) == 1 else "string")
+            if kind is bytes:
+                fields.base64.add(field.encode_name.lower())
 
 
 # -- the five --------------------------------------------------------------------------------------------------
@@ -154,7 +173,7 @@ def _mayfly() -> dict[str, Any]:
         },
         "statuses": {int(status): status.name for status in m.Status},
         "answers": answers,
-        "fields": fields.kinds,
+        **fields.spec,
     }
 
 
@@ -169,7 +188,7 @@ def _mlog() -> dict[str, Any]:
         _add_struct(fields, row.response)
     _add_struct(fields, RPCErrorResponse)
     types = {int(number): name_of(number) for number in MessageType}
-    return {"title": "mlog", "port": PORTS["mlog"], "types": types, "fields": fields.kinds}
+    return {"title": "mlog", "port": PORTS["mlog"], "types": types, **fields.spec}
 
 
 def _rustlog() -> dict[str, Any]:
@@ -198,12 +217,11 @@ def _rustlog() -> dict[str, Any]:
         "operations": operations,
         "error_byte": ERROR_BYTE,
         "error": layout(m.Error),
-        "fields": fields.kinds,
+        **fields.spec,
     }
 
 
 def _cursus() -> dict[str, Any]:
-    from braidlog.wire.cursus import answers as a  # noqa: PLC0415
     from braidlog.wire.cursus.batch import BATCH_LAYOUT, RECORD_LAYOUT, Batch  # noqa: PLC0415
     from braidlog.wire.cursus.messages import BATCH, OPERATIONS, SECRETS  # noqa: PLC0415
     from braidlog.wire.cursus.requests import Credentials  # noqa: PLC0415
@@ -212,10 +230,8 @@ def _cursus() -> dict[str, Any]:
     commands: dict[str, Any] = {}
     for row in OPERATIONS:
         for struct in (row.request, *row.answers):
-            if struct not in (Batch, a.KeepAlive):
-                for field in msgspec.structs.fields(struct):
-                    if field.encode_name != "principal":
-                        fields.add(field.encode_name, "string")
+            for name in _word_names(struct, Batch):
+                fields.add(name, "string")
         if row.name != BATCH:
             names = {field.encode_name for field in msgspec.structs.fields(row.request)}
             commands[row.name] = {"rest": "message" in names}
@@ -236,14 +252,26 @@ def _cursus() -> dict[str, Any]:
         "secret_words": secret_words,
         "batch": parts(BATCH_LAYOUT),
         "record": parts(RECORD_LAYOUT),
-        "fields": fields.kinds,
+        **fields.spec,
     }
+
+
+def _word_names(struct: type[msgspec.Struct], batch: type) -> set[str]:
+    """The words of a command or an answer, and of what is within it; `principal` is a field of every message."""
+    names: set[str] = set()
+    for field in msgspec.structs.fields(struct) if struct is not batch else ():
+        if field.encode_name not in HEAD:
+            names.add(field.encode_name)
+        for kind in _inner_types(field.type):
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                names |= _word_names(kind, batch)
+    return names
 
 
 def _flux() -> dict[str, Any]:
     from braidlog.wire.flux.operations import OPERATIONS, Place  # noqa: PLC0415
 
-    fields = _Fields(version="string", id="string", code="string", message="string")
+    fields = _Fields(version="string", id="string", code="string", message="string", key="string", value="string")
     commands: dict[str, Any] = {}
     for row in OPERATIONS:
         for part in (*row.arguments, *row.payload):
@@ -253,7 +281,7 @@ def _flux() -> dict[str, Any]:
             "required": [_abbreviation(part.word) for part in placed if part.place is Place.REQUIRED],
             "positional": [_abbreviation(part.word) for part in placed],
         }
-    return {"title": "Flux", "port": PORTS["flux"], "commands": commands, "fields": fields.kinds}
+    return {"title": "Flux", "port": PORTS["flux"], "commands": commands, **fields.spec}
 
 
 def _abbreviation(word: str) -> str:

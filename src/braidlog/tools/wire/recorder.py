@@ -133,7 +133,11 @@ class Recorder:
             log.error("the wire log is not taken, its end is lost")
             return
         for file in self._owned:
-            file.close()
+            try:
+                file.close()
+            except OSError as error:
+                if self._failure is None:
+                    log.error("the end of the wire log is lost: %s", error)  # noqa: TRY400 - the error says it all
 
     def _run(self) -> None:
         while True:

@@ -84,7 +84,9 @@ class Watcher:
         if side is Side.CLIENT and self._preamble is not None:
             self._preamble = None
             if self._first:
-                yield self._cut_off(side, stream, bytes(self._first), "; an introduction ends with a newline", is_secret=True)
+                yield self._cut_off(
+                    side, stream, bytes(self._first), "; an introduction ends with a newline", is_secret=True
+                )
         left = stream.inbox.peek(len(stream.inbox)) or b""
         if left and not stream.is_broken:
             wanted = self._wanted(side, stream)

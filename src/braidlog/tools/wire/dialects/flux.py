@@ -3,16 +3,17 @@
 Knows: which question an answer belongs to. Refuses to know: words of a line (the wire's table does).
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Inbox
 from braidlog.tools.wire.dialects.contract import ASKED_MAX, Talk, fault_of
-from braidlog.tools.wire.seen import Fault, Reading, Side
+from braidlog.tools.wire.seen import Fault, Reading, Side, fields_of
 from braidlog.wire.contract import Refused
 from braidlog.wire.flux.lines import read_envelope, read_error, read_payload, read_request
 from braidlog.wire.flux.messages import Request
-from braidlog.wire.flux.operations import BY_REQUEST, SECRETS
+from braidlog.wire.flux.operations import BY_REQUEST, SECRETS, Argument
 from braidlog.wire.flux.records import LINE_BYTES_MAX
 
 _NO_TEXT: Final = frozenset((*range(9), *range(14, 32), *range(127, 256)))
@@ -55,7 +56,7 @@ class FluxTalk(Talk):
         if len(self._asked) >= ASKED_MAX:
             del self._asked[next(iter(self._asked))]
         self._asked[event.correlation_id] = event
-        reading.message = event
+        reading.fields = _words(event, BY_REQUEST[type(event)].arguments)
         return reading
 
     def _answer(self, line: bytes) -> Reading:
@@ -72,7 +73,15 @@ class FluxTalk(Talk):
                 reading.fault = Fault(f"an answer to {correlation_id!r}, which was not seen being asked", 3)
             else:
                 reading.head["Command"] = BY_REQUEST[type(asked)].command
-                reading.message = read_payload(asked, rest)
+                reading.fields = _words(read_payload(asked, rest), BY_REQUEST[type(asked)].payload)
         except ProtocolError as error:
             reading.fault = fault_of(error, 0)
         return reading
+
+
+def _words(message: Any, arguments: Sequence[Argument]) -> dict[str, Any]:  # noqa: ANN401 - a request or an answer
+    """The fields of a message by the words that they have on the line; the id stands in the head already."""
+    names = {argument.field: argument.word for argument in arguments}
+    found = fields_of(message, SECRETS, [])
+    constants = {argument.word: argument.kind.shape for argument in arguments if not argument.field}
+    return {names.get(name, name): value for name, value in found.items() if name != "correlation_id"} | constants
