@@ -43,7 +43,7 @@ QUIET = {"log_level": 0, "broker.address.family": "v4"}
 OURS, THEIRS, BARE = "braidlog", "Apache Kafka", "bare receiver"
 
 # What is wanted of ours : theirs; of times and memory theirs : ours, so that more is always better.
-TARGETS = {"produce": 1.0, "consume": 1.0, "latency": 1.0, "memory": 1.0, "start": 1.0, "raw": 0.7}
+TARGETS = {"produce": 1.0, "consume": 1.0, "latency": 1.0, "memory": 3.0, "start": 5.0, "raw": 0.7}
 
 RAW_BATCH_BYTES = (16 * 1024, 100_000, 1_000_000)  # writes of exactly 1 MiB are slow on some disks: stay below
 PRODUCE_VERSION = 9

@@ -1,8 +1,8 @@
 """The key-value store against Redis, in one run: `make bench-kv`.
 
-Knows: what to ask of whom, and the targets. Both servers are processes of their own on loopback, driven by the same loaders (load.py):
-prepared bytes out, answers counted, several connections, each in a process. Contenders take turns within each repeat; a ratio is
-one of neighbours. Durability is the same on both sides:
+Knows: what to ask of whom, and the targets. Both servers are processes of their own on loopback, driven by the same loaders
+(load.py): prepared bytes out, answers counted, several connections, each in a process. Contenders take turns within each repeat;
+a ratio is one of neighbours. Durability is the same on both sides:
 
 | | braidlog | Redis |
 |---|---|---|
@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.load import Counter, Line, Marks, cpu_seconds, percentile
-from benchmarks.measure import ratios, spread
+from benchmarks.measure import ratios, seconds, spread
 from benchmarks.peers import redis
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mayfly import messages as m
-from braidlog.wire.mayfly.connection import ClientConnection, Request
+from braidlog.wire.mayfly.connection import Burst, ClientConnection, Request, ServerConnection
 
 CONNECTIONS = 4
 PIPELINE = 64
@@ -116,10 +117,10 @@ def rate(
     ]
     for driver in drivers:
         driver.start()
-    seconds = max(taken.get(timeout=300) for _ in drivers)
+    longest = max(taken.get(timeout=300) for _ in drivers)
     for driver in drivers:
         driver.join()
-    return len(chunks) * PIPELINE * CONNECTIONS / seconds
+    return len(chunks) * PIPELINE * CONNECTIONS / longest
 
 
 def fill(address: tuple[str, int], make: Callable[[list[bytes]], bytes], counter: Counter, keys: int) -> None:
@@ -180,6 +181,39 @@ def _p50(
     return found
 
 
+# -- the wire alone ------------------------------------------------------------------------------------------------
+
+
+HOT: tuple[tuple[m.Message, m.Message], ...] = (
+    (m.Get(key(1)), m.Value(VALUE)),
+    (m.Set(key(1), VALUE), m.STORED),
+    (m.Del(key(1)), m.MISSING),
+    (m.Incr(key(1)), m.Number(5)),
+    (m.Ping(), m.DONE),
+    (m.RPush(key(1), (VALUE,)), m.Length(5)),
+    (m.HGet(key(1), b"field"), m.Value(VALUE)),
+)
+
+
+def wire(repeats: int, count: int = 20_000) -> None:
+    """What reading a request and writing its answer takes, without sockets and without a store: one by one, and in bursts."""
+    for message, answer in HOT:
+        data = mayfly_frames(lambda _, message=message: message)([b""] * count)  # type: ignore[misc]
+        taken = {most: min(_parse(data, most, answer) for _ in range(repeats)) / count * 1e9 for most in (1, 64)}
+        print(f"{type(message).__name__:<6} {taken[1]:>6.0f} ns one by one   {taken[64]:>6.0f} ns in bursts")
+
+
+def _parse(data: bytes, burst_max: int, answer: m.Message) -> float:
+    server = ServerConnection(burst_max=burst_max)
+
+    def work() -> None:
+        server.receive(data)
+        while (event := server.next_event()) is not NEED_DATA:
+            server.respond(event, [answer] * len(event.ids) if isinstance(event, Burst) else answer)
+
+    return seconds(work)
+
+
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +258,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--feed", action="store_true", help="write the change feed as well")
     options = parser.parse_args()
+    print("## reading a request and writing its answer, the best of some runs")
+    wire(options.repeats)
     for fsync in (False, True):
         called = "always" if fsync else "everysec"
         with both(fsync=fsync, feed=options.feed) as (ours, theirs):

@@ -7,6 +7,7 @@ from braidlog.broker.append import Acks
 from braidlog.broker.authorize import Authorize
 from braidlog.broker.services import Services, open_services
 from braidlog.codec.records import encode_batch
+from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import Appended
@@ -25,6 +26,7 @@ class Node:
         *,
         rng: Random | None = None,
         defaults: TopicSettings | None = None,
+        kv: KeyValueSettings | None = None,
     ) -> None:
         self.disk = disk or SimulatedDisk()
         self.clock = clock or ManualClock()
@@ -39,6 +41,7 @@ class Node:
             node="0",
             defaults=defaults or TopicSettings(),
             authorize=Authorize({}, []),
+            kv=kv,
         )
 
     def restarted(self, disk: SimulatedDisk | None = None) -> "Node":

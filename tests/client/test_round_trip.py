@@ -1,5 +1,6 @@
 """The same program over every dialect, in both faces: what the capability table promises is there, the rest is refused."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,12 @@ from braidlog.codec.murmur import partition_for_key
 from braidlog.testing.server import ServerProcess
 
 pytestmark = [pytest.mark.parametrize("face", FACES), pytest.mark.parametrize("column", COLUMNS)]
+
+
+HEADERS: dict[Headers, tuple[Any, ...]] = {
+    Headers.EVENT: (("eventType", b"paid"), ("schemaVersion", b"3"), ("metadata", b'{"a": 1}')),
+    Headers.ANY: (("trace", b"\x00\xff"), ("none", None), ("", b""), ("trace", "zweimal \u00fc".encode())),
+}
 
 
 def test_create_produce_consume(column: str, face: str, braid_server_shared: ServerProcess) -> None:
@@ -100,15 +107,18 @@ def test_headers_and_timestamps(column: str, face: str, braid_server_shared: Ser
             topic, able = fresh(), client.capabilities
             await client.admin.create_topic(topic)
             producer = client.producer()
-            with pytest.raises(RecordError):
-                await producer.send(topic, b"v", headers=[("trace", b"1")])
-            with pytest.raises(RecordError, match="timestamps"):
-                await producer.send(topic, b"v", timestamp_ms=1)
-            headers: tuple[Any, ...] = ()
-            if able.headers is Headers.EVENT:
-                headers = (("eventType", b"paid"), ("schemaVersion", b"3"), ("metadata", b'{"a": 1}'))
+            if able.headers is not Headers.ANY:
+                with pytest.raises(RecordError):
+                    await producer.send(topic, b"v", headers=[("trace", b"1")])
+            if not able.stamps:
+                with pytest.raises(RecordError, match="timestamps"):
+                    await producer.send(topic, b"v", timestamp_ms=1)
+            headers: tuple[Any, ...] = HEADERS.get(able.headers, ())
             await producer.send_and_wait(topic, b"v", headers=headers)
-            [record] = await read(client, topic, 1)
+            if able.stamps:
+                await producer.send_and_wait(topic, b"w", timestamp_ms=1_500_000_000_123)
+                assert (await read(client, topic, 1, start=1))[0].timestamp_ms == 1_500_000_000_123
+            record = (await read(client, topic, 2 if able.stamps else 1))[0]
             assert record.headers == headers
             assert (record.timestamp_ms is not None) is able.timestamps
             if record.timestamp_ms is not None:
@@ -145,6 +155,34 @@ def test_start_anywhere(column: str, face: str, braid_server_shared: ServerProce
             assert [each.value for each in await consumer.poll(timeout=30)] == [b"new"]
             await consumer.seek(topic, 0, 4)
             assert (await consumer.poll(max_records=2, timeout=30))[0].offset == 4
+            assert consumer.position(topic, 0) == 6
+
+    run(test)
+
+
+def test_start_at_a_time(column: str, face: str, braid_server_shared: ServerProcess) -> None:
+    async def test() -> None:
+        async with connected(face, server_url(column, braid_server_shared)) as client:
+            topic, consumer = fresh(), client.consumer(wait_ms=100)
+            await client.admin.create_topic(topic)
+            noon = datetime(2020, 2, 29, 12, tzinfo=UTC)
+            if not client.capabilities.finds_times:
+                with pytest.raises(UnsupportedError, match=r"an offset by its time\. Dialects that can: kafka"):
+                    await consumer.assign(topic, start=noon)
+                return
+            with pytest.raises(ValueError, match="zone"):
+                await consumer.assign(topic, start=noon.replace(tzinfo=None))
+            first_ms = 1_582_977_600_000  # noon, as `date -u -d 2020-02-29T12:00 +%s` has it
+            producer = client.producer()
+            for at in range(10):
+                await producer.send_and_wait(topic, b"%d" % at, timestamp_ms=first_ms + at * 1000)
+            assert (await read(client, topic, 10, start=noon))[0].offset == 0
+            later = noon + timedelta(seconds=6)
+            assert (await read(client, topic, 4, start=later))[0].offset == 6
+            assert (await read(client, topic, 3, start=later + timedelta(microseconds=1)))[0].offset == 7
+            await consumer.assign(topic, start=noon + timedelta(days=1))
+            assert consumer.position(topic, 0) == 10
+            await consumer.seek(topic, 0, later)
             assert consumer.position(topic, 0) == 6
 
     run(test)

@@ -11,10 +11,12 @@ from braidlog import aio
 from braidlog.client import cursus, flux, mlog, rustlog
 from braidlog.client.contract import FEATURES, Capabilities
 from braidlog.client.errors import ConnectError, UnsupportedError
+from braidlog.client.kafka import rules as kafka
 from braidlog.client.patience import Policy
-from braidlog.client.schemes import make_driver, parse_url
+from braidlog.client.schemes import SCHEMES, Scheme, make_driver, parse_url
 from braidlog.wire.cursus.failures import ErrorCode as CursusCode
 from braidlog.wire.flux.messages import ErrorCode as FluxCode
+from braidlog.wire.kafka.codes import ErrorCode as KafkaCode
 from braidlog.wire.mlog.errors import ErrorCode as MlogCode
 from braidlog.wire.rustlog.messages import BinaryErrorCode, ErrorCode, Form
 
@@ -44,6 +46,11 @@ def test_a_url_says_who_and_where() -> None:
         ("cursus://h:1?compression=zip", "zip"),
         ("cursus://h:1?level=9", "level"),
         ("rustlog://h:1?cafile=x", r"rustlog\+tls"),
+        ("kafka://h:1?compression=zip", "none, gzip, snappy, lz4, zstd"),
+        ("kafka://h:1?isolation=some", "read_uncommitted, read_committed"),
+        ("kafka://h:1?sasl=MD5", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ("kafka://h:1?session_timeout_ms=-1", "session_timeout_ms=number"),
+        ("kafka://h:1?acks=0", "compression, isolation, sasl"),
     ],
 )
 def test_a_wrong_url_is_told_before_anything_is_dialled(url: str, fault: str) -> None:
@@ -51,13 +58,14 @@ def test_a_wrong_url_is_told_before_anything_is_dialled(url: str, fault: str) ->
         aio.connect(url)
 
 
-def test_kafka_is_known_and_not_spoken_yet() -> None:
-    with pytest.raises(UnsupportedError, match=r"kafka:// is not in this version of the client; it speaks mlog, flux"):
-        aio.connect("kafka://localhost:9092")
+def test_a_scheme_without_a_driver_is_known_and_not_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCHEMES, "later", Scheme(1, None))
+    with pytest.raises(UnsupportedError, match=r"later:// is not in this version of the client; it speaks mlog, flux"):
+        aio.connect("later://localhost")
 
 
 def test_credentials_only_where_the_dialect_has_them() -> None:
-    with pytest.raises(UnsupportedError, match=r"principal and token in the URL\. Dialects that can: cursus"):
+    with pytest.raises(UnsupportedError, match=r"principal and token in the URL\. Dialects that can: cursus, kafka"):
         aio.connect("mlog://ada:token@localhost")
 
 
@@ -82,6 +90,7 @@ def test_every_code_of_every_dialect_has_a_meaning() -> None:
     assert set(mlog.REASONS) == set(MlogCode)
     assert set(flux.REASONS) == set(FluxCode)
     assert set(cursus.REASONS) == set(CursusCode)
+    assert set(kafka.RULES) == set(KafkaCode)
     assert set(rustlog.REASONS[Form.JSON]) == set(ErrorCode)
     assert set(rustlog.REASONS[Form.BINARY]) == set(BinaryErrorCode)
 

@@ -1,7 +1,10 @@
 """What really goes over the wire: a proxy listens, and the dialect's own server end counts the requests."""
 
+import asyncio
 import hashlib
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,10 +18,36 @@ from braidlog.testing.server import ServerProcess
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.cursus.connection import ServerConnection as CursusServer
 from braidlog.wire.flux.connection import ServerConnection as FluxServer
+from braidlog.wire.kafka.connection import ServerConnection as KafkaServer
 from braidlog.wire.mlog.connection import ServerConnection as MlogServer
 from braidlog.wire.rustlog.connection import ServerConnection as RustlogServer
 
-SERVERS: dict[str, Any] = {"mlog": MlogServer, "flux": FluxServer, "cursus": CursusServer, "rustlog": RustlogServer}
+SERVERS: dict[str, Any] = {
+    "mlog": MlogServer,
+    "flux": FluxServer,
+    "cursus": CursusServer,
+    "rustlog": RustlogServer,
+    "kafka": KafkaServer,
+}
+PRODUCES = ("Produce", "ProduceBatchRequest", "Batch", "ProduceRequest")
+
+
+@asynccontextmanager
+async def proxied(column: str, shared: ServerProcess, data_dir: Any) -> AsyncIterator[Proxy]:
+    """A proxy before the shared server; before one of its own where the server tells clients its address, and they go there."""
+    if column != "kafka":
+        async with Proxy(shared.ports[dialect_of(column)]) as proxy:
+            yield proxy
+        return
+    async with Proxy() as proxy:
+        told = (f"listeners.kafka.{field}" for field in ("advertised_host=127.0.0.1", f"advertised_port={proxy.port}"))
+        server = ServerProcess(data_dir, *(part for each in told for part in ("--set", each)))
+        await asyncio.to_thread(server.start)
+        try:
+            proxy.server_port = server.ports[column]
+            yield proxy
+        finally:
+            await asyncio.to_thread(server.__exit__, None, None, None)
 
 
 def requests(column: str, asked: list[bytes]) -> Counter[str]:
@@ -35,14 +64,14 @@ def requests(column: str, asked: list[bytes]) -> Counter[str]:
 
 def produce_requests(column: str, proxy: Proxy) -> int:
     found = requests(column, proxy.asked)
-    return sum(found[name] for name in ("Produce", "ProduceBatchRequest", "Batch"))
+    return sum(found[name] for name in PRODUCES)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_batching_really_batches(column: str, braid_server_shared: ServerProcess) -> None:
+def test_batching_really_batches(column: str, braid_server_shared: ServerProcess, tmp_path: Any) -> None:
     async def test() -> None:
         async with (
-            Proxy(braid_server_shared.ports[dialect_of(column)]) as proxy,
+            proxied(column, braid_server_shared, tmp_path / "data") as proxy,
             aio.connect(url_of(column, proxy.port)) as client,
         ):
             topic = fresh()
@@ -170,6 +199,17 @@ def test_credentials(tmp_path: Any) -> None:
 
         async def test() -> None:
             port = server.ports["cursus"]
+            kafka = server.ports["kafka"]
+            async with aio.connect(f"kafka://ada:open%40sesame@127.0.0.1:{kafka}") as client:
+                await client.admin.create_topic("k")
+                assert (await client.producer().send_and_wait("k", b"v")).offset == 0
+            for url in (
+                f"kafka://ada:wrong@127.0.0.1:{kafka}",
+                f"kafka://ada:open@127.0.0.1:{kafka}?sasl=SCRAM-SHA-512",
+            ):
+                with pytest.raises(RefusedError, match="SASL_AUTHENTICATION_FAILED") as caught:
+                    await aio.connect(url)
+                assert caught.value.reason is Refusal.NOT_ALLOWED
             async with aio.connect(f"cursus://ada:open%40sesame@127.0.0.1:{port}") as client:
                 await client.admin.create_topic("t")
                 assert (await client.producer().send_and_wait("t", b"x" * 100_000)).offset == 0

@@ -157,6 +157,8 @@ def go_on(store: Store, disk: SimulatedDisk, settings: KeyValueSettings, now_ms:
         store.execute(o.Set(b"on%d" % turn, b"x" * 700), now_ms)
         store.wal.sync()
         if turn == 0:
+            # Before the snapshot, which makes everything anew: what was found after the crash must be fit to build on.
+            assert see(open_store(lost(disk), settings, now_ms)) == see(store), "the first changes are lost"
             write_snapshot(store, now_ms)
     wanted = see(store)
     assert see(open_store(lost(disk), settings, now_ms)) == wanted, "changes after a recovery are lost"

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from tests.kv import workloads
-from tests.kv.crashing import SETTINGS, Shown, World, open_store, see
+from tests.kv.crashing import SETTINGS, Shown, World, lost, open_store, see
 
 from braidlog.kv import operations as o
 from braidlog.kv.store import Store
@@ -121,3 +121,48 @@ def test_a_damaged_snapshot_is_replaced_by_the_log_where_that_is_whole() -> None
     store = open_store(world.disk.after_kill())
     assert store.execute(o.Get(b"count"), 0) == b"5"
     assert any("damaged" in note for note in store.notes)
+
+
+def test_without_a_mark_nothing_is_taken_for_a_torn_tail() -> None:
+    disk, wanted = built()
+    wal = next(path for path in disk.files() if path.endswith(".wal"))
+    disk.flip_bit(wal, 8 * 70)
+    assert outcome(disk.copy(), wanted, "the mark alone"), "every entry is whole, so nothing is in doubt"
+    disk.flip_bit(wal, 8 * (len(disk.content(wal)) - 1))
+    with pytest.raises(StorageFault, match="damaged"):
+        open_store(disk)
+
+
+def test_a_fault_in_a_file_that_was_followed_by_another_is_damage() -> None:
+    """Its mark may be one sync old, but the next file's being there proves that it was durable to its end."""
+    world = World()
+    world.open()
+    for number in range(4):
+        world.do(o.Increment(b"count", number))
+    world.store.wal.request_roll(0)
+    world.store.wal.sync()
+    world.do(o.Increment(b"count"))
+    disk = lost(world.disk)
+    first, second = (path for path in disk.files() if path.endswith(".wal"))
+    disk.flip_bit(first, 8 * (len(disk.content(first)) - 1))
+    with pytest.raises(StorageFault, match="damaged after mutation 3"):
+        open_store(disk)
+    assert second
+
+
+def test_what_lies_behind_a_torn_entry_never_comes_back() -> None:
+    """Entries of one size: a new one in the place of the torn one leads to the bytes that lay behind it."""
+    world = World()
+    world.open()
+    world.do(o.Increment(b"count"))
+    start = len(world.disk.content("/data/kv/00000000000000000001.wal"))
+    for _ in range(3):
+        world.do(o.Increment(b"count"), sync=False)
+    disk = world.disk.after_kill()
+    disk.zero("/data/kv/00000000000000000001.wal", start, start + 36)
+    store = open_store(disk)
+    assert store.sequence == 1
+    store.execute(o.Increment(b"count"), world.clock.now_ms())
+    store.wal.sync()
+    again = open_store(disk.after_kill())
+    assert (again.sequence, again.execute(o.Get(b"count"), 0)) == (2, b"2")

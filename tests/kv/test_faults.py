@@ -2,6 +2,7 @@
 
 import errno
 from random import Random
+from typing import Any
 
 import pytest
 from tests.kv import workloads
@@ -119,7 +120,8 @@ def test_a_failed_sync_is_final() -> None:
     for _ in range(2):
         with pytest.raises(StorageFault):
             world.store.wal.sync()
-    for operation in (o.Get(b"a"), o.Set(b"a", b"3")):
+    operations: list[o.Operation[Any]] = [o.Get(b"a"), o.Set(b"a", b"3")]
+    for operation in operations:
         with pytest.raises(StorageFault, match="must be reopened"):
             world.store.execute(operation, world.clock.now_ms())
     with pytest.raises(StorageFault):

@@ -41,6 +41,7 @@ class Feed:
         self._pending: deque[Mutation] = deque()
         self._latest: dict[bytes, int] = {}
         self._idle: Wakeup | None = None
+        self._wakes_for_mutations = False
         self._waiting: set[Wakeup] = set()
         self._is_urgent = False
         self._lacks_state = False
@@ -77,7 +78,7 @@ class Feed:
             return
         self._pending.append(mutation)
         self._latest[mutation.key] = mutation.sequence
-        if self._idle is not None:
+        if self._wakes_for_mutations and self._idle is not None:
             self._idle.wake()
 
     # -- waiting ---------------------------------------------------------------------------------------------
@@ -122,10 +123,10 @@ class Feed:
         try:
             while True:
                 if not self._pending and not self._lacks_state:
-                    await self._rest(WAIT_SECONDS)
+                    await self._rest(WAIT_SECONDS, until_mutation=True)
                 if lazy and not self._is_urgent:
                     # Each turn syncs the store's log; who set `flush` to something else does not want that all the time.
-                    await self._rest(self._store.settings.flush_interval_ms / 1000)
+                    await self._rest(self._store.settings.flush_interval_ms / 1000, until_mutation=False)
                 await self.catch_up()
         except BaseException as error:
             # Whatever ended it, nobody may wait for it any more.
@@ -134,8 +135,10 @@ class Feed:
             self._wake_waiting()
             raise
 
-    async def _rest(self, seconds: float) -> None:
+    async def _rest(self, seconds: float, *, until_mutation: bool) -> None:
+        """Wait until somebody waits for the feed, or (if so asked) there is a mutation, but not for ever."""
         self._idle = self._world.wakeup()
+        self._wakes_for_mutations = until_mutation
         try:
             await self._idle.wait(seconds)
         finally:

@@ -9,7 +9,7 @@ through a rebalance only if nobody else can have had it meanwhile.
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -25,6 +25,8 @@ from braidlog.client.tasks import Tasks
 T = TypeVar("T")
 
 _WORDS = ("earliest", "latest")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,7 +87,7 @@ class Consumer:
         that is what `subscribe` is for.
         """
         self._check_open()
-        _check_start(start)
+        self._check_start(start)
         if self._member is not None or (self._shares and group != self._group):
             raise ValueError("a consumer has one group, and is either subscribed or assigned by hand")
         numbers = range(await self._ask(lambda: self._driver.partitions(topic))) if partitions is None else partitions
@@ -105,7 +107,7 @@ class Consumer:
     ) -> None:
         """Become a member of a group, which shares out the topic's partitions. `start`: where nothing is committed yet."""
         self._check_open()
-        _check_start(start)
+        self._check_start(start)
         self._driver.require("groups")
         if self._member is not None or self._shares:
             raise ValueError("a consumer subscribes once")
@@ -137,7 +139,7 @@ class Consumer:
 
     async def seek(self, topic: str, partition: int, start: Start) -> None:
         """Go on somewhere else."""
-        _check_start(start)
+        self._check_start(start)
         place = topic, partition
         if place not in self._shares:
             raise ValueError(f"{topic}/{partition} is not assigned to this consumer")
@@ -307,8 +309,16 @@ class Consumer:
     async def _offset(self, place: Place, start: Start) -> int:
         if isinstance(start, int):
             return start
+        if isinstance(start, datetime):
+            return await self._offset_at(place, start)
         span = await self._ask(lambda: self._driver.span(*place))
         return span.earliest if start == "earliest" else span.latest
+
+    async def _offset_at(self, place: Place, time: datetime) -> int:
+        """The first record at or after a time; the end where all are older."""
+        timestamp_ms = -((_EPOCH - time) // _MILLISECOND)  # rounded up: never a record that is older
+        found = await self._ask(lambda: self._driver.offset_at(*place, timestamp_ms))
+        return (await self._ask(lambda: self._driver.span(*place))).latest if found is None else found
 
     def _drop(self, places: Iterable[Place]) -> None:
         for place in places:
@@ -386,6 +396,16 @@ class Consumer:
         if self._closed:
             raise ClosedError("the consumer is closed")
 
+    def _check_start(self, start: Start) -> None:
+        if isinstance(start, datetime):
+            self._driver.require("finds_times")
+            if start.tzinfo is None:
+                raise ValueError("a time to start at has a zone: datetime.now(UTC), datetime(..., tzinfo=UTC)")
+        if isinstance(start, str) and start not in _WORDS:
+            raise ValueError(f"start is {' or '.join(_WORDS)}, an offset or a datetime, not {start!r}")
+        if isinstance(start, int) and start < 0:
+            raise ValueError(f"an offset is not negative: {start}")
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -394,12 +414,3 @@ class Consumer:
     ) -> None:
         # After an error nobody knows whether the last records were worked on: they are read again.
         await self.close(commit=kind is None)
-
-
-def _check_start(start: Start) -> None:
-    if isinstance(start, datetime):
-        raise UnsupportedError("no dialect of this version can tell an offset by its time; start at an offset")
-    if isinstance(start, str) and start not in _WORDS:
-        raise ValueError(f"start is {' or '.join(_WORDS)} or an offset, not {start!r}")
-    if isinstance(start, int) and start < 0:
-        raise ValueError(f"an offset is not negative: {start}")

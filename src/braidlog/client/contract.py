@@ -30,6 +30,7 @@ class Headers(StrEnum):
     NONE = "no"
     SHOWN = "read only"
     EVENT = "eventType, schemaVersion, aggregateVersion, metadata"
+    ANY = "yes"
 
 
 class Commits(StrEnum):
@@ -61,6 +62,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     commits: Commits = Commits.ANYONE
     tells_uncommitted: bool = False
     """"Nothing committed" is not the same answer as "committed 0"."""
+    finds_times: bool = False
+    """The server tells an offset by its time."""
     groups: bool = False
     group_admin: bool = False
     deletes: bool = False
@@ -89,6 +92,7 @@ FEATURES = (
     Feature("waits", "the server holds a fetch until there is something"),
     Feature("commits", "committed offsets"),
     Feature("tells_uncommitted", "never committed differs from committed 0"),
+    Feature("finds_times", "the server finds an offset by its time"),
     Feature("groups", "groups that share out partitions"),
     Feature("group_admin", "groups can be listed and described"),
     Feature("deletes", "topics can be deleted"),
@@ -210,6 +214,10 @@ class Driver(ABC):
     @abstractmethod
     async def span(self, topic: str, partition: int) -> Span: ...
 
+    async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:  # noqa: ARG002 - a port's signature
+        """Of the first record at or after a time; None if there is none."""
+        raise self.missing("finds_times")
+
     # -- records ---------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -231,8 +239,10 @@ class Driver(ABC):
         for field, wanted in lacking:
             if wanted and not getattr(able, field):
                 raise RecordError(str(self.missing(field)))
-        if record.headers and able.headers is not Headers.EVENT:
-            raise RecordError(f"{self.name} carries no headers to the server; cursus carries those of events")
+        if record.headers and able.headers not in (Headers.EVENT, Headers.ANY):
+            raise RecordError(
+                f"{self.name} carries no headers to the server; kafka carries any, cursus those of events"
+            )
         size, largest = self.weigh(record), self.limits(topic).record_bytes_max
         if size > largest:
             raise RecordError(f"the record takes {size} bytes of a request, {self.name} has room for {largest}")

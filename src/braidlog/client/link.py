@@ -246,6 +246,13 @@ class Links:
         for place in [place for place in self._links if place[0] == address]:
             self._links.pop(place).abort(why)
 
+    def end(self, lane: str, why: str) -> None:
+        """Give up the links of a lane that nobody needs any more."""
+        for place in [place for place in self._links if place[1] == lane]:
+            self._links.pop(place).abort(why)
+        for place in [place for place in self._dialling if place[1] == lane]:
+            del self._dialling[place]
+
     def close(self) -> None:
         self._closed = True
         for link in self._links.values():

@@ -8,6 +8,7 @@ else somebody else may have had it in between, and it begins anew where the grou
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection
+from datetime import datetime
 from typing import Literal, Protocol
 
 from braidlog.client.contract import Driver, Membership
@@ -15,7 +16,8 @@ from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.client.patience import Patience, Policy
 
 Place = tuple[str, int]
-Start = Literal["earliest", "latest"] | int
+Start = Literal["earliest", "latest"] | int | datetime
+"""An end of the log, an offset, or a time where the dialect can find one."""
 Rebalanced = Callable[[frozenset[Place], frozenset[Place]], None]
 """Called with what was lost and what was gained."""
 
@@ -68,6 +70,7 @@ class Member:
         old, new = self.membership, await self._joined()
         places = frozenset((new.topic, partition) for partition in new.partitions)
         follows = old is not None and 0 <= new.generation - old.generation <= 1
+        self._again.clear()  # whoever called for it meanwhile was of the generation that is over
         # In one step: whoever commits from here on does so as a member of the new generation, and of nothing it lost.
         self.membership = new
         lost = self._owner.keep_only(places if follows else ())

@@ -21,6 +21,7 @@ from braidlog.client.patience import Policy, patiently
 from braidlog.client.room import Room
 from braidlog.client.tasks import Tasks
 from braidlog.codec.murmur import partition_for_key
+from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.record import Header, NewRecord
 
 SERVER_CHOOSES = -1
@@ -69,7 +70,7 @@ class _Topic:
 class Producer:
     """Made by `client.producer()`. `await send(...)` gives a `Delivery`; await that for the acknowledgement."""
 
-    def __init__(self, driver: Driver, policy: Policy, options: ProducerOptions) -> None:
+    def __init__(self, driver: Driver, policy: Policy, options: ProducerOptions, clock: Clock | None = None) -> None:
         if options.acks not in driver.capabilities.acks:
             able = ", ".join(driver.capabilities.acks)
             raise UnsupportedError(f"{driver.name} cannot: acks={options.acks}. It has: {able}")
@@ -78,6 +79,8 @@ class Producer:
         self._driver = driver
         self._policy = policy
         self._options = options
+        self._clock = clock or SystemClock()
+        self._stamps = driver.capabilities.stamps
         self._settings = LaneSettings(
             acks=options.acks,
             retries=options.retries,
@@ -123,6 +126,9 @@ class Producer:
 
     async def send_record(self, topic: str, record: NewRecord, partition: int | None = None) -> Delivery:
         self._check_open()
+        if self._stamps and record.timestamp_ms is None:
+            # Once, here: a batch that is sent again must be the same to the last bit.
+            record = NewRecord(record.value, record.key, record.headers, self._clock.now_ms())
         size = self._driver.check(topic, record) + RECORD_OVERHEAD_BYTES
         if not self._room.take_now(size):
             await self._wait_for_room(size)

@@ -4,6 +4,7 @@ Knows: names and where each driver lives. Refuses to know: anything about a dial
 
     rustlog://127.0.0.1:9096                     rustlog+tls://broker:9096?cafile=ca.pem
     rustlog://127.0.0.1:9096?format=binary       cursus://principal:token@n1:9000,n2:9000
+    kafka://n1:9092,n2:9092?compression=lz4      kafka+tls://user:password@n1?sasl=SCRAM-SHA-256
 """
 
 import ssl
@@ -37,7 +38,7 @@ SCHEMES = {
         "braidlog.client.rustlog:RustlogDriver",
         (("rustlog", {}), ("rustlog?format=binary", {"format": "binary"})),
     ),
-    "kafka": Scheme(9092, None),
+    "kafka": Scheme(9092, "braidlog.client.kafka.driver:KafkaDriver", (("kafka", {}),)),
     "mayfly": Scheme(7275, None),
 }
 KEY_VALUE = "mayfly"

@@ -135,7 +135,7 @@ class Connecting:
 
 
 def connect(url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> Connecting:
-    """Connect to `mlog://`, `flux://`, `cursus://` or `rustlog://`; `policy` takes the fields of `Policy`, in seconds.
+    """Connect to `mlog://`, `flux://`, `cursus://`, `rustlog://`, `kafka://`; `policy` takes the fields of `Policy`, in seconds.
 
     async with connect("rustlog://127.0.0.1:9096") as client:
         await client.producer().send_and_wait("orders", b"one")

@@ -33,7 +33,11 @@ TYPE = "kv.type"
 EXPIRES = "kv.expires"
 PART = b"part"
 STATE = b"state"
-_OPS = {int(op): op.name.lower().encode() for op in Op}
+_OP_HEADERS: dict[int, Header] = {int(op): (OPERATION, op.name.lower().encode()) for op in Op}
+_PART_HEADER: Header = (TYPE, PART)
+_KIND_HEADERS: dict[type, Header] = {
+    kind: (TYPE, kind_of(kind()).encode()) for kind in (bytes, int, ListValue, HashValue)
+}
 _SEQUENCE_DIGITS_MAX = 20
 
 
@@ -47,21 +51,23 @@ class FeedRecord(NamedTuple):
 def feed_record(mutation: Mutation, node_hex: bytes, *, is_latest: bool) -> FeedRecord:
     """The record of a mutation. `is_latest`: no later one of the same key is known, so a collection is written out."""
     value = mutation.value
-    headers: tuple[Header, ...] = (
-        (SEQUENCE, b"%d" % mutation.sequence),
-        (STAMP, b"%016x%08x%s" % (mutation.wall_ms, mutation.counter, node_hex)),
-        (OPERATION, _OPS[mutation.op]),
-    )
+    wall_ms = mutation.wall_ms
+    sequence: Header = (SEQUENCE, b"%d" % mutation.sequence)
+    stamp: Header = (STAMP, b"%016x%08x%b" % (wall_ms, mutation.counter, node_hex))
+    op = _OP_HEADERS[mutation.op]
     if value is None:
-        return FeedRecord(mutation.key, None, mutation.wall_ms, headers)
-    if not is_latest and isinstance(value, ListValue | HashValue):
-        kind, written = PART, mutation.argument
+        return FeedRecord(mutation.key, None, wall_ms, (sequence, stamp, op))
+    kind = _KIND_HEADERS[type(value)]
+    if type(value) is bytes:
+        written = value
+    elif is_latest or type(value) is int:
+        written = write_value(value)
     else:
-        kind, written = kind_of(value).encode(), write_value(value)
-    headers += ((TYPE, kind),)
+        kind, written = _PART_HEADER, mutation.argument
     if mutation.deadline_ms:
-        headers += ((EXPIRES, b"%d" % mutation.deadline_ms),)
-    return FeedRecord(mutation.key, written, mutation.wall_ms, headers)
+        expires: Header = (EXPIRES, b"%d" % mutation.deadline_ms)
+        return FeedRecord(mutation.key, written, wall_ms, (sequence, stamp, op, kind, expires))
+    return FeedRecord(mutation.key, written, wall_ms, (sequence, stamp, op, kind))
 
 
 def state_record(

@@ -85,7 +85,6 @@ class Recovery:
         # Each time: a process that was killed may have shown the names without having synced them.
         self._disk.sync_folder(parent(self._folder))
         manifest = self._open_manifest()
-        self._disk.sync_folder(self._folder)
         self._remove_unfinished(manifest)
         self._load_snapshot()
         wal = self._replay(manifest)
@@ -224,8 +223,8 @@ class Recovery:
                     marked = sequence
         except BadEntry as bad:
             # Without a mark nobody can say whether these bytes were ever durable; in a file that was followed by
-            # another they were.
-            if mark is None or not is_last or position < mark.position:
+            # another they were. Below the mark they were too: that is checked behind the loop.
+            if mark is None or not is_last:
                 raise StorageFault(f"the log is damaged after mutation {sequence}: {bad}", file.path) from bad
             self.notes.append(f"{name}: a torn tail of {size - position} bytes cut off ({bad.why})")
         if mark is not None and (position < mark.position or marked != mark.sequence):

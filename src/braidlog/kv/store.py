@@ -13,10 +13,12 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
+import msgspec
+
 from braidlog.kv import operations as o
 from braidlog.kv import snapshot as snapshots
 from braidlog.kv.entries import Entry, Op
-from braidlog.kv.hlc import HybridClock, Stamp
+from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Image, Keyspace
 from braidlog.kv.recovery import Recovery
 from braidlog.kv.settings import Eviction, KeyValueSettings
@@ -48,7 +50,7 @@ _PUSHES = {o.End.LEFT: Op.LPUSH, o.End.RIGHT: Op.RPUSH}
 _POPS = {o.End.LEFT: Op.LPOP, o.End.RIGHT: Op.RPOP}
 
 
-class Mutation(NamedTuple):
+class Mutation(msgspec.Struct, frozen=True, gc=False):
     """A change that was made: what a feed tells of it."""
 
     sequence: int
@@ -460,10 +462,6 @@ def write_snapshot(store: Store, now_ms: int) -> snapshots.SnapshotHead:
         store.end_snapshot(done, size)
     store.remove_older(taking.head.sequence)
     return taking.head
-
-
-def stamp_of(mutation: Mutation, node: bytes) -> Stamp:
-    return Stamp(mutation.wall_ms, mutation.counter, node)
 
 
 def _number(key: bytes, held: Value) -> int:

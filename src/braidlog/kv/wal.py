@@ -1,8 +1,8 @@
 """The store's write-ahead log: mutations on their way to the disk, in files that follow one another.
 
 Knows: which entries are buffered, written, durable; when a file ends and the next begins. Refuses to know: what a mutation does.
-Invariants: nothing at or below `durable_sequence` can be lost by a crash. A file is sealed (synced with its mark) before the next
-one is named in the manifest, and takes no entry before that is durable: so only the last file can have a torn tail. After a
+Invariants: nothing at or below `durable_sequence` can be lost by a crash. A file is synced to its end before the next
+one is named in the manifest, which takes no entry before that is durable: so only the last file can have a torn tail. After a
 failed sync nothing is acknowledged again; a full disk stops new mutations, loses none, and is over when there is room again.
 
 `<first sequence, 20 digits>.wal`
@@ -259,18 +259,17 @@ class Wal:
             self._stalled = None
 
     def _put_back(self, parts: list[bytes], size: int, fault: StorageFault) -> None:
-        """The disk refused. If it is merely full nothing is lost: the entries wait for room, and no new ones are taken."""
+        """The disk refused. If it is merely full nothing is lost: the entries wait for room, and no new ones are taken.
+
+        What was written of them lies beyond the mark, and is written over by the next attempt.
+        """
         with self._lock:
             self._parts[:0] = parts
             self._buffered_bytes += size
-        if not is_full(fault):
-            self._fail(fault)
-            return
-        try:
-            self._file.truncate(self._position)
+        if is_full(fault):
             self._stalled = fault
-        except StorageFault as worse:
-            self._fail(worse)
+        else:
+            self._fail(fault)
 
     # -- durability ------------------------------------------------------------------------------------------
 
@@ -294,12 +293,10 @@ class Wal:
                     self._sync_file(Mark(position, reached[0]))
             return self.durable_offset
 
-    def _sync_file(self, mark: Mark, *, seal: bool = False) -> None:
+    def _sync_file(self, mark: Mark) -> None:
         try:
             self._file.sync()
             self._file.write_at(pack_mark(self._packed, mark), MARK_AT)  # durable with the next sync
-            if seal:
-                self._file.sync()
         except StorageFault as fault:
             self._fail(fault)
             raise
@@ -324,7 +321,7 @@ class Wal:
         with self._write_lock:
             self.write()
             sequence, wall_ms, counter = self._written
-            self._sync_file(Mark(self._position, sequence), seal=True)
+            self._sync_file(Mark(self._position, sequence))
             head = WalHead(self._head.node, sequence + 1, wall_ms, counter, now_ms)
             try:
                 file = create_wal(self._disk, self.folder, head)

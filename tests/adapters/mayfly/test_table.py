@@ -343,7 +343,7 @@ def test_what_only_a_cluster_says_passes_the_adapter(reason: Reason) -> None:
     adapter = MayflyAdapter(services)
     conversation: Any = SimpleNamespace(principal="anonymous")
     one = Request(1, m.Get(b"k"))
-    burst = Burst([one, Request(2, m.Get(b"l"))], mutates=False)
+    burst = Burst([1, 2], [m.Get(b"k"), m.Get(b"l")], mutates=False)
     for request in (one, burst):
         with pytest.raises(BrokerError):
             asyncio.run(adapter.handle(conversation, request))

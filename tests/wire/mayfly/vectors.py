@@ -3,7 +3,7 @@
 A file holds entries that begin with `== name`. Their lines: `Source:`; `> ` from the client or `< ` from the server, bytes in hex
 and `texts in backticks`, `#` comments; `request:`, `asked:` and `answer:` what the bytes mean, as expressions over the dialect's
 messages; `refused: stay|close status id` what a server does instead, `first:` the request before it, `then:` the refusal after
-it; `reads only` where the same message may be spelled in other bytes than ours; `unfinished` where more of the payload would come.
+it; `reads only` where the same message may be spelled in other bytes than ours; `unfinished` where more of it would come.
 """
 
 import re

@@ -1,19 +1,13 @@
-"""What consumers tell each other through the broker: subscriptions and assignments of protocol type "consumer".
+"""What consumers tell each other through the broker, as far as the broker has to look into it.
 
-Knows: the two formats, as far as the broker has to look into them. Refuses to know: any assignor.
+Knows: which topics a member reads. Refuses to know: the formats (`wire/kafka/consumer.py` does), any assignor.
 Invariant: bytes that are no subscription name no topics; nothing raises. The broker itself never looks: groups are opaque to it.
-
-    subscription   i16 version │ i32 count │ topics: i16-text │ i32-bytes user data │ …      (later versions add at the end)
-    assignment     i16 version │ i32 count │ [i16-text topic │ i32 count │ i32 partitions] │ i32-bytes user data
 """
 
-import struct
-from collections.abc import Mapping, Sequence
+from braidlog.codec.errors import ProtocolError
+from braidlog.wire.kafka.consumer import PROTOCOL_TYPE, assignment, read_subscription, subscription
 
-PROTOCOL_TYPE = "consumer"
-_COUNT = struct.Struct(">hi")
-_SIZE = struct.Struct(">h")
-_NO_DATA = struct.pack(">i", -1)
+__all__ = ["PROTOCOL_TYPE", "assignment", "subscription", "topics_read"]
 
 
 def topics_read(protocol_type: str, metadata: bytes) -> list[str]:
@@ -21,32 +15,6 @@ def topics_read(protocol_type: str, metadata: bytes) -> list[str]:
     if protocol_type != PROTOCOL_TYPE:
         return []
     try:
-        _, count = _COUNT.unpack_from(metadata)
-        topics, at = [], _COUNT.size
-        for _ in range(min(count, len(metadata))):
-            (size,) = _SIZE.unpack_from(metadata, at)
-            at += _SIZE.size
-            if size < 0 or at + size > len(metadata):
-                return []
-            topics.append(metadata[at : at + size].decode())
-            at += size
-    except (struct.error, UnicodeDecodeError):
+        return read_subscription(metadata).topics
+    except ProtocolError:
         return []
-    return topics
-
-
-def subscription(topics: Sequence[str]) -> bytes:
-    """What a member of a group in which the broker assigns would have said."""
-    return _COUNT.pack(0, len(topics)) + b"".join(_text(topic) for topic in topics) + _NO_DATA
-
-
-def assignment(shares: Mapping[str, Sequence[int]]) -> bytes:
-    parts = [
-        _text(topic) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers) for topic, numbers in shares.items()
-    ]
-    return _COUNT.pack(0, len(parts)) + b"".join(parts) + _NO_DATA
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    return _SIZE.pack(len(data)) + data

@@ -83,6 +83,10 @@ TRANSLATIONS: Final[dict[type[m.Message], Translation]] = {
 }
 
 
+_ASKS: Final = {kind: translation.ask for kind, translation in TRANSLATIONS.items()}
+_ANSWERS: Final = {kind: translation.answer for kind, translation in TRANSLATIONS.items()}
+
+
 async def execute(request: Request, services: Services, _: Conversation) -> m.Message:
     translation = TRANSLATIONS[type(request.message)]
     return translation.answer(await services.keyvalue.execute(translation.ask(request.message)))
@@ -90,12 +94,11 @@ async def execute(request: Request, services: Services, _: Conversation) -> m.Me
 
 async def execute_all(burst: Burst, services: Services, _: Conversation) -> list[m.Message]:
     """In order, at once; the mutations among them become durable together."""
-    translations = [TRANSLATIONS[type(request.message)] for request in burst.requests]
-    asked = [each.ask(request.message) for each, request in zip(translations, burst.requests, strict=True)]
-    results = await services.keyvalue.execute_all(asked)
+    messages = burst.messages
+    results = await services.keyvalue.execute_all([_ASKS[type(message)](message) for message in messages])
     return [
-        failure(result) if isinstance(result, BrokerError) else each.answer(result)
-        for each, result in zip(translations, results, strict=True)
+        failure(result) if type(result) is BrokerError else _ANSWERS[type(message)](result)
+        for message, result in zip(messages, results, strict=True)
     ]
 
 
@@ -206,7 +209,7 @@ class MayflyAdapter(RoutedAdapter):
 
     def failure(self, request: Request | Burst, error: Exception) -> m.Message | list[m.Message]:
         answer = failure(error)
-        return [answer] * len(request.requests) if isinstance(request, Burst) else answer
+        return [answer] * len(request.ids) if isinstance(request, Burst) else answer
 
 
 async def _require_authentication() -> m.Message:

@@ -58,11 +58,18 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 class Burst(msgspec.Struct, frozen=True):
     """Requests that came together and are of one kind: none of them changes anything, or all of them do.
 
-    `respond(burst, answers)` answers them in one piece, with an answer for each.
+    `respond(burst, answers)` answers them in one piece, with an answer for each. Ids and messages stand side by side, because a
+    `Request` for each would cost as much as reading it. All of them are of version 1.
     """
 
-    requests: list[Request]
+    ids: list[int]
+    messages: list[m.Message]
     mutates: bool
+
+    @property
+    def requests(self) -> list[Request]:
+        """The same, one by one."""
+        return [Request(number, message) for number, message in zip(self.ids, self.messages, strict=True)]
 
 
 class RefusedFrame(Refused, frozen=True):
@@ -150,15 +157,14 @@ class ServerConnection:
         message = None if row.read is None else row.read(data, start, end)
         if message is None or row.header_bytes != HEADER_BYTES:
             return self._read(row, request_id, data, start, end, message)
-        request = Request(request_id, message)
-        if row.mutates is None or self._burst_max == 1:
-            return request
-        return self._gather(request, data, end, mutates=row.mutates)
+        if row.mutates is not None and self._burst_max > 1 and len(data) - end >= HEADER_BYTES:
+            return self._gather(request_id, message, data, end, mutates=row.mutates)
+        return Request(request_id, message)
 
-    def _gather(self, request: Request, data: bytes, at: int, *, mutates: bool) -> Request | Burst:
+    def _gather(self, first_id: int, message: m.Message, data: bytes, at: int, *, mutates: bool) -> Request | Burst:
         """As many as follow at once, are whole, and are of the same kind. Whatever else follows is the next event."""
         reads, limit, have, begin = _BURSTS[mutates], self.frame_bytes_max, len(data), at
-        requests = [request]
+        ids, messages = [first_id], [message]
         for _ in range(self._burst_max - 1):
             if have - at < HEADER_BYTES:
                 break
@@ -168,15 +174,16 @@ class ServerConnection:
             end = start + size
             if read is None or end > have or size > limit:
                 break
-            message = read(data, start, end)
-            if message is None:
+            following = read(data, start, end)
+            if following is None:
                 break
-            requests.append(Request(request_id, message))
+            ids.append(request_id)
+            messages.append(following)
             at = end
         if at == begin:
-            return request
+            return Request(first_id, message)
         self._inbox.skip(at - begin)
-        return Burst(requests, mutates)
+        return Burst(ids, messages, mutates)
 
     def _read(
         self, row: _Row, request_id: int, data: bytes, start: int, end: int, message: m.Message | None
@@ -247,7 +254,8 @@ class ServerConnection:
     def respond(self, request: Request | Burst | RefusedFrame, answer: Any) -> bytes:  # noqa: ANN401 - or a list of answers
         """The frames that answer, in whatever order requests are answered. ValueError if one is larger than it may be."""
         if type(request) is Burst:
-            return b"".join([write_frame(each.id, one) for each, one in zip(request.requests, answer, strict=True)])
+            assert len(answer) == len(request.ids), "an answer for each"
+            return b"".join(map(write_frame, request.ids, answer))
         return write_frame(request.id, answer)  # type: ignore[union-attr]  # a burst has been answered
 
 

@@ -1,0 +1,457 @@
+"""The key-value store as a service: acknowledgements, snapshots in slices, figures, and the change feed through every crash."""
+
+import time
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from tests.broker.node import Node, batch_of
+from tests.kv.crashing import plain
+from tests.kv.workloads import Mixed
+
+from braidlog.broker.feed import last_sequence
+from braidlog.broker.hosted import Role
+from braidlog.broker.keyvalue import KeyValue
+from braidlog.broker.topics import FEED_TOPIC
+from braidlog.kv import feed as f
+from braidlog.kv import operations as o
+from braidlog.kv.settings import Eviction, KeyValueSettings
+from braidlog.kv.values import HashValue, ListValue, read_value
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.record import Record
+from braidlog.model.settings import Flush
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.disk import SimulatedDisk
+from braidlog.testing.faults import Operation
+
+
+class KvNode(Node):
+    """A node whose store is open and whose feed runs."""
+
+    def __init__(self, *args: Any, kv: KeyValueSettings | None = None, **more: Any) -> None:
+        super().__init__(*args, kv=kv, **more)
+        self.kv_settings = kv
+        self.kv: KeyValue = self.services.keyvalue
+        self.kv.open()
+        for _, work in self.kv.background():
+            self.spawn(work())
+        self.world.settle()
+
+    def again(self, disk: SimulatedDisk | None = None, kv: KeyValueSettings | None = None) -> "KvNode":
+        return KvNode(disk or self.disk.after_kill(), self.clock, kv=kv or self.kv_settings)
+
+    def do(self, operation: o.Operation[Any]) -> Any:
+        return self.run(self.kv.execute(operation))
+
+    def feed(self) -> list[Record]:
+        """Everything that a reader finds in the feed."""
+        if not self.services.topics.exists(FEED_TOPIC):
+            return []
+        found: list[Record] = []
+        offset = 0
+        while True:
+            got = self.run(self.services.fetch.records(FEED_TOPIC, 0, offset, bytes_max=1 << 20))
+            if not got.records:
+                return found
+            found += got.records
+            offset = got.next_offset
+
+
+def told(records: list[Record]) -> Iterator[int]:
+    for record in records:
+        sequence = f.sequence_in(record.headers)
+        assert sequence is not None
+        yield sequence
+
+
+def folded(records: list[Record]) -> dict[bytes, tuple[Any, int]]:
+    """What a reader of the feed takes the store to hold."""
+    last = {record.key: record for record in records}
+    there: dict[bytes, tuple[Any, int]] = {}
+    for key, record in last.items():
+        assert key is not None
+        headers = dict(record.headers)
+        if record.value is None:
+            continue
+        kind = headers[f.TYPE]
+        assert kind is not None
+        value = read_value(kind.decode(), record.value)
+        kept: Any = value
+        if isinstance(value, ListValue):
+            kept = list(value.items)
+        elif isinstance(value, HashValue):
+            kept = value.fields
+        elif isinstance(value, int):
+            kept = b"%d" % value
+        there[key] = (kept, int(headers.get(f.EXPIRES) or 0))
+    return there
+
+
+def check_feed(node: KvNode) -> None:
+    """No mutation is missing, none is told twice, and the last word on every key is what the store holds."""
+    records = node.feed()
+    sequence = node.kv.store.sequence
+    assert list(told(records)) == list(range(1, sequence + 1))
+    assert folded(records) == plain(node.kv.store)
+    stamps = [dict(record.headers)[f.STAMP] for record in records]
+    assert stamps == sorted(set(stamps), key=lambda stamp: stamp or b""), "stamps do not sort as the mutations do"
+
+
+# -- acknowledgements --------------------------------------------------------------------------------------------
+
+
+def test_a_mutation_is_acknowledged_when_it_is_durable() -> None:
+    node = KvNode()
+    with node.world.holding_syncs():
+        job = node.spawn(node.kv.execute(o.Set(b"a", b"1")))
+        assert not job.is_done
+        assert node.do(o.Get(b"a")) == b"1", "a read does not wait, and sees what is under way"
+    assert job.result() is True
+    assert node.kv.stats().durable_sequence == 1
+
+
+def test_many_mutations_share_a_sync() -> None:
+    node = KvNode(kv=KeyValueSettings(feed=False))
+    before = node.world.syncs
+    with node.world.holding_syncs():
+        jobs = [node.spawn(node.kv.execute(o.Increment(b"count"))) for _ in range(50)]
+    assert [job.result() for job in jobs] == list(range(1, 51))
+    assert node.world.syncs == before + 1
+
+
+@pytest.mark.parametrize("flush", [Flush.OS, Flush.INTERVAL])
+def test_lazy_mutations_survive_a_kill(flush: Flush) -> None:
+    node = KvNode(kv=KeyValueSettings(flush=flush))
+    for _ in range(5):
+        node.do(o.Increment(b"count"))
+    assert node.kv.stats().durable_sequence == 0, "nobody has synced"
+    assert node.again().do(o.Get(b"count")) == b"5"
+    node.world.advance(1_100)
+    assert node.kv.stats().feed_sequence == 5, "the feed syncs once an interval"
+    check_feed(node)
+
+
+def test_refusals_are_broker_errors() -> None:
+    node = KvNode(kv=KeyValueSettings(memory_bytes_max=2_000))
+    node.do(o.Push(b"list", o.End.LEFT, (b"x",)))
+    for operation, reason in (
+        (o.Get(b"missing"), Reason.KEY_NOT_FOUND),
+        (o.Get(b"list"), Reason.WRONG_TYPE),
+        (o.Get(b""), Reason.INVALID_KEY),
+        (o.Get(b"k" * 257), Reason.KEY_TOO_LONG),
+        (o.Set(b"a", b"x" * 65537), Reason.VALUE_TOO_LARGE),
+        (o.Set(b"a", b"x" * 1500), Reason.OUT_OF_MEMORY),
+        (o.Increment(b"list"), Reason.WRONG_TYPE),
+    ):
+        with pytest.raises(BrokerError) as refused:
+            node.do(operation)
+        assert refused.value.reason is reason
+    assert node.kv.stats().refused_for_memory == 1
+
+
+# -- snapshots and figures ---------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_shows_one_moment_while_the_store_goes_on() -> None:
+    node = KvNode()
+    for number in range(600):
+        node.do(o.Set(b"key%d" % number, b"old"))
+    node.do(o.Push(b"list", o.End.LEFT, (b"old",)))
+    wanted, sequence = plain(node.kv.store), node.kv.store.sequence
+    job = node.spawn(node.kv.snapshot())
+    pushed = 0
+    while not job.is_done and pushed < 50:
+        node.kv.store.execute(o.Push(b"list", o.End.LEFT, (b"new",)), node.clock.now_ms())
+        node.kv.store.execute(o.Set(b"key%d" % pushed, b"new"), node.clock.now_ms())
+        pushed += 1
+        node.world._step(node.world._ready.popleft()) if node.world._ready else node.world.settle()
+    node.world.settle()
+    done = job.result()
+    assert done.keys == 601
+    assert done.sequence >= sequence
+    assert done.bytes == len(node.disk.content(f"/data/kv/{done.sequence:020d}.snapshot"))
+    again = node.again()
+    assert plain(again.kv.store) == plain(node.kv.store)
+    assert again.kv.stats().snapshot_sequence == done.sequence
+    assert len(wanted) == 601
+    check_feed(again)
+
+
+def test_the_log_is_let_go_after_a_snapshot() -> None:
+    node = KvNode()
+    for _ in range(200):
+        node.do(o.Set(b"a", b"x" * 1000))
+    before = node.kv.stats()
+    assert before.wal_bytes > 200_000
+    done = node.run(node.kv.snapshot())
+    after = node.kv.stats()
+    assert done.wal_bytes_freed > 200_000
+    assert after.wal_bytes < 1_000
+    assert (after.snapshots, after.snapshot_sequence) == (1, 200)
+    assert node.run(node.kv.maybe_snapshot()) is None, "there is nothing to gain"
+
+
+def test_a_snapshot_is_taken_when_the_log_has_grown() -> None:
+    node = KvNode(kv=KeyValueSettings(snapshot_wal_bytes=8_192))
+    done = None
+    for number in range(20):
+        node.do(o.Set(b"key%d" % number, b"x" * 500))
+        done = node.run(node.kv.maybe_snapshot())
+        if done is not None:
+            break
+    assert done is not None
+    assert done.wal_bytes_freed >= 8_192
+
+
+def test_keys_go_when_their_time_has_come() -> None:
+    node = KvNode()
+    for number in range(1_200):
+        node.do(o.Set(b"key%d" % number, b"v", 1 + number % 2))
+    node.clock.advance(1_000)
+    assert node.run(node.kv.expire()) == 600
+    node.clock.advance(1_000)
+    assert node.run(node.kv.expire()) == 600
+    stats = node.kv.stats()
+    assert (stats.keys, stats.expired, stats.keys_with_ttl) == (0, 1_200, 0)
+    assert node.kv.memory().used_bytes == 0
+    assert node.again().kv.stats().keys == 0
+    check_feed(node)
+
+
+def test_figures() -> None:
+    node = KvNode(kv=KeyValueSettings(memory_bytes_max=5_000, eviction=Eviction.LRU))
+    for number in range(30):
+        node.do(o.Set(b"key%d" % number, b"x" * 100))
+    node.do(o.HashSet(b"hash", ((b"f", b"v"),)))
+    with pytest.raises(BrokerError):
+        node.do(o.Get(b"key0"))
+    node.do(o.Get(b"key29"))
+    stats, memory = node.kv.stats(), node.kv.memory()
+    assert stats.evicted > 10
+    assert (stats.hits, stats.misses, stats.hashes, stats.lists) == (1, 1, 1, 0)
+    assert stats.strings == stats.keys - 1
+    assert stats.operations == 33
+    assert stats.mutations == stats.sequence == 31 + stats.evicted
+    assert memory.used_bytes <= 5_000
+    assert memory.peak_bytes <= 5_000
+    assert memory.used_bytes == sum(node.kv.memory_of(key) for key in node.kv.store.keyspace.data)
+    again = node.again()
+    assert plain(again.kv.store) == plain(node.kv.store), "evicted keys stay away"
+    check_feed(again)
+
+
+def test_a_damaged_store_is_offline_and_says_so() -> None:
+    node = KvNode()
+    node.do(o.Set(b"a", b"1"))
+    disk = node.disk.after_kill()
+    disk.flip_bit("/data/kv/00000000000000000001.wal", 8 * 140)
+    broken = Node(disk, node.clock)
+    with pytest.raises(StorageFault, match="damaged"):
+        broken.services.keyvalue.open()
+    with pytest.raises(StorageFault, match="offline"):
+        broken.run(broken.services.keyvalue.execute(o.Get(b"a")))
+    broken.create("t")
+    broken.append("t", b"the rest is served")
+
+
+# -- the feed ----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_record_of_the_feed_says() -> None:
+    node = KvNode()
+    node.do(o.Set(b"a", b"\x00bytes", 60))
+    node.do(o.Increment(b"n", -5))
+    node.do(o.HashSet(b"h", ((b"f", b"v"),)))
+    node.do(o.Delete(b"a"))
+    first, second, third, fourth = node.feed()
+    now_ms = node.clock.now_ms()
+    node_id = bytes.fromhex(node.folder.identity.folder_id)
+    assert (first.key, first.value, first.timestamp_ms) == (b"a", b"\x00bytes", now_ms)
+    assert dict(first.headers) == {
+        "kv.seq": b"1",
+        "kv.hlc": (now_ms.to_bytes(8, "big") + bytes(4) + node_id).hex().encode(),
+        "kv.op": b"set",
+        "kv.type": b"string",
+        "kv.expires": b"%d" % (now_ms + 60_000),
+    }
+    assert (second.key, second.value, dict(second.headers)["kv.type"]) == (b"n", b"-5", b"counter")
+    assert third.value == b"\0\0\0\x01\0\0\0\x01f\0\0\0\x01v"
+    assert dict(third.headers)["kv.op"] == b"hset"
+    assert (fourth.key, fourth.value) == (b"a", None)
+    assert dict(fourth.headers) == {
+        "kv.seq": b"4",
+        "kv.hlc": (now_ms.to_bytes(8, "big") + (3).to_bytes(4, "big") + node_id).hex().encode(),
+        "kv.op": b"del",
+    }
+
+
+def test_a_burst_of_pushes_is_told_in_parts_and_then_whole() -> None:
+    node = KvNode()
+    with node.world.holding_syncs():
+        jobs = [node.spawn(node.kv.execute(o.Push(b"list", o.End.RIGHT, (b"%d" % n,)))) for n in range(100)]
+    assert all(job.is_done for job in jobs)
+    node.world.settle()
+    check_feed(node)
+    kinds = [dict(record.headers)[f.TYPE] for record in node.feed()]
+    assert kinds.count(b"list") < 10, "the whole list is not written out for every push"
+    assert kinds[-1] == b"list"
+    parts = [record.value for record in node.feed() if dict(record.headers)[f.TYPE] == b"part"]
+    assert b"\0\0\0\x02" + b"42" in parts
+
+
+def test_the_feed_is_there_for_readers_only() -> None:
+    node = KvNode()
+    assert FEED_TOPIC not in node.services.topics.names(), "no topic before there is anything to tell"
+    node.do(o.Set(b"a", b"1"))
+    assert FEED_TOPIC in node.services.topics.names()
+    services = node.services
+    for change in (
+        lambda: services.append.append(FEED_TOPIC, 0, batch_of(b"forged")),
+        lambda: services.topics.delete(FEED_TOPIC),
+        lambda: services.topics.grow(FEED_TOPIC, 2),
+        lambda: services.topics.alter(FEED_TOPIC, {"compact": False}),
+        lambda: services.topics.create(FEED_TOPIC, 1),
+        lambda: services.topics.set_role(FEED_TOPIC, 0, Role.FOLLOWER),
+        lambda: services.trim.delete_before(FEED_TOPIC, 0, 1),
+        lambda: services.transactions.add_partitions("t", 1, 0, [(FEED_TOPIC, 0)]),
+    ):
+        with pytest.raises(BrokerError) as refused:
+            node.run(change())
+        assert refused.value.reason is Reason.INVALID_TOPIC_NAME
+    check_feed(node)
+
+
+def test_a_store_without_a_feed_makes_no_topic() -> None:
+    node = KvNode(kv=KeyValueSettings(feed=False))
+    node.do(o.Set(b"a", b"1"))
+    node.run(node.kv.snapshot())
+    assert node.services.topics.names() == []
+
+
+def test_a_feed_that_was_off_tells_the_state_first() -> None:
+    node = KvNode()
+    node.do(o.Set(b"a", b"1"))
+    node.do(o.Set(b"b", b"1"))
+    node = node.again(kv=KeyValueSettings(feed=False))
+    node.do(o.Delete(b"a"))
+    node.do(o.Push(b"list", o.End.LEFT, (b"x", b"y")))
+    node.do(o.Set(b"c", b"2", 50))
+    node.run(node.kv.snapshot())
+    node = node.again(kv=KeyValueSettings())
+    node.do(o.Increment(b"n"))
+    records = node.feed()
+    assert folded(records) == plain(node.kv.store)
+    assert list(told(records)) == [1, 2, 0, 0, 0, 5, 6]
+    assert [record.key for record in records if record.value is None] == [b"a"]
+
+
+def test_a_feed_that_is_ahead_belongs_to_another_store() -> None:
+    node = KvNode()
+    node.do(o.Set(b"a", b"1"))
+    disk = node.disk.after_kill()
+    for name in disk.names("/data/kv"):
+        disk.drop(f"/data/kv/{name}")
+    with pytest.raises(StorageFault, match="do not belong together"):
+        KvNode(disk, node.clock)
+
+
+def test_a_feed_whose_disk_fails_stops_the_mutations() -> None:
+    node = KvNode()
+    node.do(o.Set(b"a", b"1"))
+    feed_folder = node.services.topics.partition(FEED_TOPIC, 0).log.folder
+
+    def before(operation: Operation) -> None:
+        if operation.path.startswith(feed_folder) and operation.kind == "sync":
+            node.disk.fail_at[operation.number] = 5
+
+    node.disk.on_operation = before
+    assert node.do(o.Set(b"a", b"2")) is True, "its own log has it"
+    with pytest.raises(StorageFault, match="feed has stopped"):
+        node.do(o.Set(b"a", b"3"))
+    assert node.do(o.Get(b"a")) == b"2"
+    node.disk.on_operation = None
+    check_feed(node.again())
+
+
+# -- the feed through every crash --------------------------------------------------------------------------------
+
+STATES_PER_OPERATION = 6
+
+
+class Campaign:
+    """A workload with a crash at every operation of the disk: of the store's log, of snapshots, of the feed's partition."""
+
+    def __init__(self, seed: int, kv: KeyValueSettings) -> None:
+        self.mix = Mixed(seed)
+        self.random = self.mix.random
+        self.node = KvNode(kv=kv)
+        self.states = self.kills = self.behind = 0
+        self._seen: set[int] = set()
+        self._next = 0
+
+    def run(self, steps: int) -> None:
+        node = self.node
+        node.disk.on_operation = self.crash
+        for _ in range(steps):
+            drawn = self.random.random()
+            if drawn < 0.08:
+                node.run(node.kv.snapshot())
+            elif drawn < 0.2:
+                node.clock.advance(self.random.randrange(1_500))
+                node.run(node.kv.expire())
+            elif drawn < 0.4:
+                # Several at once: they share syncs and batches of the feed.
+                jobs = [node.spawn(node.kv.execute(self.mix.operation())) for _ in range(6)]
+                node.world.settle()
+                assert all(job.is_done for job in jobs)
+            else:
+                job = node.spawn(node.kv.execute(self.mix.operation()))
+                node.world.settle()
+                assert job.is_done
+            if node.kv.settings.flush is not Flush.ACK:
+                node.world.advance(self.random.randrange(800))
+        node.disk.on_operation = None
+        node.world.advance(2_000)
+        check_feed(node)
+
+    def crash(self, operation: Operation) -> None:
+        self._next += 1
+        states = [("killed", self.node.disk.after_kill())]
+        self.kills += 1
+        states += self.node.disk.crash_states(limit=STATES_PER_OPERATION, rng=Random(self._next), seen=self._seen)
+        for label, disk in states:
+            self.states += 1
+            try:
+                self.check(disk)
+            except Exception as error:
+                where = f"operation {operation.number} {operation.kind} {operation.path}, {label}"
+                raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
+
+    def check(self, disk: SimulatedDisk) -> None:
+        quiet = Node(disk.copy(), self.node.clock, kv=self.node.kv_settings)
+        if quiet.services.topics.exists(FEED_TOPIC):
+            there = last_sequence(quiet.services.topics.partition(FEED_TOPIC, 0).log)
+            quiet.services.keyvalue.open()
+            self.behind += there < quiet.services.keyvalue.store.sequence
+        # A clock of its own: what is tried here must not age the store that goes on.
+        again = KvNode(disk, ManualClock(self.node.clock.now_ms()), kv=self.node.kv_settings)
+        again.world.advance(2_000)
+        check_feed(again)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("flush", [Flush.ACK, Flush.OS])
+def test_feed_and_store_agree_after_every_crash(seed: int, flush: Flush) -> None:
+    campaign = Campaign(seed, KeyValueSettings(flush=flush))
+    began = time.process_time()
+    try:
+        campaign.run(steps=25)
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    print(
+        f"seed {seed}, {flush}: {campaign.states} states, {campaign.kills} of them kills, {campaign.behind} with a feed behind "
+        f"its store, {time.process_time() - began:.1f} s of CPU"
+    )
+    assert campaign.states > 150
+    assert campaign.behind > 10, "crashes between log and feed must have been met"
