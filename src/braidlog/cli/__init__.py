@@ -94,6 +94,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "dev": ("braidlog.cli.serve:dev", "Run a node on this machine and say how to reach it."),
         "serve": ("braidlog.cli.serve:serve", "Run a node: one port per protocol."),
         "config": ("braidlog.cli.serve:config", "Show every setting of a node and where it comes from."),
+        "wire": ("braidlog.cli.wire:wire", "Send bytes by hand, watch, decode and fuzz the protocols."),
         "kv": ("braidlog.cli.kv:kv", "Use a key-value store: get, set, count, lists, hashes, watch."),
         "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, mend it."),
     },

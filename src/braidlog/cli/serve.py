@@ -60,8 +60,21 @@ def _common(command: Any) -> Any:  # noqa: ANN401 - a decorator over click's com
 @_common
 @click.option("--free-ports", is_flag=True, help="Listen on free ports, and print which as JSON.")
 @click.option("--allow-open", is_flag=True, help="Listen beyond loopback without authentication.")
-def serve(
-    config: str | None, data_dir: str | None, changes: tuple[str, ...], *, free_ports: bool, allow_open: bool
+@click.option("--wire-log", metavar="FILE", help="Take apart and log every message, without secrets; `-` is stdout.")
+@click.option("--wire-format", type=click.Choice(["text", "json"]), help="Of the wire log.  [default: text]")
+@click.option("--wire-hex", is_flag=True, help="With the bytes of each message: then `braid wire send` takes the log.")
+@click.option("--wire-pcapng", metavar="FILE", help="Also write a capture for Wireshark (see `braid wire dissector`).")
+def serve(  # noqa: PLR0913 - one parameter an option
+    config: str | None,
+    data_dir: str | None,
+    changes: tuple[str, ...],
+    *,
+    free_ports: bool,
+    allow_open: bool,
+    wire_log: str | None,
+    wire_format: str | None,
+    wire_hex: bool,
+    wire_pcapng: str | None,
 ) -> None:
     """Run a node: one port per protocol, until SIGTERM or SIGINT; SIGHUP reads its certificates again.
 
@@ -69,6 +82,8 @@ def serve(
     clean stop. Settings come from the file, then the environment (BRAID_DATA_DIR, BRAID_LISTENERS__CURSUS__PORT=…), then flags.
     """
     more: dict[str, Any] = {"auth.allow_open": True} if allow_open else {}
+    wire = {"path": wire_log, "format": wire_format, "hex": wire_hex or None, "pcapng": wire_pcapng}
+    more |= {f"wire_log.{name}": value for name, value in wire.items() if value is not None}
     if free_ports:
         more |= {f"listeners.{name}.port": 0 for name in ListenersConfig.__struct_fields__}
     _log(logging.INFO, "%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -4,7 +4,14 @@ Knows: how to count what a document would make. Refuses to know: what it means.
 A 4 MB frame of `[[],[],…]` became 101 MB of objects; counting its brackets and commas first takes milliseconds.
 """
 
+import re
+
 from braidlog.codec.errors import ProtocolError
+
+_BYTE = re.compile(r"\(byte ([0-9]+)\)")
+_PATH = re.compile(r"- at `(?:key in )?\$([^`]*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[([0-9]+|\.\.\.)\]")
+_TOKEN = re.compile(rb'[\s,:]*("(?:[^"\\]|\\.)*"|[][{}]|[^\s,:\]\[{}"]+)')
 
 TOKENS_MAX = 200_000
 DEPTH_MAX = 32
@@ -40,3 +47,56 @@ def _depth(data: bytes) -> int:
         elif byte in b"]}":
             depth -= 1
     return deepest
+
+
+def place_of(document: bytes, fault: Exception) -> int | None:
+    """The byte of a document that a decoder's complaint is about, as far as its words tell: `(byte 7)`, or the path of a value.
+
+    Only for who shows people where to look: msgspec has no other way to say it, and may choose other words.
+    """
+    words = str(fault)
+    if found := _BYTE.search(words):
+        return int(found[1])
+    path = _PATH.search(words)
+    if path is None:
+        return len(document) if "truncated" in words else None
+    at: int | None = 0
+    for key, index in _STEP.findall(path[1]):
+        at = None if at is None else _inside(document, at, key, index)
+    return at if at is None else _skip_blanks(document, at)
+
+
+def _inside(document: bytes, at: int, key: str, index: str) -> int | None:
+    """Where the value of a key, or the item of a number, begins in the object or array at `at`."""
+    first = _TOKEN.match(document, at)
+    if first is None or first[1] not in (b"{", b"["):
+        return None
+    at, count = first.end(), 0
+    while (token := _TOKEN.match(document, at)) is not None and token[1] not in (b"}", b"]"):
+        if first[1] == b"{":
+            name, at = token[1], token.end()
+            if name == b'"%b"' % key.encode():
+                return at
+        elif index == str(count) or index == "...":
+            return at
+        at = _past_value(document, at)
+        count += 1
+    return None
+
+
+def _past_value(document: bytes, at: int) -> int:
+    depth = 0
+    while (token := _TOKEN.match(document, at)) is not None:
+        at = token.end()
+        depth += (token[1] in (b"{", b"[")) - (token[1] in (b"}", b"]"))
+        if depth <= 0:
+            break
+    else:
+        return len(document)
+    return at
+
+
+def _skip_blanks(document: bytes, at: int) -> int:
+    while document[at : at + 1] in (b" ", b"\t", b"\r", b"\n", b",", b":"):
+        at += 1
+    return at

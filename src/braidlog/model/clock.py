@@ -18,6 +18,9 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
+    def now_ns(self) -> int:
+        return time.time_ns()
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

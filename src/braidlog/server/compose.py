@@ -33,8 +33,9 @@ from braidlog.server.descriptors import Complaints, connections_that_fit, raise_
 from braidlog.server.doorkeeper import Doorkeeper, StrangerLimits
 from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.resident import resident_bytes
-from braidlog.server.session import SessionLimits
+from braidlog.server.session import Session, SessionLimits
 from braidlog.server.supervisor import Supervisor
+from braidlog.server.wirelog import WatchedSession, open_wire_log
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
 from braidlog.storage.compaction import Compaction, dirty_ratio
@@ -42,6 +43,7 @@ from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
+from braidlog.tools.wire.recorder import Recorder
 
 log = logging.getLogger("braidlog.server")
 
@@ -85,6 +87,7 @@ class Server:
         self._folder: DataFolder | None = None
         self._flusher: Flusher | None = None
         self._doorkeeper: Doorkeeper | None = None
+        self._wire_log: Recorder | None = None
         self.services: Services | None = None
 
     async def start(self) -> None:
@@ -121,6 +124,7 @@ class Server:
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
         self._open_store()
         self._doorkeeper = doorkeeper(config.auth, authorize, world)
+        self._wire_log = open_wire_log(config.wire_log, self._clock)
         makers = adapters()
         makers["cursus"] = partial(CursusAdapter, compression=config.listeners.cursus.compression)
         kafka = config.listeners.kafka
@@ -182,6 +186,7 @@ class Server:
             tls=tls_context(settings.tls) if settings.tls.cert else None,
             quotas=self._quotas,
             doorkeeper=self._doorkeeper,
+            session=Session if self._wire_log is None else partial(WatchedSession, self._wire_log),
         )
         await listener.start(settings.host, settings.port)
         self.listeners[dialect] = listener
@@ -265,6 +270,9 @@ class Server:
         if self.services is not None:
             await _offline_by_fault(self.services.keyvalue.drain, "kv-feed")
         await self._supervisor.stop()
+        if self._wire_log is not None:
+            wire_log, self._wire_log = self._wire_log, None
+            wire_log.close()
         if self._flusher is not None:
             self._flusher.stop()
         if self.services is not None:

@@ -10,7 +10,7 @@ Later ones win: default < file < environment < flag. An unknown name is refused,
 import difflib
 import tomllib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -166,6 +166,19 @@ class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_bounds(self, {"rebalance_delay_ms": (0, 60_000), "offsets_retention_ms": (UNLIMITED, 2**62)})
 
 
+class WireLogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every message on every listener, taken apart and written down, without its secrets. For debugging: it costs.
+
+    `path`: a file, "-" for standard output, "" for none. `format`: text or json. `hex`: with the bytes of each message.
+    `pcapng`: a capture for Wireshark as well.
+    """
+
+    path: str = ""
+    format: Literal["text", "json"] = "text"
+    hex: bool = False
+    pcapng: str = ""
+
+
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "braid-data"
     node: str = "0"
@@ -176,6 +189,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auth: AuthConfig = AuthConfig()
     limits: LimitsConfig = LimitsConfig()
     quotas: QuotasConfig = QuotasConfig()
+    wire_log: WireLogConfig = WireLogConfig()
     kv: KeyValueSettings = KeyValueSettings()
 
 

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
@@ -42,8 +43,10 @@ class Listener(SessionOwner):
         tls: ssl.SSLContext | None = None,
         quotas: Quotas | None = None,
         doorkeeper: Doorkeeper | None = None,
+        session: Callable[..., Session] = Session,
     ) -> None:
         self.adapter = adapter
+        self._session = session
         self._session_limits = session_limits
         self._census = census
         self._budget = budget
@@ -66,7 +69,9 @@ class Listener(SessionOwner):
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Session(self.adapter, self, self._session_limits, self._budget, self._quotas, self._doorkeeper),
+                lambda: self._session(
+                    self.adapter, self, self._session_limits, self._budget, self._quotas, self._doorkeeper
+                ),
                 host,
                 port,
                 ssl=self.tls,

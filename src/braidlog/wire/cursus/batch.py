@@ -46,6 +46,23 @@ PLAIN_ROW: Final = (
 SHOWN_ROW: Final = (Part(Kind.OFFSET_64), Part(Kind.LITERAL, bytes(8 + 2)), *PLAIN_ROW[1:])
 """The same record as a reader gets it."""
 
+BATCH_LAYOUT: Final = (("idempotent", "u8"), ("sequence_start", "i64"), ("sequence_end", "i64"))
+"""What both headers have in common, after acks and before the count: names and kinds, for who shows a batch."""
+
+RECORD_LAYOUT: Final = (
+    ("offset", "i64"),
+    ("sequence", "i64"),
+    ("producer_id", "str"),
+    ("key", "u16 len + key"),
+    ("epoch", "i64"),
+    ("payload", "u32 len + payload"),
+    ("event_type", "str"),
+    ("schema_version", "i32"),
+    ("aggregate_version", "i64"),
+    ("metadata", "str"),
+)
+"""A record, in the order of the wire."""
+
 _U16 = Struct(">H")
 _TAIL_END = Struct(">iqH")
 _HEADER_END = Struct(">Bqqi")

@@ -144,17 +144,31 @@ def read_command(text: bytes) -> Request:
     try:
         decode_text(text)
     except ProtocolError as error:
-        raise CommandError(Failure.of(ErrorCode.MALFORMED_INPUT, reason=error)) from error
+        raise CommandError(Failure.of(ErrorCode.MALFORMED_INPUT, reason=error)).at(error.position) from error
     name = command_name(text)
     if not name:
         raise CommandError(Failure.of(ErrorCode.EMPTY_COMMAND))
     operation = BY_NAME.get(name)
     if operation is None:
-        raise CommandError(Failure.of(ErrorCode.UNKNOWN_COMMAND, command=echo(name)))
-    keyed, bare = _split(operation, text)
-    if not keyed and operation.positional is not None:
-        return Request(operation, _read_positional(operation, bare), Spelling.SEED)
-    return _read_keyed(operation, keyed, bare)
+        unknown = CommandError(Failure.of(ErrorCode.UNKNOWN_COMMAND, command=echo(name)))
+        raise unknown.at(len(text) - len(text.lstrip(_BLANKS)))
+    try:
+        keyed, bare = _split(operation, text)
+        if not keyed and operation.positional is not None:
+            return Request(operation, _read_positional(operation, bare), Spelling.SEED)
+        return _read_keyed(operation, keyed, bare)
+    except CommandError as error:
+        raise error.at(_place(text, error)) from error.__cause__
+
+
+def _place(text: bytes, error: CommandError) -> int:
+    """Where in the text the word stands that a refusal is about: its value, its name, or where it is missing, the end."""
+    failure = error.failure
+    value, name = failure.get("value"), failure.get("argument") or re.sub("^(missing|invalid)_", "", failure.code)
+    for sought in (value and value.encode(), f" {name}=".encode()):
+        if sought and (at := text.rfind(sought)) >= 0:
+            return at + sought.startswith(b" ")
+    return len(text)
 
 
 def _split(operation: Operation, text: bytes) -> tuple[dict[bytes, bytes], list[bytes]]:

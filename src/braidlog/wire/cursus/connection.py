@@ -274,7 +274,7 @@ def _unwrap(body: bytes) -> bytes:
         return body
     end = 2 + int.from_bytes(body[:2], "big")
     if len(body) < end or body[2:end] not in ENVELOPE_TOPICS:
-        raise CommandError(Failure.of(ErrorCode.MALFORMED_INPUT, reason="an envelope's topic is empty or admin"))
+        raise CommandError(Failure.of(ErrorCode.MALFORMED_INPUT, reason="an envelope's topic is empty or admin")).at(0)
     return body[end:]
 
 

@@ -221,3 +221,6 @@ EVERYWHERE: tuple[E, ...] = (
     E.COMMAND_FAILED,
 )
 """Errors that every operation may give."""
+
+SECRETS: dict[type, tuple[str, ...]] = {r.Auth: ("token",), r.Credentials: ("token",)}
+"""Message type → attributes that no log shows."""

@@ -53,6 +53,14 @@ _FIELD = re.compile(rb"([a-z_]+)=(\[[^\[\]=]*\]|[^ ]*)(?: +|$)")
 _CODE = re.compile(r"[A-Z_]{1,64}")
 
 
+class WordError(ProtocolError):
+    """A word of a line that cannot stand there."""
+
+    def __init__(self, message: str, word: bytes) -> None:
+        super().__init__(message)
+        self.word = word
+
+
 class Reader(msgspec.Struct, frozen=True):
     """A row of the table, its arguments sorted by where they stand."""
 
@@ -88,7 +96,9 @@ def read_request(line: bytes) -> Request | Refused:
         return _TOO_FEW[len(parts)]
     version, word, command, args = parts
     if version != VERSION or not word or not command or len(word) > CORRELATION_ID_BYTES_MAX:
-        return refusal(NO_ID, ErrorCode.BAD_REQUEST, _envelope_fault(version, word))
+        fault = _envelope_fault(version, word)
+        at = 0 if version != VERSION else len(version) + 1
+        return refusal(NO_ID, ErrorCode.BAD_REQUEST, fault, ProtocolError(fault).at(at))
     try:
         correlation_id = word.decode("utf-8")
     except UnicodeDecodeError:
@@ -98,10 +108,13 @@ def read_request(line: bytes) -> Request | Refused:
             return request
         reader = READERS.get(command) or READERS.get(command.upper())  # protocols.md: commands are case-insensitive
         if reader is None:
-            return refusal(correlation_id, ErrorCode.UNKNOWN_COMMAND, f"unsupported command {shown(command)}")
+            unknown = f"unsupported command {shown(command)}"
+            error = ProtocolError(unknown).at(len(version) + len(word) + 2)
+            return refusal(correlation_id, ErrorCode.UNKNOWN_COMMAND, unknown, error)
         return read_arguments(reader, correlation_id, args)
     except ProtocolError as error:
-        return refusal(correlation_id, ErrorCode.BAD_REQUEST, str(error), error)
+        at = line.rfind(error.word, len(line) - len(args)) if isinstance(error, WordError) else len(line)
+        return refusal(correlation_id, ErrorCode.BAD_REQUEST, str(error), error.at(at))
 
 
 def _envelope_fault(version: bytes, correlation_id: bytes) -> str:
@@ -179,7 +192,7 @@ def read_arguments(reader: Reader, correlation_id: str, args: bytes) -> Request:
         name, _, value = word.partition(b"=")
         option = reader.options.get(name)
         if option is None or option.field in values:  # no option of this command, or one given twice
-            raise ProtocolError(f"{shown(word)} is too much; {_usage(operation)}")
+            raise WordError(f"{shown(word)} is too much; {_usage(operation)}", word)
         values[option.field] = _read_word(operation, option, value)
     return (operation.build or operation.request)(correlation_id, **values)
 
@@ -195,7 +208,7 @@ def _read_word(operation: Operation, argument: Argument, word: bytes) -> Any:  #
     try:
         return argument.kind.read(word)
     except ProtocolError as error:
-        raise ProtocolError(f"{operation.command}: {argument.word}: {error}") from error
+        raise WordError(f"{operation.command}: {argument.word}: {error}", word) from error
 
 
 def write_request(request: Request) -> bytes:

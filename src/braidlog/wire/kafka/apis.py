@@ -199,3 +199,10 @@ APIS: Final = (
 
 BY_KEY: Final = {int(api.key): api for api in APIS}
 BY_REQUEST: Final = {api.request: api for api in APIS}
+
+SECRETS: Final[dict[type[Message], tuple[str, ...]]] = {
+    security.SaslAuthenticateRequest: ("auth_bytes",),
+    security.SaslAuthenticateResponse: ("auth_bytes",),
+    security.AlterUserScramCredentialsRequestUpsertion: ("salt", "salted_password"),
+}
+"""Message type, or part of one → attributes that no log shows."""

@@ -118,10 +118,18 @@ def read_message(message: type[Message], version: int, data: bytes, at: int, *, 
     try:
         found, at = reader(message, version, flexible=flexible)(data, at, len(data), [ITEMS_MAX])
     except (struct.error, IndexError) as error:
-        raise ProtocolError(f"{message.__name__} in version {version} is cut off after {len(data)} bytes") from error
+        cut = ProtocolError(f"{message.__name__} in version {version} is cut off after {len(data)} bytes")
+        raise cut.at(len(data)) from error
     except UnicodeDecodeError as error:
-        raise ProtocolError(f"a string of {message.__name__} is not UTF-8") from error
+        wrong = ProtocolError(f"a string of {message.__name__} is not UTF-8")
+        raise wrong.at(place_of_text(data, error)) from error
     return found, at
+
+
+def place_of_text(data: bytes, error: UnicodeDecodeError) -> int | None:
+    """Where the byte stands that is no text: a decoder knows only the string that it was given."""
+    at = data.find(error.object)
+    return None if at < 0 else at + error.start
 
 
 def write_message(message: Message, version: int, add: Callable[[Any], None], *, flexible: bool) -> None:

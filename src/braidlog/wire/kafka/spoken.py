@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.kafka.apis import Api
-from braidlog.wire.kafka.compiler import ITEMS_MAX, Reader, Writer, reader, skip_tags, writer
+from braidlog.wire.kafka.compiler import ITEMS_MAX, Reader, Writer, place_of_text, reader, skip_tags, writer
 from braidlog.wire.kafka.rows import Message
 
 _PLAIN: Final = struct.Struct(">ii")
@@ -35,9 +35,11 @@ class Spoken(NamedTuple):
                 at = at + 1 if payload[at] == 0 else skip_tags(payload, at, len(payload))
             message: Message = self.read_request(payload, at, len(payload), [ITEMS_MAX])[0]
         except (struct.error, IndexError) as error:
-            raise ProtocolError(f"{self.api.name} {self.version} is cut off after {len(payload)} bytes") from error
+            cut = ProtocolError(f"{self.api.name} {self.version} is cut off after {len(payload)} bytes")
+            raise cut.at(len(payload)) from error
         except UnicodeDecodeError as error:
-            raise ProtocolError(f"a string of {self.api.name} {self.version} is not UTF-8") from error
+            wrong = ProtocolError(f"a string of {self.api.name} {self.version} is not UTF-8")
+            raise wrong.at(place_of_text(payload, error)) from error
         return message
 
     def response_pieces(self, answer: Message) -> list[Any]:

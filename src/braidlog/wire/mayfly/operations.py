@@ -94,3 +94,6 @@ OPERATIONS: Final = (
 
 BY_REQUEST: Final[dict[type[Any], Operation]] = {row.request: row for row in OPERATIONS}
 BY_NUMBER: Final[dict[int, Operation]] = {row.number: row for row in OPERATIONS}
+
+SECRETS: Final[dict[type, tuple[str, ...]]] = {m.Auth: ("token",)}
+"""Message type → attributes that no log shows."""

@@ -29,7 +29,7 @@ from msgspec.inspect import (
 )
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.jsonguard import TOKENS_MAX, check_json
+from braidlog.codec.jsonguard import TOKENS_MAX, check_json, place_of
 
 INT64_MAX: Final = 2**63 - 1
 
@@ -86,7 +86,7 @@ class GoReader(Generic[Struct]):
         except msgspec.ValidationError:
             return self.read_by_rules(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ProtocolError(f"{self._type.__name__}: {error}") from error
+            raise ProtocolError(f"{self._type.__name__}: {error}").at(place_of(payload, error)) from error
 
     def read_by_rules(self, payload: bytes) -> Struct:
         """The same, one rule at a time: for documents that are not spelled as Go spells them."""
@@ -94,8 +94,11 @@ class GoReader(Generic[Struct]):
         try:
             document = msgspec.json.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ProtocolError(f"{self._type.__name__}: {error}") from error
-        return self.conform({} if document is None else document)
+            raise ProtocolError(f"{self._type.__name__}: {error}").at(place_of(payload, error)) from error
+        try:
+            return self.conform({} if document is None else document)
+        except ProtocolError as error:
+            raise error.at(place_of(payload, error)) from error.__cause__
 
     def conform(self, document: Any) -> Struct:  # noqa: ANN401 - a JSON document
         """The message that a document already read by `msgspec.json.decode` stands for."""

@@ -144,8 +144,8 @@ U32 = Kind("u32", Reader.u32, _U32.pack)
 U64 = Kind("u64", Reader.u64, _U64.pack)
 MAYBE_U64 = Kind("u8 has [u64]", _read_maybe_u64, _write_maybe_u64)
 RECORDS = Kind("u32 n, n x (u32 len, bytes)", _read_records, _write_records)
-TOPICS = Kind("u32 n, n x (str, u32)", _read_topics, _write_topics)
-PARTITIONS = Kind("u32 n, n x (u32 id, u64 hw)", _read_partitions, _write_partitions)
+TOPICS = Kind("u32 n, n x (str name, u32 partition_count)", _read_topics, _write_topics)
+PARTITIONS = Kind("u32 n, n x (u32 partition, u64 high_watermark)", _read_partitions, _write_partitions)
 
 Layout = tuple[tuple[str, Kind], ...]
 

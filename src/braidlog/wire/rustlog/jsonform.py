@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.jsonguard import TOKENS_MAX, check_json
+from braidlog.codec.jsonguard import TOKENS_MAX, check_json, place_of
 from braidlog.codec.layout import Kind, Part
 from braidlog.wire.rustlog import messages as m
 
@@ -154,12 +154,12 @@ def _fault(payload: bytes, error: Exception) -> ProtocolError:
     try:
         _any_text.decode(payload)
     except msgspec.DecodeError as fault:
-        return MalformedError(str(fault))
+        return MalformedError(str(fault)).at(place_of(payload, fault))
     except RecursionError:
         return MalformedError("the JSON is nested too deep")
     if payload.lstrip(_BLANKS)[:1] != b"{":
-        return MalformedError("the JSON is not an object")
-    return InvalidError(str(error)[:_FAULT_CHARS_MAX], _request_id(payload))
+        return MalformedError("the JSON is not an object").at(0)
+    return InvalidError(str(error)[:_FAULT_CHARS_MAX], _request_id(payload)).at(place_of(payload, error))
 
 
 def _request_id(payload: bytes) -> m.Id:

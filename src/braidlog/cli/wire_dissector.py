@@ -1,0 +1,27 @@
+"""`braid wire dissector`: what teaches Wireshark the seed's protocols."""
+
+import click
+
+from braidlog.tools.wire.dissector import SPECS
+from braidlog.tools.wire.dissector import dissector as lua
+
+
+@click.command(
+    epilog="""\b
+Example:
+  braid wire dissector > braidlog.lua
+  braid wire tap --listen :7000 --to :9000 --dialect cursus --pcapng talk.pcapng
+  tshark -X lua_script:braidlog.lua -r talk.pcapng -d tcp.port==9000,cursus -V
+  tshark -X lua_script:braidlog.lua -r talk.pcapng -T fields -e cursus.msg -e cursus.topic
+  wireshark -X lua_script:braidlog.lua talk.pcapng
+"""
+)
+@click.option(
+    "-d", "--dialect", "dialects", multiple=True, type=click.Choice(sorted(SPECS)), help="Only this; may be repeated."
+)
+def dissector(*, dialects: tuple[str, ...]) -> None:
+    """Print a Lua dissector for Wireshark and tshark: cursus, flux, mayfly, mlog, rustlog, on their usual ports.
+
+    It is generated from the same tables that the server reads messages by. For kafka, Wireshark has its own.
+    """
+    click.echo(lua(dialects or None), nl=False)

@@ -1,0 +1,67 @@
+"""What the commands of `braid wire` share: addresses, dialects, files.
+
+Knows: how they are spelled. Refuses to know: what is done with them.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.tools.wire.dialects import PORTS, TALKS
+from braidlog.tools.wire.pcapng import Address
+
+DIALECTS: Final = click.Choice(sorted(TALKS))
+FILE_BYTES_MAX: Final = 1024 * 1024 * 1024
+
+
+class AddressType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic in newer clicks only
+    """`host:port`, `:port`, `dialect://host:port`, `dialect://host`."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
+        if not isinstance(value, str):
+            return value
+        scheme, slashes, rest = value.rpartition("://")
+        if slashes and scheme not in TALKS:
+            self.fail(f"{scheme!r} is none of {', '.join(sorted(TALKS))}", param, ctx)
+        host, colon, port = rest.rstrip("/").rpartition(":")
+        if not colon and slashes:
+            host, port = port, str(PORTS[scheme])
+        if not port.isdigit() or int(port) > 65535:
+            self.fail(f"{value!r} is not host:port", param, ctx)
+        return scheme or None, Address(host.strip("[]") or "127.0.0.1", int(port))
+
+
+ADDRESS: Final = AddressType()
+SERVER = click.option("--server", required=True, type=ADDRESS, metavar="HOST:PORT", help="Also dialect://host:port.")
+DIALECT = click.option("-d", "--dialect", type=DIALECTS, help="What is spoken.")
+
+
+def dialect_of(dialect: str | None, scheme: str | None) -> str:
+    """The dialect that the option or the address names."""
+    found = dialect or scheme
+    if found is None:
+        raise click.UsageError("which protocol? say --dialect, or --server dialect://host:port")
+    return found
+
+
+def read_bytes(file: str) -> bytes:
+    """All of a file, or of standard input."""
+    try:
+        data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1) if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise BrokerError(Reason.INVALID_SETTING, f"{file}: {error.strerror}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise BrokerError(Reason.INVALID_SETTING, f"{file} is larger than {FILE_BYTES_MAX} bytes")
+    return data
+
+
+def read_text(file: str) -> str:
+    try:
+        return read_bytes(file).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BrokerError(Reason.INVALID_SETTING, f"{file} is not text: byte {error.start} is no UTF-8") from error

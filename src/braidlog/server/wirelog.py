@@ -1,0 +1,71 @@
+"""Sessions whose bytes are written down (`braid serve --wire-log`).
+
+Knows: where a session's bytes come in and go out. Refuses to know: dialects, formats, files (the recorder does).
+Invariant: a listener without a wire log makes plain sessions, which know nothing of it; with one, a session hands over what it
+received and sent, and never waits for it to be written.
+"""
+
+import asyncio
+from typing import Any, cast
+
+from braidlog.model.clock import SystemClock
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.server.config import WireLogConfig
+from braidlog.server.session import Session
+from braidlog.tools.wire.pcapng import Address
+from braidlog.tools.wire.recorder import Recorder, RecorderSettings
+from braidlog.tools.wire.seen import Side
+
+
+def open_wire_log(config: WireLogConfig, clock: SystemClock) -> Recorder | None:
+    """The recorder that the settings ask for, None if they ask for none."""
+    if not config.path and not config.pcapng:
+        return None
+    settings = RecorderSettings(config.path, config.format, config.hex, config.pcapng)
+    try:
+        return Recorder(settings, clock.now_ns)
+    except OSError as error:
+        raise BrokerError(Reason.INVALID_SETTING, f"wire_log: {error.filename}: {error.strerror}") from error
+
+
+class _Noted:
+    """A transport whose writes are written down; everything else is the transport's own."""
+
+    def __init__(self, transport: asyncio.Transport, recorder: Recorder, number: int) -> None:
+        self._transport = transport
+        self._recorder = recorder
+        self._number = number
+
+    def write(self, data: bytes) -> None:
+        self._recorder.spoke(self._number, Side.SERVER, bytes(data))
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the transport has
+        return getattr(self._transport, name)
+
+
+class WatchedSession(Session):
+    """A session that reports."""
+
+    def __init__(self, recorder: Recorder, *arguments: Any) -> None:  # noqa: ANN401 - a session's own
+        super().__init__(*arguments)
+        self._recorder = recorder
+        self._number = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        client, server = (_address(transport.get_extra_info(name)) for name in ("peername", "sockname"))
+        self._number = self._recorder.opened(self._adapter.dialect, client, server)
+        noted = _Noted(cast("asyncio.Transport", transport), self._recorder, self._number)
+        super().connection_made(cast("asyncio.BaseTransport", noted))
+
+    def data_received(self, data: bytes) -> None:
+        self._recorder.spoke(self._number, Side.CLIENT, bytes(data))
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._recorder.closed(self._number)
+
+
+def _address(name: Any) -> Address:  # noqa: ANN401 - what a socket calls its ends
+    return Address(name[0], name[1]) if isinstance(name, tuple) else Address("127.0.0.1", 0)

@@ -1,0 +1,168 @@
+"""kafka, seen from beside: requests by the server's own reader, responses by the API and version they answer.
+
+Knows: correlation ids, and the bare tokens after a SaslHandshake of version 0. Refuses to know: fields (the wire's tables do).
+"""
+
+import struct
+from typing import Any, Final, NamedTuple
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.tools.wire.dialects.contract import ASKED_MAX, LengthPrefixed, fault_of
+from braidlog.tools.wire.seen import Fault, Reading, Side, hidden_text
+from braidlog.wire.contract import Refused
+from braidlog.wire.kafka.apis import BY_KEY, FRAME_BYTES_MAX, SECRETS, Api, Key
+from braidlog.wire.kafka.codes import ErrorCode
+from braidlog.wire.kafka.compiler import read_message, skip_tags
+from braidlog.wire.kafka.connection import Request, ServerConnection
+from braidlog.wire.kafka.messages.data import ProduceRequest
+from braidlog.wire.kafka.messages.security import SaslHandshakeResponse
+from braidlog.wire.kafka.rows import Message
+
+_LENGTH_BYTES: Final = 4
+_HEADER: Final = struct.Struct(">hhi")
+_GUARDED: Final = frozenset(
+    {Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE, Key.DESCRIBE_USER_SCRAM_CREDENTIALS, Key.ALTER_USER_SCRAM_CREDENTIALS}
+)
+
+
+_VERSION_MAX: Final = 31
+"""Of any API, for years to come. In a bare token there stand letters, which are larger numbers, in its place."""
+
+
+class _Asked(NamedTuple):
+    api: Api
+    version: int
+
+
+class KafkaTalk(LengthPrefixed):
+    name = "kafka"
+    frame_bytes_max = FRAME_BYTES_MAX
+    secrets = SECRETS
+    volatile = frozenset(
+        {
+            "port",
+            "host",
+            "cluster_id",
+            "log_append_time_ms",
+            "timestamp",
+            "producer_id",
+            "member_id",
+            "leader",
+            "leader_epoch",
+        }
+        | {
+            "records",
+            "throttle_time_ms",
+            "topic_id",
+            "session_id",
+            "member_assignment",
+            "members",
+            "size_bytes",
+            "log_dir",
+        }
+    )
+
+    def __init__(self) -> None:
+        self._asked: dict[int, _Asked] = {}
+        self._takes_tokens = False
+        self._tokens = 0
+
+    def may_be_secret(self, side: Side, begun: bytes) -> bool:
+        if side is Side.SERVER or self._takes_tokens or len(begun) < _LENGTH_BYTES + 2:
+            return True
+        key = int.from_bytes(begun[_LENGTH_BYTES : _LENGTH_BYTES + 2], "big", signed=True)
+        version = int.from_bytes(begun[_LENGTH_BYTES + 2 : _LENGTH_BYTES + 4], "big")
+        return key not in BY_KEY or key in _GUARDED or version > _VERSION_MAX
+
+    def read(self, side: Side, frame: bytes) -> Reading:
+        payload = frame[_LENGTH_BYTES:]
+        reading = Reading("?", {"Size": len(payload)}, _LENGTH_BYTES)
+        try:
+            if side is Side.CLIENT:
+                self._request(reading, frame, payload)
+            else:
+                self._response(reading, payload)
+        except ProtocolError as error:
+            reading.fault = fault_of(error, _LENGTH_BYTES)
+        return reading
+
+    def _request(self, reading: Reading, frame: bytes, payload: bytes) -> None:
+        if len(payload) < _HEADER.size:
+            self._token(reading, payload)
+            return
+        key, version, correlation_id = _HEADER.unpack_from(payload)
+        api = BY_KEY.get(key)
+        if self._takes_tokens and (api is None or version not in api.versions):
+            self._token(reading, payload)
+            return
+        self._takes_tokens = False
+        reading.name = "?" if api is None else api.name
+        reading.head |= {"Api": f"{key}({reading.name})", "Ver": version, "CorrID": correlation_id}
+        connection = ServerConnection()
+        connection.receive(frame)
+        event = connection.next_event()
+        if isinstance(event, Refused):
+            self._refused(reading, event, api, correlation_id)
+            return
+        assert isinstance(event, Request)
+        reading.head["Client"] = event.client_id
+        reading.message = event.message
+        if not (isinstance(event.message, ProduceRequest) and event.message.acks == 0):
+            self._ask(correlation_id, _Asked(event.api, version))
+
+    def _ask(self, correlation_id: int, asked: _Asked) -> None:
+        if len(self._asked) >= ASKED_MAX:
+            del self._asked[next(iter(self._asked))]
+        self._asked[correlation_id] = asked
+
+    def _refused(self, reading: Reading, refused: Refused, api: Api | None, correlation_id: int) -> None:
+        reading.is_secret = reading.head["Ver"] > _VERSION_MAX if api is None else api.key in _GUARDED
+        reading.fault = fault_of(refused.error, 0 if refused.error.position in (0, 4, 6) else _LENGTH_BYTES)
+        if refused.answer is not None:  # an ApiVersions that is newer than we are: it is answered in version 0
+            self._ask(correlation_id, _Asked(BY_KEY[Key.API_VERSIONS], 0))
+
+    def _token(self, reading: Reading, payload: bytes) -> None:
+        reading.name, reading.is_secret = "SaslToken", True
+        reading.fields = {"token": hidden_text(len(payload))}
+        if self._takes_tokens:
+            self._tokens += 1
+        else:
+            reading.name = "?"
+            reading.fault = Fault(f"a request of {len(payload)} bytes has no room for its header", 0)
+
+    def _response(self, reading: Reading, payload: bytes) -> None:
+        if self._tokens and self._takes_tokens:
+            self._tokens -= 1
+            reading.name, reading.is_secret = "SaslToken", True
+            reading.fields = {"token": hidden_text(len(payload))}
+            return
+        if len(payload) < 4:
+            raise ProtocolError(f"a response of {len(payload)} bytes has no room for its header", 0)
+        correlation_id = int.from_bytes(payload[:4], "big", signed=True)
+        reading.head["CorrID"] = correlation_id
+        asked = self._asked.pop(correlation_id, None)
+        if asked is None:
+            reading.is_secret = True
+            reading.fault = Fault(f"an answer to {correlation_id}, which was not seen being asked", _LENGTH_BYTES)
+            return
+        reading.name = asked.api.name
+        reading.head |= {"Api": f"{int(asked.api.key)}({asked.api.name})", "Ver": asked.version}
+        reading.is_secret = asked.api.key in _GUARDED
+        reading.message = self._read(asked, payload)
+        reading.is_secret = False
+        if asked.version == 0 and isinstance(reading.message, SaslHandshakeResponse):
+            self._takes_tokens = not reading.message.error_code
+
+    @staticmethod
+    def _read(asked: _Asked, payload: bytes) -> Any:  # noqa: ANN401 - any response of the table
+        api, version = asked
+        if api.key is Key.API_VERSIONS and payload[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
+            version = 0
+        at = 4
+        if api.response_header_is_flexible(version):
+            try:
+                at = skip_tags(payload, at, len(payload))
+            except IndexError as error:
+                raise ProtocolError("the tags of a header are cut off", len(payload)) from error
+        message: Message = read_message(api.response, version, payload, at, flexible=api.is_flexible(version))[0]
+        return message

@@ -1,0 +1,110 @@
+"""mayfly, seen from beside: the fixed header in the seed's own words, bodies by the tables.
+
+Knows: headers, and which command an id stands for. Refuses to know: fields (the wire's tables do).
+"""
+
+import struct
+from typing import Final
+
+from braidlog.codec.cursor import Reader
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import Inbox
+from braidlog.tools.wire.dialects.contract import ASKED_MAX, Talk, fault_of
+from braidlog.tools.wire.seen import Fault, Reading, Side
+from braidlog.wire.mayfly import fields
+from braidlog.wire.mayfly import messages as m
+from braidlog.wire.mayfly.connection import HEADER_2_BYTES, HEADER_BYTES
+from braidlog.wire.mayfly.operations import BY_NUMBER, BY_REQUEST, SECRETS
+
+_HEADER: Final = struct.Struct(">HBBII")
+_MAGIC: Final = b"\xca\xfe"
+_VERSIONS: Final = {Side.CLIENT: (1, 2), Side.SERVER: (1,)}
+
+
+class MayflyTalk(Talk):
+    name = "mayfly"
+    is_ordered = False
+    secrets = SECRETS
+    volatile = frozenset(
+        {*m.Statistics.__struct_fields__, *m.MemoryUse.__struct_fields__, *m.SnapshotTaken.__struct_fields__}
+    )
+
+    def __init__(self) -> None:
+        self._asked: dict[int, type[m.Message]] = {}
+
+    def measure(self, inbox: Inbox, side: Side) -> int | None:
+        begun = inbox.peek(min(len(inbox), HEADER_BYTES)) or b""
+        for place, (found, wanted) in enumerate(zip(begun, _MAGIC, strict=False)):
+            if found != wanted:
+                raise ProtocolError(f"{found:02X} is here, {wanted:02X} of the magic CAFE is expected", place)
+        if len(begun) > 2 and begun[2] not in _VERSIONS[side]:
+            spoken = " or ".join(map(str, _VERSIONS[side]))
+            raise ProtocolError(f"version {begun[2]} is here, {spoken} is expected", 2)
+        if len(begun) < HEADER_BYTES:
+            return None
+        size: int = _HEADER.unpack(begun)[4]
+        limit = m.MANY_BYTES_MAX if side is Side.CLIENT else m.ANSWER_BYTES_MAX
+        if size > limit:
+            raise ProtocolError(f"a payload of {size} bytes is announced, {limit} is the limit", 8)
+        return size + (HEADER_2_BYTES if begun[2] == 2 else HEADER_BYTES)
+
+    def may_be_secret(self, side: Side, begun: bytes) -> bool:
+        row = BY_NUMBER.get(begun[3]) if len(begun) > 3 else None
+        return side is Side.CLIENT and row is not None and row.request in SECRETS
+
+    def read(self, side: Side, frame: bytes) -> Reading:
+        _, version, number, request_id, size = _HEADER.unpack_from(frame)
+        start = HEADER_2_BYTES if version == 2 else HEADER_BYTES
+        reading = Reading("?", {"Magic": "0xCAFE", "Ver": version}, start)
+        try:
+            if side is Side.CLIENT:
+                self._request(reading, number, request_id, size, frame)
+            else:
+                self._answer(reading, number, request_id, size, frame)
+        except ProtocolError as error:
+            reading.fault = fault_of(error, start)
+        return reading
+
+    def _request(self, reading: Reading, number: int, request_id: int, size: int, frame: bytes) -> None:
+        row = BY_NUMBER.get(number)
+        reading.name = "?" if row is None else row.name
+        reading.head |= {"Cmd": f"0x{number:02X}({reading.name})", "ReqID": request_id, "Len": size}
+        if row is None:
+            reading.fault = Fault(f"there is no command 0x{number:02X}", 3)
+            return
+        reading.is_secret = row.request in SECRETS  # until it is understood, all of it
+        if len(self._asked) >= ASKED_MAX:
+            del self._asked[next(iter(self._asked))]
+        self._asked[request_id] = row.request
+        if reading.header_bytes == HEADER_2_BYTES:
+            try:
+                reading.head["Consistency"] = m.Consistency(frame[12]).name
+            except ValueError:
+                reading.fault = Fault(f"{frame[12]} is no consistency: 1 is ONE, 2 QUORUM, 3 ALL", 12)
+                return
+        if size > row.payload_bytes_max:
+            reading.fault = Fault(f"{row.name} with {size} bytes, {row.payload_bytes_max} is the limit", 8)
+            return
+        reading.message = fields.read_request(row.request, frame[reading.header_bytes :])
+        reading.is_secret = False
+
+    def _answer(self, reading: Reading, number: int, request_id: int, size: int, frame: bytes) -> None:
+        status = m.Status(number) if number in m.Status.__members__.values() else None
+        reading.name = "?" if status is None else status.name
+        reading.head |= {"Status": f"0x{number:02X}({reading.name})", "ReqID": request_id, "Len": size}
+        if status is None:
+            reading.fault = Fault(f"there is no status 0x{number:02X}", 3)
+            return
+        asked = self._asked.pop(request_id, None)
+        payload = frame[HEADER_BYTES:]
+        if status is m.Status.MOVED:
+            reading.message = fields.read_address(Reader(payload))
+        elif status is m.Status.TOPOLOGY_CHANGED:
+            reading.message = m.TopologyChanged(**fields.read_tagged(Reader(payload), fields.TAGS[m.TopologyChanged]))
+        elif status is not m.Status.OK:
+            reading.message = m.Failure(status, **fields.read_tagged(Reader(payload), fields.TAGS[m.Failure]))
+        elif asked is not None:
+            reading.message = fields.read_answer(BY_REQUEST[asked].answer, payload)
+        else:
+            reading.fields = {"payload": payload}
+            reading.fault = Fault(f"an answer to request {request_id}, which was not seen being asked", 4)

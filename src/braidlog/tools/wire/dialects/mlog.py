@@ -1,0 +1,67 @@
+"""mlog, seen from beside: the type says what a frame is, whoever sent it.
+
+Knows: frames, and which type is read by which reader. Refuses to know: fields (the wire's table does).
+"""
+
+import struct
+from typing import Any, ClassVar, Final
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import Inbox
+from braidlog.tools.wire.dialects.contract import Talk, fault_of
+from braidlog.tools.wire.seen import Fault, Reading, Side
+from braidlog.wire.mlog.errors import RPCErrorResponse
+from braidlog.wire.mlog.gojson import GoReader
+from braidlog.wire.mlog.messages import OPERATIONS, SECRETS, MessageType
+from braidlog.wire.mlog.sizes import PAYLOAD_BYTES_MAX
+
+_HEADER: Final = struct.Struct(">HI")
+
+_READERS: Final[dict[Side, dict[int, GoReader[Any]]]] = {
+    Side.CLIENT: {row.number: GoReader(row.request) for row in OPERATIONS},
+    Side.SERVER: {
+        MessageType.RPC_ERROR: GoReader(RPCErrorResponse),
+        **{row.response_number: GoReader(row.response) for row in OPERATIONS},
+    },
+}
+
+
+def name_of(number: int) -> str:
+    """`2` is `Produce`."""
+    try:
+        words = MessageType(number).name.split("_")
+    except ValueError:
+        return "?"
+    return "".join(word if word == "RPC" else word.capitalize() for word in words)
+
+
+class MlogTalk(Talk):
+    name = "mlog"
+    secrets = SECRETS
+    volatile: ClassVar[frozenset[str]] = frozenset({"LeaderAddr", "RaftLeaderAddr"})
+
+    def measure(self, inbox: Inbox, side: Side) -> int | None:  # noqa: ARG002 - the same for both
+        header = inbox.peek(_HEADER.size)
+        if header is None:
+            return None
+        number: int
+        size: int
+        number, size = _HEADER.unpack(header)
+        if number not in MessageType.__members__.values():
+            raise ProtocolError(f"message type {number} is none: 0 to {max(MessageType)} are", 0)
+        if size > PAYLOAD_BYTES_MAX:
+            raise ProtocolError(f"a payload of {size} bytes is announced, {PAYLOAD_BYTES_MAX} is the limit", 2)
+        return _HEADER.size + size
+
+    def read(self, side: Side, frame: bytes) -> Reading:
+        number, size = _HEADER.unpack_from(frame)
+        reading = Reading(name_of(number), {"Type": f"{number}({name_of(number)})", "Size": size}, _HEADER.size)
+        reader = _READERS[side].get(number)
+        if reader is None:
+            reading.fault = Fault(f"{reading.name} is not sent by a {side}", 0)
+            return reading
+        try:
+            reading.message = reader.read(frame[_HEADER.size :])
+        except ProtocolError as error:
+            reading.fault = fault_of(error, _HEADER.size)
+        return reading
