@@ -35,7 +35,10 @@ def test_without_it_sessions_are_plain(tmp_path: Path, path: str) -> None:
     async def main() -> set[type]:
         listeners = msgspec.structs.replace(
             ListenersConfig(),
-            **{name: msgspec.structs.replace(getattr(ListenersConfig(), name), port=0) for name in ListenersConfig.__struct_fields__},
+            **{
+                name: msgspec.structs.replace(getattr(ListenersConfig(), name), port=0)
+                for name in ListenersConfig.__struct_fields__
+            },
         )
         log = WireLogConfig(str(tmp_path / path) if path else "")
         server = Server(ServerConfig(data_dir=str(tmp_path / "data"), listeners=listeners, wire_log=log))
