@@ -42,7 +42,7 @@ class Feed:
         self._latest: dict[bytes, int] = {}
         self._idle: Wakeup | None = None
         self._wakes_for_mutations = False
-        self._waiting: set[Wakeup] = set()
+        self._waiting: dict[Wakeup, None] = {}  # in the order they came: so they are answered
         self._is_urgent = False
         self._lacks_state = False
         self.sequence = 0
@@ -108,14 +108,14 @@ class Feed:
             if self._idle is not None:
                 self._idle.wake()
             wakeup = self._world.wakeup()
-            self._waiting.add(wakeup)
+            self._waiting[wakeup] = None
             try:
                 await wakeup.wait(WAIT_SECONDS)
             finally:
-                self._waiting.discard(wakeup)
+                self._waiting.pop(wakeup, None)
 
     def _wake_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, set()
+        waiting, self._waiting = self._waiting, {}
         for wakeup in waiting:
             wakeup.wake()
 
@@ -184,6 +184,7 @@ class Feed:
         hosted = self._hosted
         if hosted is None:
             hosted = self._hosted = await self._topics.publish(FEED_TOPIC, SETTINGS)
+            self._wake_waiting()  # who waits for a topic has one
         keys, values, timestamps, headers = zip(*records, strict=True)
         batch = encode_batch(values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=min(timestamps))
         appended = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=self._world.now_ms())
