@@ -33,13 +33,9 @@ def test_without_it_sessions_are_plain(tmp_path: Path, path: str) -> None:
     """One look when a listener is made; nothing of it on the way of a message."""
 
     async def main() -> set[type]:
-        listeners = msgspec.structs.replace(
-            ListenersConfig(),
-            **{
-                name: msgspec.structs.replace(getattr(ListenersConfig(), name), port=0)
-                for name in ListenersConfig.__struct_fields__
-            },
-        )
+        usual = ListenersConfig()
+        free = {name: msgspec.structs.replace(getattr(usual, name), port=0) for name in usual.__struct_fields__}
+        listeners = msgspec.structs.replace(usual, **free)
         log = WireLogConfig(str(tmp_path / path) if path else "")
         server = Server(ServerConfig(data_dir=str(tmp_path / "data"), listeners=listeners, wire_log=log))
         await server.start()

@@ -137,3 +137,10 @@ def test_nobody_there() -> None:
     done = braid("wire", "send", "-", "--server", f":{port}", given=b"> 01")
     assert done.returncode == 3
     assert f"127.0.0.1:{port}" in done.stderr
+
+
+def test_the_guides_example_holds(node: ServerProcess) -> None:
+    guide = (Path(__file__).parents[3] / "docs/guides/wire-tools.md").read_text(encoding="utf-8")
+    block = next(each for each in guide.split("```") if "== set and get" in each)
+    done = braid("wire", "send", "-", "--server", f":{node.ports['mayfly']}", given=block.encode())
+    assert (done.returncode, done.stdout) == (0, "as expected set and get\n")

@@ -342,3 +342,10 @@ def test_declared_secrets_exist() -> None:
     for dialect in TALKS:
         for kind, names in talk_of(dialect).secrets.items():
             assert set(names) <= set(kind.__struct_fields__), (dialect, kind)  # type: ignore[attr-defined]
+
+
+def test_bare_tokens_are_known_until_requests_follow() -> None:
+    _, talk = SECRETS["kafka bare tokens"]
+    found = watch("kafka", [*talk, *TALKS_OF_TWO["kafka"]])
+    assert [seen.name for seen in found[2:]] == ["SaslToken", "SaslToken", "FindCoordinator", "FindCoordinator"]
+    assert all(seen.fault is None for seen in found)
