@@ -97,8 +97,8 @@ def test_a_stranger_gets_one_error_and_the_end(braid_server_shared: ServerProces
 def test_a_client_that_sends_no_more_is_still_answered(braid_server_shared: ServerProcess) -> None:
     """As of `printf … | nc`: the sending half is closed while the answers are on their way."""
     with Client(braid_server_shared) as client:
-        assert client.create("half").success
-        client.send(*[m.Produce(topic="half", partition=0, records=[b"x"]) for _ in range(10)])
+        assert client.create("sends-no-more").success
+        client.send(*[m.Produce(topic="sends-no-more", partition=0, records=[b"x"]) for _ in range(10)])
         client.socket.shutdown(socket.SHUT_WR)
         offsets = [client.receive().base_offset for _ in range(10)]
         assert offsets == list(range(10)), f"answers came as {offsets}"
