@@ -6,10 +6,7 @@ fails its test until its row is gone.
 
 import fcntl
 import importlib
-import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.debian import have
 from tests.interop.kafka.checking import named
 from tests.interop.kafka.servers import run_quietly
 
@@ -44,14 +42,10 @@ def _kcat() -> Client:
     client = _python("kcat")
 
     def command() -> list[str]:
-        have_kcat()
+        have("kcat", "kcat")
         return client.command()
 
     return client._replace(command=command)
-
-
-class Missing(Exception):  # noqa: N818 - what it says
-    """Something a client needs is not on this machine, and may not be put there."""
 
 
 @contextmanager
@@ -63,25 +57,6 @@ def alone(name: str) -> Iterator[None]:
         yield
 
 
-@cache
-def have_kcat() -> None:
-    """kcat is a program of the distribution; root may install it."""
-    with alone("kcat"):
-        if not shutil.which("kcat"):
-            _install_kcat()
-
-
-def _install_kcat() -> None:
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Missing("kcat is not installed, and only root on a Debian can change that: apt-get install kcat")
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update"], ["install", "--yes", "--no-install-recommends", "kcat"]):
-        command = ["apt-get", "--quiet", "-o", "DPkg::Lock::Timeout=300", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=quiet, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-
-
 def _java() -> Client:
     source = (JAVA / "src/main/java/Checks.java").read_text(encoding="utf-8")
     snake = [re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in JAVA_CHECK.findall(source)]
@@ -91,8 +66,7 @@ def _java() -> Client:
 @cache
 def java_command() -> list[str]:
     """Compile what has changed: Maven brings the client's jars beside the classes. One worker at a time."""
-    if not shutil.which("mvn"):
-        raise Missing("Maven is not installed: the Java client's checks need mvn and a JDK of 17 or newer")
+    have("mvn", "maven")
     target = JAVA / "target"
     built = target / "built"
     with alone("java"):

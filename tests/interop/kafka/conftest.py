@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.interop.kafka.clients import CLIENTS, Missing
+from tests.debian import Missing
+from tests.interop.kafka.clients import CLIENTS
 from tests.interop.kafka.judging import Judge
 from tests.interop.kafka.servers import Servers, judged
 
