@@ -105,8 +105,8 @@ def _log(level: int, shape: str) -> None:
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
-    # What is loaded by now stays; and a request makes objects by the dozen that never form cycles: looking for some among
-    # them after every 700 took a tenth of the loop's time.
+    # What is loaded by now stays; and a request makes objects by the dozen that form no cycles: looking for some among them
+    # after every 700 is work for nothing.
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     keep_freed_memory()

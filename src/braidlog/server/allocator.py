@@ -2,7 +2,7 @@
 
 Knows: two knobs of glibc's allocator. Refuses to know: who allocates.
 An answer of a hundred kilobytes or more lives for a millisecond. By default its pages are given back to the kernel at once and
-come back zeroed, page by page, for the next one: reading 1 KiB records was three times slower that way. Kept memory is bounded.
+come back zeroed, page by page, for the next one (a test counts the page faults). Kept memory is bounded.
 """
 
 import ctypes
