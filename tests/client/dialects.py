@@ -103,19 +103,23 @@ async def connected(face: str, url: str, **policy: Any) -> AsyncIterator[Any]:
 
 
 async def read(client: Any, topic: str, count: int, **options: Any) -> list[aio.ConsumedRecord]:
-    """`count` records of a topic from its beginning."""
+    """`count` records of a topic from its beginning, which are all."""
+    found = await _read_on(client, topic, count, **options)
+    assert len(found) == count
+    return found
+
+
+async def read_all(client: Any, topic: str) -> list[aio.ConsumedRecord]:
+    """Every record there is now, and what came while we looked: a request whose connection was cut may still be under way."""
+    info = await client.admin.describe_topic(topic)
+    return await _read_on(client, topic, sum(span.latest - span.earliest for span in info.partitions))
+
+
+async def _read_on(client: Any, topic: str, count: int, **options: Any) -> list[aio.ConsumedRecord]:
     consumer = client.consumer(wait_ms=100)
     await consumer.assign(topic, **options)
     found: list[aio.ConsumedRecord] = []
     while len(found) < count:
         found += await consumer.poll(timeout=5)
-    assert len(found) == count
     await consumer.close()
     return found
-
-
-async def read_all(client: Any, topic: str) -> list[aio.ConsumedRecord]:
-    """Every record there is now."""
-    info = await client.admin.describe_topic(topic)
-    count = sum(span.latest - span.earliest for span in info.partitions)
-    return await read(client, topic, count) if count else []
