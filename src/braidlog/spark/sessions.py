@@ -38,7 +38,9 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark wonders aloud which of the machine's addresses to take
+        os.environ.setdefault(
+            "SPARK_LOCAL_IP", "127.0.0.1"
+        )  # or Spark wonders aloud which of the machine's addresses to take
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**settings(master), "spark.log.level": log_level, **conf}.items():
         builder = builder.config(key, str(value))

@@ -17,7 +17,7 @@ from braidlog.client.kafka.bulk import EARLIEST, BulkReader, RawFetched
 from braidlog.client.kafka.records import Aborted
 from braidlog.client.patience import Patience, patiently
 from braidlog.codec.batch import BatchHeader, Buffer
-from braidlog.model.errors import StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.spark.source.connection import Connection, borrowed
 from braidlog.spark.source.logs import FolderLog
 from braidlog.spark.source.losses import DELETED, Losses, Lost
@@ -31,12 +31,17 @@ WINDOW = 3
 """Chunks that wait to be decoded. One more is on its way, and one is in the decoder's hands."""
 _WAIT_MS = 500
 _LOOKS_MAX = 3
+_UNSEEN = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Whole batches, and which of them a reader does not see; to be asked for every batch, in order."""
+    """Whole batches, from which offset on they are to be given, and which of them a reader does not see.
+
+    `is_hidden` is asked for every batch, in order.
+    """
 
     data: Buffer
+    start: int
     is_hidden: Callable[[Buffer, int, BatchHeader], bool]
 
 
@@ -94,7 +99,7 @@ class Ahead:
                 found = self._connection.run(queue.get())
                 if isinstance(found, BaseException):
                     raise found
-                yield Chunk(found.data, Aborted(found.aborted).hides)
+                yield Chunk(found.data, self.read_upto, Aborted(found.aborted).hides)
                 self.read_upto = found.next_offset
         finally:
             self._connection.run(_ended(pump))
@@ -166,15 +171,15 @@ def _from_folder(query: Query, wanted: Range) -> Iterator[Chunk]:
                 continue
             found = _slice(partition, at, query.fetch_bytes)
             data = found.read()
-        except StorageFault:
-            # The server may have exchanged or removed a segment since we looked: then another look finds its successor.
+        except (StorageFault, BrokerError) as error:
+            # The server may have exchanged a segment or made a partition since we looked: then another look finds it.
             looks += 1
-            if looks >= _LOOKS_MAX:
+            if looks >= _LOOKS_MAX or (isinstance(error, BrokerError) and error.reason not in _UNSEEN):
                 raise
             log = _folders[key] = FolderLog(query.path, committed_only=query.committed_only)
             continue
         aborted = partition.aborted_in(found.offset, found.next_offset) if query.committed_only else []
-        yield Chunk(data, _hidden(aborted))
+        yield Chunk(data, at, _hidden(aborted))
         at = found.next_offset
 
 

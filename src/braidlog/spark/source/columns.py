@@ -91,7 +91,7 @@ def record_batches(
     for chunk in chunks:
         pieces = iter_arrow(
             chunk.data,
-            start_offset=wanted.start,
+            start_offset=chunk.start,
             end_offset=wanted.end,
             decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
             columns=inner,
