@@ -1,7 +1,7 @@
 """The services' own durability: at every disk operation of a workload, what may be left of it is opened again.
 
-After each crash: every acknowledged topic, commit, generation, record, transaction outcome, batch, event and snapshot is there; what
-was under way is there entirely or not at all; nothing was invented.
+After each crash: every acknowledged topic, commit, generation, record, transaction outcome, batch, event and snapshot is there;
+what was under way is there entirely or not at all; nothing was invented.
 """
 
 import time
@@ -54,9 +54,7 @@ def observe(node: Node) -> Facts:
         view = services.groups.describe(group)
         if group in services.groups.known():
             facts["group", group] = (view.generation, repr(view.members))
-    for sink in services.staging.names():
-        facts["sink", sink] = services.staging.last_batch(sink, owner="me")
-    return facts
+    return facts | {("sink", sink): services.staging.last_batch(sink, owner="me") for sink in services.staging.names()}
 
 
 class Campaign:

@@ -1,10 +1,10 @@
 """Batches that count once: records are staged by many tasks, and one decision makes all of them count, or none.
 
 Knows: the last batch of each sink, and whose stages are whose. Refuses to know: records, engines, any dialect.
-Invariants: a stage is an open transaction of its own id (`model/stages.py`), so that no reader of committed records sees it before
-the decision; that all stages of a batch commit and that the batch is its sink's last is one entry of the journal, durable before
-the first marker; a batch that is not above its sink's last never counts again, whatever is handed in for it; what a decision
-leaves open of its sink (a losing attempt's, a dead driver's) is aborted by it, so that no reader waits for it.
+Invariants: a stage is an open transaction of its own id (`model/stages.py`), so that no reader of committed records sees it
+before the decision; that all stages of a batch commit and that the batch is its sink's last is one entry of the journal, durable
+before the first marker; a batch that is not above its sink's last never counts again, whatever is handed in for it; what a
+decision leaves open of its sink (a losing attempt's, a dead driver's) is aborted by it, so that no reader waits for it.
 One request of a sink at a time.
 """
 

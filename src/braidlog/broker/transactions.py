@@ -2,12 +2,12 @@
 
 Knows: who has a transaction open, where it wrote, how it ended. Refuses to know: how records are appended, any dialect.
 Invariants: a partition is durably in the journal before a transactional record is in it (`check_append` guards every append);
-how a transaction ends is durable before its first marker is written, and from then on it ends that way, crash or no crash; several
-that end together are decided in one entry of the journal; a producer of an old epoch is fenced; what is staged was checked, so that
-an end that was decided can always be carried out. One request of a transactional id at a time.
+how a transaction ends is durable before its first marker is written, and from then on it ends that way, crash or no crash;
+several that end together are decided in one entry of the journal; a producer of an old epoch is fenced; what is staged was
+checked, so that an end that was decided can always be carried out. One request of a transactional id at a time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from typing import NamedTuple
@@ -103,6 +103,11 @@ class Transactions:
 
     def names(self) -> list[str]:
         return sorted(str(key[0]) for key, _ in self._table.items())
+
+    def topics_of(self, names: Iterable[str]) -> set[str]:
+        """Where these transactions write. One that is not known writes nowhere."""
+        known = (self._table.get(name) for name in names)
+        return {topic for found in known if found is not None for topic, _ in found.partitions}
 
     def open_names(self) -> list[str]:
         """Who has a transaction open."""

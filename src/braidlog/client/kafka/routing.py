@@ -21,6 +21,7 @@ from braidlog.client.patience import Policy
 from braidlog.client.routed import CONTROL, RoutedDriver
 from braidlog.client.schemes import Target
 from braidlog.codec.compression import Compression
+from braidlog.wire.kafka.apis import OWN_CLIENT
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import security as s
@@ -28,7 +29,7 @@ from braidlog.wire.kafka.rows import Message
 
 T = TypeVar("T")
 
-_SOFTWARE = ("braidlog", "1")
+_SOFTWARE = (OWN_CLIENT, "1")
 _GROUP = 0
 """What a coordinator is asked for by: a group."""
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
