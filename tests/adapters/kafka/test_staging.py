@@ -25,7 +25,8 @@ def stage(door: Door, task: str = "0-0", *, batch: int = 0, value: bytes = b"x")
     begun = door.ask(t.InitProducerIdRequest(name, 60_000))
     assert begun.error_code == E.NONE
     producer: Any = (name, begun.producer_id, begun.producer_epoch)
-    added = door.ask(t.AddPartitionsToTxnRequest(*producer, [t.AddPartitionsToTxnRequestTopic("a", [0])]))
+    topics = [t.AddPartitionsToTxnRequestTopic("a", [0])]
+    added = door.ask(t.AddPartitionsToTxnRequest(name, begun.producer_id, begun.producer_epoch, topics))
     assert added.results_by_topic[0].results_by_partition[0].partition_error_code == E.NONE
     data = batch_of(value, producer=(begun.producer_id, begun.producer_epoch, 0), transactional=True)
     assert produced(door.ask(produce_of(("a", 0, data)))) == [E.NONE]
