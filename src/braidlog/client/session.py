@@ -55,6 +55,10 @@ class Client:
     def capabilities(self) -> Capabilities:
         return self._driver.capabilities
 
+    def require(self, capability: str) -> None:
+        """`UnsupportedError`, with the dialects that can, unless this one has a capability."""
+        self._driver.require(capability)
+
     @property
     def unflushed(self) -> int:
         """Records of all its producers that have no outcome yet."""
