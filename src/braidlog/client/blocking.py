@@ -371,7 +371,7 @@ class Client:
 
 
 def connect(url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> Client:
-    """Connect to `mlog://`, `flux://`, `cursus://`, `rustlog://` or `kafka://`; `policy` takes the fields of `Policy`, in seconds.
+    """Connect to `mlog://`, `flux://`, `cursus://`, `rustlog://` or `kafka://`; `policy`: the fields of `Policy`, in seconds.
 
     with connect("rustlog://127.0.0.1:9096") as client:
         client.producer().send_and_wait("orders", b"one")
