@@ -90,7 +90,7 @@ class Plan(NamedTuple):
 async def _run(door: Door, plan: Plan, source: Clicks, ledger: Ledger) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stopping.set)
-    async with door.connecting() as client:
+    async with door.connect_aio() as client:
         await client.admin.ensure_topic(plan.topic, plan.partitions if client.capabilities.partitions else 1)
         producer = client.producer(linger_ms=5)
         try:

@@ -5,7 +5,8 @@ Invariant: a secret comes from a file, the environment or a URL, never from an o
 what was typed.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import msgspec
 
 from braidlog.cli.show import QUIET
 from braidlog.client.blocking import Client, connect
-from braidlog.client.session import Connecting
+from braidlog.client.errors import Refusal, RefusedError
+from braidlog.client.session import Client as AioClient
 from braidlog.client.session import connect as connect_aio
 
 DEFAULT_URL = "kafka://127.0.0.1:9092"
@@ -58,21 +60,35 @@ class Door(msgspec.Struct, frozen=True):
     url: str
     timeout: float
 
-    def connect(self) -> Client:
+    @contextmanager
+    def connect(self) -> Iterator[Client]:
         try:
-            return connect(self.url, **self._policy())
+            client = connect(self.url, **self._policy())
         except (ValueError, OSError) as error:  # of the URL, or of the certificates it names
             raise click.UsageError(str(error)) from error
+        with client:
+            _refuse_strangers(client.dialect, client.asked_for())
+            yield client
 
-    def connecting(self) -> Connecting:
-        """The same for asyncio; nothing is connected yet."""
+    @asynccontextmanager
+    async def connect_aio(self) -> AsyncIterator[AioClient]:
+        """The same for asyncio."""
         try:
-            return connect_aio(self.url, **self._policy())
+            connecting = connect_aio(self.url, **self._policy())
         except (ValueError, OSError) as error:
             raise click.UsageError(str(error)) from error
+        async with connecting as client:
+            _refuse_strangers(client.dialect, await client.asked_for())
+            yield client
 
     def _policy(self) -> dict[str, Any]:
         return dict.fromkeys(("connect_timeout", "request_timeout", "retry_timeout"), self.timeout)
+
+
+def _refuse_strangers(dialect: str, ways: list[str]) -> None:
+    if ways:
+        words = f"the server wants to know who asks, by {', '.join(ways)}: say --principal and --token-file"
+        raise RefusedError(Refusal.NOT_ALLOWED, dialect, "nothing", words)
 
 
 def url_of(

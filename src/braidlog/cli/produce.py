@@ -160,7 +160,7 @@ async def _produce(
     door: Door, topic: str, lines: Lines, reader: Reader, ledger: Ledger, options: dict[str, str]
 ) -> bool:
     """Whether it was interrupted."""
-    async with door.connecting() as client:
+    async with door.connect_aio() as client:
         interrupts = _Interrupts(lines)
         with lines:
             producer = client.producer(**options)

@@ -343,6 +343,9 @@ class Client:
     def unflushed(self) -> int:
         return self._client.unflushed
 
+    def asked_for(self) -> list[str]:
+        return self._thread.run(self._client.asked_for())
+
     def producer(self, **options: Any) -> Producer:  # noqa: ANN401 - the fields of ProducerOptions
         return Producer(self._thread, self._thread.make(lambda: self._client.producer(**options)))
 

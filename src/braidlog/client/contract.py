@@ -343,6 +343,10 @@ class Driver(ABC):
     async def connect(self) -> None:
         """See that somebody is there."""
 
+    async def asked_for(self) -> list[str]:
+        """How the server wants to be told who asks, where it ends the conversation of somebody who has not said. Else nothing."""
+        return []
+
     @abstractmethod
     def close(self) -> None: ...
 
