@@ -62,6 +62,9 @@ class KafkaAdapter:
     def open(self) -> ServerConnection:
         return ServerConnection(self.served)
 
+    def operation(self, request: Request) -> str:
+        return request.api.name
+
     def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Message | None]:
         route = self.routes[request.api.key]
         if not route.before_authentication and self._is_stranger(conversation):
