@@ -1,9 +1,9 @@
 """Columns to batches: the rows of one topic, spread over its partitions, packed until a batch is full.
 
 Knows: Arrow's arrays, which row goes to which partition, how large a batch is. Refuses to know: producers, networks, Spark.
-Invariants: rows of one partition keep their order; a key is always in the partition that Kafka's default partitioner gives it;
-rows with neither key nor partition fill one batch, then the next partition's. Rows are packed in C; only those of a DataFrame
-with headers become Python objects.
+Invariants: rows of one key, or of one chosen partition, keep their order; a key is always in the partition that Kafka's default
+partitioner gives it; rows with neither key nor partition fill one batch, then the next partition's. Rows are packed in C; only
+those of a DataFrame with headers become Python objects.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +25,10 @@ Tell = Callable[[Sequence[int]], None]
 
 _OBJECT_BYTES, _HEADER_BYTES = 64, 16
 """What a record and a header take beside their bytes, where objects are weighed."""
+
+
+_SMALL = {pa.large_binary(): pa.binary(), pa.large_string(): pa.string()}
+"""What a session may be told to use instead."""
 
 
 class RowError(ValueError):
@@ -181,8 +185,9 @@ class Filling:
 
 
 def _strings(column: pa.Array) -> Strings:
-    if column.type not in (pa.binary(), pa.string()):
-        column = column.cast(pa.binary())  # large ones, where the session asks for them
+    small = _SMALL.get(column.type)
+    if small is not None:
+        column = column.cast(small)
     validity, ends, data = column.buffers()
     return Strings(len(column), column.offset, validity, ends or bytes(4), data or b"")
 
