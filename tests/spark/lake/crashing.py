@@ -11,7 +11,8 @@ from random import Random
 
 import pyarrow as pa
 
-from braidlog.spark.lake.folder import FolderTable, make_folders
+from braidlog.spark.lake.folder import FolderTable
+from braidlog.spark.lake.places import make_folders
 from braidlog.spark.lake.written import Change, DataFile, hidden_since_ms, new_path, partition_folder, staged_path
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk

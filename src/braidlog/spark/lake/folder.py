@@ -14,11 +14,16 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.spark.lake.contract import Rewritten
+from braidlog.spark.lake.grouping import groups_to_rewrite
 from braidlog.spark.lake.journal import FOLDER, Entry, Journal, State
-from braidlog.spark.lake.schemas import check_partitions, merged_schema, read_schema, schema_bytes
+from braidlog.spark.lake.places import make_folders
+from braidlog.spark.lake.schemas import check_partitions, fitted, merged_schema, read_schema, schema_bytes
+from braidlog.spark.lake.writing import ROW_GROUP_ROWS, Form, write_partition
 from braidlog.spark.lake.written import Change, DataFile, hidden_since_ms, replaced_path, staged_path
 from braidlog.storage.files import Disk, Lock, OsDisk, join, parent
 
@@ -51,7 +56,7 @@ class FolderTable:
         with self._held() as journal:
             state = journal.state
             if not change.is_after(state.sinks.get(change.sink or "")):
-                self._discard(state, change.files)
+                self._discard(change.files)
                 return False
             schema = self._next_schema(state, change.schema, change.partition_by, merge_schema=change.merge_schema)
             self._check_staged(change.files)
@@ -73,8 +78,8 @@ class FolderTable:
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Remove what an attempt wrote, but nothing that the table names: an abort may follow a commit that succeeded."""
-        with self._held() as journal:
-            self._discard(journal.state, files)
+        with self._held():
+            self._discard(files)
 
     def last_batch(self, sink: str) -> int | None:
         with self._held() as journal:
@@ -87,12 +92,36 @@ class FolderTable:
 
     # -- what upkeep asks ------------------------------------------------------------------------------------
 
+    def compact(self, target_file_bytes: int) -> Rewritten:
+        """Each group is a change of its own: one that loses against another writer is left as it is."""
+        with self._held() as journal:
+            files, schema = list(journal.state.files.values()), journal.state.schema
+            partition_by = journal.state.partition_by or ()
+        if schema is None:
+            return Rewritten()
+        form = Form(self.path, read_schema(schema), partition_by, stages=True, target_file_bytes=target_file_bytes)
+        done = Rewritten()
+        for group in groups_to_rewrite(files, lambda file: file.folder, lambda file: file.bytes, target_file_bytes):
+            new = write_partition(
+                self._rows_of(group, form), form, group[0].partition, disk=self._disk, clock=self._clock
+            )
+            if self.replace([file.path for file in group], new):
+                done += Rewritten(len(group), len(new), sum(f.bytes for f in group), sum(f.bytes for f in new))
+        return done
+
+    def _rows_of(self, files: Iterable[DataFile], form: Form) -> Iterator[pa.RecordBatch]:
+        """Columns that came later are null in older files."""
+        for file in files:
+            with pq.ParquetFile(join(self.path, file.path)) as parquet:
+                for batch in parquet.iter_batches(ROW_GROUP_ROWS):
+                    yield fitted(batch, form.file_schema)
+
     def replace(self, old: Iterable[str], new: Sequence[DataFile]) -> bool:
         """Put staged files in the place of others that hold the same rows; False if one of those is gone meanwhile."""
         with self._held() as journal:
             old = tuple(old)
             if not all(path in journal.state.files for path in old):
-                self._discard(journal.state, new)
+                self._discard(new)
                 return False
             self._check_staged(new)
             entry = Entry(journal.state.sequence + 1, self._clock.now_ms(), tuple(new), old)
@@ -144,10 +173,11 @@ class FolderTable:
                     path,
                 )
 
-    def _discard(self, state: State, files: Iterable[DataFile]) -> None:
+    def _discard(self, files: Iterable[DataFile]) -> None:
+        """With the lock held, what still has its staged name is what no entry names."""
         for file in files:
             path = join(self.path, staged_path(file.path))
-            if file.path not in state.files and self._disk.exists(path):
+            if self._disk.exists(path):
                 self._disk.remove(path)
 
     # -- the lock --------------------------------------------------------------------------------------------
@@ -202,19 +232,3 @@ class FolderTable:
         old = None if state.schema is None else read_schema(state.schema)
         new = merged_schema(old, schema, merge=merge_schema)
         return None if old is not None and new.equals(old) else schema_bytes(new)
-
-
-def make_folders(disk: Disk, root: str, relative: str) -> None:
-    """Make `root` and the folders of `relative` in it, and make all their names durable.
-
-    Also of those that are there: they may have been made by a process that was killed before it synced.
-    """
-    missing = [root]
-    while not disk.exists(parent(missing[-1])):
-        missing.append(parent(missing[-1]))
-    folders = missing[::-1]
-    for name in filter(None, relative.split("/")):
-        folders.append(join(folders[-1], name))
-    for folder in folders:
-        disk.make_folder(folder)
-        disk.sync_folder(parent(folder))

@@ -51,6 +51,15 @@ def merged_schema(old: pa.Schema | None, new: pa.Schema, *, merge: bool) -> pa.S
     return pa.schema([*old, *added])
 
 
+def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with all columns of `schema`; those it has not are null."""
+    columns = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def check_partitions(schema: pa.Schema, partition_by: Sequence[str], known: Sequence[str] | None) -> None:
     """Refuse columns that cannot be folders' names, and another choice of columns than the table's."""
     if known is not None and tuple(known) != tuple(partition_by):

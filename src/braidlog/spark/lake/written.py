@@ -46,12 +46,13 @@ class Change:
     partition_by: tuple[str, ...] = field(default=())
 
     @property
-    def is_once(self) -> bool:
-        return self.sink is not None and self.batch is not None
+    def once(self) -> tuple[str, int] | None:
+        """The sink and the batch, if the change has both."""
+        return None if self.sink is None or self.batch is None else (self.sink, self.batch)
 
     def is_after(self, last: int | None) -> bool:
         """Whether it is new to a table that has the batches of this sink up to `last`."""
-        return not self.is_once or last is None or (self.batch or 0) > last
+        return self.once is None or last is None or self.once[1] > last
 
 
 def partition_folder(partition: dict[str, str | None]) -> str:
@@ -69,6 +70,12 @@ def new_path(folder: str, now_ms: int, token: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
+def made_at_ms(name: str) -> int | None:
+    """When a file of ours was made, by its name; None if it is another's."""
+    found = _OURS.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
 def staged_path(path: str) -> str:
     """The name of a file that no commit has named yet: in the folder where it will stay, so that one rename shows it.
 
@@ -82,6 +89,7 @@ def replaced_path(path: str, at_ms: int) -> str:
     return _beside(path, f"{at_ms:013d}.replaced")
 
 
+_OURS = re.compile(r"part-(\d{13})-[0-9a-z]+\.parquet")
 _HIDDEN = re.compile(r"\.part-(?P<made>\d{13})-[0-9a-z]+\.parquet(?:\.staged|\.(?P<replaced>\d{13})\.replaced)")
 
 
