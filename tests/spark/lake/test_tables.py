@@ -1,4 +1,4 @@
-"""The three kinds of table, each on a real disk and read by a program that is not ours: Arrow's datasets, deltalake, pyiceberg, DuckDB."""
+"""The three kinds of table, each on a real disk and read by programs that are not ours: Arrow, deltalake, pyiceberg."""
 
 import datetime as dt
 import decimal
@@ -30,7 +30,7 @@ ROWS: list[dict[str, Any]] = [
         "at": MOMENT + dt.timedelta(seconds=number) if number % 3 else None,
         "price": decimal.Decimal(number) / 100 if number % 4 else None,
         "raw": bytes([number % 256]) * 3,
-        "tags": [{"name": "n", "at": MOMENT}, None] if number % 5 else [],
+        "tags": [{"name": "n", "at": MOMENT}, None] if number % 5 else [] if number % 2 else None,
         "counts": [("a", number), ("b", None)],
         "ratio": float("nan") if number % 7 == 0 else number / 3,
     }
@@ -89,7 +89,8 @@ class Lake:
         return self.table.commit(Change(files, schema, sink, batch, partition_by=partition_by, **change))
 
     def read(self) -> list[dict[str, Any]]:
-        return _READERS[self.kind](self.path).to_pylist()
+        rows: list[dict[str, Any]] = _READERS[self.kind](self.path).to_pylist()
+        return rows
 
     def ids(self) -> list[int]:
         return sorted(row["id"] for row in self.read())
@@ -108,7 +109,15 @@ def _read_delta(path: str) -> pa.Table:
 
 
 def _read_iceberg(path: str) -> pa.Table:
-    return load_catalog("default", **local_catalog(path)).load_table("default.events").scan().to_arrow()
+    table = load_catalog("default", **local_catalog(path)).load_table("default.events")
+    scanned = table.scan().to_arrow()
+    if "tags" not in scanned.column_names:
+        return scanned
+    # Nested rows by Arrow: pyiceberg's own reader shows an empty list of structs where there is none (0.12).
+    files = [pq.read_table(task.file.file_path, partitioning=None) for task in table.scan().plan_files()]
+    found = pa.concat_tables(files, promote_options="default")
+    assert found.num_rows == scanned.num_rows
+    return found
 
 
 _READERS: dict[str, Callable[[str], pa.Table]] = {
@@ -164,7 +173,7 @@ def test_of_two_that_commit_one_batch_one_does(lake: Lake, monkeypatch: pytest.M
     if real is None:
         assert zombie.commit(change)
     else:
-        calls = []
+        calls: list[int] = []
 
         def late(self: Any, loaded: Any, asked: Change) -> None:
             if not calls:
@@ -211,7 +220,7 @@ def test_columns_are_added_only_if_one_says_so(lake: Lake) -> None:
 
 def test_compaction_keeps_rows_and_leaves_fewer_files(lake: Lake) -> None:
     for batch in range(6):
-        lake.add(pa.Table.from_pylist(ROWS[batch::6], SCHEMA).select(["id", "kind", "at"]), batch, ("kind",))
+        lake.add(pa.Table.from_pylist(ROWS[batch::6], SCHEMA).drop(["day", "ratio"]), batch, ("kind",))
     before = comparable(lake.read())
     told = lake.again().compact(64 << 20)
     assert told.files_removed > told.files_added == 4, told
@@ -309,3 +318,15 @@ def test_what_a_table_needs_is_said() -> None:
     ):
         with pytest.raises(LakeError, match=said):
             open_table(kind, path, name=name)
+
+
+def test_an_iceberg_table_whose_columns_were_renamed_is_not_put_together_by_name(tmp_path: Path) -> None:
+    lake = Lake("iceberg", tmp_path)
+    lake.add(numbers(1, name="a"), 0)
+    lake.add(numbers(2, name="b"), 1)
+    table = load_catalog("default", **local_catalog(lake.path)).load_table("default.events")
+    with table.update_schema() as update:
+        update.rename_column("name", "label")
+    with pytest.raises(LakeError, match="'name' was renamed or dropped"):
+        lake.table.compact(1 << 20)
+    assert sorted((row["id"], row["label"]) for row in lake.read()) == [(1, "a"), (2, "b")]

@@ -50,8 +50,9 @@ class Table(Protocol):
         """Whether the files have the partition columns too, or the folders' names alone."""
         ...
 
-    def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> None:
-        """Make the table if it is not there; refuse what would not fit, before anything is written."""
+    def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
+        """Make the table if it is not there; refuse what would not fit, before anything is written. Give the schema that the
+        files are to have."""
         ...
 
     def commit(self, change: Change) -> bool:

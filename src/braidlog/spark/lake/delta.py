@@ -40,11 +40,12 @@ class DeltaLakeTable:
 
     # -- what a sink asks ------------------------------------------------------------------------------------
 
-    def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> None:
+    def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
         if not DeltaTable.is_deltatable(self.path):
             check_partitions(schema, partition_by, None)
             self._create(schema, partition_by)
         self._next_schema(self._load(), schema, partition_by, merge_schema=merge_schema)
+        return schema
 
     def commit(self, change: Change) -> bool:
         for _ in range(COMMIT_ATTEMPTS_MAX):

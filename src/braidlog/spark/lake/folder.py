@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -22,8 +21,8 @@ from braidlog.spark.lake.contract import Rewritten
 from braidlog.spark.lake.grouping import groups_to_rewrite
 from braidlog.spark.lake.journal import FOLDER, Entry, Journal, State
 from braidlog.spark.lake.places import make_folders
-from braidlog.spark.lake.schemas import check_partitions, fitted, merged_schema, read_schema, schema_bytes
-from braidlog.spark.lake.writing import ROW_GROUP_ROWS, Form, write_partition
+from braidlog.spark.lake.schemas import check_partitions, merged_schema, read_schema, schema_bytes
+from braidlog.spark.lake.writing import Form, rows_of, write_partition
 from braidlog.spark.lake.written import Change, DataFile, hidden_since_ms, replaced_path, staged_path
 from braidlog.storage.files import Disk, Lock, OsDisk, join, parent
 
@@ -46,13 +45,12 @@ class FolderTable:
 
     # -- what a sink asks ------------------------------------------------------------------------------------
 
-    def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> None:
-        """Make the table if it is not there; refuse what would not fit, before anything is written."""
+    def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
         with self._held() as journal:
             self._next_schema(journal.state, schema, partition_by, merge_schema=merge_schema)
+        return schema
 
     def commit(self, change: Change) -> bool:
-        """Make the files part of the table; False if this sink's batch already was, and then they are removed."""
         with self._held() as journal:
             state = journal.state
             if not change.is_after(state.sinks.get(change.sink or "")):
@@ -77,7 +75,6 @@ class FolderTable:
             return True
 
     def discard(self, files: Iterable[DataFile]) -> None:
-        """Remove what an attempt wrote, but nothing that the table names: an abort may follow a commit that succeeded."""
         with self._held():
             self._discard(files)
 
@@ -102,19 +99,11 @@ class FolderTable:
         form = Form(self.path, read_schema(schema), partition_by, stages=True, target_file_bytes=target_file_bytes)
         done = Rewritten()
         for group in groups_to_rewrite(files, lambda file: file.folder, lambda file: file.bytes, target_file_bytes):
-            new = write_partition(
-                self._rows_of(group, form), form, group[0].partition, disk=self._disk, clock=self._clock
-            )
+            rows = rows_of((join(self.path, file.path) for file in group), form.file_schema)
+            new = write_partition(rows, form, group[0].partition, disk=self._disk, clock=self._clock)
             if self.replace([file.path for file in group], new):
                 done += Rewritten(len(group), len(new), sum(f.bytes for f in group), sum(f.bytes for f in new))
         return done
-
-    def _rows_of(self, files: Iterable[DataFile], form: Form) -> Iterator[pa.RecordBatch]:
-        """Columns that came later are null in older files."""
-        for file in files:
-            with pq.ParquetFile(join(self.path, file.path)) as parquet:
-                for batch in parquet.iter_batches(ROW_GROUP_ROWS):
-                    yield fitted(batch, form.file_schema)
 
     def replace(self, old: Iterable[str], new: Sequence[DataFile]) -> bool:
         """Put staged files in the place of others that hold the same rows; False if one of those is gone meanwhile."""

@@ -21,7 +21,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, parquet_files_to_data_files, schema_to_pyarrow
+from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.transforms import IdentityTransform
 
@@ -29,12 +29,14 @@ from braidlog.model.clock import Clock, SystemClock
 from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, Rewritten
 from braidlog.spark.lake.grouping import groups_to_rewrite
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
-from braidlog.spark.lake.writing import Form, write_files
+from braidlog.spark.lake.writing import Form, rows_of, write_files
 from braidlog.spark.lake.written import Change, DataFile, made_at_ms
 from braidlog.storage.files import Disk, OsDisk, join
 
 _SINK = "braidlog.sink."
 _FILE = "file:"
+_WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
+"""Iceberg's smallest number has 32 bits."""
 
 
 def local_catalog(path: str) -> dict[str, str]:
@@ -66,7 +68,8 @@ class IcebergTable:
 
     # -- what a sink asks ------------------------------------------------------------------------------------
 
-    def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> None:
+    def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
+        schema = table_schema(schema, _WIDER)
         catalog = self._catalog()
         try:
             table = catalog.load_table(self.name)
@@ -74,6 +77,7 @@ class IcebergTable:
             check_partitions(schema, partition_by, None)
             table = self._create(catalog, schema, partition_by)
         self._next_schema(table, schema, partition_by, merge_schema=merge_schema)
+        return schema
 
     def commit(self, change: Change) -> bool:
         for _ in range(COMMIT_ATTEMPTS_MAX):
@@ -104,7 +108,8 @@ class IcebergTable:
     def compact(self, target_file_bytes: int) -> Rewritten:
         for _ in range(COMMIT_ATTEMPTS_MAX):
             table = self._load()
-            tasks = [task for task in table.scan().plan_files() if not task.delete_files]
+            _check_names_stand_still(table)
+            tasks = [task for task in table.scan().plan_files() if not task.delete_files and _is_ours(task)]
             groups = groups_to_rewrite(
                 tasks, lambda task: (task.file.spec_id, repr(task.file.partition)), _size_of, target_file_bytes
             )
@@ -196,8 +201,9 @@ class IcebergTable:
     # -- files -----------------------------------------------------------------------------------------------
 
     def _rewrite(self, table: Table, tasks: Sequence[FileScanTask], target_file_bytes: int) -> list[DataFile]:
-        scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
         schema = _arrow_schema(table)
+        # Not by the library's scan: of a list of structs it makes an empty one where there is none (pyiceberg 0.12).
+        rows = rows_of((_local(task.file.file_path) for task in tasks), schema)
         form = Form(
             self.location,
             schema,
@@ -205,7 +211,7 @@ class IcebergTable:
             keeps_partition_columns=True,
             target_file_bytes=target_file_bytes,
         )
-        return write_files(scan.to_record_batches(tasks), form, disk=self._disk, clock=self._clock)
+        return write_files(rows, form, disk=self._disk, clock=self._clock)
 
     def _replace(self, table: Table, old: Sequence[FileScanTask], new: Sequence[DataFile]) -> None:
         base = table.location()
@@ -264,6 +270,22 @@ def _local(location: str) -> str:
     if "://" in location:
         raise LakeError(f"{location}: files are written by path, on a disk that all machines share")
     return location
+
+
+def _is_ours(task: FileScanTask) -> bool:
+    """Files of others may have columns by number; ours have them by name."""
+    return made_at_ms(str(task.file.file_path).rpartition("/")[2]) is not None
+
+
+def _check_names_stand_still(table: Table) -> None:
+    """Rows are put together by their columns' names: a name must always have been that of the same column."""
+    now = {name: table.schema().find_field(name).field_id for name in table.schema().column_names}
+    for schema in table.schemas().values():
+        for name in schema.column_names:
+            if now.get(name) != schema.find_field(name).field_id:
+                raise LakeError(
+                    f"{table.name()}: column {name!r} was renamed or dropped; such a table is compacted by others"
+                )
 
 
 def _arrow_schema(table: Table) -> pa.Schema:

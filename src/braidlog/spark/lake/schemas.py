@@ -4,7 +4,7 @@ Knows: Arrow types. Refuses to know: table formats, files.
 Invariant: a table's columns keep their types for ever; columns are only added, and every one may be null.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -13,21 +13,28 @@ class SchemaError(ValueError):
     """The rows do not fit the table."""
 
 
-def table_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as tables keep it: times in UTC (Spark says it in the session's zone), everything nullable, no metadata."""
-    return pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
+Kinds = Mapping[pa.DataType, pa.DataType]
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def table_schema(schema: pa.Schema, wider: Kinds | None = None) -> pa.Schema:
+    """The schema as tables keep it: times in UTC (Spark says it in the session's zone), everything nullable, no metadata.
+
+    `wider`: what a kind of table has in the place of types that it lacks.
+    """
+    kinds = {**_NARROW, **(wider or {})}
+    return pa.schema([pa.field(field.name, _plain(field.type, kinds)) for field in schema])
+
+
+def _plain(kind: pa.DataType, kinds: Kinds) -> pa.DataType:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp("us", "UTC")
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(part.name, _plain(part.type)) for part in kind])
+        return pa.struct([pa.field(part.name, _plain(part.type, kinds)) for part in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+        return pa.map_(_plain(kind.key_type, kinds), _plain(kind.item_type, kinds))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(pa.field("element", _plain(kind.value_type)))
-    return _NARROW.get(kind, kind)
+        return pa.list_(pa.field("element", _plain(kind.value_type, kinds)))
+    return kinds.get(kind, kind)
 
 
 # Spark may use the large forms in Arrow; tables know one kind of string.

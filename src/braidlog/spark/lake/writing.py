@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import StorageFault
 from braidlog.spark.lake.places import make_folders
+from braidlog.spark.lake.schemas import fitted
 from braidlog.spark.lake.written import DataFile, new_path, partition_folder, staged_path
 from braidlog.storage.files import Buffer, Disk, File, OsDisk, join, parent
 
@@ -78,6 +79,14 @@ def write_partition(
     except BaseException:
         writing.abandon()
         raise
+
+
+def rows_of(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of files of ours, one file after the other. Columns that came later are null in older files."""
+    for path in paths:
+        with pq.ParquetFile(path) as parquet:
+            for batch in parquet.iter_batches(ROW_GROUP_ROWS):
+                yield fitted(batch, schema)
 
 
 class _Writing:
