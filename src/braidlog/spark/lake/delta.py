@@ -92,10 +92,12 @@ class DeltaLakeTable:
     def vacuum(self, age_seconds: float) -> list[str]:
         """Delta counts in hours: a begun one is a whole one, so that nothing goes too early."""
         hours = math.ceil(age_seconds / _HOUR_SECONDS)
-        removed: list[str] = self._load().vacuum(
-            retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
-        )
-        return removed
+        table = self._load()
+        told = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
+        # It also tells of files that an earlier one has removed, as long as Delta's log has them.
+        there = [path for path in told if self._disk.exists(join(self.path, path))]
+        table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
+        return there
 
     # -- Delta's own -----------------------------------------------------------------------------------------
 
