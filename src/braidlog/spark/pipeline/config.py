@@ -38,15 +38,15 @@ def refusal(sentence: str) -> BrokerError:
     return BrokerError(Reason.INVALID_SETTING, sentence)
 
 
-class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file: what it does not name, nobody may write."""
 
 
 class Source(_Section):
     """Where records come from."""
 
-    servers: str = "127.0.0.1:9092"
     topics: tuple[str, ...]
+    servers: str = "127.0.0.1:9092"
     starting: Literal["earliest", "latest"] = "earliest"
     group: str = ""
     max_records_per_batch: int = 0

@@ -4,7 +4,7 @@ Knows: three files in the storage folder. Refuses to know: what a stage does.
 Invariants: a replay begins a generation, with checkpoints of its own; the file that names it is replaced whole and durably, so that
 a crash leaves the old one or the new one. One process at a time runs, replays or backfills.
 
-    storage/generation.json     {"generation": 2, "starts": {"silver": {"startingOffsets": "{…}"}}}
+    storage/generation.json     {"latest": 2, "stages": {"silver": 2}, "starts": {"silver": {"startingOffsets": "{…}"}}}
     storage/progress.jsonl      a line for every micro-batch; the older half is dropped when it is large
     storage/lock                held while a command changes something
 """
@@ -24,10 +24,15 @@ PROGRESS_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """`starts`: for a layer that is read, the options that say where reading it begins."""
+    """`stages`: of which generation each stage is; those that were never replayed are of the first. `starts`: the options that say
+    where a stage begins to read, while it has no checkpoint of its own."""
 
-    generation: int = 1
+    latest: int = 1
+    stages: dict[str, int] = {}
     starts: dict[str, dict[str, str]] = {}
+
+    def of(self, stage: str) -> int:
+        return self.stages.get(stage, 1)
 
 
 class Told(msgspec.Struct, frozen=True):
