@@ -96,6 +96,8 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "config": ("braidlog.cli.serve:config", "Show every setting of a node and where it comes from."),
         "wire": ("braidlog.cli.wire:wire", "Send bytes by hand, watch, decode and fuzz the protocols."),
         "kv": ("braidlog.cli.kv:kv", "Use a key-value store: get, set, count, lists, hashes, watch."),
+        "pipeline": ("braidlog.cli.pipeline:pipeline", "Make tables, topics and keys of a topic, on Spark."),
+        "spark": ("braidlog.cli.spark:spark", "Spark, set up for braidlog: a prompt, flags for a cluster."),
         "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, mend it."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH_MAX},

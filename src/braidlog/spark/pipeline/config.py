@@ -1,6 +1,7 @@
 """`pipeline.toml`: what a pipeline is told.
 
-Knows: names of settings, what each may be, which stand in each other's way. Refuses to know: Spark, servers, whether a file is there.
+Knows: names of settings, what each may be, which stand in each other's way. Refuses to know: Spark, servers, whether a file is
+there.
 Invariant: what is returned can be run as far as words alone can tell; what is wrong is one sentence that names the setting.
 """
 
@@ -42,7 +43,7 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file: what it does not name, nobody may write."""
 
 
-class Source(_Section):
+class Source(_Section, frozen=True):
     """Where records come from."""
 
     topics: tuple[str, ...]
@@ -52,7 +53,7 @@ class Source(_Section):
     max_records_per_batch: int = 0
 
 
-class Run(_Section):
+class Run(_Section, frozen=True):
     """How Spark runs it."""
 
     trigger: str = "10 seconds"
@@ -60,21 +61,21 @@ class Run(_Section):
     conf: dict[str, str] = {}
 
 
-class Tables(_Section):
+class Tables(_Section, frozen=True):
     """The lake tables."""
 
     format: Literal["delta", "parquet", "iceberg"] = "delta"
     target_file_bytes: int = 128 * 1024 * 1024
 
 
-class Dedup(_Section):
+class Dedup(_Section, frozen=True):
     """What makes two records the same; where one of them is not there, a record's position."""
 
     by: tuple[str, ...] = ()
     within: str = "1 hour"
 
 
-class Versions(_Section):
+class Versions(_Section, frozen=True):
     """An event-sourced topic: each aggregate's versions count up by one."""
 
     aggregate: str
@@ -83,7 +84,7 @@ class Versions(_Section):
     forget_after: str = "7 days"
 
 
-class Silver(_Section):
+class Silver(_Section, frozen=True):
     """Records become columns."""
 
     schema: str
@@ -95,13 +96,13 @@ class Silver(_Section):
     versions: Versions | None = None
 
 
-class DeadLetters(_Section):
+class DeadLetters(_Section, frozen=True):
     """Where records go that cannot be read."""
 
     topic: str = ""
 
 
-class Windows(_Section):
+class Windows(_Section, frozen=True):
     """Counts, and latencies if there are any, per window of event time."""
 
     size: str = "1 minute"
@@ -111,7 +112,7 @@ class Windows(_Section):
     topic: str = ""
 
 
-class State(_Section):
+class State(_Section, frozen=True):
     """The last event of each key, in the key-value store."""
 
     key: str
@@ -120,14 +121,14 @@ class State(_Section):
     order: str = "_offset"
 
 
-class Gold(_Section):
+class Gold(_Section, frozen=True):
     """What is made of clean events."""
 
     windows: Windows | None = None
     state: State | None = None
 
 
-class Expectation(_Section):
+class Expectation(_Section, frozen=True):
     """A check on every row that a stage writes."""
 
     stage: str
@@ -136,7 +137,7 @@ class Expectation(_Section):
     on_violation: Literal["keep", "drop", "fail"] = "keep"
 
 
-class OwnStage(_Section):
+class OwnStage(_Section, frozen=True):
     """A stage of one's own: SQL or Python over a layer."""
 
     name: str
@@ -148,7 +149,7 @@ class OwnStage(_Section):
     time: str = "_time"
 
 
-class WireLog(_Section):
+class WireLog(_Section, frozen=True):
     """The log of a node's wires, as `braid serve --wire-log FILE --wire-format json` writes it."""
 
     log: str
@@ -157,13 +158,13 @@ class WireLog(_Section):
     bins: int = 60
 
 
-class Report(_Section):
+class Report(_Section, frozen=True):
     """Where progress is told."""
 
     admin: str = "http://127.0.0.1:9644"
 
 
-class Pipeline(_Section):
+class Pipeline(_Section, frozen=True):
     """A whole file."""
 
     name: str
@@ -208,6 +209,7 @@ def parse(text: str) -> Pipeline:
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
 _WHERE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>[^`]*)`)?", re.DOTALL)
+_INDEX = re.compile(r"\[\d+\]")
 _SECTIONS: Final[dict[str, type[_Section]]] = {
     "": Pipeline,
     "source": Source,
@@ -220,8 +222,8 @@ _SECTIONS: Final[dict[str, type[_Section]]] = {
     "gold": Gold,
     "gold.windows": Windows,
     "gold.state": State,
-    "expectations[...]": Expectation,
-    "stages[...]": OwnStage,
+    "expectations[]": Expectation,
+    "stages[]": OwnStage,
     "wire_log": WireLog,
     "report": Report,
 }
@@ -230,7 +232,7 @@ _SECTIONS: Final[dict[str, type[_Section]]] = {
 def _sentence(words: str) -> str:
     """msgspec's words, with the setting first; of a name that does not exist, those that do."""
     if unknown := _UNKNOWN.fullmatch(words):
-        where = unknown["where"] or ""
+        where = _INDEX.sub("[]", unknown["where"] or "")
         names = _SECTIONS[where].__struct_fields__
         near = difflib.get_close_matches(unknown["name"], names, 1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
@@ -241,7 +243,7 @@ def _sentence(words: str) -> str:
 
 
 def _dotted(where: str) -> str:
-    return f"[{where.replace('[...]', '[]')}] " if where else ""
+    return f"[{where}] " if where else ""
 
 
 # -- what single settings cannot know ------------------------------------------------------------------------------
@@ -318,13 +320,17 @@ def _of_stages(pipeline: Pipeline) -> list[str]:
         if bool(own.table) == bool(own.topic):
             found.append(f"[[stages]] {own.name}: it writes one thing: table = or topic =")
         if own.table and not _NAME.fullmatch(own.table.replace("_", "-")):
-            found.append(f"[[stages]] {own.name}: table = {own.table!r} is not small letters, digits, dashes, underscores")
+            found.append(
+                f"[[stages]] {own.name}: table = {own.table!r} is not small letters, digits, dashes, underscores"
+            )
         if own.reads == "windows" and not pipeline.gold.windows:
             found.append(f"[[stages]] {own.name} reads windows, and there is no [gold.windows]")
     seen: set[tuple[str, str]] = set()
     for each in pipeline.expectations:
         if each.stage not in names:
-            found.append(f"[[expectations]] {each.name}: there is no stage {each.stage!r}; there are {', '.join(names)}")
+            found.append(
+                f"[[expectations]] {each.name}: there is no stage {each.stage!r}; there are {', '.join(names)}"
+            )
         if not _COLUMN.fullmatch(each.name) or (each.stage, each.name) in seen:
             found.append(f"[[expectations]] {each.name!r} is no name, or is there twice")
         if each.stage == "dead-letters":

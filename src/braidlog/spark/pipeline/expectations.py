@@ -2,8 +2,8 @@
 
 Knows: SQL conditions over a frame, and Spark's observed metrics, which carry the counts of each micro-batch into its progress.
 Refuses to know: where counts are kept.
-Invariants: a check that is not true (false or null) is broken; every row is counted before any is dropped; `fail` stops the stage before
-its micro-batch is committed.
+Invariants: a check that is not true (false or null) is broken; every row is counted before any is dropped; `fail` stops the
+stage before its micro-batch is committed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +44,9 @@ def _check(frame: DataFrame, each: Expectation) -> Column:
         frame.select(condition)
     except AnalysisException as error:
         said = str(error).strip().partition("\n")[0]
-        raise refusal(f"[[expectations]] {each.name}: {each.check!r} cannot be asked of {each.stage}: {said}") from error
+        raise refusal(
+            f"[[expectations]] {each.name}: {each.check!r} cannot be asked of {each.stage}: {said}"
+        ) from error
     return condition
 
 

@@ -1,8 +1,8 @@
 """Versions that an aggregate left out, or that came again, in topics where each event of an aggregate counts up by one.
 
 Knows: one number per aggregate. Refuses to know: what the events are.
-Invariants: every version between the first and the last that were seen was seen, or is in a gap that was told, or was told as late;
-an aggregate that is silent for `forget_after` is forgotten, which bounds the memory.
+Invariants: every version between the first and the last that were seen was seen, or is in a gap that was told, or was told as
+late; an aggregate that is silent for `forget_after` is forgotten, which bounds the memory.
 """
 
 import re
@@ -15,21 +15,23 @@ from pyspark.sql import functions as f
 from braidlog.spark.pipeline.config import Versions
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped, unused-ignore]
     from pyspark.sql.streaming.state import GroupState
 
-SCHEMA: Final = "aggregate string, kind string, from_version long, to_version long, partition int, offset long, time timestamp"
+SCHEMA: Final = (
+    "aggregate string, kind string, from_version long, to_version long, partition int, offset long, time timestamp"
+)
 _MILLISECONDS: Final = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 
 
 class Finding(NamedTuple):
-    """`gap`: the versions [from, to) were left out before the event at this place. `again`: the version was seen before, or it fills
-    a gap that was told."""
+    """`gap`: the versions [from, to) were left out before the event at this place. `again`: the version was seen before, or it
+    fills a gap that was told."""
 
     kind: str
     from_version: int
     to_version: int
-    index: int
+    row: int
 
 
 def follow(expected: int | None, versions: Iterable[int]) -> tuple[int | None, list[Finding]]:
@@ -81,7 +83,13 @@ def _judge(settings: Versions) -> "Callable[[tuple[str], Iterator[pd.DataFrame],
         state.setTimeoutDuration(forget_ms)
         if found:
             rows = [
-                (key[0], each.kind, each.from_version, each.to_version, *events.loc[each.index, ["partition", "offset", "time"]])
+                (
+                    key[0],
+                    each.kind,
+                    each.from_version,
+                    each.to_version,
+                    *events.loc[each.row, ["partition", "offset", "time"]],
+                )
                 for each in found
             ]
             yield pd.DataFrame(

@@ -1,8 +1,8 @@
 """What a pipeline remembers of itself beside Spark's checkpoints: its generation, and the progress it has told.
 
 Knows: three files in the storage folder. Refuses to know: what a stage does.
-Invariants: a replay begins a generation, with checkpoints of its own; the file that names it is replaced whole and durably, so that
-a crash leaves the old one or the new one. One process at a time runs, replays or backfills.
+Invariants: a replay begins a generation, with checkpoints of its own; the file that names it is replaced whole and durably, so
+that a crash leaves the old one or the new one. One process at a time runs, replays or backfills.
 
     storage/generation.json     {"latest": 2, "stages": {"silver": 2}, "starts": {"silver": {"startingOffsets": "{…}"}}}
     storage/progress.jsonl      a line for every micro-batch; the older half is dropped when it is large
@@ -24,12 +24,15 @@ PROGRESS_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """`stages`: of which generation each stage is; those that were never replayed are of the first. `starts`: the options that say
-    where a stage begins to read, while it has no checkpoint of its own."""
+    """`stages`: of which generation each stage is; those that were never replayed are of the first. `starts`: the options that
+    say where a stage begins to read, while it has no checkpoint of its own. `replacing`: tables of the generation before that are
+    still in their places. `from_bronze`: silver is yet to be made out of bronze, before its stream goes on."""
 
     latest: int = 1
     stages: dict[str, int] = {}
     starts: dict[str, dict[str, str]] = {}
+    replacing: tuple[str, ...] = ()
+    from_bronze: bool = False
 
     def of(self, stage: str) -> int:
         return self.stages.get(stage, 1)

@@ -1,10 +1,10 @@
 """Progress of streaming queries, told: to a node's admin port, and to whoever asks to be told.
 
 Knows: Spark's listener of streaming queries, and one POST. Refuses to know: pipelines, terminals, files.
-Invariants: telling never stops a query and never makes it wait: what does not fit the queue is dropped, an admin port that cannot be
-reached is named once and asked again; Spark's progress is passed on as it is.
+Invariants: telling never stops a query and never makes it wait: what does not fit the queue is dropped, an admin port that cannot
+be reached is named once and asked again; Spark's progress is passed on as it is.
 
-    POST /api/spark/progress   {"query": id, "run": id, "name": …, "pipeline": …, "state": "running", "error": null, "progress": {…}}
+    POST /api/spark/progress   {"query": id, "run": id, "name": …, "pipeline": …, "state": …, "error": null, "progress": {…}}
 """
 
 import json

@@ -1,8 +1,8 @@
 """Stages become streaming queries: all that there is, wave by wave, or on and on.
 
 Knows: how a query is started, waited for and stopped. Refuses to know: what a stage computes, signals, terminals.
-Invariants: a stage whose query fails stops all others; whoever is told to stop leaves checkpoints from which the next run goes on;
-each sink counts a micro-batch once, so that one that was abandoned is done again without a trace.
+Invariants: a stage whose query fails stops all others; whoever is told to stop leaves checkpoints from which the next run goes
+on; each sink counts a micro-batch once, so that one that was abandoned is done again without a trace.
 """
 
 import threading
@@ -66,7 +66,7 @@ class Runner:
         self._project = project
         self._generation = generation
         self._reporter = reporter
-        self._spark = spark
+        self.spark = spark
         self.layers = Layers(spark, project)
         self.stages = stages_of(self.layers, generation.latest)
 
@@ -107,13 +107,25 @@ class Runner:
         return options | self._generation.starts.get(stage.name, {"startingOffsets": begin})
 
     def _start(self, stage: Stage, *, once: bool = False) -> StreamingQuery:
-        raw = self._spark.readStream.format("braidlog").options(**self.read_options(stage)).load()
+        raw = self.spark.readStream.format("braidlog").options(**self.read_options(stage)).load()
         checkpoint = self._project.checkpoint(stage.name, self._generation.of(stage.name))
         writer = self._sink(stage, stage.rows(raw))
         writer = writer.queryName(f"{self._project.name}.{stage.name}").option("checkpointLocation", str(checkpoint))
         if once:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=self._project.pipeline.run.trigger).start()
+
+    def write_batch(self, stage: Stage, raw: DataFrame) -> None:
+        """What a stage makes of a batch of its layer's records, outside of its stream."""
+        rows = stage.rows(raw)
+        match stage.writes:
+            case ToTable(table):
+                tables.append(rows, self._project, table)
+            case ToTopic(topic):
+                options = {"servers": self._project.source.servers, "topic": topic}
+                rows.write.format("braidlog").options(**options).mode("append").save()
+            case ToKeys(servers, last):
+                last(rows).write.format("braidlog-kv").options(servers=servers).mode("append").save()
 
     def _sink(self, stage: Stage, rows: DataFrame) -> DataStreamWriter:
         writer = rows.writeStream.outputMode("append")
@@ -134,7 +146,7 @@ class Runner:
 
     def _attend(self, started: dict[str, StreamingQuery], stop: threading.Event) -> None:
         try:
-            while any([query.isActive for query in started.values()]):
+            while any(query.isActive for query in started.values()):
                 if stop.wait(WAIT_SECONDS):
                     raise Stopped
                 self._see(started)

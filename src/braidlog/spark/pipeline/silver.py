@@ -2,11 +2,13 @@
 
 Knows: JSON, a declared schema, what makes two records the same. Refuses to know: streams, sinks, servers: it turns frames into
 frames, and does the same to a batch.
-Invariants: a record is either a row or a dead letter, never both and never neither; of records that are the same, one becomes a row;
-a row knows where it came from (`_topic`, `_partition`, `_offset`, `_timestamp`), when it happened (`_time`), and its identity (`_id`).
+Invariants: a record is either a row or a dead letter, never both and never neither; of records that are the same, one becomes a
+row; a row knows where it came from (`_topic`, `_partition`, `_offset`, `_timestamp`), when it happened (`_time`) and its
+identity (`_id`).
 """
 
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -15,6 +17,9 @@ from pyspark.sql.types import StructType
 from braidlog.spark.pipeline import records
 from braidlog.spark.pipeline.config import HEADER, Silver, refusal
 from braidlog.spark.pipeline.transforms import Transform
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ORIGIN: Final = ("_topic", "_partition", "_offset", "_timestamp", "_time", "_id", "_key")
 """What silver adds to the declared columns."""
@@ -173,13 +178,30 @@ def dead_letters(raw: DataFrame, silver: Silver, pipeline: str, generation: int)
 
 
 def to_topic(typed: DataFrame) -> DataFrame:
-    """Rows as records: the key as it was, the row as JSON, the time that the log gave the first."""
+    """Rows as records: the key as it was, the row as JSON, the time that the log gave it. Records of a key are in the order
+    they had in their partition: finding repetitions has mixed them, and whoever reads silver, Spark or not, may rely on it."""
     row = f.struct(*[f.col(name) for name in typed.columns])
-    return typed.select(f.col("_key").cast("binary").alias("key"), records.as_json(row).alias("value"), _stamp(typed))
+    formed = typed.select(
+        f.col("_key").cast("binary").alias("key"),
+        records.as_json(row).alias("value"),
+        f.col("_timestamp").alias("timestamp"),
+        "_topic",
+        "_partition",
+        "_offset",
+    )
+    spread = formed.repartition(f.coalesce("key", f.concat_ws("/", "_topic", "_partition", "_offset").cast("binary")))
+    return spread.mapInArrow(_in_order, "key binary, value binary, timestamp timestamp")
 
 
-def _stamp(frame: DataFrame) -> Column:
-    return f.col("_timestamp").alias("timestamp") if "_timestamp" in frame.columns else f.lit(None).cast("timestamp")
+def _in_order(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    """A task's rows by their place; Spark sorts no streams."""
+    import pyarrow as pa  # noqa: PLC0415 - on executors
+
+    if found := list(batches):
+        ordered = pa.Table.from_batches(found).sort_by(
+            [(name, "ascending") for name in ("_topic", "_partition", "_offset")]
+        )
+        yield from ordered.select(["key", "value", "timestamp"]).to_batches()
 
 
 def from_topic(raw: DataFrame, schema: StructType) -> DataFrame:

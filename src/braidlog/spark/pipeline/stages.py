@@ -63,9 +63,7 @@ class Layers:
     def __init__(self, spark: SparkSession, project: Project) -> None:
         self.project = project
         self.spark = spark
-        self.transforms: list[Transform] = [
-            transforms.load(project.folder, name) for name in project.silver.transforms
-        ]
+        self.transforms: list[Transform] = [transforms.load(project.folder, name) for name in project.silver.transforms]
         self.silver_schema: StructType = silver.schema_of(spark, project.silver, self.transforms)
 
     def windows_schema(self) -> StructType:
@@ -88,9 +86,7 @@ def stages_of(layers: Layers, generation: int) -> list[Stage]:
     found = _of_source(layers, generation)
     found.append(Stage("silver-table", "silver", layers.from_silver, ToTable("silver")))
     if versions := project.silver.versions:
-        found.append(
-            Stage("gaps", "silver", lambda raw: gaps.gaps(layers.from_silver(raw), versions), ToTable("gaps"))
-        )
+        found.append(Stage("gaps", "silver", lambda raw: gaps.gaps(layers.from_silver(raw), versions), ToTable("gaps")))
     if state := project.pipeline.gold.state:
         found.append(_state(layers, state))
     if windows := project.pipeline.gold.windows:
@@ -106,9 +102,7 @@ def stages_of(layers: Layers, generation: int) -> list[Stage]:
 
 def _of_source(layers: Layers, generation: int) -> list[Stage]:
     project = layers.project
-    dead = partial(
-        silver.dead_letters, silver=project.silver, pipeline=project.name, generation=generation
-    )
+    dead = partial(silver.dead_letters, silver=project.silver, pipeline=project.name, generation=generation)
     return [
         Stage("bronze", SOURCE, records.as_it_came, ToTable("bronze")),
         Stage("silver", SOURCE, layers.silver_rows, ToTopic(project.silver_topic), silver.to_topic),

@@ -81,3 +81,10 @@ def put_aside(project: Project, table: str, generation: int) -> bool:
 def remove_aside(project: Project) -> None:
     """What was put aside is not needed any more."""
     shutil.rmtree(project.storage / "replaced", ignore_errors=True)
+
+
+def replace(rows: DataFrame, project: Project, table: str) -> None:
+    """A table that is made anew by every run."""
+    put_aside(project, table, 0)
+    append(rows, project, table)
+    remove_aside(project)

@@ -21,7 +21,10 @@ _NAME: Final = "@NAME@"
 def write(template: str, folder: Path, name: str) -> list[Path]:
     """A new project; its files."""
     home = files(__name__) / template
-    made = {folder / each: home.joinpath(each).read_text(encoding="utf-8").replace(_NAME, name) for each in TEMPLATES[template]}
+    made = {
+        folder / each: home.joinpath(each).read_text(encoding="utf-8").replace(_NAME, name)
+        for each in TEMPLATES[template]
+    }
     config.parse(made[folder / FILE_NAME])  # refuses a name that cannot be one
     if taken := [str(path) for path in made if path.exists()]:
         raise refusal(f"{taken[0]} is there already; nothing is written")
