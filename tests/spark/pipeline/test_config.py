@@ -55,14 +55,20 @@ def test_the_least_that_is_enough() -> None:
             LEAST + '[[expectations]]\nstage = "silver"\nname = "a"\ncheck = "true"\non_violation = "cry"',
             "Invalid enum value 'cry'",
         ),
-        (LEAST + '[[expectations]]\nstage = "silver"\nnme = "a"', "[expectations[]] there is no setting 'nme'; did you mean"),
+        (
+            LEAST + '[[expectations]]\nstage = "silver"\nnme = "a"',
+            "[expectations[]] there is no setting 'nme'; did you mean",
+        ),
         (LEAST + '[[stages]]\nname = "silver"\ntransform = "x.sql"\ntable = "x"', "'silver' is taken"),
         (LEAST + '[[stages]]\nname = "own"\ntransform = "x.sql"', "own: it writes one thing: table = or topic ="),
         (
             LEAST + '[[stages]]\nname = "own"\ntransform = "x.sql"\nreads = "windows"\ntable = "t"',
             "own reads windows, and there is no [gold.windows]",
         ),
-        (LEAST + '[[stages]]\nname = "own"\ntransform = "x.sql"\ntable = "../t"', "table = '../t' is not small letters"),
+        (
+            LEAST + '[[stages]]\nname = "own"\ntransform = "x.sql"\ntable = "../t"',
+            "table = '../t' is not small letters",
+        ),
     ],
     ids=lambda text: text[-40:],
 )
@@ -82,22 +88,25 @@ def test_a_template_says_what_holds_without_it(template: str, tmp_path: Path) ->
     found = open_project(folder).pipeline
     assert found.name == "my-clicks"
     text = (folder / FILE_NAME).read_text()
-    named = {
-        f'# topic = "my-clicks.{layer}"': '# topic = ""' for layer in ("silver", "dead-letters", "windows")
-    } | {'# group = "my-clicks"': '# group = ""', '# prefix = "my-clicks:"': '# prefix = ""'}
+    named = {f'# topic = "my-clicks.{layer}"': '# topic = ""' for layer in ("silver", "dead-letters", "windows")} | {
+        '# group = "my-clicks"': '# group = ""',
+        '# prefix = "my-clicks:"': '# prefix = ""',
+    }
     for shown, default in named.items():
         assert template != "events" or shown in text
         text = text.replace(shown, default)
     kept = []
     for line in text.splitlines():
-        if line.startswith("# [") or line.startswith("# first"):
+        if line.startswith(("# [", "# first")):
             break_off = "[[stages]]" in line
             if break_off:
                 kept.append("[report]")
                 kept.append(text.rpartition("[report]\n")[2].removeprefix("# "))
                 break
             continue
-        is_setting = line.startswith("# ") and " = " in line and not line.startswith("# on_violation") and '"spark.' not in line
+        is_setting = (
+            line.startswith("# ") and " = " in line and not line.startswith("# on_violation") and '"spark.' not in line
+        )
         kept.append(line.removeprefix("# ") if is_setting else line)
     assert parse("\n".join(kept)) == found
 

@@ -81,7 +81,7 @@ def write_checkpoint(folder: Path, batch: int, offsets: dict[str, dict[str, int]
     """As Spark writes them (org.apache.spark.sql.execution.streaming.OffsetSeq and CommitMetadata, version 1)."""
     (folder / "offsets").mkdir(parents=True, exist_ok=True)
     (folder / "commits").mkdir(exist_ok=True)
-    metadata = '{"batchWatermarkMs":%d,"batchTimestampMs":1794736795636,"conf":{}}' % (batch * 1000)
+    metadata = json.dumps({"batchWatermarkMs": batch * 1000, "batchTimestampMs": 1794736795636, "conf": {}})
     (folder / "offsets" / str(batch)).write_text(f"v1\n{metadata}\n{json.dumps(offsets)}")
     (folder / "offsets" / f".{batch}.crc").write_bytes(b"crc")
     if committed:
@@ -193,7 +193,7 @@ def test_lag_of_a_progress() -> None:
 def test_the_line_that_tells_why() -> None:
     raised = "x\nCaused by: a.B: [USER_RAISED_EXCEPTION] expectation a of b is broken by {} SQLSTATE: P0001\n\tat c"
     assert cause(raised) == "expectation a of b is broken by {}"
-    python = "Job aborted\nTraceback (most recent call last):\n  File\nbraidlog.client.errors.ConnectError: nobody there\n\n\tat x"
+    python = "Job aborted\nTraceback (most recent call last):\n  File\nbraidlog.client.errors.ConnectError: nobody there\n\n\tat"
     assert cause(python) == "braidlog.client.errors.ConnectError: nobody there"
     assert cause("a\nCaused by: java.io.IOException: no space\n\tat x") == "java.io.IOException: no space"
     assert cause("") == "for no reason that it told"
