@@ -32,7 +32,6 @@ from benchmarks.load import Frames, Line
 from benchmarks.measure import Spread, interleave, ratios, spread, verdict
 from benchmarks.peers import maven
 from braidlog.codec.records import encode_batch
-from braidlog.model.record import NewRecord
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.connection import ClientConnection
 from braidlog.wire.kafka.messages import data as kafka
@@ -87,11 +86,9 @@ def fill(address: str, topic: str, rows: int) -> None:
 
 
 def _request(topic: str, partition: int, value: bytes, number: int) -> bytes:
-    records = [
-        NewRecord(value, key=b"%08d" % (number * BATCH_RECORDS + at), timestamp_ms=NOW_MS + at)
-        for at in range(BATCH_RECORDS)
-    ]
-    batch = encode_batch(records, base_timestamp=NOW_MS)
+    keys = [b"%08d" % (number * BATCH_RECORDS + at) for at in range(BATCH_RECORDS)]
+    stamps = [NOW_MS + at for at in range(BATCH_RECORDS)]
+    batch = encode_batch([value] * BATCH_RECORDS, keys=keys, timestamps=stamps, base_timestamp=NOW_MS)
     wanted = kafka.ProduceRequestTopic(topic, partition_data=[kafka.ProduceRequestPartition(partition, batch)])
     return ClientConnection("bench").request(kafka.ProduceRequest(None, 1, 30_000, [wanted]), PRODUCE_VERSION)
 
@@ -163,7 +160,7 @@ def read(bench: Bench, rows: int) -> None:
         "path": lambda: bench.spark.read.format("braidlog").options(**direct).load().select(*COLUMNS),
         "Spark's Kafka connector": lambda: bench.topic(topic, "kafka"),
     }
-    runs = {name: partial(into_noop, frame, rows) for name, frame in frames.items()}
+    runs: dict[str, Callable[[], float]] = {name: partial(into_noop, frame, rows) for name, frame in frames.items()}
     interleave(runs, 1)  # warm
     found = interleave(runs, bench.repeats)
     print(f"\n## read, {rows:,} rows into noop, rows/s\n")
@@ -243,7 +240,7 @@ def trigger_ms(bench: Bench, stream: Any) -> float:  # noqa: ANN401 - a DataStre
     finally:
         query.stop()
     return statistics.median(
-        durations["triggerExecution"] for batch, durations in taken.items() if batch >= WARM_TRIGGERS
+        float(durations["triggerExecution"]) for batch, durations in taken.items() if batch >= WARM_TRIGGERS
     )
 
 
@@ -265,7 +262,7 @@ def scale(bench: Bench, millions: list[int]) -> None:
         peaks[name] = max(peaks.get(name, 0), workers.peak_bytes)
         return rows * times / taken
 
-    runs = {name: partial(run, name, rows) for name, rows in sizes.items()}
+    runs: dict[str, Callable[[], float]] = {name: partial(run, name, rows) for name, rows in sizes.items()}
     run(f"{smallest}", smallest)  # warm
     found = interleave(runs, bench.repeats)
     print("\n## scale, rows/s through the server\n")
