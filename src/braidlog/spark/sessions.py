@@ -37,6 +37,10 @@ def session(
     # Workers would otherwise take the `python3` of the PATH, which may know neither pyarrow nor braidlog.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault(
+            "SPARK_LOCAL_IP", "127.0.0.1"
+        )  # or Spark wonders aloud which of the machine's addresses to take
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**settings(master), "spark.log.level": log_level, **conf}.items():
         builder = builder.config(key, str(value))
