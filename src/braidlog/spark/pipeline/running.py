@@ -79,16 +79,14 @@ class Runner:
                     client.admin.ensure_topic(stage.writes.topic, partitions)
 
     def once(self, stop: threading.Event, only: frozenset[str] = frozenset()) -> None:
-        """Everything that is there now, through all layers."""
-        chosen = [stage for stage in self.stages if not only or stage.name in only]
-        for wave in sorted({stage.wave for stage in chosen}):
-            started = {stage.name: self._start(stage, once=True) for stage in chosen if stage.wave == wave}
-            self._attend(started, stop)
+        """Everything that is there now, through all layers: one stage after the other, each with the whole machine."""
+        for stage in self.stages:
+            if not only or stage.name in only:
+                self._attend([stage], stop, once=True)
 
     def forever(self, stop: threading.Event, only: frozenset[str] = frozenset()) -> None:
         """Until told to stop."""
-        started = {stage.name: self._start(stage) for stage in self.stages if not only or stage.name in only}
-        self._attend(started, stop)
+        self._attend([stage for stage in self.stages if not only or stage.name in only], stop)
 
     # -- reading and writing -------------------------------------------------------------------------------------
 
@@ -144,23 +142,41 @@ class Runner:
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def _attend(self, started: dict[str, StreamingQuery], stop: threading.Event) -> None:
+    def _attend(self, stages: list[Stage], stop: threading.Event, *, once: bool = False) -> None:
+        """Start queries, see to them until they end or are told to, and leave none behind."""
+        started: dict[str, StreamingQuery] = {}
+        patience = dict.fromkeys([stage.name for stage in stages], START_ATTEMPTS_MAX)
+        waiting = list(stages)
         try:
-            while any(query.isActive for query in started.values()):
+            while waiting or any(query.isActive for query in started.values()):
+                # One at a time: Spark gives the Python process of each source ten seconds to come up, however busy it is.
+                if waiting and all(_is_up(query) for query in started.values()):
+                    stage = waiting.pop(0)
+                    started[stage.name] = self._start(stage, once=once)
                 if stop.wait(WAIT_SECONDS):
                     raise Stopped
-                self._see(started)
+                for name in self._see(started):
+                    patience[name] -= 1
+                    if not patience[name]:
+                        raise StageFailed(name, "its Python process does not start", by_expectation=False)
+                    waiting += [stage for stage in stages if stage.name == name]
+                    del started[name]
             self._see(started)
         finally:
             self._end(started)
 
     @staticmethod
-    def _see(started: dict[str, StreamingQuery]) -> None:
+    def _see(started: dict[str, StreamingQuery]) -> list[str]:
+        """Raise what a stage has failed with; name those that have not even begun, which may be tried again."""
+        late = []
         for name, query in started.items():
             error = None if query.isActive else query.exception()
-            if error is not None:
+            if error is not None and query.lastProgress is None and _NOT_UP in str(error):
+                late.append(name)
+            elif error is not None:
                 why = cause(str(error))
                 raise StageFailed(name, why, by_expectation=why.startswith("expectation "))
+        return late
 
     def _end(self, started: dict[str, StreamingQuery]) -> None:
         for query in started.values():
@@ -170,6 +186,15 @@ class Runner:
         if self._reporter is not None:
             for query in started.values():
                 self._reporter.wait_for_end(str(query.runId), END_SECONDS_MAX)
+
+
+START_ATTEMPTS_MAX: Final = 5
+_NOT_UP: Final = "Python worker failed to connect back"
+
+
+def _is_up(query: StreamingQuery) -> bool:
+    """Whether the sources of a query are there; also of one that has ended."""
+    return not query.isActive or not query.status["message"].startswith("Initializing")
 
 
 _RAISED: Final = "[USER_RAISED_EXCEPTION] "
