@@ -5,7 +5,6 @@ Invariants: every version between the first and the last that were seen was seen
 late; an aggregate that is silent for `forget_after` is forgotten, which bounds the memory.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 SCHEMA: Final = (
     "aggregate string, kind string, from_version long, to_version long, partition int, offset long, time timestamp"
 )
-_MILLISECONDS: Final = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 
 
 class Finding(NamedTuple):
@@ -47,13 +45,6 @@ def follow(expected: int | None, versions: Iterable[int]) -> tuple[int | None, l
     return expected, found
 
 
-def milliseconds(span: str) -> int:
-    """ "10 seconds" as a number."""
-    match = re.fullmatch(r"(\d+) ([a-z]+?)s?", span)
-    assert match is not None, span
-    return int(match[1]) * _MILLISECONDS[match[2]]
-
-
 def gaps(silver: DataFrame, settings: Versions) -> DataFrame:
     """Of a stream of silver rows."""
     events = silver.select(
@@ -62,14 +53,18 @@ def gaps(silver: DataFrame, settings: Versions) -> DataFrame:
         f.col("_partition").alias("partition"),
         f.col("_offset").alias("offset"),
         f.col("_time").alias("time"),
+        f.current_timestamp().alias("seen"),
     ).where("aggregate IS NOT NULL AND version IS NOT NULL")
+    # Silence is measured by the stream's clock, told to Spark as if it were the events': a timeout by processing time would have
+    # Spark run empty batches without end.
+    events = events.withColumn("seen_ms", f.unix_millis("seen")).withWatermark("seen", settings.forget_after)
     return events.groupBy("aggregate").applyInPandasWithState(
-        _judge(settings), SCHEMA, "expected long", "append", "ProcessingTimeTimeout"
+        _judge(settings), SCHEMA, "expected long", "append", "EventTimeTimeout"
     )
 
 
 def _judge(settings: Versions) -> "Callable[[tuple[str], Iterator[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]":
-    first, forget_ms = settings.first, milliseconds(settings.forget_after)
+    first = settings.first
 
     def judge(key: "tuple[str]", frames: "Iterator[pd.DataFrame]", state: "GroupState") -> "Iterator[pd.DataFrame]":
         import pandas as pd  # noqa: PLC0415 - on executors
@@ -80,7 +75,7 @@ def _judge(settings: Versions) -> "Callable[[tuple[str], Iterator[pd.DataFrame],
         events = pd.concat(list(frames)).sort_values(["version", "offset"], ignore_index=True)
         expected, found = follow(state.get[0] if state.exists else first, events["version"].tolist())
         state.update((expected,))
-        state.setTimeoutDuration(forget_ms)
+        state.setTimeoutTimestamp(int(events["seen_ms"].max()))
         if found:
             rows = [
                 (

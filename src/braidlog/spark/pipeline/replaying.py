@@ -172,7 +172,7 @@ def rebuild_from_bronze(runner: Runner, project: Project) -> Generation:
     bronze = tables.read(runner.spark, project, BRONZE, runner.spark.createDataFrame([], records.SCHEMA).schema)
     for stage in runner.stages:
         if stage.reads == SOURCE and stage.name != BRONZE:
-            runner.write_batch(stage, bronze)
+            runner.publish_batch(stage, bronze)
     ledger = Ledger(project.storage)
     done = msgspec.structs.replace(ledger.generation(), from_bronze=False)
     ledger.begin(done)

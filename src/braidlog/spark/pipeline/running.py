@@ -113,17 +113,16 @@ class Runner:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=self._project.pipeline.run.trigger).start()
 
-    def write_batch(self, stage: Stage, raw: DataFrame) -> None:
-        """What a stage makes of a batch of its layer's records, outside of its stream."""
-        rows = stage.rows(raw)
-        match stage.writes:
-            case ToTable(table):
-                tables.append(rows, self._project, table)
-            case ToTopic(topic):
-                options = {"servers": self._project.source.servers, "topic": topic}
-                rows.write.format("braidlog").options(**options).mode("append").save()
-            case ToKeys(servers, last):
-                last(rows).write.format("braidlog-kv").options(servers=servers).mode("append").save()
+    def publish_batch(self, stage: Stage, raw: DataFrame) -> None:
+        """What a stage that writes to a topic makes of a batch of records, outside of its stream: once in each generation."""
+        assert isinstance(stage.writes, ToTopic)
+        options = {
+            "servers": self._project.source.servers,
+            "topic": stage.writes.topic,
+            "sinkId": f"{self._project.name}.{stage.name}.replay",
+            "batchId": str(self._generation.of(stage.name)),
+        }
+        stage.rows(raw).write.format("braidlog").options(**options).mode("append").save()
 
     def _sink(self, stage: Stage, rows: DataFrame) -> DataStreamWriter:
         writer = rows.writeStream.outputMode("append")
