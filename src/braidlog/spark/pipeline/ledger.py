@@ -26,13 +26,15 @@ PROGRESS_BYTES_MAX: Final = 8 * 1024 * 1024
 class Generation(msgspec.Struct, frozen=True):
     """`stages`: of which generation each stage is; those that were never replayed are of the first. `starts`: the options that
     say where a stage begins to read, while it has no checkpoint of its own. `replacing`: tables of the generation before that are
-    still in their places. `from_bronze`: silver is yet to be made out of bronze, before its stream goes on."""
+    still in their places. `from_bronze`: silver is yet to be made out of bronze, before its stream goes on. `token` is
+    the generation's own and nobody else's, also if a folder is thrown away and made again."""
 
     latest: int = 1
     stages: dict[str, int] = {}
     starts: dict[str, dict[str, str]] = {}
     replacing: tuple[str, ...] = ()
     from_bronze: bool = False
+    token: str = ""
 
     def of(self, stage: str) -> int:
         return self.stages.get(stage, 1)

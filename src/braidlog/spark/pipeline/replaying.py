@@ -12,6 +12,7 @@ records of an earlier generation stay in the layers' topics, and the new generat
 | windows                           | what reads windows                   | the topic of windows                  |
 """
 
+import secrets
 from datetime import UTC, datetime
 from typing import Final
 
@@ -149,6 +150,7 @@ def begin(project: Project, plan: Plan) -> Generation:
         {**old.starts, **plan.starts},
         plan.tables,
         plan.from_bronze,
+        secrets.token_hex(8),
     )
     ledger.begin(new)
     return settle(project)

@@ -119,8 +119,8 @@ class Runner:
         options = {
             "servers": self._project.source.servers,
             "topic": stage.writes.topic,
-            "sinkId": f"{self._project.name}.{stage.name}.replay",
-            "batchId": str(self._generation.of(stage.name)),
+            "sinkId": f"{self._project.name}.{stage.name}.{self._generation.token}",
+            "batchId": "0",
         }
         stage.rows(raw).write.format("braidlog").options(**options).mode("append").save()
 
