@@ -6,7 +6,7 @@ Knows: what was sent. The figures here are made without Spark and without the pi
 import json
 import math
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -154,6 +154,7 @@ class Expected(NamedTuple):
     silver: dict[str, dict[str, Any]]
     dead: dict[tuple[int, int], str]
     gaps: set[tuple[str, int, int]]
+    again: list[tuple[str, int]]
     windows: dict[tuple[datetime, str], tuple[int, float, float]]
     state: dict[str, dict[str, Any]]
     negative: int
@@ -182,7 +183,8 @@ def expected(records: Iterable[ConsumedRecord]) -> Expected:
             negative += 1
             continue
         silver[name] = {**event, "at": datetime.fromisoformat(event["at"]), "key": (record.key or b"").decode()}
-    return Expected(silver, dead, _gaps(silver.values()), _windows(silver.values()), _state(silver.values()), negative)
+    rows = silver.values()
+    return Expected(silver, dead, _gaps(rows), _again(rows), _windows(rows), _state(rows), negative)
 
 
 def _reason(value: bytes | None, event: Any) -> str | None:
@@ -204,6 +206,12 @@ def _gaps(events: Iterable[dict[str, Any]]) -> set[tuple[str, int, int]]:
         known = [0, *sorted(set(numbers))]
         found |= {(order, low + 1, high) for low, high in pairwise(known) if high > low + 1}
     return found
+
+
+def _again(events: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
+    """Sent twice without headers that would have told."""
+    counted = Counter((event["id"], event["version"]) for event in events)
+    return sorted(place for place, count in counted.items() for _ in range(count - 1))
 
 
 def _windows(events: Iterable[dict[str, Any]]) -> dict[tuple[datetime, str], tuple[int, float, float]]:
