@@ -13,7 +13,7 @@ help: ## list the verbs
 
 setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
 
-$(STAMP): pyproject.toml setup.py src/braidlog/codec/kernel.py src/braidlog/codec/rows.py
+$(STAMP): pyproject.toml setup.py src/braidlog/codec/kernel.py src/braidlog/codec/rows.py src/braidlog/codec/pack.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
@@ -69,10 +69,13 @@ bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH=
 bench-kafka: setup ## Kafka's door against Apache Kafka's broker (Java 17+, Maven), in one run
 	$(BIN)/python -m benchmarks.kafka $(BENCH)
 
+bench-spark: setup ## Spark over braidlog against Parquet and Spark's own Kafka connector (Java 17+, Maven), in one run
+	$(BIN)/python -m benchmarks.spark $(BENCH)
+
 interop: setup ## foreign Kafka clients judge the Kafka port: five clients' checks, kafka-python's own tests, kill -9
 	$(BIN)/pytest tests/interop -n 2 --dist worksteal
 
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test dev demo crash kill fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka interop interop-peer
+.PHONY: help setup check test dev demo crash kill fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark interop interop-peer

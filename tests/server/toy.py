@@ -72,6 +72,9 @@ class ToyAdapter:
     def open(self) -> ToyConnection:
         return ToyConnection()
 
+    def operation(self, request: str) -> str:
+        return request.partition(" ")[0]
+
     def handle(self, conversation: Any, request: str) -> Coroutine[Any, Any, Any]:
         if request == "no route":
             raise KeyError(request)

@@ -105,6 +105,10 @@ class Adapter(Protocol):
 
     def open(self) -> Connection: ...
 
+    def operation(self, request: Any) -> str:  # noqa: ANN401
+        """What a request is called where requests are counted."""
+        ...
+
     def handle(self, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
         """Serve one request; None means that the dialect gives no answer to it, a `Stream` that it gives many."""
         ...

@@ -34,6 +34,9 @@ class RoutedAdapter:
     def __init__(self, services: Services) -> None:
         self._services = services
 
+    def operation(self, request: Any) -> str:  # noqa: ANN401
+        return type(request).__name__
+
     def handle(self, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
         return self.serve(self.routes[type(request)], conversation, request)
 

@@ -57,6 +57,9 @@ class Append:
         self._topics = topics
         self._world = world
         self._guard = guard
+        self.records_written = 0
+        self.batches_written = 0
+        self.bytes_written = 0
 
     async def append(
         self,
@@ -81,6 +84,10 @@ class Append:
             batch, leader_epoch=hosted.leader_epoch, now_ms=now_ms, records_checked=records_checked
         )
         hosted.appended()
+        if not appended.duplicate:
+            self.records_written += appended.next_offset - appended.base_offset
+            self.batches_written += 1
+            self.bytes_written += len(batch)
         return Written(hosted, appended, now_ms)
 
     def sync_together(self, written: Sequence[Written]) -> None:

@@ -75,6 +75,10 @@ class Fetch:
     def __init__(self, topics: Topics, world: World) -> None:
         self._topics = topics
         self._world = world
+        self.records_read = 0
+        """Offsets that were handed out, markers among them."""
+        self.bytes_read = 0
+        """Of batches that were found; of the last one a reader may have wanted a part only."""
 
     async def fetch(
         self,
@@ -126,7 +130,14 @@ class Fetch:
             watched: list[HostedPartition] = []
             outcomes, size = self._collect(wanted, watched, bytes_max, view)
             if size >= enough or len(watched) < len(wanted) or not await self._more(watched, deadline):
+                self._count(wanted, outcomes)
                 return outcomes
+
+    def _count(self, wanted: Sequence[Wanted], outcomes: Sequence[Outcome]) -> None:
+        for want, outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, Fetched) and outcome.slice is not None:
+                self.records_read += outcome.slice.next_offset - want.offset
+                self.bytes_read += outcome.slice.size
 
     def _collect(
         self, wanted: Sequence[Wanted], served: list[HostedPartition], bytes_max: int, view: "_View"
@@ -267,6 +278,7 @@ class Fetch:
             if fetched.slice is None:
                 return None, offset, fetched.high_watermark
             found, offset = decode(fetched, offset)
+            self.records_read -= fetched.slice.next_offset - offset  # found, and not taken
             if found:
                 return found, offset, fetched.high_watermark
 

@@ -124,6 +124,15 @@ class Topics:
             hosted = self._hosted[(name, number)] = self._open(meta, number)
         return hosted
 
+    def hosted(self, name: str, number: int) -> HostedPartition | None:
+        """The partition if it was opened already: who only looks opens nothing."""
+        return self._hosted.get((name, number))
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """Topics that could not be read when the folder was opened, and why."""
+        return self._folder.broken_topics
+
     def refuse_published(self, name: str) -> None:
         """Refuse a request that would change what is in a topic of the broker's own."""
         if name in PUBLISHED:

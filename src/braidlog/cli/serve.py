@@ -18,6 +18,7 @@ import click
 
 from braidlog.cli import LazyGroup
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.logline import TEXT, formatter
 from braidlog.server.allocator import keep_freed_memory
 from braidlog.server.compose import Server
 from braidlog.server.config import ListenersConfig, LoadedConfig, load_config
@@ -86,23 +87,29 @@ def serve(  # noqa: PLR0913 - one parameter an option
     wire = {"path": wire_log, "format": wire_format, "hex": wire_hex or None, "pcapng": wire_pcapng}
     more |= {f"wire_log.{name}": value for name, value in wire.items() if value is not None}
     if free_ports:
-        more |= {f"listeners.{name}.port": 0 for name in ListenersConfig.__struct_fields__}
-    _log(logging.INFO, "%(asctime)s %(levelname)s %(name)s: %(message)s")
-    _run(_serve(_load(config, data_dir, changes, more)))
+        more |= {f"listeners.{name}.port": 0 for name in ListenersConfig.__struct_fields__} | {"admin.port": 0}
+    loaded = _load(config, data_dir, changes, more)
+    _log(loaded, TEXT)
+    _run(_serve(loaded))
 
 
 @click.command(epilog="Example: braid dev --data-dir ./data")
 @_common
 def dev(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> None:
     """Run a node on this machine for trying things out, and say how to reach it."""
-    _log(logging.WARNING, "%(levelname)s %(name)s: %(message)s")
-    _run(_serve(_load(config, data_dir, changes, {}), friendly=True))
+    loaded = _load(config, data_dir, changes, {})
+    _log(loaded, "%(levelname)s %(name)s: %(message)s", quiet=True)
+    _run(_serve(loaded, friendly=True))
 
 
-def _log(level: int, shape: str) -> None:
+def _log(loaded: LoadedConfig, text: str, *, quiet: bool = False) -> None:
+    """Say what the settings want said; who only tries things out hears of warnings, unless it asked for more."""
+    settings = loaded.config.log
+    is_default = loaded.origins.get("log.level", "default") == "default"
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Sparing())
-    logging.basicConfig(level=level, format=shape, handlers=[handler])
+    handler.setFormatter(formatter(settings.format, text))
+    logging.basicConfig(level="WARNING" if quiet and is_default else settings.level.upper(), handlers=[handler])
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
@@ -127,6 +134,7 @@ async def _serve(loaded: LoadedConfig, *, friendly: bool = False) -> None:
     loop.add_signal_handler(signal.SIGHUP, server.reload_certificates)
     try:
         await server.start()
+        await server.start_console(loaded)
         _announce(server, friendly=friendly)
         await server.run()
     finally:
@@ -135,13 +143,20 @@ async def _serve(loaded: LoadedConfig, *, friendly: bool = False) -> None:
 
 def _announce(server: Server, *, friendly: bool) -> None:
     if not friendly:
-        click.echo(json.dumps({"ready": True, "pid": os.getpid(), "ports": server.ports}))
+        click.echo(json.dumps({"ready": True, "pid": os.getpid(), "ports": server.ports, "admin": server.admin_port}))
         sys.stdout.flush()
         return
     click.echo(f"braidlog is ready; its data is in {server.config.data_dir}")
     for dialect, port in sorted(server.ports.items()):
         click.echo(f"  {dialect + '://':12}127.0.0.1:{port}")
+    if server.admin_port is not None:
+        click.echo(f"  {'console':12}{_console_url(server)}")
     click.echo("Stop it with Ctrl-C.")
+
+
+def _console_url(server: Server) -> str:
+    host = server.config.admin.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.admin_port}/"
 
 
 @click.group(

@@ -1,4 +1,20 @@
 """The web console and the admin port: what a node does, for people and for their monitoring.
 
-Knows: HTTP, and the node as a client does. Refuses to know: the inside of a server. Runs in a process of its own.
+Knows: HTTP, and the node as a client does. Refuses to know: the inside of a server. Runs in a process of its own, started by
+`braid serve` and `braid dev`; it ends when its node does.
+
+| file | what |
+|---|---|
+| `__main__.py` | the process: its two sockets, and when it ends |
+| `node.py` | questions to the node over the private socket, snapshots, rates |
+| `doors.py` | topics and keys, as an ordinary client reads and writes them |
+| `guard.py` | who is let in: Host, token, cookie, forms of our own pages only |
+| `metrics.py` | the table of metrics, and the text a scraper reads |
+| `dashboard.py` | a Grafana dashboard made from that table (`grafana.json`) |
+| `health.py` | `/healthz` and `/readyz`, with reasons |
+| `tailing.py` | records of a topic, as they come, for people: never faster than they read |
+| `overheard.py` | the wire of one connection, decoded |
+| `sparkboard.py` | Spark queries that report in |
+| `pages.py` `forms.py` `feeds.py` | pages; what they send; what they are sent as it happens |
+| `app.py` | the table of addresses |
 """

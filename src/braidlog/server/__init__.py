@@ -16,5 +16,9 @@ Refuses to know: any dialect's bytes. May import: adapters and below.
 | `logs.py` | lines about clients, within bounds |
 | `supervisor.py` | tasks with an owner |
 | `config.py` | settings from file, environment and flags, with their origin |
+| `tally.py` | what the sessions of a listener count together |
+| `reporting.py` | what the node says about itself: counters and states, gathered when asked |
+| `watching.py` | one connection, watched for a while from beside it |
+| `console.py` | the console's process: started, answered, started again |
 | `compose.py` | the only place that wires things together |
 """

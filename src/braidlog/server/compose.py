@@ -7,31 +7,40 @@ clean stop, give the folder free.
 
 import asyncio
 import logging
+import secrets
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib import metadata
+from typing import Final
+
+import msgspec
 
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.cursus.handlers import CursusAdapter
 from braidlog.adapters.flux.handlers import FluxAdapter
+from braidlog.adapters.kafka.consumer import topics_read
 from braidlog.adapters.kafka.handlers import KafkaAdapter
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.mayfly.handlers import MayflyAdapter
 from braidlog.adapters.mlog.handlers import MlogAdapter
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
 from braidlog.broker.authenticate import Authenticate, Pauses
-from braidlog.broker.authorize import Authorize
+from braidlog.broker.authorize import Authorize, Operation, Rule, hash_token
 from braidlog.broker.ports import World
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.report import Welcome
 from braidlog.server.budget import Budget
 from braidlog.server.census import Census
-from braidlog.server.config import AuthConfig, ListenerConfig, ServerConfig, TlsConfig, check_exposure
+from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, ServerConfig, TlsConfig, check_exposure
+from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, raise_limit
 from braidlog.server.doorkeeper import Doorkeeper, StrangerLimits
 from braidlog.server.listener import SWEEP_SECONDS, Listener
+from braidlog.server.reporting import Reporter
 from braidlog.server.resident import resident_bytes
 from braidlog.server.session import Session, SessionLimits
 from braidlog.server.supervisor import Supervisor
@@ -51,6 +60,9 @@ EXPIRE_SECONDS = 1.0
 RETAIN_SECONDS = 30.0
 REPLICA_LAG_MS_MAX = 30_000
 COMPACT_DIRTY_RATIO = 0.5
+CONSOLE: Final = "__console"
+"""Who the console is on its own doors. On the others nobody has this name."""
+CONSOLE_CONNECTIONS_MAX: Final = 256
 
 AdapterMaker = Callable[[Services], Adapter]
 
@@ -88,6 +100,8 @@ class Server:
         self._flusher: Flusher | None = None
         self._doorkeeper: Doorkeeper | None = None
         self._wire_log: Recorder | None = None
+        self._world: LoopWorld | None = None
+        self._console: ConsoleProcess | None = None
         self.services: Services | None = None
 
     async def start(self) -> None:
@@ -104,7 +118,7 @@ class Server:
         self._folder = DataFolder(self._disk, config.data_dir, self._clock)
         self._flusher = Flusher(self._clock)
         authorize = Authorize(config.auth.tokens, config.auth.rules, has_users=bool(config.auth.users))
-        world = LoopWorld(self._clock, self._flusher)
+        world = self._world = LoopWorld(self._clock, self._flusher)
         self.services = open_services(
             self._folder,
             world,
@@ -191,6 +205,84 @@ class Server:
         await listener.start(settings.host, settings.port)
         self.listeners[dialect] = listener
 
+    # -- the console -----------------------------------------------------------------------------------------
+
+    async def start_console(self, loaded: LoadedConfig) -> None:
+        """Bind the admin port and start the console beside this process, if the settings want one. After `start`."""
+        admin = self.config.admin
+        if not admin.enabled:
+            return
+        assert self.services is not None
+        assert self._world is not None
+        assert self._flusher is not None
+        bound = bind(admin.host, admin.port)
+        measured = [self._world.seconds, self._flusher.seconds]
+        reporter = Reporter(
+            loaded,
+            self.services,
+            self.listeners,
+            self._census,
+            self._budget,
+            self._clock,
+            syncs=lambda: measured,
+            reads=topics_read,
+        )
+        doors, urls = await self._open_private_doors()
+
+        async def close_doors() -> None:
+            for door in doors:
+                await door.stop(0)
+
+        welcome = Welcome(
+            node=self.config.node,
+            version=metadata.version("braidlog"),
+            data_dir=self.config.data_dir,
+            started_ms=self._clock.now_ms(),
+            topics_url=urls["kafka"],
+            keys_url=urls["mayfly"],
+            token_hash=admin.token.lower(),
+            hosts=admin.hosts,
+            secret=secrets.token_hex(32),
+            disk_free_bytes_min=admin.disk_free_bytes_min,
+            log_format=self.config.log.format,
+            log_level=self.config.log.level,
+            listeners={name: f"{each.host}:{each.port}" for name, each in self.listeners.items()},
+        )
+        self._console = ConsoleProcess(bound, reporter, welcome, self._clock.now_ns, doors=close_doors)
+        self._supervisor.spawn(self._console.run(), "console")
+        self._supervisor.every(0, reporter.measure_loop, "loop-lag")
+
+    async def _open_private_doors(self) -> tuple[list[Listener], dict[str, str]]:
+        """Doors for the console alone, on loopback: whatever the others ask for, these ask for a token made here and now.
+
+        So it gets in when a port is closed, wants certificates or knows none but configured users; and nobody else does.
+        """
+        assert self.services is not None
+        assert self._world is not None
+        token = secrets.token_urlsafe(32)
+        allowed = Authorize({CONSOLE: hash_token(token.encode()).hex()}, [Rule(CONSOLE, [Operation.ALL])])
+        services = msgspec.structs.replace(self.services, authorize=allowed)
+        keeper = doorkeeper(self.config.auth, allowed, self._world)
+        census = Census(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)
+        made: list[Adapter] = [
+            KafkaAdapter(services, creating=Creating(enabled=False, partitions=1)),
+            MayflyAdapter(services),
+        ]
+        doors, urls = [], {}
+        for adapter in made:
+            door = Listener(
+                adapter, session_limits=SessionLimits(), census=census, budget=self._budget, doorkeeper=keeper
+            )
+            await door.start("127.0.0.1", 0)
+            doors.append(door)
+            urls[adapter.dialect] = f"{adapter.dialect}://{CONSOLE}:{token}@127.0.0.1:{door.port}"
+        return doors, urls
+
+    @property
+    def admin_port(self) -> int | None:
+        """Where the console listens; None without one."""
+        return None if self._console is None else self._console.port
+
     @property
     def ports(self) -> dict[str, int]:
         return {dialect: listener.port for dialect, listener in self.listeners.items()}
@@ -230,6 +322,8 @@ class Server:
         assert self.services is not None
         await self.services.groups.expire()
         await self.services.transactions.expire()
+        for sink in await self.services.staging.expire():
+            log.info("sink %r committed nothing for long, and is forgotten", sink)
         for hosted, node in self.services.topics.expire_replicas(REPLICA_LAG_MS_MAX):
             log.warning("replica %s of %s has not fetched for a while and is in sync no more", node, hosted)
 
@@ -264,6 +358,9 @@ class Server:
 
     async def stop(self) -> None:
         """Drain, flush, sync, let go."""
+        if self._console is not None:
+            console, self._console = self._console, None
+            await console.stop()
         for listener in self.listeners.values():
             await listener.stop(self.config.drain_seconds)
         self.listeners.clear()

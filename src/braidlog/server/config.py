@@ -8,6 +8,7 @@ Later ones win: default < file < environment < flag. An unknown name is refused,
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -29,6 +30,7 @@ OF_CLIENTS = frozenset(
 )
 """Read by commands that talk to a node; a node that runs in the same environment leaves them alone."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_SHA256 = re.compile("[0-9a-fA-F]{64}")
 _SECONDS = ("output_seconds_max", "frame_seconds_max", "idle_seconds_max")
 
 
@@ -184,6 +186,34 @@ class WireLogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pcapng: str = ""
 
 
+class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The web console, metrics and health over HTTP, served by a process of its own beside `braid serve` and `braid dev`.
+
+    `token`: SHA-256 in hex of what everyone has to show who asks for more than /healthz and /readyz; needed on other addresses
+    than loopback. `hosts`: names under which browsers may call it, beside addresses and localhost.
+    """
+
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = 9644
+    token: str = ""
+    hosts: list[str] = []
+    disk_free_bytes_min: int = 128 * 1024 * 1024
+    """With less room than this on its disk, a node says on /readyz that it is not ready."""
+
+    def __post_init__(self) -> None:
+        _check_bounds(self, {"port": (0, 65535), "disk_free_bytes_min": (0, 2**62)})
+        if self.token and _SHA256.fullmatch(self.token) is None:
+            raise ValueError("token is given as the SHA-256 of it: 64 hexadecimal digits")
+
+
+class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a node says on standard error. `format`: text, or json with an object on each line."""
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "braid-data"
     node: str = "0"
@@ -196,6 +226,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quotas: QuotasConfig = QuotasConfig()
     wire_log: WireLogConfig = WireLogConfig()
     kv: KeyValueSettings = KeyValueSettings()
+    admin: AdminConfig = AdminConfig()
+    log: LogConfig = LogConfig()
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):
@@ -208,6 +240,8 @@ class LoadedConfig(msgspec.Struct, frozen=True):
         values = _flatten(msgspec.to_builtins(self.config))
         for secret in ("auth.tokens", "auth.users"):
             values[secret] = dict.fromkeys(values[secret], "…")
+        if values["admin.token"]:
+            values["admin.token"] = "…"
         return values
 
 
@@ -291,6 +325,13 @@ def check_exposure(config: ServerConfig) -> None:
                 f"listener {name} would be open to everyone on {listener.host}: set auth.tokens, or its tls.client_ca, "
                 "or say auth.allow_open = true (--allow-open) if that is what you want",
             )
+    admin = config.admin
+    if admin.enabled and admin.host not in LOOPBACK and not (admin.token or config.auth.allow_open):
+        raise BrokerError(
+            Reason.INVALID_SETTING,
+            f"the admin port would be open to everyone on {admin.host}: set admin.token, "
+            "or say auth.allow_open = true (--allow-open) if that is what you want",
+        )
 
 
 _FREE_TABLES = frozenset({"auth.tokens", "auth.users", "quotas.principals"})

@@ -11,6 +11,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from itertools import count
 
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
@@ -21,6 +22,8 @@ from braidlog.server.doorkeeper import Doorkeeper
 from braidlog.server.session import Session, SessionLimits, SessionOwner
 
 log = logging.getLogger("braidlog.listener")
+
+_numbers = count(1)
 
 SWEEP_SECONDS = 1.0
 BACKLOG = 1024
@@ -57,6 +60,7 @@ class Listener(SessionOwner):
         self._server: asyncio.Server | None = None
         self._sessions: set[Session] = set()
         self._drained: asyncio.Event | None = None
+        self.host = ""
         self.port = 0
         self.accepted = 0
         self.cut_off = 0
@@ -64,6 +68,10 @@ class Listener(SessionOwner):
     @property
     def sessions(self) -> set[Session]:
         return self._sessions
+
+    @property
+    def is_serving(self) -> bool:
+        return self._server is not None and self._server.is_serving()
 
     async def start(self, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
@@ -84,6 +92,7 @@ class Listener(SessionOwner):
                 Reason.INVALID_SETTING,
                 f"listener {self.adapter.dialect} cannot listen on {host}:{port}: {error.strerror or error}",
             ) from error
+        self.host = host
         self.port = self._server.sockets[0].getsockname()[1]
 
     # -- account ---------------------------------------------------------------------------------------------
@@ -96,6 +105,7 @@ class Listener(SessionOwner):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # A stream may have nothing to say for days: whether its client is still there, only the kernel can ask.
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        session.number = next(_numbers)
         self._sessions.add(session)
         self.accepted += 1
         if not self._census.enter(session.host):
@@ -105,6 +115,7 @@ class Listener(SessionOwner):
     def closed(self, session: Session) -> None:
         if session in self._sessions:
             self._sessions.discard(session)
+            self.tally.ended(session.bytes_in, session.bytes_out)
             self._census.leave(session.host)
             if not self._sessions and self._drained is not None:
                 self._drained.set()

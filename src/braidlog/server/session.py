@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import cached_property
 from typing import Any, cast
 
 import msgspec
@@ -24,6 +25,7 @@ from braidlog.server.doorkeeper import Doorkeeper
 from braidlog.server.eager import Abandonable, Running, start, step
 from braidlog.server.entrance import Entrance, certified_name
 from braidlog.server.output import Outbox
+from braidlog.server.tally import SAMPLED, Tally
 from braidlog.wire.contract import NEED_DATA, Output, Refused, forget_trace
 from braidlog.wire.preamble import Introduction
 
@@ -52,13 +54,15 @@ class SessionLimits(msgspec.Struct, frozen=True):
 class _Turn:
     """A request and, once it is there, its answer."""
 
-    __slots__ = ("answer", "is_held_back", "request", "running")
+    __slots__ = ("answer", "began", "is_held_back", "request", "running")
 
     def __init__(self, request: Any = None) -> None:  # noqa: ANN401
         self.request = request
         self.answer: Any = _PENDING
         self.is_held_back = False
         self.running: Running | None = None
+        self.began = 0.0
+        """When, if its time is taken."""
 
 
 class Session(asyncio.Protocol):
@@ -76,7 +80,9 @@ class Session(asyncio.Protocol):
         self._doorkeeper = doorkeeper
         self._entrance: Entrance | None = None
         self._adapter = adapter
+        self._operation = adapter.operation
         self._owner = owner
+        self._tally = owner.tally
         self._limits = limits
         self._budget = budget
         self._quotas = None if quotas is None or quotas.is_unlimited else quotas
@@ -98,13 +104,17 @@ class Session(asyncio.Protocol):
         self._blocked_since: float | None = None
         self._partial_since: float | None = None
         self._throttle: asyncio.TimerHandle | None = None
-        self._last_heard = self._loop.time()
+        self._last_heard = self.opened_at = self._loop.time()
         self._transport: asyncio.Transport | None = None
         self.connection: Any = adapter.open()
         self.principal = ANONYMOUS
         self.last_words: Callable[[], bytes] | None = None
         self.peer = "?"
+        self.number = 0
+        """Among all connections of the node, given by its listener."""
         self.requests = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
 
     # -- the loop calls --------------------------------------------------------------------------------------
 
@@ -147,6 +157,7 @@ class Session(asyncio.Protocol):
         if self._closing:
             return
         self._last_heard = self._loop.time()
+        self.bytes_in += len(data)
         if self._quotas is not None:
             self._charge(Direction.APPEND, len(data))
         if self._entrance is not None and self._entrance.is_open:
@@ -281,10 +292,17 @@ class Session(asyncio.Protocol):
 
     def _begin(self, request: Any) -> None:  # noqa: ANN401
         """Serve a request. Most end at once, and need no place in line unless others wait before them."""
+        name = self._operation(request)
+        self._tally.count(name)
+        began = 0.0 if self.requests % SAMPLED else self._loop.time()
         coroutine = self._adapter.handle(self, request)
         ended, value, error = step(coroutine)
+        if began and ended:
+            self._tally.took(name, self._loop.time() - began)
         if not ended:
-            self._wait_for(_Turn(request), coroutine, value)
+            turn = _Turn(request)
+            turn.began = began
+            self._wait_for(turn, coroutine, value)
         elif error is None and not self._turns and type(value) is not Stream:
             self._answer_now(request, value)
         else:
@@ -343,6 +361,9 @@ class Session(asyncio.Protocol):
     def _answered(self, turn: _Turn, request: Any, answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
         turn.running = None
         self._under_way.discard(turn)
+        if turn.began:
+            self._tally.took(self._operation(request), self._loop.time() - turn.began)
+            turn.began = 0.0
         if error is not None and not isinstance(error, BrokerError | StorageFault | ProtocolError):
             self._fail(type(request).__name__, error)
             return
@@ -464,6 +485,7 @@ class Session(asyncio.Protocol):
             self.abort()
 
     def _send(self, transport: asyncio.Transport, data: bytes) -> None:
+        self.bytes_out += len(data)
         self._outbox.send(transport, data)
         if self._quotas is not None:
             self._charge(Direction.FETCH, len(data))
@@ -570,6 +592,7 @@ class Session(asyncio.Protocol):
             if self._throttle.when() >= now + seconds:
                 return
             self._throttle.cancel()
+        self._tally.throttled(seconds)
         self._throttle = self._loop.call_later(seconds, self._unthrottle)
         self._regulate()
 
@@ -590,6 +613,30 @@ class Session(asyncio.Protocol):
     @property
     def transport(self) -> asyncio.Transport | None:
         return self._transport
+
+    # -- being looked at -------------------------------------------------------------------------------------
+
+    @property
+    def dialect(self) -> str:
+        return self._adapter.dialect
+
+    @property
+    def is_tls(self) -> bool:
+        return self._is_tls
+
+    @property
+    def last_heard(self) -> float:
+        return self._last_heard
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way: what comes next is the beginning of a request, and what leaves next its answer."""
+        waiting = self._turns or self._under_way or self._beside or self._outbox
+        return not (waiting or self.connection.buffered_bytes)
+
+    def speak_through(self, transport: asyncio.Transport) -> None:
+        """Write to this transport from now on: who watches puts one of its own before the socket's, and takes it away again."""
+        self._transport = transport
 
     def close(self) -> None:
         """No more requests; the connection ends when what was asked is answered."""
@@ -647,6 +694,11 @@ def _breathe(breath: "asyncio.Future[None]") -> None:
 
 class SessionOwner:
     """Who keeps account of sessions: the listener."""
+
+    @cached_property
+    def tally(self) -> Tally:
+        """What its sessions count together."""
+        return Tally()
 
     def opened(self, session: Session) -> None: ...
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.measure import Seconds
 from braidlog.server.eager import Abandonable, Patient
 from braidlog.storage.commit import Flusher, Syncable
 
@@ -60,6 +61,8 @@ class LoopWorld:
         self._waiters = 0
         self._syncs_elsewhere = 0
         self._may_sync_here_from = clock.monotonic()
+        self.seconds = Seconds()
+        """What the syncs on the loop took."""
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -129,6 +132,7 @@ class LoopWorld:
             _settle(group, fault)
             return
         end = self._clock.monotonic()
+        self.seconds.note(end - start)
         if end - start > SYNC_HERE_SECONDS_MAX:
             self._may_sync_here_from = end + SYNC_ELSEWHERE_FACTOR * (end - start)
         _settle(group, None)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.measure import Seconds
 from braidlog.model.settings import Flush
 from braidlog.storage.partition import PartitionLog
 
@@ -118,6 +119,8 @@ class Flusher:
         self._due: dict[Syncable, float] = {}
         self._windows: set[Syncable] = set()
         self._stopping = False
+        self.seconds = Seconds()
+        """What its syncs took."""
         self._thread = threading.Thread(target=self._run, name="braidlog-flusher", daemon=True)
         self._thread.start()
 
@@ -179,8 +182,10 @@ class Flusher:
         return min(self._due.values(), default=self._clock.monotonic() + IDLE_SECONDS) - self._clock.monotonic()
 
     def _sync(self, partition: Syncable) -> StorageFault | None:
+        began = self._clock.monotonic()
         try:
             partition.sync()
         except StorageFault as fault:
             return fault  # the partition has stopped; every later append says why
+        self.seconds.note(self._clock.monotonic() - began)
         return None

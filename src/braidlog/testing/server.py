@@ -19,15 +19,18 @@ STOP_SECONDS_MAX = 60
 
 
 class ServerProcess:
-    """`braid serve` on free ports over a data folder."""
+    """`braid serve` on free ports over a data folder; with `admin`, its console too, at `admin_url`."""
 
-    def __init__(self, data_dir: str | Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, data_dir: str | Path, *arguments: str, environment: dict[str, str] | None = None, admin: bool = False
+    ) -> None:
         self.data_dir = str(data_dir)
-        self._arguments = arguments
+        self._arguments = arguments if admin else ("--set", "admin.enabled=false", *arguments)
         self._environment = environment or {}
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
         self.ports: dict[str, int] = {}
+        self.admin_port: int | None = None
 
     def start(self) -> Self:
         command = [sys.executable, "-m", "braidlog.cli", "serve", "--free-ports", "--data-dir", self.data_dir]
@@ -50,7 +53,14 @@ class ServerProcess:
             raise RuntimeError(f"the node did not start, exit code {code}:\n{said}")
         ready: dict[str, Any] = json.loads(line)
         self.ports = ready["ports"]
+        self.admin_port = ready["admin"]
         return self
+
+    @property
+    def admin_url(self) -> str:
+        """Of the console, without a slash at its end."""
+        assert self.admin_port is not None, "started without admin=True"
+        return f"http://127.0.0.1:{self.admin_port}"
 
     @property
     def pid(self) -> int:
@@ -99,6 +109,7 @@ class ServerProcess:
     def restart(self) -> Self:
         """Start it again over the same folder, on the same ports: clients find it where it was."""
         kept = [f"listeners.{dialect}.port={port}" for dialect, port in self.ports.items()]
+        kept += [] if self.admin_port is None else [f"admin.port={self.admin_port}"]
         self._arguments = (*self._arguments, *(part for pair in kept for part in ("--set", pair)))
         return self.start()
 

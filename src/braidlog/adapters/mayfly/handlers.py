@@ -201,6 +201,10 @@ class MayflyAdapter(RoutedAdapter):
     def open(self) -> ServedConnection:
         return ServedConnection()
 
+    def operation(self, request: Request | Burst) -> str:
+        """Commands that came in one piece are counted as one; the store counts each."""
+        return type(request.message).__name__ if type(request) is Request else "Burst"
+
     def handle(self, conversation: Conversation, request: Request | Burst) -> Coroutine[Any, Any, Any]:
         route = self.routes[type(request.message)] if type(request) is Request else self.bursts[request.mutates]  # type: ignore[union-attr]
         if self._is_guarded and conversation.principal == ANONYMOUS and route.handler is not authenticate:

@@ -227,8 +227,11 @@ class Groups:
             raise _not_there(group)
         return GroupView(group, State.EMPTY, 0, "", "", [])
 
-    def lag(self, group: str) -> list[Lag]:
-        """Every partition the group has committed to or reads, and how far it is behind."""
+    def lag(self, group: str, reads: Reads | None = None) -> list[Lag]:
+        """Every partition the group has committed to or reads, and how far it is behind.
+
+        With `reads`, also those that members of an elected group subscribe to and have not committed to yet.
+        """
         committed = self._offsets.of_group(group)
         found = self._kept.get(group)
         if found is None and not committed:
@@ -237,7 +240,9 @@ class Groups:
         # What a leader assigned is known to the members alone: there, partitions have no owner.
         for member, topics in (found.assignment if isinstance(found, Group) else {}).items():
             owners.update({(topic, p): member for topic, shares in topics.items() for p in shares})
-        places = sorted(place for place in set(committed) | set(owners) if self._is_there(place))
+        wanted = _topics_read(found, reads) if reads is not None else set()
+        subscribed = {(topic, number) for topic in wanted for number in range(self._partitions_of(topic))}
+        places = sorted(place for place in {*committed, *owners, *subscribed} if self._is_there(place))
         return [self._lag(place, committed.get(place), owners.get(place)) for place in places]
 
     def _partitions_of(self, topic: str) -> int:

@@ -21,7 +21,7 @@ import msgspec
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Buffer, Inbox
 from braidlog.wire.contract import NEED_DATA, NeedData, Output, Refused, Slice
-from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, Api, Key
+from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OWN, OWN_CLIENT, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.compiler import read_message, size_of, skip_tags, varint, write_message
 from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse, ApiVersionsResponseApi
@@ -43,14 +43,14 @@ _HEAD: Final = struct.Struct(">Iih")  # the same; API and version in one number
 _API: Final = struct.Struct(">hh")
 
 Served = Mapping[Key, Span]
-ALL: Final[Served] = {api.key: api.versions for api in APIS}
+ALL: Final[Served] = {api.key: api.versions for api in (*APIS, *OWN)}
 
 
-def versions_told(served: Served) -> list[ApiVersionsResponseApi]:
-    """The table that a client is told: every API that is served, with its versions."""
+def versions_told(served: Served, client: str = "") -> list[ApiVersionsResponseApi]:
+    """The table that a client is told: every API that is served, with its versions; of our own, only our own client."""
     return [
         ApiVersionsResponseApi(int(api.key), api.advertised.first, served[api.key].last)
-        for api in APIS
+        for api in ((*APIS, *OWN) if client == OWN_CLIENT else APIS)
         if api.key in served
     ]
 

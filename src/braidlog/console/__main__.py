@@ -1,0 +1,70 @@
+"""`python -m braidlog.console CHANNEL PORT`: the process, with two sockets that its node has made. Not for people to start.
+
+Knows: which sockets, and when to end. Refuses to know: anything that is served. Invariant: when the node is gone, by whatever
+death, its end of the channel reads an end of file, and this process ends within moments.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import Final
+
+import uvicorn
+
+from braidlog.console.app import make_app
+from braidlog.console.node import Node
+from braidlog.model.logline import formatter
+from braidlog.model.report import LINE_BYTES_MAX
+
+GOODBYE_SECONDS_MAX: Final = 1
+NICENESS: Final = 5
+"""People wait more patiently than producers: where cores are few, the node comes first."""
+CONNECTIONS_MAX: Final = 256
+
+
+async def serve(channel: socket.socket, port: socket.socket) -> None:
+    reader, writer = await asyncio.open_connection(sock=channel, limit=LINE_BYTES_MAX)
+    node = await Node.meet(reader, writer)
+    _log(node.welcome.log_format, node.welcome.log_level)
+    config = uvicorn.Config(
+        make_app(node, port.getsockname()[1]),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        lifespan="on",
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_graceful_shutdown=GOODBYE_SECONDS_MAX,
+        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[port]))
+    listening = asyncio.create_task(node.run())
+    await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    await serving
+    listening.cancel()
+    writer.close()
+
+
+def _log(kind: str, level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter(kind))
+    logging.basicConfig(level=max(logging.WARNING, logging.getLevelName(level.upper())), handlers=[handler])
+
+
+def main() -> None:
+    channel, port = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    # Ctrl-C in a terminal is for the node: it stops us when it has stopped itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
+    asyncio.run(serve(channel, port))
+
+
+if __name__ == "__main__":
+    main()

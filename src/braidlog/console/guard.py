@@ -1,0 +1,216 @@
+"""Who is let in, and what a browser may do with what it gets.
+
+Knows: Host, Origin, tokens, cookies, the headers of every answer. Refuses to know: pages.
+Invariants: a page of somebody else's can neither read nor change anything here:
+- a Host that is no address, not localhost and not configured is refused (a name of theirs may point to us: DNS rebinding);
+- whatever changes something needs our own Origin, and a form's secret that only our pages have;
+- with a token configured, nothing but /healthz, /readyz and the way in is served without it; a wrong one is answered late, one at
+  a time;
+- no answer runs a script that is not a file of ours, or may be framed.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import secrets
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from braidlog.model.clock import Clock
+
+OPEN: Final = frozenset({"/healthz", "/readyz", "/login"})
+STATIC: Final = "/static/"
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+JSON_POSTS: Final = frozenset({"/api/spark/progress"})
+"""Sent by programs: no form, no secret of one. A browser of somebody else's page cannot send JSON here without asking first."""
+BODY_BYTES_MAX: Final = 2 * 1024 * 1024
+SESSION_SECONDS: Final = 12 * 3600
+PAUSE_SECONDS: Final = 0.3
+FORM_HEADER: Final = "x-csrf-token"
+
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Keys:
+    """The admin token's hash, and the secret that signs what we give to browsers."""
+
+    def __init__(self, token_hash: str, secret: str) -> None:
+        self._token_hash = bytes.fromhex(token_hash)
+        self._secret = secret.encode()
+        self._trying = asyncio.Lock()
+
+    @property
+    def is_required(self) -> bool:
+        return bool(self._token_hash)
+
+    def fits(self, token: str) -> bool:
+        return hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._token_hash)
+
+    async def proves(self, token: str) -> bool:
+        """Whether it is the token. Wrong ones are heard one after the other, each after a pause: guessing takes for ever."""
+        if self.fits(token):
+            return True
+        async with self._trying:
+            await asyncio.sleep(PAUSE_SECONDS)
+        return False
+
+    def _sign(self, purpose: str, text: str) -> str:
+        return hmac.digest(self._secret, f"{purpose}:{text}".encode(), "sha256").hex()
+
+    # -- sessions: id.knows-the-token.until.signature --------------------------------------------------------
+
+    def new_session(self, now: float, *, proved: bool) -> str:
+        text = f"{secrets.token_hex(16)}.{int(proved)}.{int(now) + SESSION_SECONDS}"
+        return f"{text}.{self._sign('session', text)}"
+
+    def read_session(self, cookie: str, now: float) -> "Session | None":
+        text, _, signature = cookie.rpartition(".")
+        if not text or not hmac.compare_digest(signature.encode(), self._sign("session", text).encode()):
+            return None
+        number, proved, until = text.split(".")
+        return Session(self._sign("form", number), proved == "1") if now < int(until) else None
+
+
+class Session:
+    """A browser that was here before."""
+
+    def __init__(self, form_secret: str, is_proved: bool) -> None:  # noqa: FBT001 - two facts of a cookie
+        self.form_secret = form_secret
+        self.is_proved = is_proved
+
+
+class Guard:
+    """Stands before the app."""
+
+    def __init__(self, app: ASGIApp, keys: Keys, hosts: list[str], port: int, clock: Clock) -> None:
+        self._app = app
+        self._keys = keys
+        self._hosts = frozenset(name.lower() for name in hosts) | {"localhost"}
+        # Browsers keep one jar for all ports of a host: two nodes on one machine must not take each other's cookies away.
+        self.cookie = f"braid_console_{port}"
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                if "cache-control" not in headers:
+                    headers["cache-control"] = "no-store"
+            await send(message)
+
+        refused = await self._refuse(scope)
+        await (refused or self._app)(scope, receive, with_headers)
+
+    async def _refuse(self, scope: Scope) -> Response | None:
+        """None if it may go on."""
+        asked = HTTPConnection(scope)
+        headers, path = asked.headers, scope["path"]
+        size = headers.get("content-length", "0")
+        if scope["method"] not in SAFE and (
+            not size.isdigit() or int(size) > BODY_BYTES_MAX or "transfer-encoding" in headers
+        ):
+            return PlainTextResponse(f"a request has at most {BODY_BYTES_MAX} bytes", 413)
+        session = self._keys.read_session(asked.cookies.get(self.cookie, ""), self._seconds())
+        scope["session"] = session
+        has_token = await self._shows_token(headers)
+        scope["is_known"] = has_token or not self._keys.is_required or (session is not None and session.is_proved)
+        if not has_token and path not in ("/healthz", "/readyz") and not self._is_our_host(headers.get("host", "")):
+            return PlainTextResponse("this host name is not ours; name it in admin.hosts\n", 421)
+        if scope["method"] not in SAFE and (why := self._forged(scope, headers, session, has_token=has_token)):
+            return PlainTextResponse(f"{why}\n", 403)
+        if scope["is_known"] or path in OPEN or path.startswith(STATIC):
+            return None
+        return self._way_in(scope, headers)
+
+    async def _shows_token(self, headers: Headers) -> bool:
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        return self._keys.is_required and kind.lower() == "bearer" and await self._keys.proves(token.strip())
+
+    def _is_our_host(self, host: str) -> bool:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True  # an address cannot be made to point elsewhere
+
+    def _forged(self, scope: Scope, headers: Headers, session: Session | None, *, has_token: bool) -> str:
+        """Why a request that would change something is not one of our own pages'; "" if it is."""
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+            return "another site's page may change nothing here"
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return "another site's page may change nothing here"
+        if has_token:
+            return ""
+        if scope["path"] in JSON_POSTS:
+            kind = headers.get("content-type", "").partition(";")[0].strip()
+            return "" if kind == "application/json" else "this takes application/json"
+        shown = headers.get(FORM_HEADER, "")
+        if session is None or not hmac.compare_digest(shown.encode(), session.form_secret.encode()):
+            return "the form is too old, or not ours; load the page again"
+        return ""
+
+    def _way_in(self, scope: Scope, headers: Headers) -> Response:
+        if scope["method"] in SAFE and "text/html" in headers.get("accept", "") and "hx-request" not in headers:
+            return RedirectResponse(f"/login?next={quote(scope['path'])}", 303)
+        return JSONResponse(
+            {"error": "the admin token is needed: Authorization: Bearer …"}, 401, {"WWW-Authenticate": "Bearer"}
+        )
+
+    def _seconds(self) -> float:
+        return self._clock.now_ms() / 1000
+
+    # -- for the pages ---------------------------------------------------------------------------------------
+
+    def greet(self, request: Request) -> tuple[str, str | None]:
+        """The form's secret for a page, and the cookie to set if this browser has none yet."""
+        session: Session | None = request.scope["session"]
+        if session is not None:
+            return session.form_secret, None
+        cookie = self._keys.new_session(self._seconds(), proved=False)
+        made = self._keys.read_session(cookie, self._seconds())
+        assert made is not None
+        return made.form_secret, cookie
+
+    async def enter(self, token: str) -> str | None:
+        """The cookie of someone who knows the token."""
+        if self._keys.is_required and await self._keys.proves(token):
+            return self._keys.new_session(self._seconds(), proved=True)
+        return None
+
+    @property
+    def needs_token(self) -> bool:
+        return self._keys.is_required
+
+    def put_cookie(self, response: Response, cookie: str) -> None:
+        response.set_cookie(self.cookie, cookie, max_age=SESSION_SECONDS, path="/", httponly=True, samesite="strict")
+
+
+def is_ours(next_page: str) -> bool:
+    """Whether a page to go on to after the way in is one of this console: a path, and no other host's."""
+    return next_page.startswith("/") and not next_page.startswith(("//", "/\\"))

@@ -1,0 +1,115 @@
+"""Whether the node lives, and whether it can serve: `/healthz` and `/readyz`, with reasons.
+
+Knows: what has to hold. Refuses to know: HTTP.
+Invariant: "ready" is never said on hope: the disk was written to, the node has answered.
+
+| check | holds if |
+|---|---|
+| `node` | it answers its console |
+| `listeners` | every one that is enabled is bound and accepts |
+| `disk` | a file can be written and synced beside the data, and there is more room than `admin.disk_free_bytes_min` |
+| `partitions` | none is offline |
+| `keyvalue` | the store serves |
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from braidlog.console.node import Node, NodeError
+from braidlog.model.report import Snapshot
+
+PROBE_SECONDS: Final = 5.0
+NAMED_MAX: Final = 5
+"""Partitions that a reason names; of more it says how many."""
+
+
+class Check(msgspec.Struct, frozen=True):
+    name: str
+    ok: bool
+    reason: str = ""
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: str
+    checks: list[Check]
+
+    @property
+    def is_ready(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+
+class Doctor:
+    """Looks when asked, at the disk at most once in `PROBE_SECONDS`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._disk: Check | None = None
+        self._probed_at = 0.0
+        self._probing = asyncio.Lock()
+
+    async def look(self) -> Health:
+        checks = [*await self._ask_node(), await self._ask_disk()]
+        ready = all(check.ok for check in checks)
+        return Health("ready" if ready else "not ready", checks)
+
+    async def _ask_node(self) -> list[Check]:
+        try:
+            snapshot = await self._node.snapshot()
+        except NodeError as error:
+            return [Check("node", ok=False, reason=str(error))]
+        return [Check("node", ok=True), *(Check(name, not (why := find(snapshot)), why) for name, find in _FINDERS)]
+
+    async def _ask_disk(self) -> Check:
+        async with self._probing:
+            now = asyncio.get_running_loop().time()
+            if self._disk is None or now - self._probed_at >= PROBE_SECONDS:
+                welcome = self._node.welcome
+                self._disk = await asyncio.to_thread(probe, welcome.data_dir, welcome.disk_free_bytes_min)
+                self._probed_at = now
+            return self._disk
+
+
+def probe(folder: str, free_bytes_min: int) -> Check:
+    """Write a file that never has a name, and sync it; then look how much room is left."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+            file.flush()
+            os.fsync(file.fileno())
+        room = os.statvfs(folder)
+    except OSError as error:
+        return Check("disk", ok=False, reason=f"{folder} cannot be written: {error.strerror or error}")
+    free = room.f_bavail * room.f_frsize
+    if free < free_bytes_min:
+        return Check(
+            "disk", ok=False, reason=f"{free} bytes are free, less than admin.disk_free_bytes_min = {free_bytes_min}"
+        )
+    return Check("disk", ok=True)
+
+
+def _listeners(snapshot: Snapshot) -> str:
+    return ", ".join(f"listener {each.dialect} does not accept" for each in snapshot.listeners if not each.is_serving)
+
+
+def _partitions(snapshot: Snapshot) -> str:
+    offline = [each for each in snapshot.partitions if each.is_offline]
+    named = "; ".join(f"{each.topic}/{each.partition}: {each.fault}" for each in offline[:NAMED_MAX])
+    more = f"; and {len(offline) - NAMED_MAX} more" if len(offline) > NAMED_MAX else ""
+    return f"{named}{more}"
+
+
+def _keyvalue(snapshot: Snapshot) -> str:
+    return snapshot.keyvalue.fault
+
+
+_FINDERS: Final[tuple[tuple[str, Callable[[Snapshot], str]], ...]] = (
+    ("listeners", _listeners),
+    ("partitions", _partitions),
+    ("keyvalue", _keyvalue),
+)
+"""Name → what is wrong, "" if nothing is."""

@@ -1,0 +1,349 @@
+"""The table of metrics, and the text a scraper reads.
+
+Knows: names, units, labels, and where in a snapshot each value stands. Refuses to know: HTTP, how the snapshot was made.
+Invariants: a name ends with its unit, a counter with `_total`; the table is the only place where a name is spelled: the guide's table
+and the Grafana dashboard are checked against it. A group has its lag series as soon as it has members or commits.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from braidlog.model.measure import upper_bounds
+from braidlog.model.report import ListenerReport, PartitionReport, Snapshot
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+SHOWN_BOUNDS: Final = tuple(range(6, 25, 2))
+"""Of the buckets that are counted, those that are shown: 64 µs, 256 µs, 1 ms, … 16 s."""
+
+Row = tuple[tuple[str, ...], float]
+"""The values of the labels, and the value."""
+
+
+class MetricRow(NamedTuple):
+    """One line of the table. `kind`: counter, gauge or histogram."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+    rows: Callable[[Snapshot], Iterable[Any]]
+
+
+class Buckets(NamedTuple):
+    labels: tuple[str, ...]
+    counts: list[int]
+    total: float
+
+
+def _of_listeners(value: Callable[[ListenerReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
+    def rows(snapshot: Snapshot) -> Iterator[Row]:
+        return (((each.dialect,), value(each)) for each in snapshot.listeners)
+
+    return rows
+
+
+def _of_partitions(value: Callable[[PartitionReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
+    def rows(snapshot: Snapshot) -> Iterator[Row]:
+        online = (each for each in snapshot.partitions if not each.is_offline)
+        return (((each.topic, str(each.partition)), value(each)) for each in online)
+
+    return rows
+
+
+def _of_node(value: Callable[[Snapshot], float]) -> Callable[[Snapshot], Iterator[Row]]:
+    def rows(snapshot: Snapshot) -> Iterator[Row]:
+        yield (), value(snapshot)
+
+    return rows
+
+
+def _of_keys(name: str) -> Callable[[Snapshot], Iterator[Row]]:
+    def rows(snapshot: Snapshot) -> Iterator[Row]:
+        if name in snapshot.keyvalue.counts:  # a store that is offline counts nothing
+            yield (), snapshot.keyvalue.counts[name]
+
+    return rows
+
+
+def _requests(snapshot: Snapshot) -> Iterator[Row]:
+    for each in snapshot.listeners:
+        yield from (((each.dialect, operation), count) for operation, count in sorted(each.requests.items()))
+
+
+def _request_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
+    for each in snapshot.listeners:
+        for operation, counts in sorted(each.seconds.items()):
+            yield Buckets((each.dialect, operation), counts, each.seconds_total[operation])
+
+
+def _sync_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
+    yield Buckets((), snapshot.sync_seconds, snapshot.sync_seconds_total)
+
+
+def _lags(snapshot: Snapshot) -> Iterator[Row]:
+    return (((each.group, each.topic, str(each.partition)), each.lag) for each in snapshot.lags)
+
+
+def _members(snapshot: Snapshot) -> Iterator[Row]:
+    return (((each.group,), each.members) for each in snapshot.groups)
+
+
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+_LISTENER: Final = ("listener",)
+_PARTITION: Final = ("topic", "partition")
+
+TABLE: Final[tuple[MetricRow, ...]] = (
+    MetricRow("braidlog_up", GAUGE, "1 if the node answers its console.", (), _of_node(lambda _: 1)),
+    MetricRow(
+        "braidlog_uptime_seconds", GAUGE, "Seconds since the node started.", (), _of_node(lambda s: s.uptime_seconds)
+    ),
+    # -- connections and requests
+    MetricRow(
+        "braidlog_listener_up",
+        GAUGE,
+        "1 if the listener is bound and accepts.",
+        _LISTENER,
+        _of_listeners(lambda each: int(each.is_serving)),
+    ),
+    MetricRow(
+        "braidlog_connections", GAUGE, "Open connections.", _LISTENER, _of_listeners(lambda each: each.connections)
+    ),
+    MetricRow(
+        "braidlog_connections_limit",
+        GAUGE,
+        "Connections that all listeners together may have.",
+        (),
+        _of_node(lambda s: s.connections_max),
+    ),
+    MetricRow(
+        "braidlog_connections_accepted_total",
+        COUNTER,
+        "Connections accepted.",
+        _LISTENER,
+        _of_listeners(lambda each: each.accepted),
+    ),
+    MetricRow(
+        "braidlog_connections_cut_off_total",
+        COUNTER,
+        "Connections closed because their client kept others waiting.",
+        _LISTENER,
+        _of_listeners(lambda each: each.cut_off),
+    ),
+    MetricRow("braidlog_requests_total", COUNTER, "Requests.", ("listener", "operation"), _requests),
+    MetricRow(
+        "braidlog_request_seconds",
+        HISTOGRAM,
+        "From a request to its answer, of one request in 16; waiting for data is part of it.",
+        ("listener", "operation"),
+        _request_seconds,
+    ),
+    MetricRow(
+        "braidlog_received_bytes_total",
+        COUNTER,
+        "Bytes received from clients.",
+        _LISTENER,
+        _of_listeners(lambda each: each.bytes_in),
+    ),
+    MetricRow(
+        "braidlog_sent_bytes_total",
+        COUNTER,
+        "Bytes sent to clients.",
+        _LISTENER,
+        _of_listeners(lambda each: each.bytes_out),
+    ),
+    MetricRow(
+        "braidlog_quota_waits_total",
+        COUNTER,
+        "Times a client was not read from because it was over its quota.",
+        _LISTENER,
+        _of_listeners(lambda each: each.throttled),
+    ),
+    MetricRow(
+        "braidlog_quota_wait_seconds_total",
+        COUNTER,
+        "For how long, in all.",
+        _LISTENER,
+        _of_listeners(lambda each: each.throttled_seconds),
+    ),
+    MetricRow(
+        "braidlog_memory_held_bytes",
+        GAUGE,
+        "Bytes of unfinished frames and answers that were not taken.",
+        (),
+        _of_node(lambda s: s.budget_bytes),
+    ),
+    MetricRow(
+        "braidlog_memory_limit_bytes", GAUGE, "What these may be together.", (), _of_node(lambda s: s.budget_bytes_max)
+    ),
+    # -- the log
+    MetricRow(
+        "braidlog_appended_records_total",
+        COUNTER,
+        "Records appended by producers.",
+        (),
+        _of_node(lambda s: s.records_appended),
+    ),
+    MetricRow(
+        "braidlog_appended_batches_total", COUNTER, "Batches of them.", (), _of_node(lambda s: s.batches_appended)
+    ),
+    MetricRow(
+        "braidlog_appended_bytes_total", COUNTER, "Bytes of the batches.", (), _of_node(lambda s: s.bytes_appended)
+    ),
+    MetricRow(
+        "braidlog_fetched_records_total",
+        COUNTER,
+        "Offsets handed out to readers.",
+        (),
+        _of_node(lambda s: s.records_fetched),
+    ),
+    MetricRow(
+        "braidlog_fetched_bytes_total",
+        COUNTER,
+        "Bytes of batches found for readers.",
+        (),
+        _of_node(lambda s: s.bytes_fetched),
+    ),
+    MetricRow("braidlog_sync_seconds", HISTOGRAM, "What a sync to the disk took.", (), _sync_seconds),
+    MetricRow("braidlog_topics", GAUGE, "Topics.", (), _of_node(lambda s: s.topics)),
+    MetricRow(
+        "braidlog_partitions_offline",
+        GAUGE,
+        "Partitions that cannot be opened.",
+        (),
+        _of_node(lambda s: sum(each.is_offline for each in s.partitions)),
+    ),
+    MetricRow(
+        "braidlog_partitions_read_only",
+        GAUGE,
+        "Partitions that take no writes: damaged, or stopped after a fault of their disk.",
+        (),
+        _of_node(lambda s: sum(bool(each.fault) and not each.is_offline for each in s.partitions)),
+    ),
+    MetricRow(
+        "braidlog_partition_start_offset",
+        GAUGE,
+        "First offset that can be read.",
+        _PARTITION,
+        _of_partitions(lambda each: each.start_offset),
+    ),
+    MetricRow(
+        "braidlog_partition_high_watermark",
+        GAUGE,
+        "Next offset after the last committed record.",
+        _PARTITION,
+        _of_partitions(lambda each: each.high_watermark),
+    ),
+    MetricRow(
+        "braidlog_partition_size_bytes",
+        GAUGE,
+        "Bytes of batches on the disk.",
+        _PARTITION,
+        _of_partitions(lambda each: each.size_bytes),
+    ),
+    # -- groups
+    MetricRow(
+        "braidlog_group_lag_records",
+        GAUGE,
+        "Records a group has not committed yet.",
+        ("group", "topic", "partition"),
+        _lags,
+    ),
+    MetricRow("braidlog_group_members", GAUGE, "Members of a group.", ("group",), _members),
+    # -- keys and values
+    MetricRow("braidlog_kv_up", GAUGE, "1 if the store serves.", (), _of_node(lambda s: int(not s.keyvalue.fault))),
+    MetricRow("braidlog_kv_keys", GAUGE, "Keys in the store.", (), _of_keys("keys")),
+    MetricRow("braidlog_kv_operations_total", COUNTER, "Operations on keys.", (), _of_keys("operations")),
+    MetricRow("braidlog_kv_mutations_total", COUNTER, "Operations that changed something.", (), _of_keys("mutations")),
+    MetricRow("braidlog_kv_expired_total", COUNTER, "Keys whose time had come.", (), _of_keys("expired")),
+    MetricRow("braidlog_kv_evicted_total", COUNTER, "Keys that went for want of room.", (), _of_keys("evicted")),
+    MetricRow("braidlog_kv_memory_bytes", GAUGE, "What the keys take.", (), _of_node(lambda s: s.keyvalue.used_bytes)),
+    MetricRow("braidlog_kv_wal_bytes", GAUGE, "The store's log on the disk.", (), _of_keys("wal_bytes")),
+    # -- the process
+    MetricRow(
+        "braidlog_process_cpu_seconds_total",
+        COUNTER,
+        "CPU time of the node.",
+        (),
+        _of_node(lambda s: s.process.cpu_seconds),
+    ),
+    MetricRow(
+        "braidlog_process_resident_bytes",
+        GAUGE,
+        "Memory of the node.",
+        (),
+        _of_node(lambda s: s.process.resident_bytes),
+    ),
+    MetricRow("braidlog_process_open_files", GAUGE, "Files and sockets.", (), _of_node(lambda s: s.process.open_files)),
+    MetricRow(
+        "braidlog_process_open_files_limit",
+        GAUGE,
+        "How many it may have.",
+        (),
+        _of_node(lambda s: s.process.open_files_max),
+    ),
+    MetricRow(
+        "braidlog_loop_lag_seconds",
+        GAUGE,
+        "How late the node's loop was at its last timer.",
+        (),
+        _of_node(lambda s: s.process.loop_lag_seconds),
+    ),
+)
+
+
+def text_of(snapshot: Snapshot | None) -> bytes:
+    """What /metrics answers; of a node that does not answer, that alone."""
+    registry = CollectorRegistry()
+    registry.register(_Once(snapshot))
+    text: bytes = generate_latest(registry)
+    return text
+
+
+class _Once(Collector):
+    """One snapshot, collected once."""
+
+    def __init__(self, snapshot: Snapshot | None) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        if self._snapshot is None:
+            yield GaugeMetricFamily("braidlog_up", TABLE[0].help, value=0)
+            return
+        for row in TABLE:
+            yield _family(row, self._snapshot)
+
+    def describe(self) -> list[Metric]:
+        return []
+
+
+def _family(row: MetricRow, snapshot: Snapshot) -> Metric:
+    if row.kind == HISTOGRAM:
+        buckets = HistogramMetricFamily(row.name, row.help, labels=row.labels)
+        for labels, counts, total in row.rows(snapshot):
+            buckets.add_metric(labels, _shown(counts), total)
+        return buckets
+    kind = CounterMetricFamily if row.kind == COUNTER else GaugeMetricFamily
+    family = kind(row.name, row.help, labels=row.labels)
+    for labels, value in row.rows(snapshot):
+        family.add_metric(labels, value)
+    return family
+
+
+def _shown(counts: list[int]) -> list[tuple[str, int]]:
+    """Cumulative counts below each shown bound."""
+    below, bounds = list(accumulate(counts)), upper_bounds()
+    return [*((repr(bounds[index]), below[index]) for index in SHOWN_BOUNDS), ("+Inf", below[-1])]
+
+
+def markdown() -> str:
+    """The table of docs/guides/operations.md."""
+    lines = ["| metric | kind | labels | what |", "|---|---|---|---|"]
+    for row in TABLE:
+        labels = ", ".join(f"`{label}`" for label in row.labels)
+        lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.help} |")
+    return "\n".join(lines)

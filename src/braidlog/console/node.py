@@ -1,0 +1,187 @@
+"""The node, as its console knows it: questions over a private socket, the last snapshots, rates between them.
+
+Knows: `model/report.py`. Refuses to know: HTTP. Invariants: however many people look, the node is asked for a snapshot at most
+once a second; every question ends, with an answer, a refusal or a deadline; an answer for nobody is dropped.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+from itertools import count
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from braidlog.model.report import (
+    Connections,
+    Keys,
+    Question,
+    Reply,
+    SettingReport,
+    Snapshot,
+    WatchedPiece,
+    Welcome,
+)
+
+T = TypeVar("T")
+
+ANSWER_SECONDS_MAX: Final = 5.0
+FRESH_SECONDS: Final = 1.0
+KEPT_SNAPSHOTS: Final = 12
+RATE_SECONDS: Final = 5.0
+WATCHED_PIECES_MAX: Final = 1_000
+
+_replies = msgspec.json.Decoder(Reply)
+_welcomes = msgspec.json.Decoder(Welcome)
+_encode = msgspec.json.Encoder().encode
+
+
+class NodeError(Exception):
+    """The node does not answer, or says no."""
+
+
+class Node:
+    """One for this process. `run` it as long as the process lives: it returns when the node is gone."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, welcome: Welcome) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.welcome = welcome
+        self._ids = count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._watched: dict[int, asyncio.Queue[WatchedPiece | None]] = {}
+        self._asking: asyncio.Future[Snapshot] | None = None
+        self._taken: deque[tuple[float, Snapshot]] = deque(maxlen=KEPT_SNAPSHOTS)
+
+    @classmethod
+    async def meet(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> "Node":
+        return cls(reader, writer, _welcomes.decode(await reader.readline()))
+
+    async def run(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while line := await self._reader.readline():
+                self._received(_replies.decode(line))
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(NodeError("the node is gone"))
+        for queue in self._watched.values():
+            _offer(queue, None)
+
+    def _received(self, reply: Reply) -> None:
+        queue = self._watched.get(reply.id)
+        if queue is not None:
+            if reply.error is not None:
+                self._watched.pop(reply.id)
+                self._settle(reply)
+                return
+            self._settle(Reply(reply.id))
+            _offer(queue, msgspec.convert(reply.event, WatchedPiece))
+            return
+        self._settle(reply)
+
+    def _settle(self, reply: Reply) -> None:
+        future = self._asked.pop(reply.id, None)
+        if future is None or future.done():
+            return
+        if reply.error is not None:
+            future.set_exception(NodeError(reply.error))
+        else:
+            future.set_result(reply.answer)
+
+    async def _ask(self, kind: Any, **question: Any) -> Any:  # noqa: ANN401 - any answer's type
+        number = next(self._ids)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future
+        self._writer.write(_encode(Question(number, **question)) + b"\n")
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                return msgspec.convert(await future, kind)
+        except TimeoutError as error:
+            raise NodeError(f"the node did not answer in {ANSWER_SECONDS_MAX:g} s") from error
+        finally:
+            self._asked.pop(number, None)
+
+    # -- questions -------------------------------------------------------------------------------------------
+
+    async def snapshot(self) -> Snapshot:
+        """The node now, or at most a second ago. Who asks while somebody else has asked gets the same answer."""
+        now = asyncio.get_running_loop().time()
+        if self._taken and now - self._taken[-1][0] < FRESH_SECONDS:
+            return self._taken[-1][1]
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._take())
+            self._asking.add_done_callback(self._taken_or_not)
+        return await asyncio.shield(self._asking)
+
+    async def _take(self) -> Snapshot:
+        snapshot: Snapshot = await self._ask(Snapshot, ask="snapshot")
+        self._taken.append((asyncio.get_running_loop().time(), snapshot))
+        return snapshot
+
+    def _taken_or_not(self, asking: "asyncio.Future[Snapshot]") -> None:
+        self._asking = None
+        if not asking.cancelled():
+            asking.exception()  # whoever asked has been told
+
+    def earlier(self) -> Snapshot | None:
+        """A snapshot of some seconds before the last one, to compare with."""
+        if len(self._taken) < 2:
+            return None
+        last = self._taken[-1][1].taken_ms
+        older = [taken for _, taken in self._taken if last - taken.taken_ms >= RATE_SECONDS * 1000]
+        return older[-1] if older else self._taken[0][1]
+
+    async def settings(self) -> list[SettingReport]:
+        found: list[SettingReport] = await self._ask(list[SettingReport], ask="settings")
+        return found
+
+    async def connections(self) -> Connections:
+        found: Connections = await self._ask(Connections, ask="connections")
+        return found
+
+    async def keys(self, prefix: bytes, position: int) -> Keys:
+        found: Keys = await self._ask(Keys, ask="keys", prefix=prefix, position=position)
+        return found
+
+    async def watch(self, connection: int) -> AsyncIterator[WatchedPiece]:
+        """What a connection says from now on, until it ends or nobody listens any more."""
+        number = next(self._ids)
+        queue = self._watched[number] = asyncio.Queue(WATCHED_PIECES_MAX)
+        refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[number] = refused
+        self._writer.write(_encode(Question(number, "watch", connection=connection)) + b"\n")
+        try:
+            while True:
+                getting = asyncio.ensure_future(queue.get())
+                waiting = {getting, refused} if not refused.done() else {getting}
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if refused.done() and refused.exception() is not None:
+                    getting.cancel()
+                    raise NodeError(str(refused.exception()))
+                if not getting.done():
+                    getting.cancel()
+                    continue
+                piece = getting.result()
+                if piece is None:
+                    return
+                yield piece
+                if piece.is_closed:
+                    return
+        finally:
+            refused.cancel()
+            self._asked.pop(number, None)
+            if self._watched.pop(number, None) is not None and not self._writer.is_closing():
+                self._writer.write(_encode(Question(next(self._ids), "unwatch", connection=number)) + b"\n")
+
+
+def _offer(queue: "asyncio.Queue[WatchedPiece | None]", piece: WatchedPiece | None) -> None:
+    """Who does not keep up loses what is oldest: the end must reach everyone."""
+    if queue.full():
+        queue.get_nowait()
+    queue.put_nowait(piece)
+
+
+def rate(now: int, before: int, seconds: float) -> float:
+    """How much of a counter came in a second; a node that was started anew counts from nothing."""
+    return max(now - before, 0) / seconds if seconds > 0 else 0.0

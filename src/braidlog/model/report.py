@@ -1,0 +1,215 @@
+"""What a node tells about itself: the words between the data process and its console.
+
+Knows: questions and answers, as lines of JSON over a socket that nobody else has. Refuses to know: who computes them, who looks.
+Invariant: every answer is bounded: where there could be more rows than `*_MAX`, the answer says how many were left out.
+
+    console → node   {"id": 7, "ask": "snapshot"}
+    node → console   {"id": 7, "answer": {…}}          or   {"id": 7, "error": "…"}
+    node → console   {"id": 8, "event": {…}}           a watched connection spoke; ends with "answer"
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+LINE_BYTES_MAX: Final = 32 * 1024 * 1024
+PARTITIONS_MAX: Final = 10_000
+LAGS_MAX: Final = 10_000
+CONNECTIONS_MAX: Final = 1_000
+KEYS_MAX: Final = 200
+KEYS_LOOKED_AT_MAX: Final = 20_000
+WATCHED_BYTES_MAX: Final = 256 * 1024
+"""Of one watched piece; of longer ones the console sees that they were too long."""
+
+Ask = Literal["snapshot", "settings", "connections", "keys", "watch", "unwatch"]
+
+
+class Question(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: int
+    ask: Ask
+    connection: int = 0
+    """For `watch` a connection's number; for `unwatch` the id of the question that began it."""
+    prefix: bytes = b""
+    position: int = 0
+
+
+class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: int
+    answer: Any = None
+    error: str | None = None
+    event: Any = None
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """The first line: all that the console has to know of its node. It holds secrets, and is never shown."""
+
+    node: str
+    version: str
+    data_dir: str
+    started_ms: int
+    topics_url: str
+    keys_url: str
+    token_hash: str
+    """SHA-256 of the admin token in hex; "" for none."""
+    hosts: list[str]
+    """Names by which browsers may call the console, beside addresses and localhost."""
+    secret: str
+    """Signs cookies: it outlives a console that is started again."""
+    disk_free_bytes_min: int
+    log_format: str
+    log_level: str
+    is_tls: bool = False
+    listeners: dict[str, str] = {}
+    """Dialect → host:port, for commands that a person may copy."""
+
+
+class ListenerReport(msgspec.Struct, frozen=True):
+    """One port. Counts are since the node started."""
+
+    dialect: str
+    host: str
+    port: int
+    is_tls: bool
+    is_serving: bool
+    connections: int
+    accepted: int
+    cut_off: int
+    bytes_in: int
+    bytes_out: int
+    requests: dict[str, int]
+    throttled: int
+    throttled_seconds: float
+    seconds: dict[str, list[int]]
+    """By operation: a histogram (`measure.py`) over one request in `sampled`."""
+    seconds_total: dict[str, float]
+    sampled: int
+
+
+class PartitionReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    topic: str
+    partition: int
+    start_offset: int = 0
+    high_watermark: int = 0
+    end_offset: int = 0
+    size_bytes: int = 0
+    segments: int = 0
+    fault: str = ""
+    """Why it is offline or takes no writes; "" if it serves."""
+    is_offline: bool = False
+
+
+class LagReport(msgspec.Struct, frozen=True):
+    """One partition that a group reads or has committed to. `committed` is None before the first commit."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int | None
+    end_offset: int
+    lag: int
+    member: str | None = None
+
+
+class GroupReport(msgspec.Struct, frozen=True):
+    group: str
+    state: str
+    generation: int
+    protocol: str
+    members: int
+
+
+class KeyValueReport(msgspec.Struct, frozen=True):
+    fault: str = ""
+    counts: dict[str, int] = {}
+    """The fields of `kv.operations.Stats`."""
+    used_bytes: int = 0
+    limit_bytes: int = 0
+
+
+class ProcessReport(msgspec.Struct, frozen=True):
+    pid: int
+    cpu_seconds: float
+    resident_bytes: int
+    open_files: int
+    open_files_max: int
+    loop_lag_seconds: float
+    """How late the loop was at its last timer."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A node at one moment."""
+
+    taken_ms: int
+    uptime_seconds: float
+    listeners: list[ListenerReport]
+    connections: int
+    connections_max: int
+    budget_bytes: int
+    budget_bytes_max: int
+    let_go: int
+    records_appended: int
+    bytes_appended: int
+    batches_appended: int
+    records_fetched: int
+    bytes_fetched: int
+    sync_seconds: list[int]
+    sync_seconds_total: float
+    topics: int
+    partitions: list[PartitionReport]
+    partitions_left_out: int
+    groups: list[GroupReport]
+    lags: list[LagReport]
+    lags_left_out: int
+    keyvalue: KeyValueReport
+    process: ProcessReport
+
+
+class ConnectionReport(msgspec.Struct, frozen=True):
+    number: int
+    dialect: str
+    peer: str
+    principal: str
+    requests: int
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+    idle_seconds: float
+    held_bytes: int
+    is_tls: bool
+    is_watched: bool
+
+
+class Connections(msgspec.Struct, frozen=True):
+    rows: list[ConnectionReport]
+    left_out: int
+
+
+class SettingReport(msgspec.Struct, frozen=True):
+    name: str
+    value: Any
+    origin: str
+
+
+class KeyReport(msgspec.Struct, frozen=True):
+    key: bytes
+    kind: str
+    ttl_seconds: float | None
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """Keys that begin as asked. `next_position` goes on where this ended; None at the end. Keys that come and go meanwhile may
+    be missed: nothing is held for who looks."""
+
+    rows: list[KeyReport]
+    next_position: int | None
+    keys: int
+
+
+class WatchedPiece(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a watched connection did: it spoke (`side`), it ended, or more was said than is sent on (`lost`)."""
+
+    time_ns: int
+    side: str = ""
+    data: bytes = b""
+    lost: int = 0
+    is_closed: bool = False

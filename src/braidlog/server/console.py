@@ -1,0 +1,220 @@
+"""The console's process: started beside the node, answered, started again if it dies, gone when the node is.
+
+Knows: a child process, the socket between the two, who may ask. Refuses to know: HTTP, pages, what people look at.
+Invariants: the data process computes nothing for people: it hands out snapshots and pieces of wire as they are. The child has the
+other end of a socketpair that nobody else has: when this process ends, however it ends, that end reads an end of file and the
+child goes. The admin port is bound here, so that it is known at the start and stays the same when the child is started again.
+
+    node                                      console (python -m braidlog.console)
+      listening socket  ──── inherited ────▶    HTTP
+      socketpair        ◀── questions ─────▶    snapshots, watched connections
+      private doors     ◀── Kafka, Mayfly ──    an ordinary client, with a token made at the start
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.report import LINE_BYTES_MAX, Question, Reply, WatchedPiece, Welcome
+from braidlog.server.reporting import Reporter
+from braidlog.server.watching import Watch
+
+log = logging.getLogger("braidlog.admin")
+
+MODULE: Final = "braidlog.console"
+AGAIN_SECONDS_MIN: Final = 0.5
+AGAIN_SECONDS_MAX: Final = 30.0
+GOODBYE_SECONDS_MAX: Final = 5.0
+WATCHES_MAX: Final = 16
+UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Watched pieces that the console has not taken; beyond, they are dropped."""
+BACKLOG: Final = 128
+
+_encode = msgspec.json.Encoder().encode
+_questions = msgspec.json.Decoder(Question)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The admin port, not yet served by anyone: who connects meanwhile waits in line."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise BrokerError(
+            Reason.INVALID_SETTING,
+            f"the admin port cannot listen on {host}:{port}: {error.strerror or error} (admin.port, admin.enabled)",
+        ) from error
+    return bound
+
+
+class Channel:
+    """One life of the child: its questions and their answers."""
+
+    def __init__(self, reporter: Reporter, writer: asyncio.StreamWriter, now_ns: Callable[[], int]) -> None:
+        self._reporter = reporter
+        self._writer = writer
+        self._now_ns = now_ns
+        self._watches: dict[int, Watch] = {}
+        self._answers: dict[str, Callable[[Question], object]] = {
+            "snapshot": lambda _: reporter.snapshot(),
+            "settings": lambda _: reporter.settings(),
+            "connections": lambda _: reporter.connections({watch.session for watch in self._watches.values()}),
+            "keys": lambda question: reporter.keys(question.prefix, question.position),
+            "unwatch": self._unwatch,
+        }
+
+    def answer(self, line: bytes) -> None:
+        question = _questions.decode(line)
+        if question.ask == "watch":
+            self._watch(question)
+            return
+        try:
+            self._send(Reply(question.id, self._answers[question.ask](question)))
+        except (BrokerError, StorageFault) as error:
+            self._send(Reply(question.id, error=str(error)))
+
+    def _send(self, reply: Reply) -> None:
+        self._writer.write(_encode(reply) + b"\n")
+
+    def _watch(self, question: Question) -> None:
+        session = self._reporter.find(question.connection)
+        if session is None or session.transport is None:
+            self._send(Reply(question.id, error=f"connection {question.connection} is not there any more"))
+            return
+        if any(watch.session is session for watch in self._watches.values()):
+            self._send(Reply(question.id, error=f"connection {question.connection} is watched already"))
+            return
+        if len(self._watches) >= WATCHES_MAX:
+            self._send(Reply(question.id, error=f"{WATCHES_MAX} connections are watched, that is the limit"))
+            return
+
+        def report(piece: WatchedPiece) -> bool:
+            if self._writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+                return False
+            self._send(Reply(question.id, event=piece))
+            if piece.is_closed:
+                self._watches.pop(question.id, None)
+            return True
+
+        watch = self._watches[question.id] = Watch(session, report, self._now_ns)
+        watch.begin()
+
+    def _unwatch(self, question: Question) -> bool:
+        watch = self._watches.pop(question.connection, None)
+        if watch is not None:
+            watch.end()
+        return watch is not None
+
+    def close(self) -> None:
+        for watch in self._watches.values():
+            watch.end()
+        self._watches.clear()
+        self._writer.close()
+
+
+class ConsoleProcess:
+    """Keeps one child running."""
+
+    def __init__(
+        self,
+        bound: socket.socket,
+        reporter: Reporter,
+        welcome: Welcome,
+        now_ns: Callable[[], int],
+        *,
+        doors: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._bound = bound
+        self._reporter = reporter
+        self._welcome = welcome
+        self._now_ns = now_ns
+        self._close_doors = doors
+        self._process: asyncio.subprocess.Process | None = None
+        self._is_stopping = False
+        self.starts = 0
+
+    @property
+    def port(self) -> int:
+        return int(self._bound.getsockname()[1])
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def run(self) -> None:
+        """Start the child, answer it, start it again when it has died: later each time, unless it lived for a while."""
+        pause = AGAIN_SECONDS_MIN
+        loop = asyncio.get_running_loop()
+        while not self._is_stopping:
+            began = loop.time()
+            code = await self._one_life()
+            if self._is_stopping:
+                return
+            pause = AGAIN_SECONDS_MIN if loop.time() - began > AGAIN_SECONDS_MAX else min(pause * 2, AGAIN_SECONDS_MAX)
+            log.error("the console has ended (exit code %s); it is started again in %.1f s", code, pause)
+            await asyncio.sleep(pause)
+
+    async def _one_life(self) -> int | None:
+        ours, theirs = socket.socketpair()
+        try:
+            command = (sys.executable, "-m", MODULE, str(theirs.fileno()), str(self._bound.fileno()))
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,  # ours has one line for who started us
+                pass_fds=(theirs.fileno(), self._bound.fileno()),
+            )
+        except OSError as error:
+            ours.close()
+            log.error("the console cannot be started: %s", error)  # noqa: TRY400 - the error says it all
+            return None
+        finally:
+            theirs.close()
+        self.starts += 1
+        try:
+            await self._converse(ours)
+        finally:
+            code = await self._end_child()
+        return code
+
+    async def _converse(self, ours: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_BYTES_MAX)
+        channel = Channel(self._reporter, writer, self._now_ns)
+        try:
+            writer.write(_encode(self._welcome) + b"\n")
+            with contextlib.suppress(ConnectionError):
+                while line := await reader.readline():
+                    channel.answer(line)
+                    await writer.drain()
+        finally:
+            channel.close()
+
+    async def _end_child(self) -> int | None:
+        """Its socket is closed, so it goes by itself; one that hangs is ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS_MAX):
+                return await process.wait()
+        except (TimeoutError, asyncio.CancelledError):
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            return await process.wait()
+
+    async def stop(self) -> None:
+        """Before the node's own ports close: the port, then the doors. The child goes when `run` is cancelled."""
+        self._is_stopping = True
+        self._bound.close()
+        await self._close_doors()

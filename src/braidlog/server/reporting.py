@@ -1,0 +1,275 @@
+"""What the node says about itself: counters and states, gathered when somebody asks.
+
+Knows: where each figure is kept. Refuses to know: who asks, how figures look.
+Invariants: nothing here waits or reads a disk, but for a partition that was never opened; a snapshot is made at most once in
+`SNAPSHOT_SECONDS`, however many ask; every list has an end (`model/report.py`).
+"""
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from braidlog.broker.groups.service import Lag, Reads
+from braidlog.broker.hosted import HostedPartition
+from braidlog.broker.services import Services
+from braidlog.kv.values import kind_of
+from braidlog.model import report as r
+from braidlog.model.clock import Clock
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.measure import Seconds, added
+from braidlog.server.budget import Budget
+from braidlog.server.census import Census
+from braidlog.server.config import LoadedConfig
+from braidlog.server.listener import Listener
+from braidlog.server.resident import resident_bytes
+from braidlog.server.session import Session
+from braidlog.server.tally import SAMPLED
+
+SNAPSHOT_SECONDS: Final = 1.0
+OPENED_MAX: Final = 100
+"""Partitions that nobody used since their topic was made: opened for one snapshot."""
+REOPEN_SECONDS: Final = 60.0
+_FILES: Final = "/proc/self/fd"
+
+
+class Reporter:
+    """One for a node."""
+
+    def __init__(  # noqa: PLR0913 - each is one place where figures are kept
+        self,
+        loaded: LoadedConfig,
+        services: Services,
+        listeners: Mapping[str, Listener],
+        census: Census,
+        budget: Budget,
+        clock: Clock,
+        *,
+        syncs: Callable[[], list[Seconds]],
+        reads: Reads,
+    ) -> None:
+        self._loaded = loaded
+        self._services = services
+        self._listeners = listeners
+        self._census = census
+        self._budget = budget
+        self._clock = clock
+        self._syncs = syncs
+        self._reads = reads
+        self._began = clock.monotonic()
+        self._offline: dict[tuple[str, int], tuple[float, str]] = {}
+        self._taken: r.Snapshot | None = None
+        self._taken_at = 0.0
+        self.loop_lag_seconds = 0.0
+
+    async def measure_loop(self) -> None:
+        """How late a timer is now: what everybody's request waits before its turn comes."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + SNAPSHOT_SECONDS
+        await asyncio.sleep(SNAPSHOT_SECONDS)
+        self.loop_lag_seconds = max(loop.time() - due, 0.0)
+
+    # -- the snapshot ----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> r.Snapshot:
+        now = self._clock.monotonic()
+        if self._taken is None or now - self._taken_at >= SNAPSHOT_SECONDS:
+            self._taken, self._taken_at = self._take(now), now
+        return self._taken
+
+    def _take(self, now: float) -> r.Snapshot:
+        services = self._services
+        partitions = list(islice(self._partitions(now), r.PARTITIONS_MAX))
+        partitions_there = sum(services.topics.partition_count(name) for name in services.topics.names())
+        groups = services.groups.names()
+        lags = list(islice((lag for group in groups for lag in self._lags(group)), r.LAGS_MAX + 1))
+        syncs = added(self._syncs())
+        return r.Snapshot(
+            taken_ms=self._clock.now_ms(),
+            uptime_seconds=now - self._began,
+            listeners=[self._listener(dialect, each) for dialect, each in sorted(self._listeners.items())],
+            connections=len(self._census),
+            connections_max=self._census.connections_max,
+            budget_bytes=self._budget.bytes_held,
+            budget_bytes_max=self._budget.bytes_max,
+            let_go=self._budget.let_go,
+            records_appended=services.append.records_written,
+            bytes_appended=services.append.bytes_written,
+            batches_appended=services.append.batches_written,
+            records_fetched=services.fetch.records_read,
+            bytes_fetched=services.fetch.bytes_read,
+            sync_seconds=syncs.counts,
+            sync_seconds_total=syncs.total,
+            topics=len(services.topics.names()),
+            partitions=partitions,
+            partitions_left_out=max(partitions_there - r.PARTITIONS_MAX, 0),
+            groups=[self._group(name) for name in groups[: r.LAGS_MAX]],
+            lags=lags[: r.LAGS_MAX],
+            lags_left_out=max(len(lags) - r.LAGS_MAX, 0),
+            keyvalue=self._keyvalue(),
+            process=self._process(),
+        )
+
+    def _listener(self, dialect: str, listener: Listener) -> r.ListenerReport:
+        tally, sessions = listener.tally, listener.sessions
+        return r.ListenerReport(
+            dialect=dialect,
+            host=listener.host,
+            port=listener.port,
+            is_tls=listener.tls is not None,
+            is_serving=listener.is_serving,
+            connections=len(sessions),
+            accepted=listener.accepted,
+            cut_off=listener.cut_off,
+            bytes_in=tally.bytes_in + sum(session.bytes_in for session in sessions),
+            bytes_out=tally.bytes_out + sum(session.bytes_out for session in sessions),
+            requests=tally.requests,
+            throttled=tally.throttles,
+            throttled_seconds=tally.throttled_seconds,
+            seconds={name: took.counts for name, took in tally.seconds.items()},
+            seconds_total={name: took.total for name, took in tally.seconds.items()},
+            sampled=SAMPLED,
+        )
+
+    def _partitions(self, now: float) -> Iterator[r.PartitionReport]:
+        topics = self._services.topics
+        left = OPENED_MAX
+        for name in topics.names():
+            for number in range(topics.partition_count(name)):
+                hosted = topics.hosted(name, number)
+                if hosted is None and left:
+                    left -= 1
+                    hosted = self._open(name, number, now)
+                fault = self._offline.get((name, number))
+                if hosted is not None:
+                    yield _partition(hosted)
+                elif fault is not None:
+                    yield r.PartitionReport(name, number, fault=fault[1], is_offline=True)
+        for name, why in topics.broken.items():
+            yield r.PartitionReport(name, 0, fault=why, is_offline=True)
+
+    def _open(self, name: str, number: int, now: float) -> HostedPartition | None:
+        """A partition nobody has used yet. One that cannot be opened is tried again, but not at every look."""
+        again, _ = self._offline.get((name, number), (now, ""))
+        if now < again:
+            return None
+        try:
+            hosted = self._services.topics.partition(name, number)
+        except StorageFault as fault:
+            self._offline[name, number] = (now + REOPEN_SECONDS, str(fault))
+            return None
+        self._offline.pop((name, number), None)
+        return hosted
+
+    def _group(self, name: str) -> r.GroupReport:
+        view = self._services.groups.describe(name)
+        return r.GroupReport(name, str(view.state), view.generation, view.protocol, len(view.members))
+
+    def _lags(self, group: str) -> Iterator[r.LagReport]:
+        try:
+            rows = self._services.groups.lag(group, self._reads)
+        except StorageFault:
+            return  # a partition of it is offline, which is said there
+        yield from (_lag(group, row) for row in rows)
+
+    def _keyvalue(self) -> r.KeyValueReport:
+        keyvalue = self._services.keyvalue
+        try:
+            counts, memory = keyvalue.stats(), keyvalue.memory()
+        except (StorageFault, BrokerError) as error:
+            return r.KeyValueReport(fault=str(error))
+        fault = "" if keyvalue.store.fault is None else str(keyvalue.store.fault)
+        return r.KeyValueReport(fault, msgspec.to_builtins(counts), memory.used_bytes, memory.limit_bytes)
+
+    def _process(self) -> r.ProcessReport:
+        try:
+            open_files = len(os.listdir(_FILES))
+        except OSError:
+            open_files = 0
+        files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return r.ProcessReport(
+            os.getpid(), time.process_time(), resident_bytes(), open_files, files_max, self.loop_lag_seconds
+        )
+
+    # -- the rest --------------------------------------------------------------------------------------------
+
+    def settings(self) -> list[r.SettingReport]:
+        origins = self._loaded.origins
+        return [
+            r.SettingReport(name, value, origins.get(name, "default")) for name, value in self._loaded.flat().items()
+        ]
+
+    def connections(self, watched: Collection[Session]) -> r.Connections:
+        now = asyncio.get_running_loop().time()
+        sessions = [session for listener in self._listeners.values() for session in listener.sessions]
+        sessions.sort(key=lambda session: session.number)
+        shown = sessions[: r.CONNECTIONS_MAX]
+        rows = [_connection(session, now, is_watched=session in watched) for session in shown]
+        return r.Connections(rows, len(sessions) - len(shown))
+
+    def find(self, number: int) -> Session | None:
+        """The session of a connection."""
+        every = (session for listener in self._listeners.values() for session in listener.sessions)
+        return next((session for session in every if session.number == number), None)
+
+    def keys(self, prefix: bytes, position: int) -> r.Keys:
+        """Some keys, from a position in the order in which they came; no more are looked at than take a few milliseconds."""
+        keyspace, now_ms = self._services.keyvalue.store.keyspace, self._clock.now_ms()
+        rows: list[r.KeyReport] = []
+        at = position
+        for at, key in enumerate(islice(keyspace.data, position, position + r.KEYS_LOOKED_AT_MAX), position + 1):  # noqa: B007 - where it ended
+            if not key.startswith(prefix):
+                continue
+            value = keyspace.find(key, now_ms)
+            if value is not None:
+                deadline = keyspace.deadlines.get(key)
+                left = None if deadline is None else (deadline - now_ms) / 1000
+                rows.append(r.KeyReport(key, kind_of(value), left))
+            if len(rows) == r.KEYS_MAX:
+                break
+        return r.Keys(rows, at if at < len(keyspace) else None, len(keyspace))
+
+
+def _partition(hosted: HostedPartition) -> r.PartitionReport:
+    log = hosted.log
+    fault = ""
+    try:
+        log.check_writable()
+    except (StorageFault, BrokerError) as error:
+        fault = str(error)
+    return r.PartitionReport(
+        hosted.topic,
+        hosted.number,
+        hosted.start_offset,
+        hosted.high_watermark,
+        hosted.end_offset,
+        log.size_bytes,
+        len(log.segments),
+        fault,
+    )
+
+
+def _lag(group: str, row: Lag) -> r.LagReport:
+    return r.LagReport(group, row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member)
+
+
+def _connection(session: Session, now: float, *, is_watched: bool) -> r.ConnectionReport:
+    return r.ConnectionReport(
+        number=session.number,
+        dialect=session.dialect,
+        peer=session.peer,
+        principal=session.principal,
+        requests=session.requests,
+        bytes_in=session.bytes_in,
+        bytes_out=session.bytes_out,
+        seconds=now - session.opened_at,
+        idle_seconds=now - session.last_heard,
+        held_bytes=session.held_bytes(),
+        is_tls=session.is_tls,
+        is_watched=is_watched,
+    )

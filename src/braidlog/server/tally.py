@@ -1,0 +1,45 @@
+"""What the sessions of one listener count together.
+
+Knows: plain integers. Refuses to know: who asks for them, how they are called outside.
+Invariant: counting costs a request one addition in a dict; of one request in `SAMPLED` the time is taken too, so that a
+histogram costs next to nothing.
+"""
+
+from typing import Final
+
+from braidlog.model.measure import Seconds
+
+SAMPLED: Final = 16
+
+
+class Tally:
+    """One for each listener. Bytes of connections that are open are with their sessions, and come here when they end."""
+
+    __slots__ = ("bytes_in", "bytes_out", "requests", "seconds", "throttled_seconds", "throttles")
+
+    def __init__(self) -> None:
+        self.requests: dict[str, int] = {}
+        self.seconds: dict[str, Seconds] = {}
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.throttles = 0
+        self.throttled_seconds = 0.0
+
+    def count(self, operation: str) -> None:
+        self.requests[operation] = self.requests.get(operation, 0) + 1
+
+    def took(self, operation: str, seconds: float) -> None:
+        found = self.seconds.get(operation)
+        if found is None:
+            found = self.seconds[operation] = Seconds()
+        found.note(seconds)
+
+    def throttled(self, seconds: float) -> None:
+        """Someone is not read from for so long, because it moved more than its share."""
+        self.throttles += 1
+        self.throttled_seconds += seconds
+
+    def ended(self, bytes_in: int, bytes_out: int) -> None:
+        """A connection is gone; what it moved is kept."""
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
