@@ -3,6 +3,7 @@
 import configparser
 import json
 import os
+import re
 import shlex
 import socket
 import stat
@@ -22,7 +23,8 @@ from tests.cli.braid import Braid, check
 
 from braidlog.cli import main
 from braidlog.cli.config_init import NOTES, template
-from braidlog.server.config import ServerConfig, load_config
+from braidlog.model.errors import BrokerError
+from braidlog.server.config import ServerConfig, check_exposure, load_config
 from braidlog.testing.server import ServerProcess
 from braidlog.tools import doctor as tool
 from braidlog.tools.doctor import Status
@@ -34,6 +36,7 @@ def test_doctor(tmp_path: Path) -> None:
     """Every check has its line; a port that is taken is named; nothing is left behind in the folder."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = {f"BRAID_LISTENERS__{name}__PORT": "0" for name in ("CURSUS", "MLOG", "RUSTLOG", "FLUX", "MAYFLY")}
+        free["BRAID_ADMIN__PORT"] = "0"
         braid = Braid()
         braid.environment |= {**free, "BRAID_LISTENERS__KAFKA__PORT": str(taken.getsockname()[1])}
         result = braid("doctor", "--data-dir", str(tmp_path / "data"), "-o", "json")
@@ -51,7 +54,7 @@ def test_doctor(tmp_path: Path) -> None:
 
 
 def test_doctor_finds_the_node_that_runs(braid_server_shared: ServerProcess, tmp_path: Path) -> None:
-    findings = list(tool.examine(str(tmp_path), {"kafka": braid_server_shared.ports["kafka"]}))
+    findings = list(tool.examine(str(tmp_path), {"listeners.kafka.port": braid_server_shared.ports["kafka"]}))
     (found,) = [each for each in findings if each.check == "port kafka"]
     assert found.status is Status.OK
     assert "a Kafka server answers" in found.detail
@@ -150,6 +153,14 @@ def test_health(admin: HTTPServer, tmp_path: Path) -> None:
         assert "is not the admin port" in braid.fails(4, "health")
 
 
+def test_health_of_a_real_node(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", admin=True) as server:
+        assert Braid().ok("health", "--url", server.admin_url).startswith("ready\n")
+        told = Braid().json("health", "--url", server.admin_url, schema="health")
+    assert told["checks"]
+    assert all(each["ok"] for each in told["checks"])
+
+
 def test_health_of_nobody() -> None:
     assert "cannot be reached" in Braid().fails(5, "health", "--url", "http://127.0.0.1:1")
     assert "Usage:" in Braid().fails(2, "health", "--url", "127.0.0.1:9644")
@@ -174,6 +185,15 @@ def test_bench(braid_server_shared: ServerProcess) -> None:
 # -- generate ----------------------------------------------------------------------------------------------------------
 
 
+def _serve_options(args: list[str]) -> dict[str, Any]:
+    """What `braid serve` understands of them. With its parent: a command remembers how it was first asked for help."""
+    parent = click.Context(main, info_name="braid", **main.context_settings)
+    serve = main.get_command(parent, "serve")
+    assert serve is not None
+    with serve.make_context("serve", args, parent) as context:
+        return context.params
+
+
 def test_the_systemd_unit_starts_what_there_is() -> None:
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
@@ -182,10 +202,7 @@ def test_the_systemd_unit_starts_what_there_is() -> None:
     service = unit["Service"]
     program, command, *args = shlex.split(service["ExecStart"])
     assert (program, command) == ("/opt/braid", "serve")
-    serve = main.get_command(click.Context(main), "serve")
-    assert serve is not None
-    with serve.make_context("serve", args) as context:
-        assert context.params["data_dir"] == "/var/lib/mylog"
+    assert _serve_options(args)["data_dir"] == "/var/lib/mylog"
     for name in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices"):
         assert service[name] == "yes"
     assert (service["ProtectSystem"], service["StateDirectory"], service["User"]) == ("strict", "mylog", "mylog")
@@ -208,15 +225,16 @@ def test_the_kubernetes_manifests_name_what_there_is() -> None:
     (claim,) = stateful["spec"]["volumeClaimTemplates"]
     assert claim["spec"]["resources"]["requests"] == {"storage": "7Gi"}
     assert {each["name"] for each in container["volumeMounts"]} == {"data", "settings", "tmp"}
-    # Settings that the node knows; the admin port's are the console's, which tests them itself.
-    names = [each["name"] for each in container["env"] if each["name"].startswith("BRAID_")]
-    load_config(None, {name: "127.0.0.1" for name in names if not name.startswith("BRAID_ADMIN__")}, {})
-    load_config(("braid.toml", secret["stringData"]["braid.toml"]), {}, {})
-    serve = main.get_command(click.Context(main), "serve")
-    assert serve is not None
+    environment = {each["name"]: each["value"] for each in container["env"] if each["name"].startswith("BRAID_")}
+    settings = secret["stringData"]["braid.toml"]
+    with pytest.raises(BrokerError, match="open to everyone"):
+        check_exposure(load_config(("braid.toml", settings), environment, {}).config)
+    filled = re.sub(r'# (\w+ = )"<.*>"', rf'\1"{"0" * 64}"', settings)
+    config = load_config(("braid.toml", filled), environment, {}).config
+    check_exposure(config)
+    assert (config.listeners.flux.host, config.admin.host) == ("0.0.0.0", "0.0.0.0")
     assert container["command"][:2] == ["braid", "serve"]
-    with serve.make_context("serve", container["command"][2:]) as context:
-        assert context.params["data_dir"] == "/data"
+    assert _serve_options(container["command"][2:])["data_dir"] == "/data"
     assert "Usage:" in Braid().fails(2, "generate", "k8s")
 
 

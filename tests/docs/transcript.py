@@ -28,11 +28,12 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from braidlog.client.schemes import SCHEMES
-from braidlog.server.config import ListenersConfig, ServerConfig
+from braidlog.server.config import AdminConfig, ListenersConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ROOT / "docs" / "guides"
 BLOCK = re.compile(r"^```(\w+)( run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DEFAULTS = {**{name: scheme.port for name, scheme in SCHEMES.items()}, "console": AdminConfig().port}
 SECONDS_MAX = 120
 ANY = "…"
 INTERRUPT = "^C"
@@ -94,9 +95,8 @@ class Desk:
             "NO_COLOR": "1",
             "PYTHONUNBUFFERED": "1",
             **{f"BRAID_LISTENERS__{name.upper()}__PORT": "0" for name in ListenersConfig.__struct_fields__},
+            "BRAID_ADMIN__PORT": "0",
         }
-        if "admin" in ServerConfig.__struct_fields__:
-            self._environment["BRAID_ADMIN__PORT"] = "0"
 
     def __enter__(self) -> Self:
         return self
@@ -179,9 +179,10 @@ class Desk:
         self._drain = threading.Thread(target=self._node.stdout.read if self._node.stdout else list)
         self._drain.start()
         for line in printed:
-            if (found := re.match(r" *(\w+)://\s*127\.0\.0\.1:(\d+)$", line)) is not None and found[1] in SCHEMES:
+            if (found := re.match(r" *(\w+)\S* .*127\.0\.0\.1:(\d+)/?$", line)) is not None:
                 self._ports[found[1]] = int(found[2])
         self._environment["BRAID_SERVER"] = f"kafka://127.0.0.1:{self._ports['kafka']}"
+        self._environment["BRAID_ADMIN_URL"] = f"http://127.0.0.1:{self._ports['console']}"
         self._environment["BRAID_KV_URL"] = f"mayfly://127.0.0.1:{self._ports['mayfly']}"
         shown = [self._there(line) for line in printed]
         assert not step.shown or matches(step.shown, shown), "\n".join(shown)
@@ -199,10 +200,10 @@ class Desk:
     def _here(self, text: str) -> str:
         """A guide's ports are this node's."""
         for name, port in self._ports.items():
-            text = text.replace(f"127.0.0.1:{SCHEMES[name].port}", f"127.0.0.1:{port}")
+            text = text.replace(f"127.0.0.1:{DEFAULTS[name]}", f"127.0.0.1:{port}")
         return text
 
     def _there(self, text: str) -> str:
         for name, port in self._ports.items():
-            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{SCHEMES[name].port}")
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{DEFAULTS[name]}")
         return text

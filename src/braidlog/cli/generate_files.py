@@ -12,10 +12,10 @@ import click
 
 from braidlog.cli import FAULT, say
 from braidlog.cli.show import QUIET, hint
-from braidlog.server.config import ListenersConfig
+from braidlog.server.config import AdminConfig, ListenersConfig
 from braidlog.tools.manifests import Deployment, kubernetes, prometheus, systemd
 
-ADMIN_PORT = 9644
+ADMIN_PORT = AdminConfig().port
 NAME = click.option("--name", default="braidlog", show_default=True, help="Of the service.")
 
 
