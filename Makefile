@@ -31,6 +31,10 @@ test: check ## set up, check, and pass all tests
 dev: setup ## run a node on this machine and say how to reach it
 	@$(BIN)/braid dev
 
+reference: setup ## write docs/reference/cli.md, the kept helps and schemas anew, from the commands
+	$(BIN)/python -m braidlog.cli.reference > docs/reference/cli.md
+	UPDATE_SNAPSHOTS=1 $(BIN)/pytest -q -n 0 tests/cli/test_main.py tests/cli/test_log.py tests/cli/test_schemas.py
+
 demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
 
