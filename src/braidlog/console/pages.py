@@ -94,6 +94,8 @@ class Pages:
     async def topic(self, request: Request) -> Response:
         snapshot = await self._node.snapshot()
         name = request.path_params["topic"]
+        if not any(each.topic == name for each in snapshot.partitions):
+            snapshot = await self._node.later(snapshot)
         partitions = [each for each in snapshot.partitions if each.topic == name]
         if not partitions:
             return self._missing(request, f"There is no topic {name!r}.")
@@ -107,6 +109,8 @@ class Pages:
     async def group(self, request: Request) -> Response:
         snapshot = await self._node.snapshot()
         name = request.path_params["group"]
+        if not any(each.group == name for each in snapshot.groups):
+            snapshot = await self._node.later(snapshot)
         found = [each for each in snapshot.groups if each.group == name]
         if not found:
             return self._missing(request, f"There is no group {name!r}.")
