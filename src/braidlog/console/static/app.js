@@ -252,6 +252,7 @@
     },
   };
   const POINTS_MAX = 300;
+  const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
   const plotPage = (box) => {
     const kind = PLOTS[box.dataset.plot], data = [[], ...kind.lines.map(() => [])];
     let plot = null;
@@ -262,8 +263,8 @@
         width: box.clientWidth,
         height: 220,
         scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 10)] } },
-        axes: [axis, { ...axis, size: 64 }],
-        series: [{}, ...kind.lines.map(([label, color]) => ({ label, stroke: css(color), width: 2, fill: `${css(color)}22`, points: { show: false } }))],
+        axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 64 }],
+        series: [{ value: (_, at) => (at === null ? "" : clock(at)) }, ...kind.lines.map(([label, color]) => ({ label, stroke: css(color), width: 2, fill: `${css(color)}22`, points: { show: false } }))],
       }, data, box);
     };
     draw();
