@@ -84,34 +84,40 @@ def to_arrow(
     return _record_batch(built, names)
 
 
-def iter_arrow(
-    data: Buffer,
-    *,
-    start_offset: int,
-    end_offset: int,
-    decompressed_bytes_max: int,
-    columns: Sequence[str],
-    is_hidden: Callable[[Buffer, int, BatchHeader], bool],
-    pieces: Pieces,
-) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """The same in pieces that stay small though the batches are compressed, and whether a piece has the log's own times.
+class PieceBuilder:
+    """The same for a log that is read in parts: batches in, pieces out that stay small though the batches are compressed.
 
-    `is_hidden` is asked for every batch, in order: it may keep count of transactions. A piece has as many rows
-    or bytes as `pieces` says, and a batch more at most. None is empty. A time that microseconds cannot tell is null: one
+    A piece has as many rows or bytes as `pieces` says, and a batch more at most; it spans parts, or small reads would make small
+    pieces. None is empty. With each comes whether its times are the log's own. A time that microseconds cannot tell is null: one
     record that claims the year 300,000 must not stop who reads all of them.
     """
-    names = _checked_names(columns)
-    built, append_time = _columns(names), False
-    for position, header in iter_batches(data):
-        if is_hidden(data, position, header) or header.is_control:
-            continue
-        if built.rows and (pieces.is_full(built) or header.has_append_time is not append_time):
-            yield _record_batch(built, names, far_is_null=True), append_time
-            built = _columns(names)
-        append_time = header.has_append_time
-        _add(built, data, position, header, start_offset, end_offset, decompressed_bytes_max)
-    if built.rows:
-        yield _record_batch(built, names, far_is_null=True), append_time
+
+    def __init__(self, columns: Sequence[str], pieces: Pieces, *, end_offset: int, decompressed_bytes_max: int) -> None:
+        self._names = _checked_names(columns)
+        self._pieces = pieces
+        self._end_offset = end_offset
+        self._decompressed_bytes_max = decompressed_bytes_max
+        self._built = _columns(self._names)
+        self._append_time = False
+
+    def add(
+        self, data: Buffer, start_offset: int, is_hidden: Callable[[Buffer, int, BatchHeader], bool]
+    ) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Pieces that are full now. `is_hidden` is asked for every batch, in order: it may keep count of transactions."""
+        for position, header in iter_batches(data):
+            if is_hidden(data, position, header) or header.is_control:
+                continue
+            if self._pieces.is_full(self._built) or header.has_append_time is not self._append_time:
+                yield from self.rest()
+            self._append_time = header.has_append_time
+            end, limit = self._end_offset, self._decompressed_bytes_max
+            _add(self._built, data, position, header, start_offset, end, limit)
+
+    def rest(self) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """What is left: a piece, if there is anything."""
+        built, self._built = self._built, _columns(self._names)
+        if built.rows:
+            yield _record_batch(built, self._names, far_is_null=True), self._append_time
 
 
 def _columns(names: Sequence[str]) -> Columns:
