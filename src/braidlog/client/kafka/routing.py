@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from braidlog.client.errors import Address, Refusal, RefusedError
+from braidlog.client.errors import Address, NoAnswerError, Refusal, RefusedError
 from braidlog.client.kafka import sasl
 from braidlog.client.kafka.rules import Forget, refused, rule_of
 from braidlog.client.kafka.wire import KafkaWire
@@ -32,6 +32,8 @@ T = TypeVar("T")
 _SOFTWARE = (OWN_CLIENT, "1")
 GROUP, TRANSACTION = 0, 1
 """What a coordinator is asked for by: a group, or a transactional id."""
+_WHO = "who"
+"""The connection on which a stranger asks how to introduce itself."""
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
 
@@ -112,6 +114,21 @@ class Router(RoutedDriver):
             return
         except sasl.SaslError as error:
             raise RefusedError(Refusal.NOT_ALLOWED, self.name, mechanism, str(error)) from error
+
+    async def asked_for(self) -> list[str]:
+        """A Kafka server tells strangers which versions it speaks, and hangs up at their next question."""
+        if self._target.principal is not None:
+            return []
+        try:
+            await self.metadata([])
+        except NoAnswerError:
+            link = await self._links.get(self.home, _WHO)
+            told: s.SaslHandshakeResponse = await link.ask(
+                s.SaslHandshakeRequest(self.settings.mechanism), self._policy.request_timeout
+            )
+            self.end_lane(_WHO, "the question is answered")
+            return list(told.mechanisms) if told.error_code in (0, E.UNSUPPORTED_SASL_MECHANISM) else []
+        return []
 
     # -- what the cluster says of itself -----------------------------------------------------------------------
 
