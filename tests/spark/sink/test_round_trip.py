@@ -48,7 +48,8 @@ def read(servers: str, topic: str, *, committed_only: bool = True) -> list[Any]:
     try:
         count = len(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, number, 0) for number in range(count)])
-        found, ends = [], set()
+        found: list[Any] = []
+        ends: set[int] = set()
         while len(ends) < count:
             for each in consumer.consume(1000, timeout=1):
                 if each.error() is None:

@@ -142,5 +142,6 @@ def test_a_log_is_appended_to() -> None:
 def test_writers_travel() -> None:
     column = schema("value string")
     for made in (batch_writer(column, GIVEN, overwrite=False), stream_writer(column, GIVEN, overwrite=False)):
-        there = CPickleSerializer().loads(CPickleSerializer().dumps(made))
+        serializer: Any = CPickleSerializer()
+        there = serializer.loads(serializer.dumps(made))
         assert there._settings == made._settings
