@@ -21,9 +21,9 @@ from pyspark.sql.types import (
 
 from braidlog.codec.compression import Compression
 from braidlog.spark.options import OptionError
-from braidlog.spark.sink import batch_writer, stream_writer
 from braidlog.spark.sink.columns import ColumnError, check_columns
 from braidlog.spark.sink.options import settings_of
+from braidlog.spark.sink.writers import batch_writer, stream_writer
 
 GIVEN = {"servers": "localhost:9092", "topic": "t"}
 
