@@ -66,8 +66,8 @@ TABLE: Final = OptionTable(
             "stageTimeout",
             duration_ms,
             "15m",
-            "What a task has written is dropped if nobody has committed it for so long; at most `15m`. A micro-batch must be done "
-            "in this time, and readers of committed records wait that long for a driver that died and does not come back.",
+            "What a task has written is dropped if nobody has committed it for so long; at most `15m`. A micro-batch must be "
+            "done in this time, and readers of committed records wait that long for a driver that died and does not come back.",
         ),
         Option(
             "createTopic",
