@@ -294,7 +294,12 @@ def main() -> None:
     parser.add_argument("--dir", help="where data goes; the system's folder for temporary files otherwise")
     given = parser.parse_args()
     jars = ",".join(str(each) for each in sorted(maven.jars(POM, "spark-kafka").iterdir()))
-    settings = {"spark.jars": jars, "spark.ui.enabled": "false", "spark.driver.memory": "3g"}
+    settings = {
+        "spark.jars": jars,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "3g",
+    }
     words = ("--set", "topics.flush=os", "--set", "topics.retention_ms=-1")
     with (
         tempfile.TemporaryDirectory(prefix="bench-spark-", dir=given.dir) as folder,
