@@ -190,9 +190,11 @@ def test_what_the_store_refuses_names_the_key(tmp_path: Path) -> None:
 
 
 def test_options() -> None:
-    assert feed_of({"servers": "h:9092"}, streaming=False).mode == "snapshot"
+    assert feed_of({"feed": "h:9092"}, streaming=False).mode == "snapshot"
     stream = feed_of({"servers": "h:9092", "startingOffsets": "earliest"}, streaming=True)
     assert (stream.mode, stream.query.selection.topics, stream.query.headers) == ("changes", (FEED_TOPIC,), True)
+    assert stream.query.url == "kafka://h:9092", "the Kafka door of the same node"
+    assert feed_of({"servers": "h:1", "kafka.bootstrap.servers": "b:2"}, streaming=False).query.url == "kafka://b:2"
     columns = StructType().add("key", "string").add("value", "binary")
     assert target_of({"servers": "h:7275"}, columns).url == "mayfly://h:7275"
     for call, said in (
@@ -202,7 +204,8 @@ def test_options() -> None:
             lambda: feed_of({"servers": "h:1", "startingOffsets": "earliest"}, streaming=False),
             "mode = changes takes it",
         ),
-        (lambda: feed_of({"servers": "h:1", "mode": "changes", "store": "h:2"}, streaming=False), "for snapshots"),
+        (lambda: feed_of({"servers": "mayfly://:secret@h:1"}, streaming=False), "feed: where the store wants a token"),
+        (lambda: feed_of({"servers": "kafka://h:1"}, streaming=False), "speaks mayfly"),
         (lambda: feed_of({"servers": "h:1", "subscribe": "x"}, streaming=False), "no such option"),
         (lambda: target_of({"servers": "kafka://h:1"}, columns), "speaks mayfly"),
         (lambda: target_of({"servers": "h:1", "duplicates": "last"}, columns), "set with duplicates = last"),

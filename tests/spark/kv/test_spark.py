@@ -33,7 +33,7 @@ def mayfly(server: ServerProcess) -> str:
 
 
 def snapshot(spark: SparkSession, server: ServerProcess) -> dict[bytes, dict[str, Any]]:
-    frame = spark.read.format(FORMAT).options(servers=kafka(server), store=mayfly(server)).load()
+    frame = spark.read.format(FORMAT).options(servers=mayfly(server), feed=kafka(server)).load()
     found = [row.asDict(recursive=True) for row in frame.collect()]
     assert len({bytes(row["key"]) for row in found}) == len(found), "a key is there once"
     return {bytes(row["key"]): row for row in found}
@@ -71,7 +71,7 @@ def test_keys_and_changes_are_what_the_store_holds(spark: SparkSession, node: Se
     assert dt.timedelta(minutes=59) < ttl < dt.timedelta(minutes=90), "a moment in UTC, as the session has it"
     assert all(row["expires"] is None for key, row in rest.items() if key != b"text")
 
-    changes = spark.read.format(FORMAT).options(servers=kafka(node), mode="changes").load()
+    changes = spark.read.format(FORMAT).options(feed=kafka(node), mode="changes").load()
     ordered = changes.filter("key not like 'many:%'").orderBy("offset").collect()
     assert [(bytes(row.key).decode("latin-1"), row.op) for row in ordered] == [
         ("text", "set"),
@@ -90,9 +90,7 @@ def test_keys_and_changes_are_what_the_store_holds(spark: SparkSession, node: Se
     assert ordered[-1].value is None
     assert ordered[-1].type is None
     assert [row.stamp for row in ordered] == sorted(row.stamp for row in ordered)
-    few = (
-        spark.read.format(FORMAT).schema("offset bigint, op string").options(servers=kafka(node), mode="changes").load()
-    )
+    few = spark.read.format(FORMAT).schema("offset bigint, op string").options(feed=kafka(node), mode="changes").load()
     assert few.columns == ["offset", "op"]
     assert few.filter("op = 'set'").count() == 3 + 1 + 4500
 
@@ -104,7 +102,9 @@ def test_a_stream_of_changes_into_another_store_and_its_replay(
 
     def copy(**options: str) -> None:
         changes = (
-            spark.readStream.format(FORMAT).options(servers=kafka(node), startingOffsets="earliest", **options).load()
+            spark.readStream.format(FORMAT)
+            .options(servers=mayfly(node), feed=kafka(node), startingOffsets="earliest", **options)
+            .load()
         )
         strings = changes.filter("type = 'string' or type is null").select("key", "value", "offset")
         query = (

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 from pyspark.sql.types import StructType
 
+from braidlog.client.link import show_address
 from braidlog.client.schemes import parse_url
 from braidlog.spark.options import (
     REQUIRED,
@@ -28,6 +29,7 @@ from braidlog.spark.source.table import Query, query_of
 
 FORMAT = "braidlog-kv"
 FEED_TOPIC = "__kv"
+_KAFKA_PORT = 9092
 
 COLUMNS = {
     "key": "BINARY",
@@ -81,9 +83,17 @@ READ = OptionTable(
     (
         Option(
             "servers",
+            _store_kind,
+            None,
+            "The node's key-value door: a snapshot waits until the feed has everything that the store had acknowledged. Without "
+            "it (`feed` alone) a snapshot may lack the last moment (`kv.feed_linger_ms`).",
+        ),
+        Option(
+            "feed",
             servers,
-            REQUIRED,
-            "The node's Kafka door: the store tells its changes to a topic, and that is what is read.",
+            None,
+            f"The node's Kafka door: the store tells its changes to the topic `{FEED_TOPIC}`, and that is what is read. Unless set, "
+            f"port {_KAFKA_PORT} of the same host.",
             ("kafka.bootstrap.servers",),
         ),
         Option(
@@ -92,13 +102,6 @@ READ = OptionTable(
             None,
             "`snapshot`: every key that is there, once; batches only, and what a batch reads unless set. `changes`: every "
             "change in its order, which is what a stream reads.",
-        ),
-        Option(
-            "store",
-            _store_kind,
-            None,
-            "The key-value door: a snapshot then waits until the topic has everything that the store had acknowledged. "
-            "Without it a snapshot may lack the last moment (`kv.feed_linger_ms`).",
         ),
         *(option for option in TOPIC.options if option.name in _OF_THE_TOPIC),
     ),
@@ -139,11 +142,23 @@ def feed_of(options: Mapping[str, str], *, streaming: bool | None) -> Feed:
         raise OptionError("mode", "snapshot", "a stream reads changes: it takes changes")
     if mode == "snapshot" and streaming is not None:
         _refuse_bounds(chosen)
-    if mode == "changes" and chosen["store"] is not None:
-        raise OptionError("store", None, "it is for snapshots, and this is none")
-    texts = {name: value for name, value in options.items() if name.lower() not in ("mode", "store")}
-    query = query_of({**texts, "subscribe": FEED_TOPIC, "includeHeaders": "true"}, streaming=streaming)
-    return Feed(query, mode, chosen["store"])
+    own = ("servers", "feed", "kafka.bootstrap.servers", "mode")
+    texts = {name: value for name, value in options.items() if name.lower() not in own}
+    texts |= {"servers": _feed_url(chosen), "subscribe": FEED_TOPIC, "includeHeaders": "true"}
+    return Feed(query_of(texts, streaming=streaming), mode, chosen["servers"])
+
+
+def _feed_url(chosen: Chosen) -> str:
+    if chosen["feed"] is not None:
+        return str(chosen["feed"])
+    if chosen["servers"] is None:
+        raise OptionError("servers", None, f"it must be set, or feed: {_STORE_FORM}")
+    target = parse_url(chosen["servers"])
+    if target.token is not None or target.tls:
+        raise OptionError(
+            "feed", None, "where the store wants a token or TLS, the Kafka door is told by a URL of its own"
+        )
+    return "kafka://" + ",".join(show_address((host, _KAFKA_PORT)) for host, _ in target.nodes)
 
 
 def _refuse_bounds(chosen: Chosen) -> None:
