@@ -92,8 +92,8 @@ READ = OptionTable(
             "feed",
             servers,
             None,
-            f"The node's Kafka door: the store tells its changes to the topic `{FEED_TOPIC}`, and that is what is read. Unless set, "
-            f"port {_KAFKA_PORT} of the same host.",
+            f"The node's Kafka door: the store tells its changes to the topic `{FEED_TOPIC}`, and that is what is read. "
+            f"Unless set, port {_KAFKA_PORT} of the same host.",
             ("kafka.bootstrap.servers",),
         ),
         Option(
