@@ -143,8 +143,8 @@ def read_all(node: ServerProcess, topic: str) -> list[ConsumedRecord]:
         consumer.assign(topic, start="earliest")
         found: list[ConsumedRecord] = []
         while left:
-            found += consumer.poll(timeout=10)
-            left = {number for number in left if consumer.position(topic, number) < spans[number].latest}
+            found += consumer.poll(timeout=1)
+            left = {number for number in left if consumer.reached(topic, number) < spans[number].latest}
         return found
 
 
