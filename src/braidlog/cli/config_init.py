@@ -35,6 +35,8 @@ NOTES = {
     "quotas": "bytes per second of one principal; -1 is no limit",
     "wire_log": "every message, taken apart and written down, for debugging",
     "kv": "keys and values, and the feed of their changes",
+    "admin": "the console, /metrics, /healthz and /readyz; token is the SHA-256 of the token that lets one in",
+    "log": "what the node says on standard error",
 }
 
 

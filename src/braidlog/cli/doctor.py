@@ -37,7 +37,9 @@ def doctor(data_dir: str | None, output: str) -> None:
     """
     config = load_config(None, os.environ, {} if data_dir is None else {"data_dir": data_dir}).config
     listeners = {name: getattr(config.listeners, name) for name in ListenersConfig.__struct_fields__}
-    ports = {name: each.port for name, each in listeners.items() if each.enabled}
+    ports = {f"listeners.{name}.port": each.port for name, each in listeners.items() if each.enabled}
+    if config.admin.enabled:
+        ports["admin.port"] = config.admin.port
     findings = []
     for found in examine(config.data_dir, ports):
         findings.append(found)

@@ -58,13 +58,13 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def examine(data_dir: str, ports: Mapping[str, int]) -> Iterator[Finding]:
-    """Every check, one after the other. `ports` are those that a node would listen on, by their listeners' names."""
+    """Every check, one after the other. `ports` are those that a node would listen on, by the settings that say so."""
     yield _python()
     yield _kernel()
     yield _loop()
     yield from _disk(Path(data_dir))
-    for name, port in ports.items():
-        yield _port(name, port)
+    for setting, port in ports.items():
+        yield _port(setting, port)
     yield _files()
     yield _clock()
     yield _java()
@@ -145,8 +145,8 @@ def _fsync(folder: Path) -> Finding:
     return Finding("fsync", Status.OK, detail)
 
 
-def _port(name: str, port: int) -> Finding:
-    check = f"port {name}"
+def _port(setting: str, port: int) -> Finding:
+    check = f"port {setting.removeprefix('listeners.').removesuffix('.port')}"
     if port == 0:
         return Finding(check, Status.OK, "any free one")
     with socket.socket() as probe:
@@ -155,21 +155,21 @@ def _port(name: str, port: int) -> Finding:
         try:
             probe.bind(("127.0.0.1", port))
         except PermissionError:
-            return Finding(check, Status.FAIL, f"{port} is reserved", f"--set listeners.{name}.port=…, above 1023")
+            return Finding(check, Status.FAIL, f"{port} is reserved", f"--set {setting}=…, above 1023")
         except OSError:
-            return _taken(check, name, port)
+            return _taken(check, setting, port)
     return Finding(check, Status.OK, f"{port} is free")
 
 
-def _taken(check: str, name: str, port: int) -> Finding:
+def _taken(check: str, setting: str, port: int) -> Finding:
     """By whom: a node that runs is no trouble, somebody else is."""
-    remedy = f"stop it, or choose another: --set listeners.{name}.port=…"
+    remedy = f"stop it, or choose another: --set {setting}=…"
     try:
         with socket.create_connection(("127.0.0.1", port), PROBE_SECONDS):
             pass
     except OSError:
         return Finding(check, Status.WARN, f"{port} is taken, and nobody answers", remedy)
-    if name == "kafka" and _speaks_kafka(port):
+    if setting == "listeners.kafka.port" and _speaks_kafka(port):
         return Finding(check, Status.OK, f"{port} is taken: a Kafka server answers; a node that runs already?")
     return Finding(check, Status.WARN, f"{port} is taken: somebody answers; a node that runs already?", remedy)
 

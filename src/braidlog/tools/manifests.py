@@ -91,7 +91,8 @@ def kubernetes(wanted: Deployment) -> str:
     )
     return f"""\
 # A braidlog node on Kubernetes: one pod, one volume.
-# Put the SHA-256 of real tokens into the Secret first: printf %s "$TOKEN" | sha256sum
+# First take the # from the lines of the Secret and put in the SHA-256 of real tokens (printf %s "$TOKEN" | sha256sum):
+# a node that listens to a network does not start without.
 apiVersion: v1
 kind: Secret
 metadata:
@@ -99,7 +100,9 @@ metadata:
 stringData:
   braid.toml: |
     [auth.tokens]
-    # app = "<SHA-256 of its token, in hex>"
+    # app = "<SHA-256 of the token of those who write and read>"
+    [admin]
+    # token = "<SHA-256 of the token of those who look after it>"
 ---
 apiVersion: v1
 kind: Service
@@ -126,10 +129,6 @@ spec:
   template:
     metadata:
       labels: {{app: {name}}}
-      annotations:
-        prometheus.io/scrape: "true"
-        prometheus.io/port: "{wanted.admin_port}"
-        prometheus.io/path: /metrics
     spec:
       # A clean stop answers what was asked, and syncs.
       terminationGracePeriodSeconds: 60
