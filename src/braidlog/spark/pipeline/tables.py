@@ -58,7 +58,18 @@ def _of_parquet(path: Path) -> list[str]:
 
 
 def _of_iceberg(path: Path) -> list[str]:
-    raise NotImplementedError(path)
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - an extra
+    from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415
+
+    from braidlog.spark.lake.iceberg import local_catalog  # noqa: PLC0415
+
+    if not path.is_dir():
+        return []
+    try:
+        table = load_catalog("lake", **local_catalog(str(path))).load_table(f"default.{path.name}")
+    except NoSuchTableError:
+        return []
+    return [task.file.file_path for task in table.scan().plan_files()]
 
 
 _FILES: Final[dict[str, Callable[[Path], list[str]]]] = {
