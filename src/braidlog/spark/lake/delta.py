@@ -15,7 +15,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from braidlog.model.clock import Clock, SystemClock
-from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, Rewritten
+from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, NoTableError, Rewritten
 from braidlog.spark.lake.places import make_folders
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
 from braidlog.spark.lake.written import Change, DataFile
@@ -71,6 +71,9 @@ class DeltaLakeTable:
         version: int | None = self._load().transaction_version(sink)
         return version
 
+    def paths(self) -> list[str]:
+        return [os.path.abspath(uri) for uri in self._load().file_uris()]
+
     # -- what upkeep asks ------------------------------------------------------------------------------------
 
     def compact(self, target_file_bytes: int) -> Rewritten:
@@ -105,7 +108,7 @@ class DeltaLakeTable:
         try:
             return DeltaTable(self.path)
         except TableNotFoundError as error:
-            raise LakeError(f"{self.path} is no Delta table") from error
+            raise NoTableError(f"{self.path} is no Delta table") from error
 
     def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         make_folders(self._disk, self.path, _LOG)

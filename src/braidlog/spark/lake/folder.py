@@ -87,6 +87,9 @@ class FolderTable:
         with self._held() as journal:
             return list(journal.state.files.values())
 
+    def paths(self) -> list[str]:
+        return [join(self.path, file.path) for file in self.files()]
+
     # -- what upkeep asks ------------------------------------------------------------------------------------
 
     def compact(self, target_file_bytes: int) -> Rewritten:

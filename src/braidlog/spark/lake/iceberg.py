@@ -26,7 +26,7 @@ from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.transforms import IdentityTransform
 
 from braidlog.model.clock import Clock, SystemClock
-from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, Rewritten
+from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, NoTableError, Rewritten
 from braidlog.spark.lake.grouping import groups_to_rewrite
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
 from braidlog.spark.lake.writing import Form, rows_of, write_files
@@ -103,6 +103,9 @@ class IcebergTable:
         last = self._load().properties.get(f"{_SINK}{sink}")
         return None if last is None else int(last)
 
+    def paths(self) -> list[str]:
+        return _paths(self._load())
+
     # -- what upkeep asks ------------------------------------------------------------------------------------
 
     def compact(self, target_file_bytes: int) -> Rewritten:
@@ -155,7 +158,7 @@ class IcebergTable:
         try:
             table = self._catalog().load_table(self.name)
         except NoSuchTableError as error:
-            raise LakeError(f"the catalog has no table {self.name}") from error
+            raise NoTableError(f"the catalog has no table {self.name}") from error
         # In this copy only: the library would repeat a commit that lost against another, without asking whether the other
         # was this same batch. We repeat, and ask.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
@@ -223,7 +226,7 @@ class IcebergTable:
                 producer.append_data_file(data_file)
 
     def _discard(self, table: Table, files: Iterable[DataFile]) -> None:
-        named = {os.path.abspath(_local(task.file.file_path)) for task in table.scan().plan_files()}
+        named = set(_paths(table))
         self._remove([file for file in files if os.path.abspath(join(self.location, file.path)) not in named])
 
     def _remove(self, files: Iterable[DataFile]) -> None:
@@ -270,6 +273,10 @@ def _local(location: str) -> str:
     if "://" in location:
         raise LakeError(f"{location}: files are written by path, on a disk that all machines share")
     return location
+
+
+def _paths(table: Table) -> list[str]:
+    return [os.path.abspath(_local(task.file.file_path)) for task in table.scan().plan_files()]
 
 
 def _is_ours(task: FileScanTask) -> bool:

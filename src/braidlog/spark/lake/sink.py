@@ -53,17 +53,27 @@ WRITE = OptionTable(
     FORMAT,
     "write",
     (
-        Option("path", text, None, "the table's folder; all machines must reach it by this path"),
-        Option("table", one_of(*KINDS), REQUIRED, "what kind of table it is"),
+        Option("path", text, None, "The table's folder; all machines must reach it by this path."),
+        Option("table", one_of(*KINDS), REQUIRED, "What kind of table it is."),
         Option(
-            "name", text, None, "Iceberg: namespace.table in the catalog; without it default.<last folder of the path>"
+            "name",
+            text,
+            None,
+            "Iceberg: namespace.table in the catalog; without it, `default.` and the last folder of the path. The catalog is "
+            "told by options `catalog.*`, as pyiceberg has them (and catalog.name); without any, it is a file in the path.",
         ),
-        Option("partitionBy", names, None, "columns whose values become folders; fixed when the table is made"),
-        Option("targetFileBytes", size, "128m", "a file that has reached this size is closed and the next one begun"),
-        Option("compression", one_of(*COMPRESSIONS), "zstd", "of the Parquet files"),
-        Option("mergeSchema", flag, "false", "add columns that the table does not have; without it they are refused"),
-        Option("sinkId", text, None, "the sink's name in the table; without it, the streaming query's id"),
-        Option("batchId", whole(0), None, "batch writes only, with sinkId: the write is done once for each number"),
+        Option("partitionBy", names, None, "Columns whose values become folders; fixed when the table is made."),
+        Option("targetFileBytes", size, "128m", "A file that has reached this size is closed, and the next one begun."),
+        Option("compression", one_of(*COMPRESSIONS), "zstd", "Of the Parquet files."),
+        Option("mergeSchema", flag, "false", "Add columns that the table does not have; without it they are refused."),
+        Option(
+            "sinkId",
+            text,
+            None,
+            "The sink's name in the table; without it, the streaming query's id. Batches up to the last one that the table has "
+            "of this name are taken for replays.",
+        ),
+        Option("batchId", whole(0), None, "Batch writes only, with sinkId: the write is done once for each number."),
     ),
 )
 """Beside these, `catalog.*`: properties of an Iceberg catalog, as pyiceberg has them, and catalog.name."""
