@@ -1,7 +1,6 @@
 """The log of a real node's wires, summed up by Spark and, independently, by hand."""
 
 import json
-import os
 from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
@@ -120,8 +119,6 @@ def test_the_project_makes_tables_and_a_page(spark: SparkSession, log: Path, tmp
     assert len(exchanges) == analysed.requests == len(by_hand(log))
     assert sum(row.requests for row in rows_of(project, "commands")) == len(exchanges)
     assert sum(row.requests for row in rows_of(project, "bins")) == len(exchanges)
-    keep = Path(os.environ.get("KEEP_PAGE", tmp_path)) / "wire-log.html"
-    keep.write_bytes(analysed.page.read_bytes())
 
     with chromium() as browser, opened(browser, analysed.page.as_uri(), width=380) as page:
         headings = page.locator("h2").all_inner_texts()
