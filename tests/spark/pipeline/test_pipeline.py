@@ -2,6 +2,7 @@
 
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,13 +22,13 @@ from braidlog.testing.server import ServerProcess
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("node") / "data") as found:
+    with ServerProcess(tmp_path_factory.mktemp("node") / "data", admin=True) as found:
         yield found
 
 
-def run_once(spark: SparkSession, folder: Path) -> Project:
+def run_once(spark: SparkSession, folder: Path, *only: str) -> Project:
     project = open_project(folder)
-    operating.run(spark, project, Wishes(), threading.Event(), lambda _: None, once=True)
+    operating.run(spark, project, Wishes(), threading.Event(), lambda _: None, once=True, only=frozenset(only))
     return project
 
 
@@ -92,13 +93,13 @@ def dead_letters(node: ServerProcess, topic: str) -> list[tuple[tuple[int, int],
 def test_a_pipeline_from_end_to_end(spark: SparkSession, node: ServerProcess, tmp_path: Path) -> None:
     shop = Shop(node, seed=20260501)
     shop.send(150)
-    folder = write_project(tmp_path / "shop", node)
+    folder = write_project(tmp_path / "shop", node, admin=node.admin_url)
     project = run_once(spark, folder)
     check(node, project)
     shop.send(150)
     run_once(spark, folder)
     check(node, project)
-    run_once(spark, folder)  # nothing new
+    run_once(spark, folder, "silver", "bronze")  # nothing new
     check(node, project)
 
     log = read_all(node, "orders")
@@ -123,13 +124,18 @@ def test_a_pipeline_from_end_to_end(spark: SparkSession, node: ServerProcess, tm
     assert found["silver"].rows == found["bronze"].rows == len(log)
     assert found["windows"].violations == {"busy": sum(count <= 3 for count, _, _ in wanted.windows.values())}
 
+    with urllib.request.urlopen(f"{node.admin_url}/api/spark/queries", timeout=60) as answer:
+        queries = {each["name"]: each for each in json.load(answer)["queries"]}
+    assert queries.keys() == {f"shop.{stage}" for stage in found}
+    assert {(each["pipeline"], each["state"]) for each in queries.values()} == {("shop", "stopped")}
+
     replays(spark, node, project)
 
 
 def replays(spark: SparkSession, node: ServerProcess, project: Project) -> None:
     """After a change of a transform: from the log, from bronze; the tables are as if it had always been so."""
     (project.folder / "transforms" / "loud.sql").write_text("SELECT *, lower(type) AS quiet FROM input")
-    for generation, origin in enumerate(("earliest", "bronze", "silver"), 2):
+    for generation, origin in enumerate(("earliest", "bronze"), 2):
         plan = operating.plan_replay(project, origin)
         assert plan.generation == generation
         operating.replay(spark, project, plan, Wishes(), threading.Event(), lambda _: None)
@@ -145,7 +151,7 @@ def test_a_backfill_adds_what_is_missing_once(spark: SparkSession, node: ServerP
     shop = Shop(node, seed=7, topic=topic)
     shop.send(60)
     folder = write_project(
-        tmp_path / "returns", node, name="returns", topic=topic, starting="latest", table_format="parquet"
+        tmp_path / "returns", node, name="returns", topic=topic, starting="latest", table_format="parquet", more=""
     )
     project = open_project(folder)
     with pytest.raises(BrokerError, match="has not run yet"):
