@@ -72,10 +72,16 @@ bench-kafka: setup ## Kafka's door against Apache Kafka's broker (Java 17+, Mave
 bench-spark: setup ## Spark over braidlog against Parquet and Spark's own Kafka connector (Java 17+, Maven), in one run
 	$(BIN)/python -m benchmarks.spark $(BENCH)
 
+bench-console: setup ## what the admin port costs: produce throughput without it, and with scrapes and tails
+	$(BIN)/python -m benchmarks.console $(BENCH)
+
+pictures: setup ## the console's pictures in docs/pictures, taken anew
+	$(BIN)/python -m tests.console.pictures
+
 interop: setup ## foreign Kafka clients judge the Kafka port: five clients' checks, kafka-python's own tests, kill -9
 	$(BIN)/pytest tests/interop -n 2 --dist worksteal
 
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test dev demo crash kill fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark interop interop-peer
+.PHONY: help setup check test dev demo crash kill fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console pictures interop interop-peer

@@ -116,6 +116,8 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "tail": ("braidlog.cli.consume:tail", "Print records as they come."),
         "group": ("braidlog.cli.group:group", "Who reads, how far behind; send a group elsewhere."),
         "kv": ("braidlog.cli.kv:kv", "Use a key-value store: get, set, count, lists, hashes, watch."),
+        "pipeline": ("braidlog.cli.pipeline:pipeline", "Make tables, topics and keys of a topic, on Spark."),
+        "spark": ("braidlog.cli.spark:spark", "Spark, set up for braidlog: a prompt, flags for a cluster."),
         "demo": ("braidlog.cli.demo:demo", "Make events to try things out with."),
         "health": ("braidlog.cli.health:health", "Ask a node whether it is ready."),
         "doctor": ("braidlog.cli.doctor:doctor", "Check this machine: Python, disk, ports, Java, packages."),

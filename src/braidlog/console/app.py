@@ -3,66 +3,157 @@
 Knows: which path is answered by whom. Refuses to know: how. Every row that is a page is also in the search (`pages.py`).
 """
 
-from collections.abc import AsyncIterator
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from braidlog.client.errors import ClientError
 from braidlog.console import metrics
+from braidlog.console.assets import Assets
+from braidlog.console.doors import Doors, TooManyReaders
+from braidlog.console.feeds import Feeds
+from braidlog.console.forms import Forms
 from braidlog.console.guard import Guard, Keys
 from braidlog.console.health import Check, Doctor, Health
+from braidlog.console.looks import Looks
 from braidlog.console.node import Node, NodeError
+from braidlog.console.pages import Pages, topic_rows
 from braidlog.console.sparkboard import Board
 from braidlog.model.clock import SystemClock
 
+PACKED_BYTES_MIN: Final = 1024
+
+Handler = Callable[[Request], Awaitable[Response]]
+
 
 def make_app(node: Node, port: int) -> ASGIApp:
-    clock, doctor, board = SystemClock(), Doctor(node), Board()
-
-    async def healthz(_: Request) -> Response:
-        return JSONResponse({"status": "alive"})
-
-    async def readyz(request: Request) -> Response:
-        health = await doctor.look()
-        shown = health if request.scope["is_known"] else _without_reasons(health)
-        return _json(shown, 200 if health.is_ready else 503)
-
-    async def scrape(_: Request) -> Response:
-        try:
-            text = metrics.text_of(await node.snapshot())
-        except NodeError:
-            text = metrics.text_of(None)
-        return Response(text, media_type=metrics.CONTENT_TYPE)
-
-    async def progress(request: Request) -> Response:
-        try:
-            board.report(await request.body(), clock.now_ms())
-        except msgspec.DecodeError as error:
-            return _json({"error": str(error)}, 400)
-        return Response(status_code=204)
-
-    async def queries(_: Request) -> Response:
-        return _json({"queries": board.queries()})
-
+    clock, welcome = SystemClock(), node.welcome
+    inner = _Inner()
+    guard = Guard(inner, Keys(welcome.token_hash, welcome.secret), welcome.hosts, port, clock)
+    assets, doctor, board = Assets(), Doctor(node), Board()
+    looks = Looks(guard, assets, welcome)
+    doors = Doors(welcome.topics_url, welcome.keys_url)
+    pages = Pages(node, doors, doctor, board, looks)
+    feeds, forms = Feeds(node, doors, pages), Forms(doors, guard, looks)
+    machines = _Machines(node, doctor, board, clock)
     routes = [
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
-        Route("/metrics", scrape),
-        Route("/api/spark/progress", progress, methods=["POST"]),
-        Route("/api/spark/queries", queries),
+        # -- for machines
+        Route("/healthz", machines.healthz),
+        Route("/readyz", machines.readyz),
+        Route("/metrics", machines.scrape),
+        Route("/api/topics", machines.topics),
+        Route("/api/spark/progress", machines.progress, methods=["POST"]),
+        Route("/api/spark/queries", machines.queries),
+        # -- pages
+        Route("/", _page(pages.overview)),
+        Route("/topics", _page(pages.topics)),
+        Route("/topics", forms.create_topic, methods=["POST"]),
+        Route("/topics/{topic}", _page(pages.topic)),
+        Route("/topics/{topic}/records", forms.produce, methods=["POST"]),
+        Route("/groups", _page(pages.groups)),
+        Route("/groups/{group}", _page(pages.group)),
+        Route("/keys", _page(pages.keys)),
+        Route("/keys/one", _page(pages.key)),
+        Route("/connections", _page(pages.connections)),
+        Route("/connections/{number:int}", _page(pages.connection)),
+        Route("/spark", _page(pages.spark)),
+        Route("/settings", _page(pages.settings)),
+        Route("/search", _page(pages.search)),
+        Route("/login", forms.login_page),
+        Route("/login", forms.login, methods=["POST"]),
+        # -- what they load and are sent
+        Route("/static/{name}", assets.serve),
+        Route("/api/rates", feeds.rates),
+        Route("/api/topics/{topic}/tail", feeds.tail),
+        Route("/api/topics/{topic}/download", feeds.download),
+        Route("/api/topics/{topic}/{partition:int}/{offset:int}/value", feeds.value),
+        Route("/api/groups/{group}/lag", feeds.lag),
+        Route("/api/connections/{number:int}/wire", feeds.wire),
     ]
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
         yield
+        await doors.close()
 
-    app = Starlette(routes=routes, lifespan=life)
-    return Guard(app, Keys(node.welcome.token_hash, node.welcome.secret), node.welcome.hosts, port, clock)
+    inner.app = Starlette(routes=routes, lifespan=life)
+    return guard
+
+
+class _Inner:
+    """The app, which needs the guard that stands before it."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+
+class _Machines:
+    """What programs ask."""
+
+    def __init__(self, node: Node, doctor: Doctor, board: Board, clock: SystemClock) -> None:
+        self._node = node
+        self._doctor = doctor
+        self._board = board
+        self._clock = clock
+
+    async def healthz(self, _: Request) -> Response:
+        return _json({"status": "alive"})
+
+    async def readyz(self, request: Request) -> Response:
+        health = await self._doctor.look()
+        shown = health if request.scope["is_known"] else _without_reasons(health)
+        return _json(shown, 200 if health.is_ready else 503)
+
+    async def scrape(self, _: Request) -> Response:
+        try:
+            text = metrics.text_of(await self._node.snapshot())
+        except NodeError:
+            text = metrics.text_of(None)
+        return Response(text, media_type=metrics.CONTENT_TYPE)
+
+    async def topics(self, _: Request) -> Response:
+        try:
+            rows = topic_rows(await self._node.snapshot(), self._node.earlier())
+        except NodeError as error:
+            return _json({"error": str(error)}, 503)
+        return _json({"topics": [row._asdict() for row in rows]})
+
+    async def progress(self, request: Request) -> Response:
+        try:
+            self._board.report(await request.body(), self._clock.now_ms())
+        except msgspec.DecodeError as error:
+            return _json({"error": str(error)}, 400)
+        return Response(status_code=204)
+
+    async def queries(self, _: Request) -> Response:
+        return _json({"queries": self._board.queries()})
+
+
+def _page(handler: Handler) -> Handler:
+    """A page that is packed for the way, or says that the node does not answer."""
+
+    async def page(request: Request) -> Response:
+        try:
+            response = await handler(request)
+        except (NodeError, ClientError, TooManyReaders) as error:
+            return PlainTextResponse(f"{error}\n", 503)
+        if "gzip" in request.headers.get("accept-encoding", "") and len(response.body) >= PACKED_BYTES_MIN:
+            response.body = gzip.compress(bytes(response.body), 5)
+            response.headers["content-encoding"] = "gzip"
+            response.headers["content-length"] = str(len(response.body))
+        return response
+
+    return page
 
 
 def _without_reasons(health: Health) -> Health:

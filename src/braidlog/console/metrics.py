@@ -1,8 +1,8 @@
 """The table of metrics, and the text a scraper reads.
 
 Knows: names, units, labels, and where in a snapshot each value stands. Refuses to know: HTTP, how the snapshot was made.
-Invariants: a name ends with its unit, a counter with `_total`; the table is the only place where a name is spelled: the guide's table
-and the Grafana dashboard are checked against it. A group has its lag series as soon as it has members or commits.
+Invariants: a name ends with its unit, a counter with `_total`; the table is the only place where a name is spelled: the guide's
+table and the Grafana dashboard are checked against it. A group has its lag series as soon as it has members or commits.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -114,6 +114,14 @@ class Node:
             self._asking.add_done_callback(self._taken_or_not)
         return await asyncio.shield(self._asking)
 
+    async def later(self, than: Snapshot) -> Snapshot:
+        """A snapshot that was taken after this one: for who looks for something that was made a moment ago."""
+        found = await self.snapshot()
+        while found.taken_ms <= than.taken_ms:
+            await asyncio.sleep(FRESH_SECONDS / 4)
+            found = await self.snapshot()
+        return found
+
     async def _take(self) -> Snapshot:
         snapshot: Snapshot = await self._ask(Snapshot, ask="snapshot")
         self._taken.append((asyncio.get_running_loop().time(), snapshot))

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import cached_property
+from time import monotonic
 from typing import Any, cast
 
 import msgspec
@@ -294,11 +295,11 @@ class Session(asyncio.Protocol):
         """Serve a request. Most end at once, and need no place in line unless others wait before them."""
         name = self._operation(request)
         self._tally.count(name)
-        began = 0.0 if self.requests % SAMPLED else self._loop.time()
+        began = 0.0 if self.requests % SAMPLED else monotonic()  # the loop's time stands still during a turn
         coroutine = self._adapter.handle(self, request)
         ended, value, error = step(coroutine)
         if began and ended:
-            self._tally.took(name, self._loop.time() - began)
+            self._tally.took(name, monotonic() - began)
         if not ended:
             turn = _Turn(request)
             turn.began = began
@@ -362,7 +363,7 @@ class Session(asyncio.Protocol):
         turn.running = None
         self._under_way.discard(turn)
         if turn.began:
-            self._tally.took(self._operation(request), self._loop.time() - turn.began)
+            self._tally.took(self._operation(request), monotonic() - turn.began)
             turn.began = 0.0
         if error is not None and not isinstance(error, BrokerError | StorageFault | ProtocolError):
             self._fail(type(request).__name__, error)

@@ -6,7 +6,13 @@ its class from here.
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from braidlog.spark.source.table import query_of
@@ -36,3 +42,13 @@ class TopicSource(DataSource):
         from braidlog.spark.source.readers import TopicStreamReader  # noqa: PLC0415 - as above
 
         return TopicStreamReader(self._query(streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's form
+        from braidlog.spark.sink import batch_writer  # noqa: PLC0415 - Arrow is for who writes
+
+        return batch_writer(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001 - Spark's form
+        from braidlog.spark.sink import stream_writer  # noqa: PLC0415 - as above
+
+        return stream_writer(schema, self.options, overwrite)

@@ -9,17 +9,19 @@ import pytest
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 from tests.spark.source.topics import Row, World
 
+import braidlog
 from braidlog.client.errors import ConnectError
 from braidlog.client.kafka.bulk import EARLIEST, LATEST
 from braidlog.client.patience import Policy
 from braidlog.spark.source.bounds import ends, find_places, starts
 from braidlog.spark.source.chunks import WINDOW, Ahead, read_chunks
 from braidlog.spark.source.columns import SchemaError, check_schema, record_batches
-from braidlog.spark.source.connection import Connection, borrowed
+from braidlog.spark.source.connection import Connection, borrowed, close_idle
 from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.losses import DataLossError
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.table import Query, query_of
+from braidlog.testing.server import ServerProcess
 
 TYPES = {
     "key": "binary",
@@ -293,3 +295,19 @@ def test_texts(world: World) -> None:
     (batch,) = record_batches(asked, schema("value", "_error", value="string"), wanted, read_chunks(asked, wanted))
     assert batch.column("value").to_pylist() == ["é", None, None, ""]
     assert [why is not None for why in batch.column("_error").to_pylist()] == [False, False, True, False]
+
+
+# -- a node that goes and comes back ---------------------------------------------------------------------------------------
+
+
+def test_a_kept_connection_outlives_a_node(braid_server: ServerProcess) -> None:
+    with braidlog.connect(f"kafka://127.0.0.1:{braid_server.ports['kafka']}") as client:
+        client.admin.create_topic("t")
+        client.producer().send_and_wait("t", b"kept")
+    asked = query_of({"servers": f"127.0.0.1:{braid_server.ports['kafka']}", "subscribe": "t"}, streaming=False)
+    (wanted,) = whole(asked)
+    assert batches(asked, wanted, "value")[0].column(0).to_pylist() == [b"kept"]
+    braid_server.kill()
+    braid_server.restart()
+    assert batches(asked, wanted, "value")[0].column(0).to_pylist() == [b"kept"]
+    close_idle()

@@ -110,7 +110,15 @@ def transactions(world: World) -> Producer:
         client.admin.create_topic("txn")
     rows: list[Row] = []
     offset = 0
-    writer = Producer({"bootstrap.servers": world.servers, "transactional.id": "spark-source", "linger.ms": 0})
+    writer = Producer(
+        {
+            "bootstrap.servers": world.servers,
+            "transactional.id": "spark-source",
+            "transaction.timeout.ms": 900_000,  # the open one must outlive the tests
+            "linger.ms": 0,
+            "log_level": 0,
+        }
+    )
     writer.init_transactions(SECONDS_MAX)
     for fate in ("commit", "abort", "commit", "open"):
         writer.begin_transaction()

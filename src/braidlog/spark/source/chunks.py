@@ -27,7 +27,7 @@ from braidlog.spark.source.table import Query
 from braidlog.storage.partition import FileSlice, PartitionLog
 from braidlog.storage.transactions import Aborted as InTransaction
 
-WINDOW = 3
+WINDOW = 4
 """Chunks that wait to be decoded. One more is on its way, and one is in the decoder's hands."""
 _WAIT_MS = 500
 _LOOKS_MAX = 3

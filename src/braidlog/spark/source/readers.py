@@ -5,7 +5,7 @@ Invariants: a reader is small and holds no connection until the driver asks it s
 `pushFilters`: Spark 4.3 keeps one plan for each `load()`, and a filter that was pushed stays in it for the next action.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,8 @@ from braidlog.spark.source.chunks import read_chunks
 from braidlog.spark.source.columns import check_schema, record_batches
 from braidlog.spark.source.logs import Log, open_log
 from braidlog.spark.source.losses import Losses, plan
-from braidlog.spark.source.planning import Range, split
-from braidlog.spark.source.positions import Offsets, from_json, to_json
+from braidlog.spark.source.planning import Cuts, Range, split
+from braidlog.spark.source.positions import Offsets, Place, from_json, to_json
 from braidlog.spark.source.table import Query
 from braidlog.spark.source.triggers import Triggers, warn_once
 
@@ -73,7 +73,9 @@ class TopicReader(_Rows, DataSourceReader):
         try:
             places = find_places(log, self._query.selection)
             begin = starts(log, self._query.start, places, self._query.timeless)
-            return _tasks(log, self._query, Losses(self._query), begin, ends(log, self._query.end, places))
+            ranges, lost = plan(log, begin, ends(log, self._query.end, places))
+            Losses(self._query).handle(lost)
+            return _tasks(ranges, self._query.cuts, log.bytes_each)
         finally:
             log.close()
 
@@ -124,8 +126,10 @@ class TopicStreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableN
         self._driver()[1].freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        log, _, losses = self._driver()
-        return _tasks(log, self._query, losses, from_json(start), from_json(end))
+        log, triggers, losses = self._driver()
+        ranges, lost = plan(log, from_json(start), from_json(end))
+        losses.handle(lost)
+        return _tasks(ranges, self._query.cuts, triggers.bytes_each)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._commit(from_json(end))
@@ -149,13 +153,9 @@ class TopicStreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableN
             self._state = None
 
 
-def _tasks(
-    log: Log, query: Query, losses: Losses, start: Mapping[tuple[str, int], int], end: Mapping[tuple[str, int], int]
-) -> list[InputPartition]:
-    ranges, lost = plan(log, start, end)
-    losses.handle(lost)
+def _tasks(ranges: Sequence[Range], cuts: Cuts, bytes_each: Callable[[Place, int, int], float]) -> list[InputPartition]:
     sized = [
-        Range(each.topic, each.partition, each.start, each.end, log.bytes_each(each.place, each.start, each.end))
+        Range(each.topic, each.partition, each.start, each.end, bytes_each(each.place, each.start, each.end))
         for each in ranges
     ]
-    return [Task(each) for each in split(sized, query.cuts)]
+    return [Task(each) for each in split(sized, cuts)]

@@ -168,7 +168,7 @@ TABLE = OptionTable(
         Option(
             "fetchBytes",
             size,
-            "4m",
+            "2m",
             "How much of the log a task asks for at a time; a few such pieces are kept ahead.",
             ("kafka.fetch.max.bytes",),
         ),

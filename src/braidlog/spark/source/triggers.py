@@ -76,7 +76,7 @@ class Triggers:
         if limits.rows_max is not None:
             ends = capped(begun, ends, limits.rows_max, lambda _: 1.0)
         if limits.bytes_max is not None:
-            weights = {place: self._weight(place, begun[place], at) for place, at in ends.items()}
+            weights = {place: max(self.bytes_each(place, begun[place], at), 1.0) for place, at in ends.items()}
             ends = capped(begun, ends, limits.bytes_max, lambda place: weights[place])
         if ends != start:
             self._taken_at = self._clock.monotonic()
@@ -95,13 +95,14 @@ class Triggers:
         earliest = self._log.earliest(new)
         return {place: earliest[place] if place in earliest else start[place] for place in ends}
 
-    def _weight(self, place: Place, start: int, end: int) -> float:
+    def bytes_each(self, place: Place, start: int, end: int) -> float:
+        """As the log says, asked now and then: a trigger of a few records should not cost two looks at every partition."""
         now = self._clock.monotonic()
         weight, at = self._weights.get(place, (0.0, 0.0))
         if end > start and (weight == 0.0 or now - at > _WEIGHED_SECONDS):
             weight = self._log.bytes_each(place, start, end)
             self._weights[place] = weight, now
-        return max(weight, 1.0)
+        return weight
 
 
 def _is_beyond(start: Mapping[Place, int], ends: Mapping[Place, int]) -> bool:

@@ -1,0 +1,205 @@
+"""What pages are sent as it happens: server-sent events, and files.
+
+Knows: the form of an event, how many may listen. Refuses to know: how pages show it.
+Invariants: no more than `FEEDS_MAX` at a time; an error is an event, told once, and the end; a reader that takes nothing for
+`SEND_SECONDS_MAX` is let go.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from braidlog.client.errors import ClientError
+from braidlog.console import tailing
+from braidlog.console.doors import Doors, TooManyReaders
+from braidlog.console.node import Node, NodeError
+from braidlog.console.overheard import overhear
+from braidlog.console.pages import Pages, rates
+from braidlog.console.tailing import Skipped, Start, Wanted
+
+FEEDS_MAX: Final = 64
+SEND_SECONDS_MAX: Final = 30.0
+SECOND: Final = 1.0
+DOWNLOAD_RECORDS: Final = 1_000
+_STARTS: Final[dict[str, Start]] = {each: each for each in ("last", "earliest", "latest", "offset", "time")}
+
+Event = tuple[str, Any]
+
+
+class Stream(StreamingResponse):
+    """Server-sent events; who takes none of them for too long is let go."""
+
+    def __init__(self, content: AsyncIterator[bytes]) -> None:
+        super().__init__(content, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        self.media_type = "text/event-stream"
+        self.headers["content-type"] = "text/event-stream; charset=utf-8"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def in_time(message: Any) -> None:  # noqa: ANN401 - ASGI's
+            async with asyncio.timeout(SEND_SECONDS_MAX):
+                await send(message)
+
+        await super().__call__(scope, receive, in_time)
+
+
+def event(name: str, data: object) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+class Feeds:
+    """One for this process."""
+
+    def __init__(self, node: Node, doors: Doors, pages: Pages) -> None:
+        self._node = node
+        self._doors = doors
+        self._pages = pages
+        self._listening = 0
+
+    def _stream(self, source: AsyncIterator[Event | None]) -> Response:
+        if self._listening >= FEEDS_MAX:
+            return PlainTextResponse(f"{FEEDS_MAX} pages listen already, that is the limit\n", 503)
+
+        async def lines() -> AsyncIterator[bytes]:
+            self._listening += 1
+            try:
+                async for found in source:
+                    yield b": still here\n\n" if found is None else event(*found)
+            except (ClientError, NodeError, TooManyReaders) as error:
+                yield event("fault", {"text": str(error)})
+            finally:
+                self._listening -= 1
+            yield event("end", {})
+
+        return Stream(lines())
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    async def _wanted(self, request: Request) -> Wanted:
+        """`ValueError` if it cannot be understood."""
+        topic, asked = request.path_params["topic"], request.query_params
+        count = await self._doors.partitions(topic)
+        numbers = range(min(count, tailing.PARTITIONS_MAX))
+        if asked.get("partition"):
+            number = int(asked["partition"])
+            if not 0 <= number < count:
+                raise ValueError(f"{topic} has partitions 0 to {count - 1}")
+            numbers = range(number, number + 1)
+        start = _STARTS.get(asked.get("from") or "last")
+        if start is None:
+            raise ValueError(f"from is one of {', '.join(_STARTS)}")
+        at = int(asked.get("at") or 0)
+        return Wanted(topic, numbers, start, at, asked.get("contains", "")[:200])
+
+    async def tail(self, request: Request) -> Response:
+        """Records as they come; with `follow=0`, those that are there."""
+
+        async def live(wanted: Wanted) -> AsyncIterator[Event | None]:
+            async for found in tailing.follow(self._doors, wanted):
+                if isinstance(found, Skipped):
+                    yield "skipped", found
+                else:
+                    yield None if found is None else ("record", tailing.shown(found))
+
+        async def past(wanted: Wanted, limit: int) -> AsyncIterator[Event | None]:
+            async for found in tailing.read(self._doors, wanted, limit):
+                yield "record", tailing.shown(found)
+
+        return await self._with_wanted(
+            request, lambda wanted, limit: self._stream(live(wanted) if limit is None else past(wanted, limit))
+        )
+
+    async def download(self, request: Request) -> Response:
+        async def lines(wanted: Wanted, limit: int) -> AsyncIterator[bytes]:
+            async for found in tailing.read(self._doors, wanted, limit):
+                yield tailing.line(found)
+
+        def answer(wanted: Wanted, limit: int | None) -> Response:
+            name = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in wanted.topic)
+            return StreamingResponse(
+                lines(wanted, limit or DOWNLOAD_RECORDS),
+                media_type="application/jsonl",
+                headers={"content-disposition": f'attachment; filename="{name}.jsonl"'},
+            )
+
+        return await self._with_wanted(request, answer)
+
+    async def _with_wanted(self, request: Request, answer: Callable[[Wanted, int | None], Response]) -> Response:
+        try:
+            wanted = await self._wanted(request)
+            limit = (
+                None
+                if request.query_params.get("follow", "1") == "1"
+                else int(request.query_params.get("limit") or 200)
+            )
+        except ValueError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        except ClientError as error:
+            return PlainTextResponse(f"{error}\n", 404)
+        return answer(wanted, limit)
+
+    async def value(self, request: Request) -> Response:
+        """All bytes of one record's value."""
+        place = request.path_params
+        try:
+            record = await self._doors.one(place["topic"], place["partition"], place["offset"])
+        except (ClientError, TooManyReaders) as error:
+            return PlainTextResponse(f"{error}\n", 404)
+        if record is None or record.value is None:
+            return PlainTextResponse("there is no value at this offset\n", 404)
+        name = f"{place['partition']}-{place['offset']}.bin"
+        return Response(
+            record.value,
+            media_type="application/octet-stream",
+            headers={"content-disposition": f'attachment; filename="{name}"'},
+        )
+
+    # -- figures ---------------------------------------------------------------------------------------------
+
+    async def rates(self, _: Request) -> Response:
+        async def feed() -> AsyncIterator[Event | None]:
+            before = await self._node.snapshot()
+            while True:
+                await asyncio.sleep(SECOND)
+                now = await self._node.snapshot()
+                if now.taken_ms > before.taken_ms:
+                    yield "rates", {"t": now.taken_ms / 1000, **rates(now, before)}
+                    before = now
+
+        return self._stream(feed())
+
+    async def lag(self, request: Request) -> Response:
+        group = request.path_params["group"]
+
+        async def feed() -> AsyncIterator[Event | None]:
+            said = 0
+            while True:
+                snapshot = await self._node.snapshot()
+                if snapshot.taken_ms > said:
+                    said = snapshot.taken_ms
+                    rows = await self._pages.lag_rows(snapshot, group)
+                    oldest = max((row.seconds for row in rows if row.seconds is not None), default=None)
+                    yield "lag", {"t": said / 1000, "lag": sum(row.report.lag for row in rows), "seconds": oldest}
+                await asyncio.sleep(SECOND)
+
+        return self._stream(feed())
+
+    async def wire(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        found = await self._node.connections()
+        row = next((each for each in found.rows if each.number == number), None)
+        if row is None:
+            return PlainTextResponse(f"connection {number} is not there any more\n", 404)
+
+        async def feed() -> AsyncIterator[Event | None]:
+            async for message in overhear(self._node, number, row.dialect):
+                yield "wire", message
+
+        return self._stream(feed())
+
+
+Handler = Callable[[Request], Awaitable[Response]]

@@ -1,0 +1,101 @@
+"""How figures look to people, and how a page is put together.
+
+Knows: templates, units. Refuses to know: what is on a page. Invariant: everything that comes from outside is escaped: autoescape
+is on for all templates, and no template turns it off.
+"""
+
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from braidlog.console.assets import Assets
+from braidlog.console.guard import Guard
+from braidlog.model.report import Welcome
+
+UNKNOWN: Final = "\u2013"
+_BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_STEPS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def in_bytes(count: float) -> str:
+    """1536 → 1.5 KiB."""
+    for unit in _BYTES[:-1]:
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} {_BYTES[-1]}"
+
+
+def in_counts(count: float | None) -> str:
+    """1234567 → 1 234 567, with narrow blanks; what is not known is a dash."""
+    return UNKNOWN if count is None else f"{count:,.0f}".replace(",", "\u202f")
+
+
+def in_seconds(seconds: float | None) -> str:
+    """93784 → 1 d 2 h; 0.25 → 250 ms."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    parts = []
+    left = int(seconds)
+    for unit, size in _STEPS:
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    return " ".join(parts[:2])
+
+
+def in_utc(time_ms: float | None) -> str:
+    if time_ms is None:
+        return UNKNOWN
+    return f"{datetime.fromtimestamp(time_ms / 1000, tz=UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def in_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class Looks:
+    """Pages of one console."""
+
+    def __init__(self, guard: Guard, assets: Assets, welcome: Welcome) -> None:
+        assert files("braidlog.console").joinpath("templates").is_dir()
+        self._guard = guard
+        self._templates = Environment(
+            loader=PackageLoader("braidlog.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        )
+        self._templates.filters |= {
+            "bytes": in_bytes,
+            "count": in_counts,
+            "seconds": in_seconds,
+            "utc": in_utc,
+            "json": in_json,
+        }
+        self._templates.globals |= {
+            "asset": assets.address,
+            "node": welcome.node,
+            "version": welcome.version,
+            "needs_token": guard.needs_token,
+        }
+
+    def page(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - any page's
+        """A whole page. A browser that was never here gets its cookie with it."""
+        secret, cookie = self._guard.greet(request)
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        text = self._templates.get_template(name).render(values, form_secret=secret, path=path, page=name)
+        response = HTMLResponse(text, status)
+        if cookie is not None:
+            self._guard.put_cookie(response, cookie)
+        return response
+
+    def fragment(self, name: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - any fragment's
+        """A piece of a page that is there already."""
+        return HTMLResponse(self._templates.get_template(name).render(values), status)

@@ -1,0 +1,309 @@
+"""Pages: what each of them shows.
+
+Knows: which figures stand on which page, and how they follow from snapshots. Refuses to know: HTML (templates do), who may look.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from braidlog.client.errors import ClientError
+from braidlog.console.doors import Doors
+from braidlog.console.health import Doctor
+from braidlog.console.looks import Looks
+from braidlog.console.node import Node, NodeError, rate
+from braidlog.console.sparkboard import Board
+from braidlog.model.report import LagReport, ListenerReport, PartitionReport, Snapshot
+
+FOUND_MAX: Final = 12
+VALUES_MAX: Final = 200
+TIMED_MAX: Final = 64
+"""Partitions whose lag in seconds is looked up for one page."""
+KEY_BYTES_MAX: Final = 4096
+
+PAGES: Final = (
+    ("/", "Overview"),
+    ("/topics", "Topics"),
+    ("/groups", "Groups"),
+    ("/keys", "Keys"),
+    ("/connections", "Connections"),
+    ("/spark", "Spark"),
+    ("/settings", "Settings"),
+)
+
+
+class ListenerRow(NamedTuple):
+    report: ListenerReport
+    requests: int
+    requests_per_second: float
+    bytes_in_per_second: float
+    bytes_out_per_second: float
+
+
+class TopicRow(NamedTuple):
+    topic: str
+    partitions: int
+    records: int
+    size_bytes: int
+    records_per_second: float
+    lag: int | None
+    """Of the group that is furthest behind; None if no group reads it."""
+    faults: list[str]
+
+
+class GroupRow(NamedTuple):
+    group: str
+    state: str
+    members: int
+    topics: list[str]
+    lag: int
+
+
+class LagRow(NamedTuple):
+    report: LagReport
+    seconds: float | None
+
+
+class Pages:
+    """One for this process."""
+
+    def __init__(self, node: Node, doors: Doors, doctor: Doctor, board: Board, looks: Looks) -> None:
+        self._node = node
+        self._doors = doors
+        self._doctor = doctor
+        self._board = board
+        self._looks = looks
+
+    async def overview(self, request: Request) -> Response:
+        snapshot = await self._node.snapshot()
+        health = await self._doctor.look()
+        before = self._node.earlier()
+        rows = listener_rows(snapshot, before)
+        return self._looks.page(
+            request, "overview.html", s=snapshot, health=health, rows=rows, rates=rates(snapshot, before)
+        )
+
+    async def topics(self, request: Request) -> Response:
+        snapshot = await self._node.snapshot()
+        rows = topic_rows(snapshot, self._node.earlier())
+        return self._looks.page(request, "topics.html", rows=rows, left_out=snapshot.partitions_left_out)
+
+    async def topic(self, request: Request) -> Response:
+        snapshot = await self._node.snapshot()
+        name = request.path_params["topic"]
+        if not any(each.topic == name for each in snapshot.partitions):
+            snapshot = await self._node.later(snapshot)
+        partitions = [each for each in snapshot.partitions if each.topic == name]
+        if not partitions:
+            return self._missing(request, f"There is no topic {name!r}.")
+        lags = [each for each in snapshot.lags if each.topic == name]
+        host = self._node.welcome.listeners.get("kafka", "")
+        return self._looks.page(request, "topic.html", topic=name, partitions=partitions, lags=lags, server=host)
+
+    async def groups(self, request: Request) -> Response:
+        return self._looks.page(request, "groups.html", rows=group_rows(await self._node.snapshot()))
+
+    async def group(self, request: Request) -> Response:
+        snapshot = await self._node.snapshot()
+        name = request.path_params["group"]
+        if not any(each.group == name for each in snapshot.groups):
+            snapshot = await self._node.later(snapshot)
+        found = [each for each in snapshot.groups if each.group == name]
+        if not found:
+            return self._missing(request, f"There is no group {name!r}.")
+        rows = await self.lag_rows(snapshot, name)
+        return self._looks.page(request, "group.html", group=found[0], rows=rows)
+
+    async def lag_rows(self, snapshot: Snapshot, group: str) -> list[LagRow]:
+        """How far a group is behind in each partition, in records and in time: how old the first is that it lacks."""
+        reports = [each for each in snapshot.lags if each.group == group]
+        starts = {(each.topic, each.partition): each.start_offset for each in snapshot.partitions}
+        rows = []
+        for index, each in enumerate(reports):
+            seconds: float | None = 0.0
+            if each.lag:
+                at = max(each.committed or 0, starts.get((each.topic, each.partition), 0))
+                seconds = await self._age(snapshot, each, at) if index < TIMED_MAX else None
+            rows.append(LagRow(each, seconds))
+        return rows
+
+    async def _age(self, snapshot: Snapshot, each: LagReport, offset: int) -> float | None:
+        try:
+            time_ms = await self._doors.time_of(each.topic, each.partition, offset)
+        except ClientError:
+            return None  # trimmed meanwhile: the next look finds another first record
+        return None if time_ms is None else max(snapshot.taken_ms - time_ms, 0) / 1000
+
+    async def keys(self, request: Request) -> Response:
+        prefix, position = request.query_params.get("prefix", ""), _number(request.query_params.get("position"))
+        try:
+            found = await self._node.keys(prefix.encode()[:KEY_BYTES_MAX], position)
+        except NodeError as error:
+            return self._looks.page(request, "keys.html", prefix=prefix, found=None, fault=str(error))
+        return self._looks.page(request, "keys.html", prefix=prefix, found=found, fault="")
+
+    async def key(self, request: Request) -> Response:
+        raw = request.query_params.get("hex", "")
+        try:
+            key = bytes.fromhex(raw)
+        except ValueError:
+            return self._missing(request, "This is no key.")
+        found = await self._node.keys(key[:KEY_BYTES_MAX], 0)
+        kind = next((each.kind for each in found.rows if each.key == key), "")
+        store = self._doors.store
+        values: list[tuple[bytes, bytes]] = []
+        if kind in ("string", "counter", ""):
+            value = await store.get(key)
+            if value is None:
+                return self._missing(request, "This key is not there (any more).")
+            kind, values = kind or "string", [(b"", value)]
+        elif kind == "list":
+            items = await store.lrange(key, 0, VALUES_MAX - 1)
+            values = [(str(index).encode(), item) for index, item in enumerate(items)]
+        else:
+            values = list((await store.hgetall(key)).items())[:VALUES_MAX]
+        ttl = await store.ttl(key)
+        return self._looks.page(request, "key.html", key=key, kind=kind, values=values, ttl=ttl, most=VALUES_MAX)
+
+    async def connections(self, request: Request) -> Response:
+        return self._looks.page(request, "connections.html", found=await self._node.connections())
+
+    async def connection(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        found = await self._node.connections()
+        row = next((each for each in found.rows if each.number == number), None)
+        if row is None:
+            return self._missing(request, f"Connection {number} is not there any more.")
+        return self._looks.page(request, "connection.html", row=row)
+
+    async def spark(self, request: Request) -> Response:
+        return self._looks.page(request, "spark.html", queries=[_query(each) for each in self._board.queries()])
+
+    async def settings(self, request: Request) -> Response:
+        return self._looks.page(request, "settings.html", rows=await self._node.settings())
+
+    async def search(self, request: Request) -> Response:
+        """Pages, topics and groups whose name holds the words."""
+        wanted = request.query_params.get("q", "").strip().lower()
+        snapshot = await self._node.snapshot()
+        names = [
+            *(("page", path, name) for path, name in PAGES),
+            *(("topic", f"/topics/{name}", name) for name in sorted({each.topic for each in snapshot.partitions})),
+            *(("group", f"/groups/{each.group}", each.group) for each in snapshot.groups),
+        ]
+        found = [row for row in names if wanted in row[2].lower()][:FOUND_MAX]
+        return self._looks.fragment("found.html", found=found)
+
+    def _missing(self, request: Request, sentence: str) -> Response:
+        return self._looks.page(request, "missing.html", 404, sentence=sentence)
+
+
+# -- figures -------------------------------------------------------------------------------------------------------
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdigit() and len(text) < 16 else 0
+
+
+def seconds_between(snapshot: Snapshot, before: Snapshot | None) -> float:
+    return 0.0 if before is None else (snapshot.taken_ms - before.taken_ms) / 1000
+
+
+def rates(snapshot: Snapshot, before: Snapshot | None) -> dict[str, float]:
+    """Records and bytes a second, in and out."""
+    seconds = seconds_between(snapshot, before)
+    old = before or snapshot
+
+    def moved(report: Snapshot, name: str) -> int:
+        return sum(getattr(each, name) for each in report.listeners)
+
+    return {
+        "appended": rate(snapshot.records_appended, old.records_appended, seconds),
+        "fetched": rate(snapshot.records_fetched, old.records_fetched, seconds),
+        "bytes_in": rate(moved(snapshot, "bytes_in"), moved(old, "bytes_in"), seconds),
+        "bytes_out": rate(moved(snapshot, "bytes_out"), moved(old, "bytes_out"), seconds),
+    }
+
+
+def listener_rows(snapshot: Snapshot, before: Snapshot | None) -> list[ListenerRow]:
+    seconds = seconds_between(snapshot, before)
+    old = {each.dialect: each for each in (before or snapshot).listeners}
+    rows = []
+    for each in snapshot.listeners:
+        was = old.get(each.dialect, each)
+        requests = sum(each.requests.values())
+        rows.append(
+            ListenerRow(
+                each,
+                requests,
+                rate(requests, sum(was.requests.values()), seconds),
+                rate(each.bytes_in, was.bytes_in, seconds),
+                rate(each.bytes_out, was.bytes_out, seconds),
+            )
+        )
+    return rows
+
+
+def _by_topic(partitions: Iterable[PartitionReport]) -> Mapping[str, list[PartitionReport]]:
+    found: dict[str, list[PartitionReport]] = defaultdict(list)
+    for each in partitions:
+        found[each.topic].append(each)
+    return found
+
+
+def topic_rows(snapshot: Snapshot, before: Snapshot | None) -> list[TopicRow]:
+    seconds = seconds_between(snapshot, before)
+    ends = {(each.topic, each.partition): each.high_watermark for each in (before or snapshot).partitions}
+    lags: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for lag in snapshot.lags:
+        lags[lag.topic][lag.group] += lag.lag
+    rows = []
+    for topic, partitions in _by_topic(snapshot.partitions).items():
+        came = sum(each.high_watermark - ends.get((topic, each.partition), each.high_watermark) for each in partitions)
+        rows.append(
+            TopicRow(
+                topic,
+                len(partitions),
+                sum(each.high_watermark - each.start_offset for each in partitions),
+                sum(each.size_bytes for each in partitions),
+                rate(came, 0, seconds),
+                max(lags[topic].values()) if topic in lags else None,
+                [f"partition {each.partition}: {each.fault}" for each in partitions if each.fault],
+            )
+        )
+    return rows
+
+
+def group_rows(snapshot: Snapshot) -> list[GroupRow]:
+    lags: dict[str, int] = defaultdict(int)
+    topics: dict[str, set[str]] = defaultdict(set)
+    for each in snapshot.lags:
+        lags[each.group] += each.lag
+        topics[each.group].add(each.topic)
+    return [
+        GroupRow(each.group, each.state, each.members, sorted(topics[each.group]), lags[each.group])
+        for each in snapshot.groups
+    ]
+
+
+def _query(heard: Any) -> dict[str, Any]:  # noqa: ANN401 - a report of Spark's, whatever is in it
+    """What is worth showing of Spark's progress; anything may be missing."""
+    progress = heard.progress or {}
+    durations = progress.get("durationMs")
+    return {
+        "heard": heard,
+        "batch": progress.get("batchId"),
+        "rows": progress.get("numInputRows"),
+        "in_rate": progress.get("inputRowsPerSecond"),
+        "done_rate": progress.get("processedRowsPerSecond"),
+        "duration_ms": durations.get("triggerExecution") if isinstance(durations, dict) else None,
+        "sources": [
+            str(each.get("description", "")) for each in progress.get("sources") or [] if isinstance(each, dict)
+        ],
+        "sink": str((progress.get("sink") or {}).get("description", ""))
+        if isinstance(progress.get("sink"), dict)
+        else "",
+    }

@@ -1,0 +1,167 @@
+"""Records of a topic for people: from where they say, as they come, never faster than they read.
+
+Knows: positions, rounds, what is shown of a record. Refuses to know: HTTP, HTML. Invariants: a tail asks the node for at most
+`ROUND_BYTES` of a partition in `ROUND_SECONDS`, however fast producers are and however slow its reader is; what it leaves out it
+counts and says; of a value at most `SHOWN_BYTES_MAX` are shown.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from braidlog.client.contract import ConsumedRecord
+from braidlog.console.doors import Doors, Reader
+
+PARTITIONS_MAX: Final = 64
+ROUND_BYTES: Final = 64 * 1024
+ROUND_RECORDS: Final = 100
+ROUND_SECONDS: Final = 0.25
+PARTITIONS_PER_ROUND: Final = 8
+"""With more, a round takes longer: what tails cost does not grow with the topic."""
+BEHIND_MAX: Final = 1_000
+KEPT_BEHIND: Final = 50
+LAST_RECORDS: Final = 50
+SHOWN_BYTES_MAX: Final = 4096
+RECORDS_MAX: Final = 10_000
+EMPTY_ROUNDS_MAX: Final = 1_000
+PING_SECONDS: Final = 10.0
+
+Start = Literal["last", "earliest", "latest", "offset", "time"]
+
+
+class Wanted(NamedTuple):
+    """What somebody wants to see. `at` is an offset or a time in milliseconds."""
+
+    topic: str
+    partitions: Sequence[int]
+    start: Start = "last"
+    at: int = 0
+    contains: str = ""
+
+    def shows(self, record: ConsumedRecord) -> bool:
+        if not self.contains:
+            return True
+        wanted = self.contains.lower()
+        return any(wanted in part.decode("utf-8", "replace").lower() for part in _parts(record))
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """Records that came too fast to be shown."""
+
+    skipped: int
+    partition: int
+
+
+def _parts(record: ConsumedRecord) -> list[bytes]:
+    headers = [part for name, value in record.headers for part in (name.encode(), value or b"")]
+    return [part for part in (record.key, record.value, *headers) if part is not None]
+
+
+async def positions(doors: Doors, wanted: Wanted) -> dict[int, int]:
+    """Where each partition begins."""
+    found = {}
+    for number in wanted.partitions:
+        span = await doors.span(wanted.topic, number)
+        at = span.latest
+        if wanted.start == "last":
+            at = max(span.latest - LAST_RECORDS, span.earliest)
+        elif wanted.start == "earliest":
+            at = span.earliest
+        elif wanted.start == "offset":
+            at = min(max(wanted.at, span.earliest), span.latest)
+        elif wanted.start == "time":
+            by_time = await doors.offset_at(wanted.topic, number, wanted.at)
+            at = span.latest if by_time is None else by_time
+        found[number] = at
+    return found
+
+
+async def read(doors: Doors, wanted: Wanted, limit: int) -> AsyncIterator[ConsumedRecord]:
+    """Up to `limit` records that are there now, partition after partition."""
+    left = min(limit, RECORDS_MAX)
+    async with doors.reader() as reader:
+        for number, begin in (await positions(doors, wanted)).items():
+            at, end = begin, (await doors.span(wanted.topic, number)).latest
+            for _ in range(EMPTY_ROUNDS_MAX):
+                if at >= end or not left:
+                    break
+                fetched = await reader.fetch(wanted.topic, number, at, bytes_max=ROUND_BYTES, wait_ms=0)
+                at = max(fetched.next_offset, at + 1)
+                for record in fetched.records:
+                    if left and wanted.shows(record):
+                        left -= 1
+                        yield record
+
+
+async def follow(doors: Doors, wanted: Wanted) -> AsyncIterator[ConsumedRecord | Skipped | None]:
+    """Records as they come, for ever; None now and then, so that a reader who has gone is noticed."""
+    at = await positions(doors, wanted)
+    loop = asyncio.get_running_loop()
+    pause = ROUND_SECONDS * max(len(at) / PARTITIONS_PER_ROUND, 1)
+    said = loop.time()
+    async with doors.reader() as reader:
+        while True:
+            for number in at:
+                async for event in _round(reader, wanted, number, at):
+                    said = loop.time()
+                    yield event
+            if loop.time() - said > PING_SECONDS:
+                said = loop.time()
+                yield None
+            await asyncio.sleep(pause)
+
+
+async def _round(
+    reader: Reader, wanted: Wanted, number: int, at: dict[int, int]
+) -> AsyncIterator[ConsumedRecord | Skipped]:
+    fetched = await reader.fetch(wanted.topic, number, at[number], bytes_max=ROUND_BYTES, wait_ms=0)
+    records = fetched.records[:ROUND_RECORDS]
+    at[number] = fetched.next_offset if len(records) == len(fetched.records) else records[-1].offset + 1
+    for record in records:
+        if wanted.shows(record):
+            yield record
+    behind = (fetched.high_watermark or 0) - at[number]
+    if behind > BEHIND_MAX:
+        at[number] += behind - KEPT_BEHIND
+        yield Skipped(behind - KEPT_BEHIND, number)
+
+
+# -- how a record looks --------------------------------------------------------------------------------------------
+
+
+def shown(record: ConsumedRecord) -> dict[str, Any]:
+    """For a page: bytes as base64, values cut. The page makes letters or hexadecimal digits of them, never HTML."""
+    return {
+        "p": record.partition,
+        "o": record.offset,
+        "t": record.timestamp_ms,
+        "k": _base64(record.key),
+        "v": _base64(record.value),
+        "n": 0 if record.value is None else len(record.value),
+        "h": [[name, _base64(value)] for name, value in record.headers],
+    }
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data[:SHOWN_BYTES_MAX]).decode()
+
+
+def line(record: ConsumedRecord) -> bytes:
+    """For a file: one line of JSON, with nothing cut; what is not text is base64, and its name says so."""
+    out: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    out["timestamp_ms"] = record.timestamp_ms
+    out |= _text("key", record.key) | _text("value", record.value)
+    out["headers"] = [{"name": name} | _text("value", value) for name, value in record.headers]
+    return msgspec.json.encode(out) + b"\n"
+
+
+def _text(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

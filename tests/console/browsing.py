@@ -1,0 +1,47 @@
+"""A real browser: Debian's Chromium, driven by Playwright. Whatever it complains about is a failure."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from tests.debian import have
+
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
+MILLISECONDS_MAX = 60_000
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    have("chromium", "chromium")
+    path = shutil.which("chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Page]:
+    """A page of its own context: no cookie, no choice of before. What its scripts or its policy complain of is raised."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", locale="en-GB"
+    )
+    complaints: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            complaints.append(message.text)
+
+    try:
+        page = context.new_page()
+        page.set_default_timeout(MILLISECONDS_MAX)
+        page.on("console", heard)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(url)
+        yield page
+        assert not complaints, complaints
+    finally:
+        context.close()

@@ -1,0 +1,117 @@
+"""Pictures of the console for the docs: `make pictures` (or `python -m tests.console.pictures`).
+
+A node with something going on, a browser, one PNG for each row of `PICTURES`.
+"""
+
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from playwright.sync_api import expect
+from tests.console.browsing import chromium, opened
+
+import braidlog
+from braidlog.testing.server import ServerProcess
+
+FOLDER = Path(__file__).parents[2] / "docs/pictures"
+SECONDS_OF_PLOT = 40
+
+
+class Picture(NamedTuple):
+    name: str
+    path: str
+    ready: str
+    dark: bool = False
+    width: int = 1180
+    height: int = 800
+
+
+PICTURES = (
+    Picture("console-overview-light", "/", f"[data-plot=rates][data-points='{SECONDS_OF_PLOT}']"),
+    Picture("console-topic-dark", "/topics/orders", "#records > li:nth-child(30)", dark=True),
+    Picture(
+        "console-group-dark",
+        "/groups/billing",
+        f"[data-plot=lag][data-points='{SECONDS_OF_PLOT}']",
+        dark=True,
+        height=640,
+    ),
+    Picture("console-phone-light", "/topics", "#live table", width=380, height=640),
+)
+
+
+@contextmanager
+def going_on(node: ServerProcess) -> Iterator[None]:
+    """Producers at a changing pace, a group that falls behind and catches up, another that keeps up."""
+    done = threading.Event()
+    url = f"kafka://127.0.0.1:{node.ports['kafka']}"
+
+    def produce(topic: str, many: int) -> None:
+        number = 0
+        with braidlog.connect(url) as client:
+            producer = client.producer()
+            while not done.wait(0.1):
+                for _ in range(many + number // 40 % 3 * many):
+                    number += 1
+                    order = {"order": 10_000 + number, "customer": f"c-{number % 97}", "total": number % 90 + 0.99}
+                    producer.send(topic, json.dumps(order).encode(), key=f"c-{number % 97}".encode())
+                producer.flush()
+
+    def consume(topic: str, group: str, many: int) -> None:
+        with braidlog.connect(url) as client:
+            consumer = client.consumer()
+            consumer.subscribe(topic, group=group)
+            rounds = 0
+            while not done.wait(0.5):
+                rounds += 1
+                hurry = 12 if rounds % 30 > 22 else 1
+                for _ in range(hurry):
+                    consumer.poll(max_records=many, timeout=0.2)
+                consumer.commit()
+
+    with braidlog.connect(url) as client:
+        for topic, partitions in (("orders", 3), ("payments", 2), ("clicks", 6)):
+            client.admin.create_topic(topic, partitions)
+    jobs = [
+        threading.Thread(target=produce, args=("orders", 12)),
+        threading.Thread(target=produce, args=("payments", 4)),
+        threading.Thread(target=produce, args=("clicks", 30)),
+        threading.Thread(target=consume, args=("orders", "billing", 40)),
+        threading.Thread(target=consume, args=("clicks", "analytics", 2_000)),
+    ]
+    for job in jobs:
+        job.start()
+    try:
+        yield
+    finally:
+        done.set()
+        for job in jobs:
+            job.join()
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    with (
+        TemporaryDirectory() as folder,
+        ServerProcess(Path(folder) / "data", admin=True) as node,
+        going_on(node),
+        chromium() as browser,
+    ):
+        urllib.request.urlopen(f"{node.admin_url}/healthz").close()
+        for picture in PICTURES:
+            url = f"{node.admin_url}{picture.path}"
+            with opened(browser, url, width=picture.width, height=picture.height, dark=picture.dark) as page:
+                expect(page.locator(picture.ready).first).to_be_attached(timeout=120_000)
+                if picture.path == "/topics/orders":
+                    page.locator("#records > li .line").nth(2).click()
+                    page.locator("#tail-pause").click()
+                page.screenshot(path=FOLDER / f"{picture.name}.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""The console in a browser: what moves while a log moves, what is typed and comes back, what must not run."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, expect
+from tests.console.browsing import MILLISECONDS_MAX, chromium, opened
+from tests.console.waiting import until
+
+import braidlog
+from braidlog import kv
+from braidlog.testing.server import ServerProcess
+
+expect.set_options(timeout=MILLISECONDS_MAX)
+
+PAGES = ("/", "/topics", "/topics/orders", "/groups", "/groups/billing", "/keys", "/connections", "/spark", "/settings")
+SCRIPT = '<script>document.title="run"</script><img src=x onerror="document.title=\'run\'">'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def filled(node: ServerProcess) -> ServerProcess:
+    """A topic with records, a group that is behind, a few keys."""
+    with braidlog.connect(kafka(node)) as client:
+        client.admin.create_topic("orders", 2)
+        producer = client.producer()
+        for number in range(20):
+            producer.send("orders", f'{{"order": {number}}}'.encode(), key=b"k", partition=number % 2)
+        producer.flush()
+        consumer = client.consumer()
+        consumer.assign("orders", [0], group="billing")
+        consumer.poll(max_records=5)
+        consumer.commit()
+    with kv.connect(f"mayfly://127.0.0.1:{node.ports['mayfly']}") as store:
+        store.set("greeting", SCRIPT)
+        store.rpush("queue", "one", "two")
+        store.hset("user:1", {"name": "Ada"})
+    return node
+
+
+def kafka(node: ServerProcess) -> str:
+    return f"kafka://127.0.0.1:{node.ports['kafka']}"
+
+
+@contextmanager
+def producing(node: ServerProcess, topic: str) -> Iterator[threading.Event]:
+    """A producer beside the browser, until the test is done."""
+    done = threading.Event()
+
+    def run() -> None:
+        with braidlog.connect(kafka(node)) as client:
+            producer = client.producer()
+            number = 0
+            while not done.wait(0.05):
+                producer.send_and_wait(topic, f"moving {number}".encode())
+                number += 1
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield done
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_the_tail_moves_while_a_producer_runs(browser: Browser, filled: ServerProcess) -> None:
+    with braidlog.connect(kafka(filled)) as client:
+        client.admin.create_topic("moving")
+    with producing(filled, "moving"), opened(browser, f"{filled.admin_url}/topics/moving") as page:
+        rows = page.locator("#records > li")
+        expect(rows.filter(has_text="moving").first).to_be_visible()
+        first = rows.first.inner_text()
+        expect(rows.first).not_to_have_text(first)
+        page.get_by_role("button", name="Pause").click()
+        expect(page.locator("#tail-state")).to_contain_text("waiting")
+        standing = rows.first.inner_text()
+        expect(page.locator("#tail-state")).to_have_text(re.compile("[1-9][0-9]* waiting"))
+        assert rows.first.inner_text() == standing
+        page.get_by_role("button", name="Go on").click()
+        expect(rows.first).not_to_have_text(standing)
+
+
+def test_a_records_value_as_json_and_hex_and_the_ways_to_choose_records(
+    browser: Browser, filled: ServerProcess
+) -> None:
+    with opened(browser, f"{filled.admin_url}/topics/orders") as page:
+        rows = page.locator("#records > li")
+        expect(rows).to_have_count(20)
+        page.locator("[name=contains]").fill('"order": 13')
+        page.locator("[name=contains]").press("Enter")
+        expect(rows).to_have_count(1)
+        rows.first.locator(".line").click()
+        expect(rows.first.locator("pre")).to_have_text('{\n  "order": 13\n}')
+        rows.first.get_by_role("button", name="Hex").click()
+        expect(rows.first.locator("pre")).to_contain_text("7b 22 6f 72 64 65 72 22 3a 20 31 33 7d")
+        page.locator("[name=contains]").fill("")
+        page.locator("[name=live]").uncheck()
+        page.locator("#tail-form [name=partition]").select_option("1")
+        page.locator("[name=from]").select_option("offset")
+        page.locator("[name=offset]").fill("7")
+        page.locator("[name=offset]").press("Enter")
+        expect(rows).to_have_count(3)
+        expect(rows.first).to_contain_text("1:7")
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name="Download JSONL").click()
+        lines = waiting.value.path().read_text().splitlines()
+        assert len(lines) == 3
+        assert '"offset":7' in lines[0]
+        page.get_by_role("button", name="Copy as").click()
+        command = page.locator("[data-tail]").get_attribute("data-command")
+        assert command is not None
+        assert command.startswith("braid consume orders ")
+
+
+def test_what_the_form_produces_comes_back_and_can_be_sent_again(browser: Browser, filled: ServerProcess) -> None:
+    with braidlog.connect(kafka(filled)) as client:
+        client.admin.create_topic("typed")
+    with opened(browser, f"{filled.admin_url}/topics/typed") as page:
+        page.locator("#produce summary").click()
+        page.locator("#produce-form [name=key]").fill("schlüssel")
+        page.locator("#produce-form [name=value]").fill('{"a": 1}\nline two')
+        page.locator("#produce-form [name=headers]").fill("trace: 17")
+        page.get_by_role("button", name="Produce", exact=True).click()
+        expect(page.locator("#said")).to_contain_text("partition 0, offset 0")
+        row = page.locator("#records > li").first
+        expect(row).to_contain_text("schlüssel")
+        row.locator(".line").click()
+        expect(row).to_contain_text("trace: 17")
+        row.get_by_role("button", name="Resend").click()
+        page.get_by_role("button", name="Produce", exact=True).click()
+        expect(page.locator("#said")).to_contain_text("partition 0, offset 1")
+        page.locator("#produce-form [name=headers]").fill("no colon")
+        page.get_by_role("button", name="Produce", exact=True).click()
+        expect(page.locator("#said .fault")).to_contain_text("name: value")
+    with braidlog.connect(kafka(filled)) as client:
+        consumer = client.consumer()
+        consumer.assign("typed")
+        found = until(consumer.poll)
+    assert [(each.key, each.value, each.headers) for each in found] == [
+        ("schlüssel".encode(), b'{"a": 1}\nline two', (("trace", b"17"),))
+    ] * 2
+
+
+def test_a_script_in_a_record_or_a_key_is_shown_and_not_run(browser: Browser, filled: ServerProcess) -> None:
+    with braidlog.connect(kafka(filled)) as client:
+        client.admin.create_topic("hostile")
+        client.producer().send_and_wait("hostile", SCRIPT.encode(), key=SCRIPT.encode(), headers=((SCRIPT, b"x"),))
+        consumer = client.consumer()
+        consumer.assign("hostile", group="<b>group</b>")
+        until(consumer.poll)
+        consumer.commit()
+    with opened(browser, f"{filled.admin_url}/topics/hostile") as page:
+        row = page.locator("#records > li").first
+        expect(row.locator(".text")).to_have_text(SCRIPT)
+        row.locator(".line").click()
+        expect(row.locator("pre")).to_have_text(SCRIPT)
+        assert page.locator("#records script, #records img").count() == 0
+        assert page.title() != "run"
+    with opened(browser, f"{filled.admin_url}/keys?prefix=greeting") as page:
+        page.get_by_role("link", name="greeting").click()
+        expect(page.locator("pre")).to_have_text(SCRIPT)
+        assert page.locator("dd script, dd img").count() == 0
+    with opened(browser, f"{filled.admin_url}/groups") as page:
+        expect(page.get_by_role("link", name="<b>group</b>")).to_be_visible()
+        assert page.title() != "run"
+
+
+def test_the_lag_plot_moves(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/groups/billing") as page:
+        plot = page.locator("[data-plot=lag]")
+        expect(plot).to_have_attribute("data-last", "5")
+        expect(page.locator("#lag-records")).to_have_text("5")
+        expect(page.locator("#lag-seconds")).not_to_have_text("\u2013")
+        with braidlog.connect(kafka(filled)) as client:
+            client.producer().send_and_wait("orders", b"one more", partition=0)
+        expect(plot).to_have_attribute("data-last", "6")
+        assert int(plot.get_attribute("data-points") or 0) >= 2
+        assert plot.locator("canvas").count() == 1
+
+
+def test_search_by_keyboard(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/") as page:
+        page.keyboard.press("/")
+        expect(page.locator("#search-words")).to_be_focused()
+        page.keyboard.type("ord")
+        expect(page.locator("#search-found a")).to_have_count(1)
+        expect(page.locator("#search-found a.chosen")).to_contain_text("orders")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/topics/orders")
+        page.keyboard.press("Control+k")
+        page.keyboard.type("billing")
+        expect(page.locator("#search-found a.chosen")).to_contain_text("billing")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/groups/billing")
+
+
+def test_the_wire_of_a_connection_is_decoded(browser: Browser, filled: ServerProcess) -> None:
+    with braidlog.connect(f"rustlog://127.0.0.1:{filled.ports['rustlog']}") as client:
+        client.admin.list_topics()
+        with opened(browser, f"{filled.admin_url}/connections") as page:
+            page.get_by_role("row").filter(has_text="rustlog").get_by_role("link", name="watch").click()
+            page.wait_for_url("**/connections/*")
+            rows = page.locator("#wire > li")
+            done = threading.Event()
+
+            def talk() -> None:
+                while not done.wait(0.1):
+                    client.admin.list_topics()
+
+            thread = threading.Thread(target=talk)
+            thread.start()
+            try:
+                expect(rows.filter(has_text="answer").first).to_be_visible()
+            finally:
+                done.set()
+                thread.join()
+            asked = rows.filter(has_text="ask").first
+            asked.locator(".line").click()
+            fields = asked.locator("pre").inner_text()
+            page.get_by_role("button", name="Show hex").click()
+            expect(asked.locator("pre")).not_to_have_text(fields)
+            page.locator("#wire-contains").fill("no such message")
+            expect(rows.locator("visible=true")).to_have_count(0)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_page_is_wider_than_a_small_phone_or_larger_than_100_kb(
+    browser: Browser, filled: ServerProcess, path: str
+) -> None:
+    with opened(browser, "about:blank", width=380, height=800) as page:
+        session = page.context.new_cdp_session(page)
+        session.send("Network.enable")
+        sizes: list[float] = []
+        hosts: set[str] = set()
+        session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+        page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+        page.goto(f"{filled.admin_url}{path}", wait_until="load")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 380
+        assert 20_000 < sum(sizes) < 100_000
+        assert hosts == {filled.admin_url.removeprefix("http://")}, "everything comes from here"
+
+
+def test_light_and_dark(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/topics", dark=True) as page:
+        html = page.locator("html")
+        expect(html).to_have_attribute("data-theme", "dark")
+        page.locator("#theme-button").click()
+        expect(html).to_have_attribute("data-theme", "light")
+        page.reload()
+        expect(html).to_have_attribute("data-theme", "light")

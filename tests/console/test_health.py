@@ -1,0 +1,66 @@
+"""`/readyz` says why not."""
+
+from pathlib import Path
+
+from tests.console.asking import ask
+
+import braidlog
+from braidlog.console.health import probe
+from braidlog.testing.server import ServerProcess
+
+
+def checks(node: ServerProcess) -> tuple[int, dict[str, dict[str, object]]]:
+    answer = ask(f"{node.admin_url}/readyz")
+    body = answer.json()
+    assert (body["status"] == "ready") == (answer.status == 200)
+    return answer.status, {check["name"]: check for check in body["checks"]}
+
+
+def test_a_good_node_is_ready(node: ServerProcess) -> None:
+    status, found = checks(node)
+    assert status == 200
+    assert set(found) == {"node", "listeners", "disk", "partitions", "keyvalue"}
+    assert all(check["ok"] for check in found.values())
+    assert ask(f"{node.admin_url}/healthz").json() == {"status": "alive"}
+
+
+def test_too_little_room_is_a_reason(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", "--set", f"admin.disk_free_bytes_min={2**60}", admin=True) as node:
+        status, found = checks(node)
+        assert status == 503
+        assert not found["disk"]["ok"]
+        assert "disk_free_bytes_min" in str(found["disk"]["reason"])
+        assert found["partitions"]["ok"]
+
+
+def test_a_folder_that_cannot_be_written_is_a_reason(tmp_path: Path) -> None:
+    assert probe(str(tmp_path), 0).ok
+    assert list(tmp_path.iterdir()) == []
+    gone = probe(str(tmp_path / "gone"), 0)
+    assert not gone.ok
+    assert "cannot be written" in gone.reason
+
+
+def test_an_offline_partition_is_a_reason_and_counted(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", admin=True) as node:
+        with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
+            client.admin.create_topic("broken")
+            client.admin.create_topic("whole")
+            client.producer().send_and_wait("broken", b"x")
+        node.stop()
+        spoil(tmp_path / "data")
+        node.start()
+        status, found = checks(node)
+        assert status == 503
+        assert not found["partitions"]["ok"]
+        assert "broken" in str(found["partitions"]["reason"])
+        assert "braidlog_partitions_offline 1.0" in ask(f"{node.admin_url}/metrics").text
+        assert ask(f"{node.admin_url}/healthz").status == 200
+
+
+def spoil(data: Path) -> None:
+    """Make the one partition of `broken` impossible to open: its segment is a folder."""
+    (topic,) = [path.parent for path in data.glob("topics/*/topic.a") if b"broken" in path.read_bytes()]
+    (segment,) = topic.glob("0000/*.log")
+    segment.unlink()
+    segment.mkdir()
