@@ -58,7 +58,8 @@ def test_stop_ends_a_read_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read before is given; what comes later is not read."""
     reading, writing = os.pipe()
     with open(reading, "rb") as source, open(writing, "wb", buffering=0) as pen:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(source))
+        wrapper = io.TextIOWrapper(source)
+        monkeypatch.setattr(sys, "stdin", wrapper)
         with Lines(("-",), b"\n") as lines:
             pen.write(b"one\nhalf")
             assert [line.text for line in lines.next_chunk() or []] == [b"one"]
@@ -70,4 +71,4 @@ def test_stop_ends_a_read_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
             assert found == [None]
             pen.write(b"\ntwo\n")
             assert lines.next_chunk() is None
-        sys.stdin.detach()
+        wrapper.detach()

@@ -261,8 +261,8 @@ def test_produce_is_interrupted(braid: Braid, topic: str) -> None:
         writer.stdin.flush()
         with client.consumer() as consumer:
             consumer.assign(topic)
-            found: list[bytes | None] = []
-            until(lambda: len(found) >= 2 or bool(found.extend(_values(consumer))), "both lines are there")
+            found = Found(consumer)
+            until(lambda: found.after_another_look() == [b"one", b"two"], "both lines are there")
         writer.send_signal(signal.SIGINT)
         assert writer.wait(SECONDS_MAX) == 130
         assert writer.stderr is not None
@@ -298,8 +298,16 @@ def test_produce_without_answers_gives_up_at_the_second_interrupt(tmp_path: Path
             assert writer.stderr.read() == b"braid: gave up; 1 of 2 records acknowledged\n"
 
 
-def _values(consumer: Consumer) -> list[bytes | None]:
-    return [record.value for record in consumer.poll(timeout=0.2)]
+class Found:
+    """All that a consumer was handed so far."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._values: list[bytes | None] = []
+
+    def after_another_look(self) -> list[bytes | None]:
+        self._values += [record.value for record in self._consumer.poll(timeout=0.2)]
+        return self._values
 
 
 def _unread(process: "subprocess.Popen[bytes]") -> int:
