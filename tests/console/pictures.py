@@ -12,11 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from playwright.sync_api import expect
+from tests.console.browsing import chromium, opened
+
 import braidlog
 from braidlog.testing.server import ServerProcess
-from playwright.sync_api import expect
-
-from tests.console.browsing import chromium, opened
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
 SECONDS_OF_PLOT = 40
