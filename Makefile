@@ -13,7 +13,7 @@ help: ## list the verbs
 
 setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
 
-$(STAMP): pyproject.toml setup.py src/braidlog/codec/kernel.py src/braidlog/codec/rows.py
+$(STAMP): pyproject.toml setup.py src/braidlog/codec/kernel.py src/braidlog/codec/rows.py src/braidlog/codec/pack.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
@@ -30,6 +30,10 @@ test: check ## set up, check, and pass all tests
 
 dev: setup ## run a node on this machine and say how to reach it
 	@$(BIN)/braid dev
+
+reference: setup ## write docs/reference/cli.md, the kept helps and schemas anew, from the commands
+	$(BIN)/python -m braidlog.cli.reference > docs/reference/cli.md
+	UPDATE_SNAPSHOTS=1 $(BIN)/pytest -q -n 0 tests/cli/test_main.py tests/cli/test_log.py tests/cli/test_schemas.py
 
 demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
@@ -65,6 +69,9 @@ bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH=
 bench-kafka: setup ## Kafka's door against Apache Kafka's broker (Java 17+, Maven), in one run
 	$(BIN)/python -m benchmarks.kafka $(BENCH)
 
+bench-spark: setup ## Spark over braidlog against Parquet and Spark's own Kafka connector (Java 17+, Maven), in one run
+	$(BIN)/python -m benchmarks.spark $(BENCH)
+
 bench-console: setup ## what the admin port costs: produce throughput without it, and with scrapes and tails
 	$(BIN)/python -m benchmarks.console $(BENCH)
 
@@ -77,4 +84,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test dev demo crash kill fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-console pictures interop interop-peer
+.PHONY: help setup check test dev demo crash kill fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console pictures interop interop-peer

@@ -16,7 +16,7 @@ KERNEL = [
         extra_compile_args=["-O3"],
         optional=True,  # a failed compilation is a slower install, not a failed one
     )
-    for name in ("kernel", "rows")
+    for name in ("kernel", "rows", "pack")
 ]
 
 

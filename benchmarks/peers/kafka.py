@@ -10,7 +10,6 @@ Refuses to know: what is asked of it. Invariant: a process that was started is e
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import socket
@@ -25,9 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from benchmarks.peers import maven
+
 POM = Path(__file__).parent / "kafka" / "pom.xml"
-CACHE = Path(__file__).parents[2] / ".cache"
-DOWNLOAD_SECONDS_MAX = 600
 READY_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 60
 
@@ -68,23 +67,12 @@ class Security(NamedTuple):
 
 
 def version() -> str:
-    found = re.search(r"<kafka.version>(.*)</kafka.version>", POM.read_text(encoding="utf-8"))
-    assert found is not None, "the pom says which Kafka"
-    return found[1]
+    return maven.version(POM, "kafka")
 
 
 def jars() -> Path:
     """The folder with the broker's jars, fetched once."""
-    folder = CACHE / f"kafka-{version()}"
-    if not folder.is_dir():
-        CACHE.mkdir(exist_ok=True)
-        fetched = Path(tempfile.mkdtemp(prefix="kafka-", dir=CACHE))
-        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime"]
-        subprocess.run([*command, f"-DoutputDirectory={fetched}"], check=True, timeout=DOWNLOAD_SECONDS_MAX)
-        with contextlib.suppress(OSError):  # someone else was faster, and has the same jars
-            fetched.rename(folder)
-        shutil.rmtree(fetched, ignore_errors=True)
-    return folder
+    return maven.jars(POM, "kafka")
 
 
 def free_ports(count: int) -> list[int]:

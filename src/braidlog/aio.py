@@ -5,7 +5,7 @@ Knows: nothing; it is the short name of what `braidlog.client` has. The same nam
 
 from braidlog.client.admin import Admin, PartitionLag, TopicInfo
 from braidlog.client.consumer import Consumer
-from braidlog.client.contract import Acks, Capabilities, ConsumedRecord, GroupInfo, Placed, Span
+from braidlog.client.contract import Acks, Capabilities, ConsumedRecord, GroupInfo, Placed, Setting, Span
 from braidlog.client.delivery import Delivery, Retries
 from braidlog.client.producer import Producer
 from braidlog.client.session import Client, connect
@@ -23,6 +23,7 @@ __all__ = [
     "Placed",
     "Producer",
     "Retries",
+    "Setting",
     "Span",
     "TopicInfo",
     "connect",

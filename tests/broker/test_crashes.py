@@ -1,7 +1,7 @@
 """The services' own durability: at every disk operation of a workload, what may be left of it is opened again.
 
-After each crash: every acknowledged topic, commit, generation, record, transaction outcome, event and snapshot is there; what
-was under way is there entirely or not at all; nothing was invented.
+After each crash: every acknowledged topic, commit, generation, record, transaction outcome, batch, event and snapshot is there;
+what was under way is there entirely or not at all; nothing was invented.
 """
 
 import time
@@ -16,6 +16,8 @@ from braidlog.broker.groups.group import Group
 from braidlog.broker.groups.seats import Joining
 from braidlog.broker.offsets import Commit
 from braidlog.broker.streams import Snapshot
+from braidlog.broker.transactions import Producing
+from braidlog.model.stages import stage_name
 from braidlog.testing.faults import Operation
 
 Fact = tuple[str, ...]
@@ -52,7 +54,7 @@ def observe(node: Node) -> Facts:
         view = services.groups.describe(group)
         if group in services.groups.known():
             facts["group", group] = (view.generation, repr(view.members))
-    return facts
+    return facts | {("sink", sink): services.staging.last_batch(sink, owner="me") for sink in services.staging.names()}
 
 
 class Campaign:
@@ -82,6 +84,7 @@ class Campaign:
             (self.leave, 2),
             (self.elect, 2),
             (self.transact, 4),
+            (self.commit_batch, 3),
             (self.event, 3),
             (self.snapshot, 2),
         ]
@@ -126,7 +129,7 @@ class Campaign:
     def check(self, again: Node, where: str) -> None:
         found = observe(again)
         # A group's new generation follows the change of a topic; all else changes in one step.
-        for kinds in (("group",), ("topic", "values", "stream", "snapshot", "commit")):
+        for kinds in (("group",), ("topic", "values", "stream", "snapshot", "commit", "sink")):
             mine, old, new = (
                 {fact: value for fact, value in facts.items() if fact[0] in kinds}
                 for facts in (found, self.before, self.after)
@@ -221,6 +224,30 @@ class Campaign:
             commits = [Commit(topic, number, offset) for topic, number in places]
             node.run(transactions.add_offsets(name, txn.producer_id, txn.epoch, "g1", commits))
             node.run(transactions.end(name, txn.producer_id, txn.epoch, commit=commit))
+
+        self.change(call)
+
+    def commit_batch(self) -> None:
+        """Two stages over two partitions each, and a third one that loses; then the same batch once more."""
+        sink, value = self.rng.choice(["s1", "s2"]), b"y%d" % self.rng.randrange(10**6)
+        batch = self.node.services.staging.last_batch(sink, owner="me") + 1
+        places = [(topic, number) for topic in self.topics() for number in range(2)][:2]
+
+        def stage(task: int) -> Producing:
+            node, transactions = self.node, self.node.services.transactions
+            name = stage_name(sink, batch, str(task))
+            txn = node.run(transactions.begin_producer(name))
+            node.run(transactions.add_partitions(name, txn.producer_id, txn.epoch, places))
+            for topic, number in places:
+                data = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
+                node.run(node.services.append.append(topic, number, data))
+            return Producing(name, txn.producer_id, txn.epoch)
+
+        def call() -> None:
+            stages = [stage(task) for task in range(3)][:2]
+            for already in (False, True):
+                decided = self.node.run(self.node.services.staging.commit(sink, batch, stages, owner="me"))
+                assert decided.already is already
 
         self.change(call)
 

@@ -17,9 +17,9 @@ from braidlog.codec import varint
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 
-def load_plain() -> ModuleType:
-    source = Path(varint.__file__).with_name("kernel.py")
-    loader = SourceFileLoader("braidlog_kernel_plain", str(source))
+def load_plain(name: str = "kernel") -> ModuleType:
+    source = Path(varint.__file__).with_name(f"{name}.py")
+    loader = SourceFileLoader(f"braidlog_{name}_plain", str(source))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

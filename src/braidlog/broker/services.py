@@ -25,6 +25,7 @@ from braidlog.broker.offsets import Committed, Offsets
 from braidlog.broker.ports import World
 from braidlog.broker.producers import IdBlock, ProducerIds
 from braidlog.broker.rules import Rules
+from braidlog.broker.staging import Sink, Staging
 from braidlog.broker.streams import EventStreams, Snapshot
 from braidlog.broker.topics import PartitionRole, Placement, Topics
 from braidlog.broker.transactions import Transaction, Transactions
@@ -58,6 +59,7 @@ class Services(msgspec.Struct, frozen=True):
     producer_ids: ProducerIds
     named_producers: NamedProducers
     transactions: Transactions
+    staging: Staging
     authorize: Authorize
     rules: Rules
     users: Users
@@ -98,6 +100,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         "producer-ids": IdBlock,
         "named-producer": NamedProducer,
         "transaction": Transaction,
+        "sink": Sink,
         "snapshot": Snapshot,
         "broker": Broker,
         "rule": Rule,
@@ -129,6 +132,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         producer_ids=producer_ids,
         named_producers=NamedProducers(tables["named-producer"], producer_ids, world),
         transactions=transactions,
+        staging=Staging(tables["sink"], transactions, world),
         authorize=authorize,
         rules=Rules(tables["rule"], authorize, world),
         users=Users(tables["user"], world, users),

@@ -2,22 +2,25 @@
 
 Knows: who has a transaction open, where it wrote, how it ended. Refuses to know: how records are appended, any dialect.
 Invariants: a partition is durably in the journal before a transactional record is in it (`check_append` guards every append);
-how a transaction ends is durable before its first marker is written, and from then on it ends that way, crash or no crash; a
-producer of an old epoch is fenced; what is staged was checked, so that an end that was decided can always be carried out. One
-request of a transactional id at a time.
+how a transaction ends is durable before its first marker is written, and from then on it ends that way, crash or no crash;
+several that end together are decided in one entry of the journal; a producer of an old epoch is fenced; what is staged was
+checked, so that an end that was decided can always be carried out. One request of a transactional id at a time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
+from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.offsets import Commit, Offsets, Place, check_group_name
 from braidlog.broker.ports import World
 from braidlog.broker.producers import ProducerIds
 from braidlog.broker.topics import Topics
 from braidlog.broker.turns import Turns
-from braidlog.cluster.journal import Table
+from braidlog.cluster.journal import Key, Table, put_together
 from braidlog.codec.records import control_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 
@@ -57,6 +60,16 @@ class Transaction(msgspec.Struct, frozen=True):
     used_ms: int = 0
     last_epoch: int = -1
     """The epoch this one replaced at its producer's own wish: asking for that again is a retry."""
+    once: bool = False
+    """Its id was made for this transaction alone: once it has ended, it is forgotten."""
+
+
+class Producing(NamedTuple):
+    """A producer as it names itself: its transactional id, its producer id and its epoch."""
+
+    name: str
+    producer_id: int
+    epoch: int
 
 
 class Transactions:
@@ -70,15 +83,17 @@ class Transactions:
         self._world = world
         self._turns = Turns(world)
         self._added: dict[str, dict[Place, int]] = {}
-        """Name → partition of its open transaction → up to where the journal must be durable for it to be in.
+        """Name of who has a transaction open → partition of it → up to where the journal must be durable for it to be in.
 
-        Each by itself: what is added later must not hold up who writes to what was added before. What is not here was
-        durable when this node started."""
+        Each by itself: what is added later must not hold up who writes to what was added before. A partition that is not
+        here was durable when this node started."""
         self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
         self._staging: dict[str, set[str]] = {}
         """Group → transactional ids with commits staged for it."""
         for (name,), txn in table.items():
             self._note_staged(str(name), None, txn)
+            if txn.state is TxnState.ONGOING:
+                self._added[str(name)] = {}
 
     def find(self, name: str) -> Transaction:
         found: Transaction | None = self._table.get(name)
@@ -88,6 +103,15 @@ class Transactions:
 
     def names(self) -> list[str]:
         return sorted(str(key[0]) for key, _ in self._table.items())
+
+    def topics_of(self, names: Iterable[str]) -> set[str]:
+        """Where these transactions write. One that is not known writes nowhere."""
+        known = (self._table.get(name) for name in names)
+        return {topic for found in known if found is not None for topic, _ in found.partitions}
+
+    def open_names(self) -> list[str]:
+        """Who has a transaction open."""
+        return list(self._added)
 
     def pending_offsets(self, group: str) -> set[Place]:
         """Where a group's commits may change any moment: some are staged in transactions that have not ended."""
@@ -215,6 +239,39 @@ class Transactions:
                 )
             return await self._finish(name, found)
 
+    async def end_together(
+        self,
+        commits: Sequence[Producing],
+        aborts: Sequence[str],
+        beside: Sequence[tuple[Table, Key, msgspec.Struct]] = (),
+    ) -> None:
+        """Commit some transactions, abort others, and keep what is told `beside`: decided all at once, or nothing is.
+
+        Their ids were made for this and are forgotten. Every commit must be open; of the aborts, those that are not are let be.
+        """
+        async with AsyncExitStack() as turns:
+            # In one order, whoever asks: two that want the same ids must not wait for each other.
+            for name in sorted({*(each.name for each in commits), *aborts}):
+                await turns.enter_async_context(self._turns.take(name))
+            decided = {
+                each.name: msgspec.structs.replace(self.require_ongoing(*each), state=TxnState.COMMITTING, once=True)
+                for each in commits
+            }
+            for name in aborts:
+                found: Transaction | None = self._table.get(name)
+                if found is not None and found.state is TxnState.ONGOING:
+                    decided[name] = msgspec.structs.replace(_fenced(found), once=True)
+            await self._keep_together(decided, beside)
+            await self._finish_together(decided)
+
+    async def finish(self, names: Sequence[str]) -> None:
+        """Carry out what was decided of these and has not been carried out; raise if that cannot be done yet."""
+        for name in names:
+            async with self._turns.take(name):
+                found: Transaction | None = self._table.get(name)
+                if found is not None:
+                    await self._finish(name, found)
+
     def check_append(self, producer_id: int, epoch: int, topic: str, partition: int) -> None:
         """Refuse a transactional batch that no open transaction expects: nothing would ever end it."""
         name = self._by_producer.get(producer_id)
@@ -256,24 +313,29 @@ class Transactions:
     # -- carrying out ----------------------------------------------------------------------------------------
 
     async def _fence(self, name: str, found: Transaction) -> Transaction:
-        """Decide to abort, in a new epoch: its markers carry it, so that the earlier self cannot append behind them."""
-        return await self._keep(name, msgspec.structs.replace(found, epoch=found.epoch + 1, state=TxnState.ABORTING))
+        return await self._keep(name, _fenced(found))
 
     async def _finish(self, name: str, found: Transaction) -> Transaction:
-        """Do what was decided: markers, then offsets, then the end. Repeatable: after a crash it is done again."""
-        if found.state not in DECIDED:
-            return found
-        commit = found.state is TxnState.COMMITTING
-        for topic, number in found.partitions:
-            if self._topics.exists(topic):
-                await self._mark(topic, number, found, commit=commit)
-        if commit:
-            await self._offsets.commit_staged(found.offsets)
-        ended = TxnState.COMMITTED if commit else TxnState.ABORTED
-        return await self._keep(name, Transaction(found.producer_id, found.epoch, found.timeout_ms, ended))
+        return (await self._finish_together({name: found}))[name] if found.state in DECIDED else found
 
-    async def _mark(self, topic: str, number: int, found: Transaction, *, commit: bool) -> None:
-        hosted = self._topics.partition(topic, number)
+    async def _finish_together(self, decided: Mapping[str, Transaction]) -> dict[str, Transaction]:
+        """Do what was decided: markers, then offsets, then the end. Repeatable: after a crash it is done again."""
+        marked: dict[HostedPartition, int] = {}
+        for found in decided.values():
+            for topic, number in found.partitions:
+                if self._topics.exists(topic):
+                    hosted = self._topics.partition(topic, number)
+                    marked[hosted] = self._mark(hosted, found)
+        for hosted, next_offset in marked.items():
+            await self._world.durable(hosted.log, next_offset)
+            hosted.advance()
+        await self._offsets.commit_staged(
+            [each for found in decided.values() if found.state is TxnState.COMMITTING for each in found.offsets]
+        )
+        return await self._keep_together({name: _ended(found) for name, found in decided.items()})
+
+    def _mark(self, hosted: HostedPartition, found: Transaction) -> int:
+        """Append the marker of an end; return the offset below which the log must be durable for it to be."""
         hosted.require_leader()
         now_ms = self._world.now_ms()
         marker = control_batch(
@@ -281,25 +343,40 @@ class Transactions:
             leader_epoch=hosted.leader_epoch,
             producer_id=found.producer_id,
             producer_epoch=found.epoch,
-            commit=commit,
+            commit=found.state is TxnState.COMMITTING,
             timestamp_ms=now_ms,
         )
         appended = hosted.log.append_marker(marker, leader_epoch=hosted.leader_epoch, now_ms=now_ms)
         hosted.appended()
-        await self._world.durable(hosted.log, appended.next_offset)
-        hosted.advance()
+        return appended.next_offset
 
     async def _keep(self, name: str, transaction: Transaction) -> Transaction:
-        known: Transaction | None = self._table.get(name)
-        kept = msgspec.structs.replace(transaction, used_ms=self._world.now_ms())
-        next_offset = self._table.put(name, value=kept)
-        self._note_added(name, known, kept, next_offset)
-        if known is not None and known.producer_id != kept.producer_id:
-            del self._by_producer[known.producer_id]
-        self._by_producer[kept.producer_id] = name
-        self._note_staged(name, known, kept)
+        return (await self._keep_together({name: transaction}))[name]
+
+    async def _keep_together(
+        self, changed: Mapping[str, Transaction], beside: Sequence[tuple[Table, Key, msgspec.Struct]] = ()
+    ) -> dict[str, Transaction]:
+        """Keep several, and what is told beside them, as one entry of the journal; durable when this returns."""
+        now_ms = self._world.now_ms()
+        kept = {name: msgspec.structs.replace(each, used_ms=now_ms) for name, each in changed.items()}
+        known: dict[str, Transaction | None] = {name: self._table.get(name) for name in kept}
+        entries = [(self._table, (name,), None if _is_over(each) else each) for name, each in kept.items()]
+        if not entries and not beside:
+            return kept
+        next_offset = put_together([*entries, *beside])
+        for name, each in kept.items():
+            self._note(name, known[name], each, next_offset)
         await self._world.durable(self._table.journal.partition, next_offset)
         return kept
+
+    def _note(self, name: str, before: Transaction | None, after: Transaction, next_offset: int) -> None:
+        """What else is known by name, by producer or by group follows the table."""
+        self._note_added(name, before, after, next_offset)
+        if before is not None and (before.producer_id != after.producer_id or _is_over(after)):
+            self._by_producer.pop(before.producer_id, None)
+        if not _is_over(after):
+            self._by_producer[after.producer_id] = name
+        self._note_staged(name, before, after)
 
     def _note_added(self, name: str, before: Transaction | None, after: Transaction, next_offset: int) -> None:
         if after.state is not TxnState.ONGOING:
@@ -368,6 +445,21 @@ class Transactions:
         self._added.pop(name, None)
         self._by_producer.pop(found.producer_id, None)
         await self._world.durable(self._table.journal.partition, next_offset)
+
+
+def _fenced(found: Transaction) -> Transaction:
+    """To be aborted, in a new epoch: its markers carry it, so that the earlier self cannot append behind them."""
+    return msgspec.structs.replace(found, epoch=found.epoch + 1, state=TxnState.ABORTING)
+
+
+def _ended(found: Transaction) -> Transaction:
+    ended = TxnState.COMMITTED if found.state is TxnState.COMMITTING else TxnState.ABORTED
+    return Transaction(found.producer_id, found.epoch, found.timeout_ms, ended, once=found.once)
+
+
+def _is_over(found: Transaction) -> bool:
+    """Whether nobody will ask for it again."""
+    return found.once and found.state in ENDED
 
 
 def _check_name(name: str) -> None:

@@ -6,19 +6,21 @@ Invariant: `braid --help` imports click and nothing else of weight; an error a p
 | exit code | meaning                                                          |
 |-----------|------------------------------------------------------------------|
 | 0         | done; or: sound                                                  |
-| 1         | the answer is no: damage was found, or something is left to mend |
+| 1         | the answer is no: damage was found, not ready, not as expected   |
 | 2         | wrong usage                                                      |
-| 3         | the request was refused: no such folder or topic, folder in use  |
+| 3         | refused: no such topic or folder, not allowed, in use            |
 | 4         | the disk or the data is broken                                   |
 | 5         | no server was reached, or it gave no answer                      |
 | 130       | interrupted                                                      |
 """
 
+import os
 import sys
 from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 OK, NO, USAGE, REFUSED, FAULT, UNREACHED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 HELP_WIDTH_MAX = 100
@@ -42,6 +44,15 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table too: a person who presses Tab waits for it."""
+        named = [
+            CompletionItem(name, help=sentence)
+            for name, (_, sentence) in self._lazy.items()
+            if name.startswith(incomplete)
+        ]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own
         """As click does it, but from the table: asking each command for its sentence would import them all."""
         with formatter.section("Commands"):
@@ -52,7 +63,7 @@ class Program(LazyGroup):
     """The outermost group: where an error becomes a line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own
-        from braidlog.client.errors import ClientError  # noqa: PLC0415 - not for --help
+        from braidlog.client.errors import ClientError, Refusal, RefusedError  # noqa: PLC0415 - not for --help
         from braidlog.model.errors import BrokerError, ProtocolError, StorageFault  # noqa: PLC0415
 
         try:
@@ -64,8 +75,13 @@ class Program(LazyGroup):
             say(str(error))
             ctx.exit(FAULT)
         except ClientError as error:
-            say(str(error))
+            not_allowed = isinstance(error, RefusedError) and error.reason is Refusal.NOT_ALLOWED
+            say(f"not allowed: {error}" if not_allowed else str(error))
             ctx.exit(UNREACHED if error.is_unreached else REFUSED)
+        except BrokenPipeError:
+            # Who reads has enough (`| head`): no error. What is still to be flushed at exit must not find the pipe again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(OK)
         except (KeyboardInterrupt, click.Abort):
             say("interrupted")
             ctx.exit(INTERRUPTED)
@@ -94,16 +110,30 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "dev": ("braidlog.cli.serve:dev", "Run a node on this machine and say how to reach it."),
         "serve": ("braidlog.cli.serve:serve", "Run a node: one port per protocol."),
         "config": ("braidlog.cli.serve:config", "Show every setting of a node and where it comes from."),
-        "wire": ("braidlog.cli.wire:wire", "Send bytes by hand, watch, decode and fuzz the protocols."),
+        "topic": ("braidlog.cli.topic:topic", "Make, list, describe, change, trim and delete topics."),
+        "produce": ("braidlog.cli.produce:produce", "Write records: lines, files, JSON, bytes."),
+        "consume": ("braidlog.cli.consume:consume", "Print the records that are there."),
+        "tail": ("braidlog.cli.consume:tail", "Print records as they come."),
+        "group": ("braidlog.cli.group:group", "Who reads, how far behind; send a group elsewhere."),
         "kv": ("braidlog.cli.kv:kv", "Use a key-value store: get, set, count, lists, hashes, watch."),
+        "pipeline": ("braidlog.cli.pipeline:pipeline", "Make tables, topics and keys of a topic, on Spark."),
+        "spark": ("braidlog.cli.spark:spark", "Spark, set up for braidlog: a prompt, flags for a cluster."),
+        "demo": ("braidlog.cli.demo:demo", "Make events to try things out with."),
+        "health": ("braidlog.cli.health:health", "Ask a node whether it is ready."),
+        "doctor": ("braidlog.cli.doctor:doctor", "Check this machine: Python, disk, ports, Java, packages."),
+        "bench": ("braidlog.cli.bench:bench", "A quick measurement of a running node."),
+        "wire": ("braidlog.cli.wire:wire", "Send bytes by hand, watch, decode and fuzz the protocols."),
         "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, mend it."),
+        "generate": ("braidlog.cli.generate:generate", "Print files for systemd, Kubernetes, Prometheus, Grafana."),
+        "completion": ("braidlog.cli.completion:completion", "Print what makes a shell complete these commands."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH_MAX},
     epilog="""\b
 Example:
-  braid log list ./data                  what is in a folder
-  braid log dump ./data clicks -n 5      its first records
-  braid log verify ./data                is every byte what was written?
+  braid dev                              a node on this machine
+  braid demo clicks --rate 10            events, ten a second
+  braid tail clicks                      every event as it comes
+  braid log verify ./braid-data          is every byte what was written?
 
 \b
 Exit codes:
@@ -111,7 +141,7 @@ Exit codes:
   3  refused     4  the disk or the data is broken     130  interrupted
                  5  no server, or no answer
 
-Colours follow NO_COLOR; progress is shown on a terminal only.
+Colours follow NO_COLOR; progress and hints are shown on a terminal only.
 """,
 )
 @click.option(
@@ -126,6 +156,6 @@ def main() -> None:
     """braidlog: a commit log that installs with pip. Records go in at the end of a topic, get a number that never
     changes, and are kept as they were written.
 
-    The log lives in a folder. A Python program opens it with `braidlog.Log("data")`; these commands look after it from
-    outside.
+    A node (`braid dev`, `braid serve`) keeps it in a folder and speaks six protocols; the commands here talk to a node, found by
+    --server or BRAID_SERVER. A Python program can also open the folder itself, with `braidlog.Log("data")`.
     """

@@ -3,7 +3,6 @@
 Knows: flags, exit codes, text and what is none. Refuses to know: commands.
 """
 
-import base64
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from braidlog.cli import NO, say
-from braidlog.cli.show import OUTPUT, print_json
+from braidlog.cli.show import OUTPUT, as_json, print_json, shown
 from braidlog.client.kv_blocking import KeyValue
 from braidlog.client.kv_blocking import connect as connect_store
 
@@ -43,19 +42,6 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
 def value_of(text: str) -> bytes:
     """A value as it was typed; `-` stands for standard input."""
     return sys.stdin.buffer.read() if text == "-" else text.encode()
-
-
-def shown(raw: bytes) -> str:
-    """For people: text, and bytes that are none as escapes."""
-    return raw.decode("utf-8", "backslashreplace")
-
-
-def as_json(raw: bytes) -> object:
-    """For programs: text, or what is no text in base64."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(raw).decode("ascii")}
 
 
 def print_value(raw: bytes | None, output: str, missing: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from braidlog.cli import LazyGroup
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.logline import TEXT, formatter
 from braidlog.server.allocator import keep_freed_memory
@@ -158,7 +159,13 @@ def _console_url(server: Server) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{server.admin_port}/"
 
 
-@click.group()
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "show": ("braidlog.cli.serve:show", "Every setting and its value."),
+        "init": ("braidlog.cli.config_init:init", "Write a file of settings to begin with."),
+    },
+)
 def config() -> None:
     """What a node would run with.
 
@@ -173,7 +180,7 @@ def config() -> None:
     """
 
 
-@config.command(epilog="Example: BRAID_LISTENERS__FLUX__PORT=7000 braid config show --origin")
+@click.command(epilog="Example: BRAID_LISTENERS__FLUX__PORT=7000 braid config show --origin")
 @_common
 @click.option("--origin", is_flag=True, help="Also say where each value comes from.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)

@@ -1,9 +1,10 @@
-"""How things look on a terminal: columns, sizes, colours, progress.
+"""How things look on a terminal: columns, sizes, colours, progress, what to type next.
 
 Knows: whether somebody is watching. Refuses to know: what is shown.
-Invariant: what goes into a pipe has no colour and no progress.
+Invariant: what goes into a pipe has no colour and no progress; hints go to a terminal only, on stderr, and not with --quiet.
 """
 
+import base64
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,30 @@ import msgspec
 DATA = click.argument("data", type=click.Path())
 OUTPUT = click.option(
     "-o", "output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
+)
+LISTING = click.option(
+    "-o",
+    "output",
+    type=click.Choice(["table", "json", "name"]),
+    default="table",
+    show_default=True,
+    help="How to print; `name` prints names only.",
+)
+_QUIET = "braidlog.quiet"
+
+
+def _be_quiet(ctx: click.Context, _param: click.Parameter, *, value: bool) -> None:
+    if value:
+        ctx.meta[_QUIET] = True
+
+
+QUIET = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, param, value: _be_quiet(ctx, param, value=value),
+    help="No hints and no progress, not even on a terminal.",
 )
 PROGRESS_FROM_BYTES = 64 * 1024 * 1024
 
@@ -52,6 +77,31 @@ def paint(text: str, colour: str) -> str:
     return click.style(text, fg=colour, bold=True)
 
 
+def is_watched() -> bool:
+    """Whether a person looks at stderr and wants to be told more than was asked for."""
+    return sys.stderr.isatty() and not click.get_current_context().meta.get(_QUIET, False)
+
+
+def hint(*commands: str) -> None:
+    """What is useful to type next."""
+    if is_watched():
+        for command in commands:
+            click.echo(f"next: {command}", err=True)
+
+
+def shown(raw: bytes) -> str:
+    """For people: text, and bytes that are none as escapes."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def as_json(raw: bytes) -> object:
+    """For programs: text, or what is no text in base64."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(raw).decode("ascii")}
+
+
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None] | None]:
     """A bar on stderr while bytes are read, if there are many and somebody is watching; else None."""
@@ -69,6 +119,10 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None] | None]:
 
 def print_json(value: object) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def plural(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def lost(offsets: int) -> str:

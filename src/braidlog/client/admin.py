@@ -5,13 +5,13 @@ Invariant: a change whose answer was lost is asked for again, and "it is there" 
 was wanted.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
 
-from braidlog.client.contract import Driver, GroupInfo, Span
-from braidlog.client.errors import ClientError, NoAnswerError, Refusal, RefusedError
+from braidlog.client.contract import Commits, Driver, GroupInfo, Setting, Span
+from braidlog.client.errors import ClientError, NoAnswerError, Refusal, RefusedError, UnsupportedError
 from braidlog.client.patience import Patience, Policy, patiently
 
 T = TypeVar("T")
@@ -44,9 +44,14 @@ class Admin:
     def __repr__(self) -> str:
         return f"<Admin {self._driver!r}>"
 
-    async def create_topic(self, topic: str, partitions: int = 1) -> None:
-        """`RefusedError(TOPIC_EXISTS)` if it is there; see `ensure_topic`."""
-        await self._change(lambda: self._driver.create_topic(topic, partitions), Refusal.TOPIC_EXISTS)
+    async def create_topic(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
+        """`RefusedError(TOPIC_EXISTS)` if it is there; see `ensure_topic`. Settings have the dialect's names."""
+        if settings:
+            self._driver.require("settings")
+            wanted = dict(settings)
+            await self._change(lambda: self._driver.create_topic_with(topic, partitions, wanted), Refusal.TOPIC_EXISTS)
+        else:
+            await self._change(lambda: self._driver.create_topic(topic, partitions), Refusal.TOPIC_EXISTS)
 
     async def ensure_topic(self, topic: str, partitions: int = 1) -> bool:
         """Create it unless it is there; whether it was created. What is there is left as it is."""
@@ -69,6 +74,32 @@ class Admin:
         count = await self._ask(lambda: self._driver.partitions(topic))
         return TopicInfo(topic, tuple([await self._span(topic, number) for number in range(count)]))
 
+    async def topic_settings(self, topic: str) -> list[Setting]:
+        self._driver.require("settings")
+        return await self._ask(lambda: self._driver.settings_of(topic))
+
+    async def alter_topic(
+        self, topic: str, settings: Mapping[str, str | None] | None = None, *, partitions: int | None = None
+    ) -> None:
+        """Change settings, all of them or none (None is back to the default); then add partitions until there are so many."""
+        self._driver.require("settings")
+        if settings:
+            changes = dict(settings)
+            await self._ask(lambda: self._driver.change_settings(topic, changes))
+        if partitions is not None and partitions != await self._ask(lambda: self._driver.partitions(topic)):
+            # Asked for again after an answer was lost, it is refused because they are there: that is what was wanted.
+            await self._change(lambda: self._driver.add_partitions(topic, partitions), Refusal.INVALID)
+
+    async def trim(self, topic: str, partition: int, before: int) -> int:
+        """Delete the records before an offset; which is the earliest then."""
+        self._driver.require("trims")
+        return await self._ask(lambda: self._driver.trim(topic, partition, before))
+
+    async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """Of the first record at or after a time; None if there is none."""
+        self._driver.require("finds_times")
+        return await self._ask(lambda: self._driver.offset_at(topic, partition, timestamp_ms))
+
     async def list_groups(self) -> list[str]:
         self._driver.require("group_admin")
         return await self._ask(self._driver.list_groups)
@@ -76,6 +107,23 @@ class Admin:
     async def describe_group(self, group: str) -> GroupInfo:
         self._driver.require("group_admin")
         return await self._ask(lambda: self._driver.describe_group(group))
+
+    async def delete_group(self, group: str) -> None:
+        """With all that it has committed. Refused while it has members."""
+        self._driver.require("group_offsets")
+        await self._change(lambda: self._driver.delete_group(group), Refusal.REJOIN)
+
+    async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        """All that a group has committed, by topic and partition."""
+        self._driver.require("group_offsets")
+        return await self._ask(lambda: self._driver.group_offsets(group))
+
+    async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""
+        if self._driver.capabilities.commits is Commits.MEMBERS:
+            raise UnsupportedError(f"{self._driver.name} takes commits of members only: nobody can reset a group")
+        wanted = dict(offsets)
+        await self._ask(lambda: self._driver.commit(group, topic, wanted, None))
 
     async def lag(self, group: str, topic: str) -> list[PartitionLag]:
         """How far a group is behind in each partition of a topic."""

@@ -21,7 +21,7 @@ from braidlog.client import delivery as aio_delivery
 from braidlog.client import producer as aio_producer
 from braidlog.client import session
 from braidlog.client.admin import PartitionLag, TopicInfo
-from braidlog.client.contract import Capabilities, ConsumedRecord, GroupInfo, Placed
+from braidlog.client.contract import Capabilities, ConsumedRecord, GroupInfo, Placed, Setting
 from braidlog.client.errors import ClientError, ClosedError
 from braidlog.client.member import Place, Rebalanced, Start
 from braidlog.model.record import Header, NewRecord
@@ -217,6 +217,9 @@ class Consumer:
     def position(self, topic: str, partition: int) -> int:
         return self._consumer.position(topic, partition)
 
+    def reached(self, topic: str, partition: int) -> int:
+        return self._consumer.reached(topic, partition)
+
     def seek(self, topic: str, partition: int, start: Start) -> None:
         self._thread.run(self._consumer.seek(topic, partition, start))
 
@@ -257,8 +260,8 @@ class Admin:
     def __repr__(self) -> str:
         return repr(self._admin)
 
-    def create_topic(self, topic: str, partitions: int = 1) -> None:
-        self._thread.run(self._admin.create_topic(topic, partitions))
+    def create_topic(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
+        self._thread.run(self._admin.create_topic(topic, partitions, settings))
 
     def ensure_topic(self, topic: str, partitions: int = 1) -> bool:
         return self._thread.run(self._admin.ensure_topic(topic, partitions))
@@ -272,11 +275,34 @@ class Admin:
     def describe_topic(self, topic: str) -> TopicInfo:
         return self._thread.run(self._admin.describe_topic(topic))
 
+    def topic_settings(self, topic: str) -> list[Setting]:
+        return self._thread.run(self._admin.topic_settings(topic))
+
+    def alter_topic(
+        self, topic: str, settings: Mapping[str, str | None] | None = None, *, partitions: int | None = None
+    ) -> None:
+        self._thread.run(self._admin.alter_topic(topic, settings, partitions=partitions))
+
+    def trim(self, topic: str, partition: int, before: int) -> int:
+        return self._thread.run(self._admin.trim(topic, partition, before))
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        return self._thread.run(self._admin.offset_at(topic, partition, timestamp_ms))
+
     def list_groups(self) -> list[str]:
         return self._thread.run(self._admin.list_groups())
 
     def describe_group(self, group: str) -> GroupInfo:
         return self._thread.run(self._admin.describe_group(group))
+
+    def delete_group(self, group: str) -> None:
+        self._thread.run(self._admin.delete_group(group))
+
+    def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        return self._thread.run(self._admin.group_offsets(group))
+
+    def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        self._thread.run(self._admin.reset_group(group, topic, offsets))
 
     def lag(self, group: str, topic: str) -> list[PartitionLag]:
         return self._thread.run(self._admin.lag(group, topic))
@@ -310,9 +336,15 @@ class Client:
     def capabilities(self) -> Capabilities:
         return self._client.capabilities
 
+    def require(self, capability: str) -> None:
+        self._client.require(capability)
+
     @property
     def unflushed(self) -> int:
         return self._client.unflushed
+
+    def asked_for(self) -> list[str]:
+        return self._thread.run(self._client.asked_for())
 
     def producer(self, **options: Any) -> Producer:  # noqa: ANN401 - the fields of ProducerOptions
         return Producer(self._thread, self._thread.make(lambda: self._client.producer(**options)))
@@ -342,7 +374,7 @@ class Client:
 
 
 def connect(url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> Client:
-    """Connect to `mlog://`, `flux://`, `cursus://` or `rustlog://`; `policy` takes the fields of `Policy`, in seconds.
+    """Connect to `mlog://`, `flux://`, `cursus://`, `rustlog://` or `kafka://`; `policy`: the fields of `Policy`, in seconds.
 
     with connect("rustlog://127.0.0.1:9096") as client:
         client.producer().send_and_wait("orders", b"one")

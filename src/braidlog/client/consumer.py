@@ -137,6 +137,10 @@ class Consumer:
         """The offset of the next record that is handed out."""
         return self._shares[topic, partition].position
 
+    def reached(self, topic: str, partition: int) -> int:
+        """No record before this is still to be handed out. Beyond `position` where a log ends with what is no record."""
+        return self._shares[topic, partition].reached
+
     async def seek(self, topic: str, partition: int, start: Start) -> None:
         """Go on somewhere else."""
         self._check_start(start)

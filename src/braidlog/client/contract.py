@@ -7,7 +7,7 @@ Offsets are the next to read, ranges half-open, whatever the dialect counts.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -66,7 +66,12 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """The server tells an offset by its time."""
     groups: bool = False
     group_admin: bool = False
+    group_offsets: bool = False
+    """All commits of a group are told at once, whatever topics they are of; and groups can be deleted."""
     deletes: bool = False
+    settings: bool = False
+    """A topic's settings are told and changed, and partitions are added to it."""
+    trims: bool = False
     credentials: bool = False
 
 
@@ -95,7 +100,10 @@ FEATURES = (
     Feature("finds_times", "the server finds an offset by its time"),
     Feature("groups", "groups that share out partitions"),
     Feature("group_admin", "groups can be listed and described"),
+    Feature("group_offsets", "a group's commits can be listed, and groups deleted"),
     Feature("deletes", "topics can be deleted"),
+    Feature("settings", "topics' settings can be read and changed, partitions added"),
+    Feature("trims", "the oldest records can be deleted"),
     Feature("credentials", "principal and token in the URL"),
 )
 _TITLES = {feature.field: feature.title for feature in FEATURES}
@@ -189,6 +197,16 @@ class GroupInfo(msgspec.Struct, frozen=True):
     members: tuple[GroupMember, ...]
 
 
+class Setting(msgspec.Struct, frozen=True):
+    """One setting of a topic. `value` is None where the server does not tell it."""
+
+    name: str
+    value: str | None
+    is_default: bool
+    is_fixed: bool = False
+    text: str = ""
+
+
 class Driver(ABC):
     """One dialect. Every method is one attempt: it does what it says, or raises a `ClientError` that says how far it came."""
 
@@ -201,8 +219,27 @@ class Driver(ABC):
     async def create_topic(self, topic: str, partitions: int) -> None:
         """`RefusedError(TOPIC_EXISTS)` if it is there."""
 
+    async def create_topic_with(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:  # noqa: ARG002 - a port's signature
+        """As `create_topic`, with settings that are not the server's defaults."""
+        raise self.missing("settings")
+
     async def delete_topic(self, topic: str) -> None:  # noqa: ARG002 - a port's signature
         self.require("deletes")
+
+    async def settings_of(self, topic: str) -> list[Setting]:  # noqa: ARG002 - a port's signature
+        raise self.missing("settings")
+
+    async def change_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:  # noqa: ARG002 - a port's signature
+        """All of them or none; None is back to the default."""
+        raise self.missing("settings")
+
+    async def add_partitions(self, topic: str, partitions: int) -> None:  # noqa: ARG002 - a port's signature
+        """So that there are `partitions` then; there are never fewer than before."""
+        raise self.missing("settings")
+
+    async def trim(self, topic: str, partition: int, offset: int) -> int:  # noqa: ARG002 - a port's signature
+        """Delete the records before `offset`; what is the earliest then."""
+        raise self.missing("trims")
 
     @abstractmethod
     async def list_topics(self) -> list[str]: ...
@@ -292,11 +329,23 @@ class Driver(ABC):
     async def describe_group(self, group: str) -> GroupInfo:  # noqa: ARG002 - a port's signature
         raise self.missing("group_admin")
 
+    async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:  # noqa: ARG002 - a port's signature
+        """All that a group has committed, by topic and partition."""
+        raise self.missing("group_offsets")
+
+    async def delete_group(self, group: str) -> None:  # noqa: ARG002 - a port's signature
+        """With its commits; refused while it has members."""
+        raise self.missing("group_offsets")
+
     # -- life ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     async def connect(self) -> None:
         """See that somebody is there."""
+
+    async def asked_for(self) -> list[str]:
+        """How the server wants to be told who asks, where it ends the conversation of somebody who has not said. Else nothing."""
+        return []
 
     @abstractmethod
     def close(self) -> None: ...

@@ -10,13 +10,15 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from braidlog.client.errors import Address, ClientError, ClosedError, ConnectError, NoAnswerError, RecordError
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+
+_SMALL_BYTES = 128 * 1024
 
 
 class Wire(Protocol):
@@ -29,6 +31,17 @@ class Wire(Protocol):
 
     def next_answer(self) -> tuple[Hashable, Any] | NeedData:
         """`ProtocolError` if the peer does not speak the dialect."""
+
+
+@runtime_checkable
+class RoomyWire(Protocol):
+    """A wire whose large answers are read where they will stay."""
+
+    def room(self) -> memoryview | None:
+        """Where the next bytes go; None: anywhere, and then to `receive`."""
+
+    def filled(self, size: int) -> None:
+        """So many bytes were put into the room."""
 
 
 class OrderedWire:
@@ -145,6 +158,9 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._wire.receive(data)
+        self._answer()
+
+    def _answer(self) -> None:
         try:
             while self._end is None and (found := self._wire.next_answer()) is not NEED_DATA:
                 self._settle(*found)
@@ -180,6 +196,29 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
 
+class RoomyLink(Link, asyncio.BufferedProtocol):
+    """A link whose transport reads large answers into the wire's own room: megabytes of records are copied once."""
+
+    def __init__(self, wire: Wire, address: Address) -> None:
+        super().__init__(wire, address)
+        assert isinstance(wire, RoomyWire)
+        self._roomy: RoomyWire = wire
+        self._small = bytearray(_SMALL_BYTES)
+        self._in_room = False
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the wire knows better
+        room = self._roomy.room() if self._end is None else None
+        self._in_room = room is not None
+        return memoryview(self._small) if room is None else room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._in_room:
+            self._roomy.filled(nbytes)
+            self._answer()
+        else:
+            self.data_received(bytes(memoryview(self._small)[:nbytes]))
+
+
 class Endpoint(msgspec.Struct, frozen=True):
     """How to make a link: which dialect, how long to wait, over TLS or not, what is said first."""
 
@@ -189,7 +228,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     greet: Callable[[Link], Awaitable[None]] | None = None
 
     async def open(self, address: Address) -> Link:
-        link = Link(self.make_wire(), address)
+        wire = self.make_wire()
+        link = RoomyLink(wire, address) if isinstance(wire, RoomyWire) else Link(wire, address)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.connect_timeout):

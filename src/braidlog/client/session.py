@@ -55,10 +55,18 @@ class Client:
     def capabilities(self) -> Capabilities:
         return self._driver.capabilities
 
+    def require(self, capability: str) -> None:
+        """`UnsupportedError`, with the dialects that can, unless this one has a capability."""
+        self._driver.require(capability)
+
     @property
     def unflushed(self) -> int:
         """Records of all its producers that have no outcome yet."""
         return sum(each.unflushed for each in self._opened if isinstance(each, Producer))
+
+    async def asked_for(self) -> list[str]:
+        """How the server wants to be told who asks, if it does not talk to us because we have not said; else nothing."""
+        return await patiently(self._policy, self._driver.asked_for)
 
     def producer(self, **options: Any) -> Producer:  # noqa: ANN401 - the fields of ProducerOptions
         """A new producer; see `ProducerOptions` for what can be set."""

@@ -91,6 +91,11 @@ class Share:
     def ready(self) -> int:
         return len(self._records)
 
+    @property
+    def reached(self) -> int:
+        """All before this was handed out, or is nothing to hand out: marks of transactions, what compaction took."""
+        return self.position if self._records else max(self.position, self._next_fetch)
+
     def take(self) -> ConsumedRecord:
         record = self._records.popleft()
         self._bytes -= _weigh(record)

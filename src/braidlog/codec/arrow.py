@@ -20,18 +20,30 @@ is:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from braidlog.codec.batch import Buffer, iter_batches
+from braidlog.codec.batch import BatchHeader, Buffer, iter_batches
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.kernel import BinaryColumn, Columns
 from braidlog.codec.records import read_section
 from braidlog.codec.section import INT64_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
+
+
+class Pieces(NamedTuple):
+    """When a piece is large enough: by its rows, or by the bytes of its keys, values and headers."""
+
+    rows_max: int
+    bytes_max: int
+
+    def is_full(self, built: Columns) -> bool:
+        size = built.key.size + built.value.size + built.header_key.size + built.header_value.size
+        return built.rows >= self.rows_max or size >= self.bytes_max
+
 
 COLUMN_NAMES = ("offset", "timestamp", "key", "value", "headers")
 
@@ -62,28 +74,77 @@ def to_arrow(
 
     Control batches are left out. `columns` names those wanted, in order; all five when None.
     """
-    import pyarrow as pa
-
     names = _checked_names(columns)
+    built = _columns(names)
+    for position, header in iter_batches(data):
+        if not header.is_control:
+            _add(built, data, position, header, start_offset, end_offset, decompressed_bytes_max)
+    return _record_batch(built, names)
+
+
+def iter_arrow(
+    data: Buffer,
+    *,
+    start_offset: int,
+    end_offset: int,
+    decompressed_bytes_max: int,
+    columns: Sequence[str],
+    is_hidden: Callable[[Buffer, int, BatchHeader], bool],
+    pieces: Pieces,
+) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """The same in pieces that stay small though the batches are compressed, and whether a piece has the log's own times.
+
+    `is_hidden` is asked for every batch, in order: it may keep count of transactions. A piece has as many rows
+    or bytes as `pieces` says, and a batch more at most. None is empty.
+    """
+    names = _checked_names(columns)
+    built, append_time = _columns(names), False
+    for position, header in iter_batches(data):
+        if is_hidden(data, position, header) or header.is_control:
+            continue
+        if built.rows and (pieces.is_full(built) or header.has_append_time is not append_time):
+            yield _record_batch(built, names), append_time
+            built = _columns(names)
+        append_time = header.has_append_time
+        _add(built, data, position, header, start_offset, end_offset, decompressed_bytes_max)
+    if built.rows:
+        yield _record_batch(built, names), append_time
+
+
+def _columns(names: Sequence[str]) -> Columns:
+    return Columns(want_key="key" in names, want_value="value" in names, want_headers="headers" in names)
+
+
+def _add(
+    built: Columns,
+    data: Buffer,
+    position: int,
+    header: BatchHeader,
+    start_offset: int | None,
+    end_offset: int | None,
+    decompressed_bytes_max: int,
+) -> None:
     first = 0 if start_offset is None else start_offset
     end = INT64_MAX if end_offset is None else end_offset
-    built = Columns(want_key="key" in names, want_value="value" in names, want_headers="headers" in names)
-    for position, header in iter_batches(data):
-        if header.is_control or header.last_offset < first or header.base_offset >= end:
-            continue
-        built.append(
-            read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max),
-            header.record_count,
-            header.base_offset,
-            header.last_offset_delta,
-            header.base_timestamp,
-            header.max_timestamp if header.has_append_time else None,
-            start_offset=first,
-            end_offset=end,
-        )
+    if header.last_offset < first or header.base_offset >= end:
+        return
+    built.append(
+        read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max),
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp if header.has_append_time else None,
+        start_offset=first,
+        end_offset=end,
+    )
+
+
+def _record_batch(built: Columns, names: Sequence[str]) -> pa.RecordBatch:
+    import pyarrow as pa
+
     built.finish()
-    schema = arrow_schema(names)
-    return pa.RecordBatch.from_arrays([_array(built, name) for name in names], schema=schema)
+    return pa.RecordBatch.from_arrays([_array(built, name) for name in names], schema=arrow_schema(names))
 
 
 def _checked_names(columns: Sequence[str] | None) -> tuple[str, ...]:

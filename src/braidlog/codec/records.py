@@ -62,7 +62,36 @@ def encode_batch(  # noqa: PLR0913 - a batch has that many fields
     """One batch of at least one record, sealed. Without `timestamps`, every record has the base timestamp."""
     if not values:
         raise ValueError("a batch of no records is made by empty_batch, which knows the offsets it spans")
-    section = encode_records(values, keys, timestamps, headers, base_timestamp)
+    return seal_section(
+        encode_records(values, keys, timestamps, headers, base_timestamp),
+        len(values),
+        base_timestamp=base_timestamp,
+        max_timestamp=base_timestamp if timestamps is None else max(timestamps),
+        base_offset=base_offset,
+        compression=compression,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+    )
+
+
+def seal_section(  # noqa: PLR0913 - a batch has that many fields
+    section: Buffer,
+    count: int,
+    *,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    compression: Compression = Compression.NONE,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """One batch of records that are packed already (`pack.append_rows`): `count` of them, with offset deltas from 0 on."""
     return _assemble(
         BatchHeader(
             base_offset=base_offset,
@@ -71,13 +100,13 @@ def encode_batch(  # noqa: PLR0913 - a batch has that many fields
             magic=MAGIC,
             crc=0,
             attributes=compression | (TRANSACTIONAL if transactional else 0),
-            last_offset_delta=len(values) - 1,
+            last_offset_delta=count - 1,
             base_timestamp=base_timestamp,
-            max_timestamp=base_timestamp if timestamps is None else max(timestamps),
+            max_timestamp=max_timestamp,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
-            record_count=len(values),
+            record_count=count,
         ),
         section if compression is Compression.NONE else compress(compression, section),
     )
@@ -195,7 +224,7 @@ def select_batch(
     return _assemble(header._replace(record_count=count), compress(Compression(header.compression), section))
 
 
-def _assemble(header: BatchHeader, payload: bytes) -> bytes:
+def _assemble(header: BatchHeader, payload: Buffer) -> bytes:
     """Header and payload with the length and checksum that follow from them; the payload is copied once."""
     length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(payload)
     if length > BATCH_LENGTH_MAX:

@@ -322,6 +322,8 @@ class Server:
         assert self.services is not None
         await self.services.groups.expire()
         await self.services.transactions.expire()
+        for sink in await self.services.staging.expire():
+            log.info("sink %r committed nothing for long, and is forgotten", sink)
         for hosted, node in self.services.topics.expire_replicas(REPLICA_LAG_MS_MAX):
             log.warning("replica %s of %s has not fetched for a while and is in sync no more", node, hosted)
 

@@ -24,6 +24,11 @@ from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.settings import UNLIMITED, TopicSettings
 
 ENVIRONMENT_PREFIX = "BRAID_"
+OF_CLIENTS = frozenset(
+    f"{ENVIRONMENT_PREFIX}{name}"
+    for name in ("SERVER", "PRINCIPAL", "TOKEN_FILE", "CA", "CERT", "CERT_KEY", "KV_URL", "FEED_URL", "ADMIN_URL")
+)
+"""Read by commands that talk to a node; a node that runs in the same environment leaves them alone."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 _SECONDS = ("output_seconds_max", "frame_seconds_max", "idle_seconds_max")
@@ -250,7 +255,11 @@ def load_config(file: tuple[str, str] | None, environment: Mapping[str, str], fl
         except tomllib.TOMLDecodeError as error:
             raise BrokerError(Reason.INVALID_SETTING, f"{file[0]}: {error}") from error
         _merge(values, origins, _flatten(parsed), f"file {file[0]}")
-    found = {_dotted(name): (name, value) for name, value in environment.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    found = {
+        _dotted(name): (name, value)
+        for name, value in environment.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in OF_CLIENTS
+    }
     for dotted, (name, value) in sorted(found.items()):
         _merge(values, origins, {dotted: value}, f"environment {name}")
     _merge(values, origins, dict(flags), "flag")

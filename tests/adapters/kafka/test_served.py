@@ -14,7 +14,7 @@ from braidlog.adapters.kafka.metadata import Creating
 from braidlog.broker.authorize import Authorize, Operation, Rule
 from braidlog.broker.hosted import Role
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
-from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, Key
+from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, OWN, OWN_CLIENT, Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection
 from braidlog.wire.kafka.messages import cluster as c
@@ -84,13 +84,16 @@ def test_faults_are_told_by_number_and_said_in_the_log(caplog: pytest.LogCapture
 def test_what_is_told_is_what_has_a_route() -> None:
     door = Door()
     told = {each.api_key for each in door.ask(c.ApiVersionsRequest()).api_keys}
-    assert told == {int(key) for key in door.adapter.routes}
+    own = {int(api.key) for api in OWN}
+    assert told == {int(key) for key in door.adapter.routes} - own
+    told_ours = {each.api_key for each in door.ask(c.ApiVersionsRequest(OWN_CLIENT)).api_keys}
+    assert told_ours == told | own
     assert {Key.API_VERSIONS, Key.METADATA, Key.PRODUCE, Key.FETCH, Key.LIST_OFFSETS, Key.INIT_PRODUCER_ID} <= told
 
 
 SERVED = [
     pytest.param(api, version, id=f"{api.name}-v{version}")
-    for api in APIS
+    for api in (*APIS, *OWN)
     if api.key in Door().adapter.routes
     for version in range(api.versions.first, api.versions.last + 1)
 ]

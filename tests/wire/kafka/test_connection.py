@@ -8,10 +8,18 @@ from tests.wire.kafka.drive import client_at, events
 from tests.wire.kafka.vectors import REQUESTS
 
 from braidlog.wire.contract import Refused
-from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, Key
+from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, OWN, OWN_CLIENT, Key
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.compiler import read_message, write_message
-from braidlog.wire.kafka.connection import RAW, ClientConnection, RefusedRequest, Request, ServerConnection
+from braidlog.wire.kafka.connection import (
+    ALL,
+    RAW,
+    ClientConnection,
+    RefusedRequest,
+    Request,
+    ServerConnection,
+    versions_told,
+)
 from braidlog.wire.kafka.messages import cluster, data, groups, security
 from braidlog.wire.kafka.rows import Span
 
@@ -36,7 +44,15 @@ def answered(server: ServerConnection, request: Any, answer: Any, client: Client
 
 
 def test_each_key_and_type_stands_in_one_row() -> None:
-    assert len(BY_KEY) == len(BY_REQUEST) == len({api.response for api in APIS}) == len(APIS) == len(Key)
+    rows = (*APIS, *OWN)
+    assert len(BY_KEY) == len(BY_REQUEST) == len({api.response for api in rows}) == len(rows) == len(Key)
+
+
+def test_only_our_own_client_is_told_of_what_is_our_own() -> None:
+    own = {int(api.key) for api in OWN}
+    assert min(own) > 10_000, "far from Kafka's"
+    assert not own & {each.api_key for each in versions_told(ALL, "apache-kafka-java")}
+    assert own <= {each.api_key for each in versions_told(ALL, OWN_CLIENT)}
 
 
 def test_produce_is_told_from_0_on_and_served_from_3_on() -> None:

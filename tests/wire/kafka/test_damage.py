@@ -13,7 +13,7 @@ from tests.wire.kafka.fuzz import fuzz_one, fuzz_response, fuzz_server
 from tests.wire.kafka.vectors import REFUSED, REQUESTS, RESPONSES, Vector
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.kafka.apis import APIS, FRAME_BYTES_MAX, SMALL_BYTES_MAX, Api
+from braidlog.wire.kafka.apis import APIS, FRAME_BYTES_MAX, OWN, SMALL_BYTES_MAX, Api
 from braidlog.wire.kafka.compiler import ITEMS_MAX
 from braidlog.wire.kafka.connection import RefusedRequest, Request, ServerConnection
 
@@ -36,7 +36,7 @@ def test_garbage(data: bytes) -> None:
     fuzz_one(frame(data))
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+@pytest.mark.parametrize("api", [*APIS, *OWN], ids=lambda api: api.name)
 @given(data=st.data())
 def test_garbage_behind_a_good_header(api: Api, data: st.DataObject) -> None:
     version = data.draw(st.integers(*api.versions))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.wire.kafka.drive import client_at, client_that_asked, events, in_pieces
 from tests.wire.kafka.vectors import REFUSED, REQUESTS, RESPONSES, Vector
 
-from braidlog.wire.kafka.apis import APIS
+from braidlog.wire.kafka.apis import APIS, OWN
 from braidlog.wire.kafka.connection import RefusedRequest, Request, Response, ServerConnection
 
 
@@ -102,7 +102,7 @@ def test_a_stream_cut_anywhere_gives_the_same_responses(data: st.DataObject) -> 
     assert [event.message for event in in_pieces(client, stream, cuts)] == [each.message for each in RESPONSES]
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+@pytest.mark.parametrize("api", [*APIS, *OWN], ids=lambda api: api.name)
 def test_every_api_has_vectors(api: object) -> None:
     assert any(each.api is api for each in REQUESTS)
     assert any(each.api is api for each in RESPONSES)

@@ -1,8 +1,8 @@
 """The table of routes, and the adapter that follows it.
 
 Knows: which file serves which API. Refuses to know: how any of them is served.
-Invariant: what is told in ApiVersions is what has a route, no more and no less; where clients must say who they are, nothing but
-saying so is served before.
+Invariant: what is told in ApiVersions is what has a route, no more and no less (of our own APIs, only our own client is told);
+where clients must say who they are, nothing but saying so is served before.
 """
 
 import logging
@@ -20,6 +20,7 @@ from braidlog.adapters.kafka import (
     metadata,
     producing,
     security,
+    staging,
     transactions,
 )
 from braidlog.adapters.kafka.errors import code_of, text_of
@@ -50,6 +51,7 @@ class KafkaAdapter:
             **listing.ROUTES,
             **groups.ROUTES,
             **transactions.ROUTES,
+            **staging.ROUTES,
             **admin.routes(made),
             **configuring.routes(made),
             **security.routes(),

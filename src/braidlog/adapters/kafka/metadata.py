@@ -48,8 +48,9 @@ class PartitionState(msgspec.Struct, frozen=True):
 # -- versions --------------------------------------------------------------------------------------------------
 
 
-async def api_versions(_: Request, __: Services, ___: Conversation, *, served: Served) -> c.ApiVersionsResponse:
-    return c.ApiVersionsResponse(api_keys=versions_told(served))
+async def api_versions(request: Request, _: Services, __: Conversation, *, served: Served) -> c.ApiVersionsResponse:
+    message: c.ApiVersionsRequest = request.message
+    return c.ApiVersionsResponse(api_keys=versions_told(served, message.client_software_name))
 
 
 def refuse_versions(_: Request, code: E, __: str) -> c.ApiVersionsResponse:

@@ -53,7 +53,7 @@ def _code(request: Request, error: Exception) -> E:
     return _said(request, coordinator_code(error))
 
 
-def _require(services: Services, conversation: Conversation) -> None:
+def require_writer(services: Services, conversation: Conversation) -> None:
     """Transactional ids have no rules of their own: whoever may write to some topic may have any."""
     if not may(services, conversation, Operation.WRITE, None):
         raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not write")
@@ -67,7 +67,7 @@ async def init_producer_id(
 ) -> t.InitProducerIdResponse:
     """A producer without transactions gets a new id whenever it asks: what it had belongs to its past."""
     message: t.InitProducerIdRequest = request.message
-    _require(services, conversation)
+    require_writer(services, conversation)
     if message.transactional_id is None:
         return t.InitProducerIdResponse(producer_id=await services.producer_ids.take())
     if not message.transactional_id or (message.producer_id < 0) != (message.producer_epoch < 0):
@@ -135,7 +135,7 @@ def refuse_partitions(request: Request, code: E, _: str) -> t.AddPartitionsToTxn
 
 async def add_group(request: Request, services: Services, conversation: Conversation) -> t.AddOffsetsToTxnResponse:
     message: t.AddOffsetsToTxnRequest = request.message
-    _require(services, conversation)
+    require_writer(services, conversation)
     await services.transactions.add_group(
         message.transactional_id, message.producer_id, message.producer_epoch, message.group_id
     )
@@ -208,7 +208,7 @@ def refuse_offsets(request: Request, code: E, _: str) -> t.TxnOffsetCommitRespon
 
 async def end(request: Request, services: Services, conversation: Conversation) -> t.EndTxnResponse:
     message: t.EndTxnRequest = request.message
-    _require(services, conversation)
+    require_writer(services, conversation)
     await services.transactions.end(
         message.transactional_id, message.producer_id, message.producer_epoch, commit=message.committed
     )
@@ -226,7 +226,7 @@ async def list_transactions(
     request: Request, services: Services, conversation: Conversation
 ) -> t.ListTransactionsResponse:
     message: t.ListTransactionsRequest = request.message
-    _require(services, conversation)
+    require_writer(services, conversation)
     now_ms = services.world.now_ms()
 
     def is_wanted(txn: Transaction) -> bool:
@@ -256,7 +256,7 @@ async def describe_transactions(
     request: Request, services: Services, conversation: Conversation
 ) -> t.DescribeTransactionsResponse:
     message: t.DescribeTransactionsRequest = request.message
-    _require(services, conversation)
+    require_writer(services, conversation)
     return t.DescribeTransactionsResponse(
         transaction_states=[_described(name, services) for name in message.transactional_ids]
     )

@@ -1,7 +1,7 @@
 """The kafka driver: whole record batches, producers that are recognised, groups, offsets by time.
 
 Knows: which of Kafka's messages answers which question of the port. Refuses to know: who is to be asked (`routing.py`), members
-(`groups.py`), batches (`records.py`), what a code means (`rules.py`).
+(`groups.py`), settings (`settings.py`), batches (`records.py`), what a code means (`rules.py`).
 Invariant: a batch that is sent again is the very same batch under the same numbers, one on its way for each partition.
 
 | URL option | what |
@@ -13,7 +13,7 @@ Invariant: a batch that is sent again is the very same batch under the same numb
 """
 
 import ssl
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
 from braidlog.client.contract import (
@@ -27,6 +27,7 @@ from braidlog.client.contract import (
     Identity,
     Membership,
     Placed,
+    Setting,
     Span,
 )
 from braidlog.client.errors import ClientError, ConnectError, NoAnswerError, RecordError, Refusal, RefusedError
@@ -34,6 +35,7 @@ from braidlog.client.kafka import records as r
 from braidlog.client.kafka.groups import Groups
 from braidlog.client.kafka.routing import Router, only, settings_of
 from braidlog.client.kafka.rules import refused
+from braidlog.client.kafka.settings import TopicSettings
 from braidlog.client.patience import Patience, Policy
 from braidlog.client.routed import CONTROL, PRODUCE, fetch_lane
 from braidlog.client.schemes import Target
@@ -73,7 +75,10 @@ class KafkaDriver(Router):
         finds_times=True,
         groups=True,
         group_admin=True,
+        group_offsets=True,
         deletes=True,
+        settings=True,
+        trims=True,
         credentials=True,
     )
 
@@ -82,14 +87,19 @@ class KafkaDriver(Router):
     ) -> None:
         super().__init__(target, settings_of(options), policy, tls)
         self._groups = Groups(self)
+        self._topic_settings = TopicSettings(self)
         self._producers: dict[str, tuple[int, int]] = {}
         """Id and epoch that the server gave to each name under which somebody writes here."""
 
     # -- topics ------------------------------------------------------------------------------------------------
 
     async def create_topic(self, topic: str, partitions: int) -> None:
+        await self.create_topic_with(topic, partitions, {})
+
+    async def create_topic_with(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         timeout_ms = self._timeout_ms
-        wanted = m.CreateTopicsRequestTopic(topic, partitions, _AS_DEFAULT)
+        configs = [m.CreateTopicsRequestConfig(name, value) for name, value in settings.items()]
+        wanted = m.CreateTopicsRequestTopic(topic, partitions, _AS_DEFAULT, configs=configs)
         answer: m.CreateTopicsResponse = await self.ask_controller(
             m.CreateTopicsRequest([wanted], timeout_ms), timeout_ms
         )
@@ -132,6 +142,32 @@ class KafkaDriver(Router):
     async def span(self, topic: str, partition: int) -> Span:
         earliest = await self._offset(topic, partition, EARLIEST)
         return Span(earliest, max(await self._offset(topic, partition, LATEST), earliest))
+
+    async def settings_of(self, topic: str) -> list[Setting]:
+        return await self._topic_settings.read(topic)
+
+    async def change_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        await self._topic_settings.change(topic, changes)
+
+    async def add_partitions(self, topic: str, partitions: int) -> None:
+        timeout_ms = self._timeout_ms
+        wanted = m.CreatePartitionsRequestTopic(topic, partitions, None)
+        message = m.CreatePartitionsRequest([wanted], timeout_ms)
+        answer: m.CreatePartitionsResponse = await self.ask_controller(message, timeout_ms)
+        told = only(answer.results, "CreatePartitions")
+        if told.error_code:
+            raise self.refuse(told.error_code, told.error_message)
+        await self._until(topic, there=True)
+
+    async def trim(self, topic: str, partition: int, offset: int) -> int:
+        place = topic, partition
+        asked = m.DeleteRecordsRequestTopic(topic, [m.DeleteRecordsRequestPartition(partition, offset)])
+        message = m.DeleteRecordsRequest([asked], self._timeout_ms)
+        answer: m.DeleteRecordsResponse = await self.ask_leader(place, message, CONTROL, self._timeout_ms)
+        told = only([part for each in answer.topics for part in each.partitions], "DeleteRecords")
+        if told.error_code:
+            raise self.refuse(told.error_code, f"{topic}/{partition} before {offset}", place=place)
+        return told.low_watermark
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         found = await self._offset(topic, partition, max(timestamp_ms, 0))
@@ -258,6 +294,12 @@ class KafkaDriver(Router):
 
     async def describe_group(self, group: str) -> GroupInfo:
         return await self._groups.describe(group)
+
+    async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        return await self._groups.all_committed(group)
+
+    async def delete_group(self, group: str) -> None:
+        await self._groups.delete(group)
 
     @property
     def _timeout_ms(self) -> int:

@@ -134,6 +134,25 @@ class Groups:
             return None if each.committed_offset == _NOTHING else each.committed_offset
         return None
 
+    async def all_committed(self, group: str) -> dict[tuple[str, int], int]:
+        """Of every topic: that is what no list of topics asks for."""
+        message = g.OffsetFetchRequest(
+            group,
+            None,
+            [g.OffsetFetchRequestGroup(group, topics=None)],
+            require_stable=self._router.settings.committed_only,
+        )
+        answer: g.OffsetFetchResponse = await self._router.ask_coordinator(group, message)
+        told = answer.groups[0] if answer.groups else answer
+        self._check(told.error_code, group)
+        found: dict[tuple[str, int], int] = {}
+        for topic in told.topics:
+            for each in topic.partitions:
+                self._check(each.error_code, group)
+                if each.committed_offset != _NOTHING:
+                    found[topic.name, each.partition_index] = each.committed_offset
+        return found
+
     # -- looking -----------------------------------------------------------------------------------------------
 
     async def list(self) -> list[str]:
@@ -157,6 +176,10 @@ class Groups:
             for member, shares in sorted(members)
         )
         return GroupInfo(group, told.group_state, _NO_GENERATION, tuple(topics), shown)
+
+    async def delete(self, group: str) -> None:
+        answer: g.DeleteGroupsResponse = await self._router.ask_coordinator(group, g.DeleteGroupsRequest([group]))
+        self._check(only(answer.results, "DeleteGroups").error_code, group, words=f"group {group!r}")
 
     # -- what is wrong -----------------------------------------------------------------------------------------
 

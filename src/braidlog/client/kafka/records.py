@@ -65,7 +65,7 @@ def fetched(
     topic, partition = place
     records: list[ConsumedRecord] = []
     following = offset
-    unseen = _Aborted(aborted)
+    unseen = Aborted(aborted)
     for position, header in whole_batches(data):
         following = max(following, header.next_offset)
         if unseen.hides(data, position, header):
@@ -93,7 +93,7 @@ def whole_batches(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         position += header.size_bytes
 
 
-class _Aborted:
+class Aborted:
     """Which producers are within a transaction that was aborted, batch by batch."""
 
     def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:

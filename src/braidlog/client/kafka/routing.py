@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from braidlog.client.errors import Address, Refusal, RefusedError
+from braidlog.client.errors import Address, NoAnswerError, Refusal, RefusedError
 from braidlog.client.kafka import sasl
 from braidlog.client.kafka.rules import Forget, refused, rule_of
 from braidlog.client.kafka.wire import KafkaWire
@@ -21,6 +21,7 @@ from braidlog.client.patience import Policy
 from braidlog.client.routed import CONTROL, RoutedDriver
 from braidlog.client.schemes import Target
 from braidlog.codec.compression import Compression
+from braidlog.wire.kafka.apis import OWN_CLIENT
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import security as s
@@ -28,9 +29,11 @@ from braidlog.wire.kafka.rows import Message
 
 T = TypeVar("T")
 
-_SOFTWARE = ("braidlog", "1")
-_GROUP = 0
-"""What a coordinator is asked for by: a group."""
+_SOFTWARE = (OWN_CLIENT, "1")
+GROUP, TRANSACTION = 0, 1
+"""What a coordinator is asked for by: a group, or a transactional id."""
+_WHO = "who"
+"""The connection on which a stranger asks how to introduce itself."""
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
 
@@ -77,7 +80,7 @@ class Router(RoutedDriver):
         super().__init__(target, policy, tls, KafkaWire, self._greet)
         self.settings = settings
         self._brokers: dict[int, Address] = {}
-        self._coordinators: dict[str, Address] = {}
+        self._coordinators: dict[tuple[int, str], Address] = {}
         self._controller: Address | None = None
 
     # -- the greeting ----------------------------------------------------------------------------------------
@@ -111,6 +114,21 @@ class Router(RoutedDriver):
             return
         except sasl.SaslError as error:
             raise RefusedError(Refusal.NOT_ALLOWED, self.name, mechanism, str(error)) from error
+
+    async def asked_for(self) -> list[str]:
+        """A Kafka server tells strangers which versions it speaks, and hangs up at their next question."""
+        if self._target.principal is not None:
+            return []
+        try:
+            await self.metadata([])
+        except NoAnswerError:
+            link = await self._links.get(self.home, _WHO)
+            told: s.SaslHandshakeResponse = await link.ask(
+                s.SaslHandshakeRequest(self.settings.mechanism), self._policy.request_timeout
+            )
+            self.end_lane(_WHO, "the question is answered")
+            return list(told.mechanisms) if told.error_code in (0, E.UNSUPPORTED_SASL_MECHANISM) else []
+        return []
 
     # -- what the cluster says of itself -----------------------------------------------------------------------
 
@@ -155,15 +173,15 @@ class Router(RoutedDriver):
                 raise refused(code, f"nobody leads {topic}/{partition}")
         return found
 
-    async def coordinator_of(self, group: str) -> Address:
-        found = self._coordinators.get(group)
+    async def coordinator_of(self, name: str, kind: int = GROUP) -> Address:
+        found = self._coordinators.get((kind, name))
         if found is None:
             # Until version 3 one key, then several: what a version does not have is not written.
-            answer: c.FindCoordinatorResponse = await self.ask(c.FindCoordinatorRequest(group, _GROUP, [group]))
+            answer: c.FindCoordinatorResponse = await self.ask(c.FindCoordinatorRequest(name, kind, [name]))
             told = answer.coordinators[0] if answer.coordinators else answer
             if told.error_code:
                 raise refused(told.error_code, told.error_message)
-            found = self._coordinators[group] = (told.host, told.port)
+            found = self._coordinators[kind, name] = (told.host, told.port)
         return found
 
     async def all_brokers(self) -> list[Address]:
@@ -192,14 +210,21 @@ class Router(RoutedDriver):
     # -- what is wrong -----------------------------------------------------------------------------------------
 
     def refuse(
-        self, code: int, words: str | None = None, *, place: tuple[str, int] | None = None, group: str | None = None
+        self,
+        code: int,
+        words: str | None = None,
+        *,
+        place: tuple[str, int] | None = None,
+        group: str | None = None,
+        transaction: str | None = None,
     ) -> RefusedError:
         """The error of a code; what the code shows to be wrong is forgotten."""
         match rule_of(code).forget:
             case Forget.LEADER if place is not None:
                 self._leaders.pop(place, None)
-            case Forget.COORDINATOR if group is not None:
-                self._coordinators.pop(group, None)
+            case Forget.COORDINATOR:
+                self._coordinators.pop((GROUP, group or ""), None)
+                self._coordinators.pop((TRANSACTION, transaction or ""), None)
             case Forget.CONTROLLER:
                 self._controller = None
             case _:
@@ -207,8 +232,8 @@ class Router(RoutedDriver):
         return refused(code, words)
 
     def unreachable(self, address: Address) -> None:
-        for group in [group for group, at in self._coordinators.items() if at == address]:
-            del self._coordinators[group]
+        for name in [name for name, at in self._coordinators.items() if at == address]:
+            del self._coordinators[name]
         if self._controller == address:
             self._controller = None
         super().unreachable(address)

@@ -38,6 +38,12 @@ class KafkaWire:
     def receive(self, data: bytes) -> None:
         self._connection.receive(data)
 
+    def room(self) -> memoryview | None:
+        return self._connection.room()
+
+    def filled(self, size: int) -> None:
+        self._connection.filled(size)
+
     def next_answer(self) -> tuple[Hashable, Any] | NeedData:
         event = self._connection.next_event()
         if event is NEED_DATA:

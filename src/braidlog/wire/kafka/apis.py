@@ -2,7 +2,7 @@
 
 Knows: numbers. Refuses to know: fields (`messages/`), bytes, and which of them a node serves (its adapter says so).
 Invariant: a key, a request type and a response type each occur in one row only. What a client is told in ApiVersions, the page in
-docs/dialects and the parameters of the tests are all made of this table.
+docs/dialects and the parameters of the tests are all made of this table; our own APIs stand apart: only our own client is told.
 """
 
 from enum import IntEnum
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from braidlog.wire.kafka.messages import cluster, data, groups, security, topics, transactions
+from braidlog.wire.kafka.messages import cluster, data, groups, security, staging, topics, transactions
 from braidlog.wire.kafka.rows import Message, Span
 
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
@@ -65,6 +65,9 @@ class Key(IntEnum):
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     DESCRIBE_TOPIC_PARTITIONS = 75
+    COMMIT_BATCH = 0x6272
+    ABORT_BATCH = 0x6273
+    SINK_STATE = 0x6274
 
 
 class Api(msgspec.Struct, frozen=True):
@@ -197,8 +200,17 @@ APIS: Final = (
     ),
 )
 
-BY_KEY: Final = {int(api.key): api for api in APIS}
-BY_REQUEST: Final = {api.request: api for api in APIS}
+OWN: Final = (
+    # Kafka numbers its APIs upwards from 0; these begin at "br", where it will not be for long.
+    _api(_K.COMMIT_BATCH, staging.CommitBatchRequest, staging.CommitBatchResponse, "0-0", 0),
+    _api(_K.ABORT_BATCH, staging.AbortBatchRequest, staging.AbortBatchResponse, "0-0", 0),
+    _api(_K.SINK_STATE, staging.SinkStateRequest, staging.SinkStateResponse, "0-0", 0),
+)
+OWN_CLIENT: Final = "braidlog"
+"""What a client calls itself, in ApiVersions, that is told of these."""
+
+BY_KEY: Final = {int(api.key): api for api in (*APIS, *OWN)}
+BY_REQUEST: Final = {api.request: api for api in (*APIS, *OWN)}
 
 SECRETS: Final[dict[type[Message], tuple[str, ...]]] = {
     security.SaslAuthenticateRequest: ("auth_bytes",),

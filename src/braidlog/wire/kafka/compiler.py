@@ -29,7 +29,7 @@ from braidlog.wire.kafka.rows import NEVER, Field, Kind, Message, fields_of
 ITEMS_MAX: Final = 250_000
 """Parts of a message: structs and strings in arrays. A fetch of every partition of a large cluster has fewer."""
 
-Reader = Callable[[bytes, int, int, list[int]], tuple[Any, int]]
+Reader = Callable[[bytes | bytearray, int, int, list[int]], tuple[Any, int]]
 """reader(data, at, end, room) → message, position after it. `room` holds how many parts may still come."""
 Writer = Callable[[Any, Callable[[Any], None]], None]
 """writer(message, add): calls `add` with each piece of bytes, in order; a `Slice` among them is passed as it is."""
@@ -54,7 +54,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """The varint at `at`, and the position after it."""
     value = 0
     for index in range(_VARINT_BYTES_MAX):
@@ -67,7 +67,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise AssertionError("the last byte either ends the number or is refused")
 
 
-def skip_tags(data: bytes, at: int, end: int) -> int:
+def skip_tags(data: bytes | bytearray, at: int, end: int) -> int:
     """Past tagged fields that this version does not know: a newer client may say more than we understand."""
     count, at = read_varint(data, at)
     for _ in range(count):
@@ -113,7 +113,9 @@ def size_of(records: Any) -> int:  # noqa: ANN401 - a buffer, or whatever has a 
 # -- whole messages --------------------------------------------------------------------------------------------
 
 
-def read_message(message: type[Message], version: int, data: bytes, at: int, *, flexible: bool) -> tuple[Message, int]:
+def read_message(
+    message: type[Message], version: int, data: bytes | bytearray, at: int, *, flexible: bool
+) -> tuple[Message, int]:
     """The message at `at`, and the position after it: bytes may follow, as some clients send."""
     try:
         found, at = reader(message, version, flexible=flexible)(data, at, len(data), [ITEMS_MAX])
@@ -126,7 +128,7 @@ def read_message(message: type[Message], version: int, data: bytes, at: int, *, 
     return found, at
 
 
-def place_of_text(data: bytes, error: UnicodeDecodeError) -> int | None:
+def place_of_text(data: bytes | bytearray, error: UnicodeDecodeError) -> int | None:
     """Where the byte stands that is no text: a decoder knows only the string that it was given."""
     at = data.find(error.object)
     return None if at < 0 else at + error.start

@@ -21,7 +21,7 @@ import msgspec
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Buffer, Inbox
 from braidlog.wire.contract import NEED_DATA, NeedData, Output, Refused, Slice
-from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, Api, Key
+from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OWN, OWN_CLIENT, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.compiler import read_message, size_of, skip_tags, varint, write_message
 from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse, ApiVersionsResponseApi
@@ -43,14 +43,16 @@ _HEAD: Final = struct.Struct(">Iih")  # the same; API and version in one number
 _API: Final = struct.Struct(">hh")
 
 Served = Mapping[Key, Span]
-ALL: Final[Served] = {api.key: api.versions for api in APIS}
+LARGE_BYTES: Final = 128 * 1024
+"""A response that is larger, and not all here yet, is put together where it will stay."""
+ALL: Final[Served] = {api.key: api.versions for api in (*APIS, *OWN)}
 
 
-def versions_told(served: Served) -> list[ApiVersionsResponseApi]:
-    """The table that a client is told: every API that is served, with its versions."""
+def versions_told(served: Served, client: str = "") -> list[ApiVersionsResponseApi]:
+    """The table that a client is told: every API that is served, with its versions; of our own, only our own client."""
     return [
         ApiVersionsResponseApi(int(api.key), api.advertised.first, served[api.key].last)
-        for api in APIS
+        for api in ((*APIS, *OWN) if client == OWN_CLIENT else APIS)
         if api.key in served
     ]
 
@@ -219,6 +221,8 @@ class ClientConnection:
         self._closed = False
         self._next_id = 0
         self._waiting: deque[_Waiting] = deque()
+        self._large: bytearray | None = None
+        self._large_bytes = 0
         self._versions: dict[int, Span] = {}
 
     @property
@@ -271,11 +275,36 @@ class ClientConnection:
         if not self._closed:
             self._inbox.feed(data)
 
+    def room(self) -> memoryview | None:
+        """Where the rest of a large response goes, if one has begun: who reads it there saves two copies of it.
+
+        Asked when `next_event` has given all that there is. What was read there is said with `filled`, and until it is full
+        nothing else is received.
+        """
+        if self._large is None and not self._closed:
+            size, held = self._inbox.peek_u32(), len(self._inbox) - _SIZE.size
+            if size is not None and LARGE_BYTES <= size <= self._frame_bytes_max and held < size:
+                self._large = bytearray(size)
+                self._large[:held] = memoryview(self._inbox.take(_SIZE.size + held) or b"")[_SIZE.size :]
+                self._large_bytes = held
+        return None if self._large is None else memoryview(self._large)[self._large_bytes :]
+
+    def filled(self, size: int) -> None:
+        self._large_bytes += size
+
+    def _payload(self) -> bytes | bytearray | None:
+        if self._large is None:
+            return self._inbox.take_frame(self._frame_bytes_max)
+        if self._large_bytes < len(self._large):
+            return None
+        payload, self._large = self._large, None
+        return payload
+
     def next_event(self) -> Response | Refused | NeedData:
         if self._closed:
             return NEED_DATA
         try:
-            payload = self._inbox.take_frame(self._frame_bytes_max)
+            payload = self._payload()
             return NEED_DATA if payload is None else self._response(payload)
         except ProtocolError as error:
             # Answers are matched by order: after one that is not understood, no later one can be trusted.
@@ -283,7 +312,7 @@ class ClientConnection:
             self._inbox = Inbox()
             return Refused(error, None, close=True)
 
-    def _response(self, payload: bytes) -> Response:
+    def _response(self, payload: bytes | bytearray) -> Response:
         if len(payload) < 4:
             raise ProtocolError(f"a response of {len(payload)} bytes has no room for its header", 0)
         correlation_id = int.from_bytes(payload[:4], "big", signed=True)
@@ -332,7 +361,7 @@ def _gathered(pieces: list[Any]) -> Output:
     return gathered
 
 
-def _past_tags(payload: bytes, at: int) -> int:
+def _past_tags(payload: bytes | bytearray, at: int) -> int:
     try:
         return skip_tags(payload, at, len(payload))
     except IndexError as error:

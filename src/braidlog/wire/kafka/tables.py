@@ -3,14 +3,16 @@
 Knows: Markdown. Refuses to know: which APIs a node serves (it is asked).
 """
 
-from braidlog.wire.kafka.apis import APIS
+from collections.abc import Sequence
+
+from braidlog.wire.kafka.apis import APIS, Api
 from braidlog.wire.kafka.connection import ALL, Served
 
 
-def apis_table(served: Served = ALL) -> str:
+def apis_table(served: Served = ALL, apis: Sequence[Api] = APIS) -> str:
     """One row for each API: its number, the versions told, from which one on it is flexible."""
     rows = ["| API | key | versions | flexible from |", "|---|---|---|---|"]
-    for api in APIS:
+    for api in apis:
         if api.key not in served:
             continue
         first, last = api.advertised.first, served[api.key].last

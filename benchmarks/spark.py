@@ -1,0 +1,328 @@
+"""Spark over braidlog against Spark over Parquet and Spark's own Kafka connector, in one run: `make bench-spark`.
+
+Knows: what to ask of whom, and the targets. One Spark (`local[2]`) reads and writes the same rows in turn: a ratio is one of
+neighbours within a repeat. Rows have a value of 100 bytes and a key of 8; all seven columns of the connectors are read, and the
+Parquet files hold the same seven.
+
+| part | ours | against |
+|---|---|---|
+| read | topic through the server; `path` of its data folder | Parquet; Spark's Kafka connector through the same port |
+| write | exactly once; at least once | Spark's Parquet writer |
+| trigger | a stream of one record each trigger into `noop` | `rate-micro-batch`, one row each, the same checkpoint settings |
+| scale | cost per row and memory of the Python workers, from 1 M rows to 50 M | itself |
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from pyspark.sql import DataFrame, SparkSession
+
+import braidlog
+import braidlog.spark
+from benchmarks.kafka import NOW_MS, make_topic
+from benchmarks.load import Frames, Line
+from benchmarks.measure import Spread, interleave, ratios, spread, verdict
+from benchmarks.peers import maven
+from braidlog.codec.records import encode_batch
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.kafka.connection import ClientConnection
+from braidlog.wire.kafka.messages import data as kafka
+
+POM = Path(__file__).parent / "peers" / "spark" / "pom.xml"
+VALUE_BYTES = 100
+PARTITIONS = 2
+BATCH_RECORDS = 1000
+PRODUCE_VERSION = 9
+WINDOW = 8
+TRIGGERS = 30
+WARM_TRIGGERS = 5
+STREAM_SECONDS_MAX = 600
+TARGETS = {"server": 0.8, "path": 0.9, "connector": 1.0, "write": 0.8, "trigger": 1 / 1.3, "flat": 1 / 1.3}
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+class Bench(NamedTuple):
+    spark: SparkSession
+    node: ServerProcess
+    folder: Path
+    repeats: int
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.node.ports['kafka']}"
+
+    def topic(self, name: str, source: str = "braidlog", **options: str) -> DataFrame:
+        reader = self.spark.read.format(source).option("kafka.bootstrap.servers", self.address)
+        return reader.options(subscribe=name, **options).load().select(*COLUMNS)
+
+
+# -- rows --------------------------------------------------------------------------------------------------------
+
+
+def fill(address: str, topic: str, rows: int) -> None:
+    """`rows` records into a topic's partitions, from a plain socket: batches of a thousand, as a good client would send."""
+    make_topic_of(address, topic, PARTITIONS)
+    host, port = address.split(":")
+    line = Line((host, int(port)))
+    value = os.urandom(VALUE_BYTES)
+    try:
+        for partition in range(PARTITIONS):
+            requests = [_request(topic, partition, value, number) for number in range(16)]
+            left = rows // PARTITIONS // BATCH_RECORDS
+            while left > 0:
+                chunks = [requests[at % len(requests)] for at in range(min(left, 1000))]
+                line.drive(chunks, 1, Frames(), window=WINDOW)
+                left -= len(chunks)
+    finally:
+        line.close()
+
+
+def _request(topic: str, partition: int, value: bytes, number: int) -> bytes:
+    keys = [b"%08d" % (number * BATCH_RECORDS + at) for at in range(BATCH_RECORDS)]
+    stamps = [NOW_MS + at for at in range(BATCH_RECORDS)]
+    batch = encode_batch([value] * BATCH_RECORDS, keys=keys, timestamps=stamps, base_timestamp=NOW_MS)
+    wanted = kafka.ProduceRequestTopic(topic, partition_data=[kafka.ProduceRequestPartition(partition, batch)])
+    return ClientConnection("bench").request(kafka.ProduceRequest(None, 1, 30_000, [wanted]), PRODUCE_VERSION)
+
+
+def make_topic_of(address: str, topic: str, partitions: int) -> None:
+    if partitions == 1:
+        make_topic(address, topic)
+        return
+    with braidlog.connect(f"kafka://{address}") as client:
+        client.admin.create_topic(topic, partitions=partitions)
+
+
+# -- what a run costs --------------------------------------------------------------------------------------------
+
+
+def into_noop(frame: Callable[[], DataFrame], rows: int) -> float:
+    """Rows/s of a whole scan; loading is part of it."""
+    start = time.perf_counter()
+    frame().write.format("noop").mode("overwrite").save()
+    return rows / (time.perf_counter() - start)
+
+
+class Workers:
+    """The largest resident memory any Python worker had while this was open, in bytes."""
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.05):
+            for folder in Path("/proc").glob("[0-9]*"):
+                self.peak_bytes = max(self.peak_bytes, _worker_bytes(folder))
+
+
+def _worker_bytes(folder: Path) -> int:
+    try:
+        if b"pyspark.daemon" not in (folder / "cmdline").read_bytes():
+            return 0
+        pages = int((folder / "statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError):
+        return 0  # it ended meanwhile
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+# -- parts -------------------------------------------------------------------------------------------------------
+
+
+def read(bench: Bench, rows: int) -> None:
+    topic = "read"
+    fill(bench.address, topic, rows)
+    parquet = str(bench.folder / "read.parquet")
+    bench.topic(topic).write.mode("overwrite").parquet(parquet)
+    counted = bench.spark.read.parquet(parquet).count()
+    assert counted == rows, f"{counted} of {rows} rows were read"
+    direct = {"path": bench.node.data_dir, "subscribe": topic}
+    frames: dict[str, Callable[[], DataFrame]] = {
+        "Parquet": lambda: bench.spark.read.parquet(parquet),
+        "server": lambda: bench.topic(topic),
+        "path": lambda: bench.spark.read.format("braidlog").options(**direct).load().select(*COLUMNS),
+        "Spark's Kafka connector": lambda: bench.topic(topic, "kafka"),
+    }
+    runs: dict[str, Callable[[], float]] = {name: partial(into_noop, frame, rows) for name, frame in frames.items()}
+    interleave(runs, 1)  # warm
+    found = interleave(runs, bench.repeats)
+    print(f"\n## read, {rows:,} rows into noop, rows/s\n")
+    table(found)
+    judge("server : Parquet", ratios(found["server"], found["Parquet"]), "server")
+    judge("path : Parquet", ratios(found["path"], found["Parquet"]), "path")
+    judge("server : Spark's Kafka connector", ratios(found["server"], found["Spark's Kafka connector"]), "connector")
+
+
+def write(bench: Bench, rows: int) -> None:
+    topic = "written"
+    fill(bench.address, topic, rows)
+    source = str(bench.folder / "write.parquet")
+    bench.topic(topic).select("key", "value").write.mode("overwrite").parquet(source)
+
+    def parquet() -> float:
+        start = time.perf_counter()
+        frame().write.mode("overwrite").parquet(str(bench.folder / "out.parquet"))
+        return rows / (time.perf_counter() - start)
+
+    def ours(delivery: str) -> float:
+        name = f"out-{time.monotonic_ns()}"
+        make_topic_of(bench.address, name, PARTITIONS)
+        start = time.perf_counter()
+        writer = frame().write.format("braidlog").mode("append").option("servers", bench.address)
+        writer.options(topic=name, delivery=delivery).save()
+        return rows / (time.perf_counter() - start)
+
+    def frame() -> DataFrame:
+        return bench.spark.read.parquet(source)
+
+    runs: dict[str, Callable[[], float]] = {
+        "Parquet": parquet,
+        "exactly once": partial(ours, "exactly_once"),
+        "at least once": partial(ours, "at_least_once"),
+    }
+    interleave(runs, 1)  # warm
+    found = interleave(runs, bench.repeats)
+    print(f"\n## write, {rows:,} rows from Parquet, rows/s\n")
+    table(found)
+    judge("exactly once : Parquet", ratios(found["exactly once"], found["Parquet"]), "write")
+    judge("at least once : Parquet", ratios(found["at least once"], found["Parquet"]), "write")
+
+
+def trigger(bench: Bench) -> None:
+    """Milliseconds of one trigger; theirs : ours, so that more is better."""
+    topic = "trigger"
+    make_topic_of(bench.address, topic, 1)
+    with braidlog.connect(f"kafka://{bench.address}") as client, client.producer() as producer:
+        producer.send_many(topic, [b"%d" % at for at in range(100 * TRIGGERS)])
+        producer.flush()
+
+    def ours() -> float:
+        stream = bench.spark.readStream.format("braidlog").option("servers", bench.address)
+        return trigger_ms(bench, stream.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="1"))
+
+    def theirs() -> float:
+        return trigger_ms(bench, bench.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "1"))
+
+    found = interleave({"rate": theirs, "braidlog": ours}, bench.repeats)
+    print(f"\n## trigger of one row, ms (median of {TRIGGERS} each)\n")
+    table(found)
+    judge("rate : braidlog", ratios(found["rate"], found["braidlog"]), "trigger")
+
+
+def trigger_ms(bench: Bench, stream: Any) -> float:  # noqa: ANN401 - a DataStreamReader with its options
+    checkpoint = tempfile.mkdtemp(prefix="checkpoint-", dir=bench.folder)
+    writer = stream.load().writeStream.format("noop").option("checkpointLocation", checkpoint)
+    query = writer.trigger(processingTime="0 seconds").start()
+    deadline = time.monotonic() + STREAM_SECONDS_MAX
+    try:
+        while query.lastProgress is None or query.lastProgress.batchId < TRIGGERS + WARM_TRIGGERS:
+            if query.exception() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the stream stands still: {query.status} {query.exception()}")
+            query.awaitTermination(1)
+        taken = {each.batchId: each.durationMs for each in query.recentProgress if each.numInputRows}
+    finally:
+        query.stop()
+    return statistics.median(
+        float(durations["triggerExecution"]) for batch, durations in taken.items() if batch >= WARM_TRIGGERS
+    )
+
+
+def scale(bench: Bench, millions: list[int]) -> None:
+    """Rows/s of each size beside the smallest; the smallest is read as often as it takes to last as long."""
+    peaks: dict[str, int] = {}
+    sizes = {f"{size} M": size * 1_000_000 for size in millions}
+    for rows in sizes.values():
+        fill(bench.address, f"scale-{rows}", rows)
+    smallest = min(sizes.values())
+
+    def run(name: str, rows: int) -> float:
+        times = max(1, min(5_000_000, max(sizes.values())) // rows)
+        with Workers() as workers:
+            start = time.perf_counter()
+            for _ in range(times):
+                into_noop(lambda: bench.topic(f"scale-{rows}"), rows)
+            taken = time.perf_counter() - start
+        peaks[name] = max(peaks.get(name, 0), workers.peak_bytes)
+        return rows * times / taken
+
+    runs: dict[str, Callable[[], float]] = {name: partial(run, name, rows) for name, rows in sizes.items()}
+    run(f"{smallest}", smallest)  # warm
+    found = interleave(runs, bench.repeats)
+    print("\n## scale, rows/s through the server\n")
+    table(found)
+    first, *others = runs
+    for name in others:
+        judge(f"{name} : {first}", ratios(found[name], found[first]), "flat")
+    shown = ", ".join(f"{name}: {peaks[name] / 2**20:,.0f} MiB" for name in runs)
+    print(f"largest resident memory of a Python worker: {shown}")
+
+
+def table(found: dict[str, list[float]]) -> None:
+    print("| | median (lowest..highest) |\n|---|---|")
+    for name, values in found.items():
+        print(f"| {name} | {spread(values):,.0f} |")
+    print()
+
+
+def judge(what: str, ratio: Spread, target: str) -> None:
+    print(f"{what}: {verdict(ratio, TARGETS[target])}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["read", "write", "trigger", "scale"], help="which of them to run")
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--millions", default="1,5,50", help="sizes of the scale part")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--dir", help="where data goes; the system's folder for temporary files otherwise")
+    given = parser.parse_args()
+    jars = ",".join(str(each) for each in sorted(maven.jars(POM, "spark-kafka").iterdir()))
+    settings = {
+        "spark.jars": jars,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "3g",
+    }
+    words = ("--set", "topics.flush=os", "--set", "topics.retention_ms=-1")
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-spark-", dir=given.dir) as folder,
+        ServerProcess(f"{folder}/data", *words) as node,
+    ):
+        spark = braidlog.spark.session("bench-spark", master="local[2]", **settings)
+        spark.sparkContext.setLogLevel("ERROR")
+        print(
+            f"Spark {spark.version}, its Kafka connector {maven.version(POM, 'spark-kafka')}, {given.repeats} repeats"
+        )
+        bench = Bench(spark, node, Path(folder), given.repeats)
+        parts: dict[str, Callable[[], None]] = {
+            "read": partial(read, bench, given.rows),
+            "write": partial(write, bench, given.rows),
+            "trigger": partial(trigger, bench),
+            "scale": partial(scale, bench, [int(word) for word in given.millions.split(",")]),
+        }
+        try:
+            for part in given.parts:
+                parts[part]()
+        finally:
+            spark.stop()
+
+
+if __name__ == "__main__":
+    main()

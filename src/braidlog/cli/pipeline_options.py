@@ -1,0 +1,124 @@
+"""What the commands of `braid pipeline` share: the project, Spark's master, progress, an end by Ctrl-C.
+
+Knows: how they are spelled and shown. Refuses to know: what is done with them.
+Invariant: progress goes to stderr: one line per stage that changes in place on a terminal, plain lines elsewhere.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from braidlog.cli import FAULT, INTERRUPTED, NO, say
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from braidlog.spark.pipeline.operating import Wishes
+    from braidlog.spark.pipeline.project import Project
+    from braidlog.spark.pipeline.telling import Heard
+
+FOLDER = click.argument("folder", type=click.Path(file_okay=False), default=".")
+MASTER = click.option("--master", metavar="URL", help="Spark's master.  [default: as pipeline.toml says, local[*]]")
+CONF = click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; repeatable.")
+ADMIN = click.option(
+    "--admin", metavar="URL", help="Admin port to tell progress to; '' for none.  [default: pipeline.toml]"
+)
+TOKEN: Final = "BRAID_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def wishes(master: str | None, conf: tuple[str, ...], admin: str | None = "") -> "Wishes":
+    from braidlog.spark.pipeline.operating import Wishes  # noqa: PLC0415 - Spark, not for --help
+
+    pairs = dict(each.partition("=")[::2] for each in conf)
+    if wrong := [each for each in conf if "=" not in each]:
+        raise click.UsageError(f"--conf {wrong[0]}: it is written KEY=VALUE")
+    return Wishes(master or "", pairs, admin, os.environ.get(TOKEN, ""))
+
+
+@contextmanager
+def spark_of(project: "Project", wanted: "Wishes") -> "Iterator[SparkSession]":
+    from braidlog.spark.options import OptionError  # noqa: PLC0415 - not for --help
+    from braidlog.spark.pipeline.operating import session  # noqa: PLC0415
+    from braidlog.spark.sessions import JavaMissingError  # noqa: PLC0415
+
+    try:
+        spark = session(project, wanted)
+    except (JavaMissingError, ImportError) as error:
+        raise click.ClickException(str(error)) from error
+    try:
+        yield spark
+    except OptionError as error:
+        say(str(error))
+        sys.exit(FAULT)
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def ending_well() -> "Iterator[threading.Event]":
+    """Ctrl-C, or SIGTERM, asks to stop; asked twice, it does not wait. A stage that fails is a line and an exit code."""
+    from braidlog.spark.pipeline.running import StageFailed, Stopped  # noqa: PLC0415 - Spark, not for --help
+
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            signal.default_int_handler(number, frame)
+        stop.set()
+
+    before: dict[int, Any] = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    except Stopped:
+        say("stopped; the next run resumes where it stopped")
+        sys.exit(INTERRUPTED)
+    except StageFailed as error:
+        say(str(error))
+        sys.exit(NO if error.by_expectation else FAULT)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def progress() -> "Iterator[Callable[[Heard], None]]":
+    """Shows what is heard of stages."""
+    if not sys.stderr.isatty():
+        yield lambda heard: click.echo(line(heard), err=True) if worth_a_line(heard) else None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only on a terminal
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    stages: dict[str, Heard] = {}
+    with Live(console=Console(stderr=True), refresh_per_second=4) as live:
+
+        def show(heard: "Heard") -> None:
+            if heard.batch is not None or heard.stage not in stages or heard.error:
+                stages[heard.stage] = heard
+            live.update(Text("\n".join(line(each) for each in stages.values())))
+
+        yield show
+
+
+def worth_a_line(heard: "Heard") -> bool:
+    return bool(heard.rows or heard.error)
+
+
+def line(heard: "Heard") -> str:
+    """`silver         batch 3  1,200 rows  400/s  lag 0`."""
+    parts = [f"{heard.stage:<14}"]
+    if heard.batch is None:
+        parts.append(heard.state)
+    else:
+        parts += [f"batch {heard.batch}", f"{heard.rows:,} rows", f"{heard.rows_per_second:,.0f}/s"]
+        if heard.lag is not None:
+            parts.append(f"lag {heard.lag:,}")
+    return "  ".join(parts)

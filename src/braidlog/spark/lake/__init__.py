@@ -1,0 +1,23 @@
+"""Tables in a lake: Delta, Iceberg or a plain folder of Parquet files, written by Spark's tasks without a jar.
+
+Knows: how files become part of a table once and only once. Refuses to know: where the rows came from.
+`sink.py` is what Spark calls, `upkeep.py` what a person or a timer calls. Importing this costs nothing: pyarrow and the tables'
+libraries are asked for when something is done with them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from braidlog.spark.lake.contract import LakeError
+    from braidlog.spark.lake.upkeep import Report, compact, vacuum
+
+_HOMES = {"LakeError": "contract", "Report": "upkeep", "compact": "upkeep", "vacuum": "upkeep"}
+
+__all__ = ["LakeError", "Report", "compact", "vacuum"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'braidlog.spark.lake' has no attribute {name!r}")
+    return getattr(import_module(f"braidlog.spark.lake.{_HOMES[name]}"), name)

@@ -1,0 +1,309 @@
+"""An Iceberg table: Spark's tasks write the files, one commit of the catalog makes them part of the table.
+
+Knows: `pyiceberg`, a table's properties. Refuses to know: Spark, which catalog it is.
+Invariant: files and the batch's number (a property of the table) enter it in one commit, which fails if anybody else committed
+since the number was looked at; then everything is decided anew.
+
+The number is a property of the table and not of a snapshot only: snapshots expire.
+"""
+
+import contextlib
+import datetime as dt
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
+from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.transforms import IdentityTransform
+
+from braidlog.model.clock import Clock, SystemClock
+from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, Rewritten
+from braidlog.spark.lake.grouping import groups_to_rewrite
+from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
+from braidlog.spark.lake.writing import Form, rows_of, write_files
+from braidlog.spark.lake.written import Change, DataFile, made_at_ms
+from braidlog.storage.files import Disk, OsDisk, join
+
+_SINK = "braidlog.sink."
+_FILE = "file:"
+_WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
+"""Iceberg's smallest number has 32 bits."""
+
+
+def local_catalog(path: str) -> dict[str, str]:
+    """Without a catalog named, one in a file beside the table."""
+    return {"type": "sql", "uri": f"sqlite:///{join(path, 'catalog.db')}", "warehouse": path}
+
+
+class IcebergTable:
+    """A table of a catalog, whose files lie where every machine can reach them by path."""
+
+    stages = False
+    keeps_partition_columns = True
+    """Iceberg reads a file's partition from the file."""
+
+    def __init__(
+        self, name: str, catalog: Mapping[str, str], *, disk: Disk | None = None, clock: Clock | None = None
+    ) -> None:
+        self.name = name
+        self._options = dict(catalog)
+        self._disk = disk or OsDisk()
+        self._clock = clock or SystemClock()
+        self._known_location: str | None = None
+
+    @property
+    def location(self) -> str:
+        if self._known_location is None:
+            self._known_location = join(_local(self._load().location()), "data")
+        return self._known_location
+
+    # -- what a sink asks ------------------------------------------------------------------------------------
+
+    def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
+        schema = table_schema(schema, _WIDER)
+        catalog = self._catalog()
+        try:
+            table = catalog.load_table(self.name)
+        except NoSuchTableError:
+            check_partitions(schema, partition_by, None)
+            table = self._create(catalog, schema, partition_by)
+        self._next_schema(table, schema, partition_by, merge_schema=merge_schema)
+        return schema
+
+    def commit(self, change: Change) -> bool:
+        for _ in range(COMMIT_ATTEMPTS_MAX):
+            table = self._load()
+            last = table.properties.get(f"{_SINK}{change.sink}")
+            if not change.is_after(None if last is None else int(last)):
+                self._discard(table, change.files)
+                return False
+            try:
+                self._add_files(table, change)
+            except CommitFailedException:
+                continue  # Somebody was faster; whether we still have to, the table says.
+            self._sync_metadata()
+            return True
+        raise LakeError(
+            f"{self.name}: others changed the table {COMMIT_ATTEMPTS_MAX} times while this batch waited its turn"
+        )
+
+    def discard(self, files: Iterable[DataFile]) -> None:
+        self._discard(self._load(), files)
+
+    def last_batch(self, sink: str) -> int | None:
+        last = self._load().properties.get(f"{_SINK}{sink}")
+        return None if last is None else int(last)
+
+    # -- what upkeep asks ------------------------------------------------------------------------------------
+
+    def compact(self, target_file_bytes: int) -> Rewritten:
+        for _ in range(COMMIT_ATTEMPTS_MAX):
+            table = self._load()
+            _check_names_stand_still(table)
+            tasks = [task for task in table.scan().plan_files() if not task.delete_files and _is_ours(task)]
+            groups = groups_to_rewrite(
+                tasks, lambda task: (task.file.spec_id, repr(task.file.partition)), _size_of, target_file_bytes
+            )
+            if not groups:
+                return Rewritten()
+            old = [task for group in groups for task in group]
+            new = [file for group in groups for file in self._rewrite(table, group, target_file_bytes)]
+            try:
+                self._replace(table, old, new)
+            except CommitFailedException:
+                self._remove(new)
+                continue
+            self._sync_metadata()
+            return Rewritten(len(old), len(new), sum(map(_size_of, old)), sum(file.bytes for file in new))
+        raise LakeError(f"{self.name}: others changed the table whenever its files had been put together")
+
+    def vacuum(self, age_seconds: float) -> list[str]:
+        """Forget snapshots of that age, then remove what no snapshot names. Only files with names of ours: others are others'."""
+        oldest_ms = self._clock.now_ms() - int(age_seconds * 1000)
+        oldest = dt.datetime.fromtimestamp(oldest_ms / 1000, dt.UTC)
+        table = self._load()
+        current = table.current_snapshot()
+        if any(s.timestamp_ms < oldest_ms and s is not current for s in table.snapshots()):
+            table.maintenance.expire_snapshots().older_than(oldest.replace(tzinfo=None)).commit()
+            table = self._load()
+        named = set(_named_by_any_snapshot(table))
+        removed = []
+        for path in self._walk(self.location):
+            made_ms = made_at_ms(path.rpartition("/")[2])
+            if made_ms is not None and made_ms <= oldest_ms and os.path.abspath(path) not in named:
+                self._disk.remove(path)
+                removed.append(path)
+        return removed
+
+    # -- the catalog -----------------------------------------------------------------------------------------
+
+    def _catalog(self) -> Catalog:
+        # Some catalogs keep their tables by the catalog's own name: pyiceberg's is `default` where nobody gave another.
+        options = dict(self._options)
+        return load_catalog(options.pop("name", "default"), **options)
+
+    def _load(self) -> Table:
+        try:
+            table = self._catalog().load_table(self.name)
+        except NoSuchTableError as error:
+            raise LakeError(f"the catalog has no table {self.name}") from error
+        # In this copy only: the library would repeat a commit that lost against another, without asking whether the other
+        # was this same batch. We repeat, and ask.
+        table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+        return table
+
+    def _create(self, catalog: Catalog, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
+        # Another driver may make either at the same time: then it is there, and whether it fits is looked at next.
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+        with (
+            contextlib.suppress(TableAlreadyExistsError),
+            catalog.create_table_transaction(self.name, schema=schema) as transaction,
+            transaction.update_spec() as spec,
+        ):
+            for column in partition_by:
+                spec.add_identity(column)
+        return catalog.load_table(self.name)
+
+    def _next_schema(
+        self, table: Table, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool
+    ) -> pa.Schema:
+        check_partitions(schema, partition_by, _partition_columns(table))
+        return merged_schema(_arrow_schema(table), schema, merge=merge_schema)
+
+    def _add_files(self, table: Table, change: Change) -> None:
+        new = self._next_schema(table, change.schema, change.partition_by, merge_schema=change.merge_schema)
+        sink, batch = change.once or ("", "")
+        told = {"braidlog.sink": sink, "braidlog.batch": str(batch)} if sink else {}
+        with table.transaction() as transaction:
+            if len(new) > len(table.schema().fields):
+                with transaction.update_schema() as update:
+                    update.union_by_name(new)
+            if sink:
+                transaction.set_properties({f"{_SINK}{sink}": str(batch)})
+            if change.overwrite and table.current_snapshot() is not None:
+                transaction.delete(AlwaysTrue(), told)
+            if change.files:
+                base = table.location()
+                paths = [f"{base}/data/{file.path}" for file in change.files]
+                # The names are new ones, made for this batch: to look for them in every manifest would cost more with each batch.
+                transaction.add_files(paths, told, check_duplicate_files=False)
+
+    # -- files -----------------------------------------------------------------------------------------------
+
+    def _rewrite(self, table: Table, tasks: Sequence[FileScanTask], target_file_bytes: int) -> list[DataFile]:
+        schema = _arrow_schema(table)
+        # Not by the library's scan: of a list of structs it makes an empty one where there is none (pyiceberg 0.12).
+        rows = rows_of((_local(task.file.file_path) for task in tasks), schema)
+        form = Form(
+            self.location,
+            schema,
+            _partition_columns(table),
+            keeps_partition_columns=True,
+            target_file_bytes=target_file_bytes,
+        )
+        return write_files(rows, form, disk=self._disk, clock=self._clock)
+
+    def _replace(self, table: Table, old: Sequence[FileScanTask], new: Sequence[DataFile]) -> None:
+        base = table.location()
+        paths = iter([f"{base}/data/{file.path}" for file in new])
+        with table.transaction() as transaction, transaction.update_snapshot().overwrite() as producer:
+            for task in old:
+                producer.delete_data_file(task.file)
+            for data_file in parquet_files_to_data_files(table.io, table.metadata, paths):
+                producer.append_data_file(data_file)
+
+    def _discard(self, table: Table, files: Iterable[DataFile]) -> None:
+        named = {os.path.abspath(_local(task.file.file_path)) for task in table.scan().plan_files()}
+        self._remove([file for file in files if os.path.abspath(join(self.location, file.path)) not in named])
+
+    def _remove(self, files: Iterable[DataFile]) -> None:
+        for file in files:
+            path = join(self.location, file.path)
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        for name in self._disk.names(folder):
+            path = join(folder, name)
+            if self._disk.is_folder(path):
+                yield from self._walk(path)
+            else:
+                yield path
+
+    def _sync_metadata(self) -> None:
+        """The library does not sync what it writes. Here it is synced before Spark hears that the batch is there."""
+        folder = join(os.path.dirname(self.location), "metadata")
+        table = self._load()
+        snapshot = table.current_snapshot()
+        written = [table.metadata_location]
+        if snapshot is not None:
+            written += [snapshot.manifest_list, *(manifest.manifest_path for manifest in snapshot.manifests(table.io))]
+        for path in written:
+            if self._disk.exists(_local(path)):
+                file = self._disk.open(_local(path), writable=False)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        if self._disk.exists(folder):
+            self._disk.sync_folder(folder)
+
+
+def _size_of(task: FileScanTask) -> int:
+    return int(task.file.file_size_in_bytes)
+
+
+def _local(location: str) -> str:
+    """A path of this machine; other places are refused, because tasks write files by path."""
+    if location.startswith(_FILE):
+        return "/" + location.removeprefix(_FILE).lstrip("/")
+    if "://" in location:
+        raise LakeError(f"{location}: files are written by path, on a disk that all machines share")
+    return location
+
+
+def _is_ours(task: FileScanTask) -> bool:
+    """Files of others may have columns by number; ours have them by name."""
+    return made_at_ms(str(task.file.file_path).rpartition("/")[2]) is not None
+
+
+def _check_names_stand_still(table: Table) -> None:
+    """Rows are put together by their columns' names: a name must always have been that of the same column."""
+    now = {name: table.schema().find_field(name).field_id for name in table.schema().column_names}
+    for schema in table.schemas().values():
+        for name in schema.column_names:
+            if now.get(name) != schema.find_field(name).field_id:
+                raise LakeError(
+                    f"{table.name()}: column {name!r} was renamed or dropped; such a table is compacted by others"
+                )
+
+
+def _arrow_schema(table: Table) -> pa.Schema:
+    return table_schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
+
+
+def _partition_columns(table: Table) -> tuple[str, ...]:
+    fields = table.spec().fields
+    if not all(isinstance(field.transform, IdentityTransform) for field in fields):
+        raise LakeError(f"{table.name()}: its partitions are not plain columns; {table.spec()}")
+    return tuple(table.schema().find_column_name(field.source_id) or "" for field in fields)
+
+
+def _named_by_any_snapshot(table: Table) -> Iterator[str]:
+    seen: set[str] = set()
+    for snapshot in table.snapshots():
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in seen:
+                seen.add(manifest.manifest_path)
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                    yield os.path.abspath(_local(entry.data_file.file_path))

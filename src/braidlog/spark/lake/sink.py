@@ -1,0 +1,226 @@
+"""`format("braidlog-lake")`: rows of a query, batch or stream, into a table.
+
+Knows: Spark's writers, which run on executors (`write`) and on the driver (`commit`, `abort`), and share nothing but messages.
+Refuses to know: table formats, bytes.
+Invariants: the table changes on the driver only, once for each (sink, batch); whatever Spark repeats (a task, a batch, a commit)
+or calls late (an abort after the commit) changes nothing more.
+
+The sink's name in the table is the query's id, which lives in the checkpoint: a query that goes on from its checkpoint goes on
+here, one with a new checkpoint is a new sink. `sinkId` gives another name; then a new checkpoint is the old sink, and batches
+that the table has already are taken for replays.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake.schemas import SchemaError, table_schema
+from braidlog.spark.lake.tables import KINDS, open_table
+from braidlog.spark.lake.writing import Form, write_files
+from braidlog.spark.lake.written import Change, DataFile
+from braidlog.spark.options import (
+    REQUIRED,
+    Chosen,
+    Option,
+    OptionError,
+    OptionTable,
+    flag,
+    names,
+    one_of,
+    size,
+    text,
+    whole,
+)
+
+FORMAT = "braidlog-lake"
+COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
+_CATALOG = "catalog."
+_QUERY_ID = "sql.streaming.queryId"
+
+WRITE = OptionTable(
+    FORMAT,
+    "write",
+    (
+        Option("path", text, None, "the table's folder; all machines must reach it by this path"),
+        Option("table", one_of(*KINDS), REQUIRED, "what kind of table it is"),
+        Option(
+            "name", text, None, "Iceberg: namespace.table in the catalog; without it default.<last folder of the path>"
+        ),
+        Option("partitionBy", names, None, "columns whose values become folders; fixed when the table is made"),
+        Option("targetFileBytes", size, "128m", "a file that has reached this size is closed and the next one begun"),
+        Option("compression", one_of(*COMPRESSIONS), "zstd", "of the Parquet files"),
+        Option("mergeSchema", flag, "false", "add columns that the table does not have; without it they are refused"),
+        Option("sinkId", text, None, "the sink's name in the table; without it, the streaming query's id"),
+        Option("batchId", whole(0), None, "batch writes only, with sinkId: the write is done once for each number"),
+    ),
+)
+"""Beside these, `catalog.*`: properties of an Iceberg catalog, as pyiceberg has them, and catalog.name."""
+
+
+@dataclass(frozen=True)
+class Parcel(WriterCommitMessage):
+    """What one task wrote, on its way to the driver."""
+
+    files: tuple[DataFile, ...]
+    query: str | None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table and how to write to it; it travels to the executors."""
+
+    kind: str
+    path: str | None
+    name: str | None
+    catalog: Mapping[str, str]
+    form: Form
+    overwrite: bool
+    merge_schema: bool
+    sink: str | None
+    batch: int | None
+
+    def open(self) -> Table:
+        return open_table(self.kind, self.path, name=self.name, catalog=self.catalog)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Parcel:
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(_QUERY_ID)
+        return Parcel(tuple(write_files(batches, self.form)), query)
+
+    def commit(self, files: tuple[DataFile, ...], sink: str | None, batch: int | None) -> None:
+        if not files and not self.overwrite:
+            return  # a batch without rows changes nothing, however often it comes
+        self.open().commit(
+            Change(
+                files,
+                self.form.schema,
+                sink,
+                batch,
+                overwrite=self.overwrite,
+                merge_schema=self.merge_schema,
+                partition_by=self.form.partition_by,
+            )
+        )
+
+    def abort(self, files: tuple[DataFile, ...]) -> None:
+        if files:
+            self.open().discard(files)
+
+
+class LakeSink(DataSource):
+    """Delta, Iceberg and Parquet tables, written without a jar. They are read by Spark's own `parquet`, or by their libraries."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        raise LakeError(f"{FORMAT} writes; a table is read as what it is: format('parquet'), deltalake, pyiceberg")
+
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":  # noqa: FBT001 - Spark's signature
+        chosen, catalog = _read_options(self.options)
+        if (chosen["sinkId"] is None) != (chosen["batchId"] is None):
+            raise OptionError("batchId", None, "a batch write that is done once has both sinkId and batchId")
+        return BatchWriter(_target(chosen, catalog, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802, FBT001 - Spark's signature
+        chosen, catalog = _read_options(self.options)
+        if chosen["batchId"] is not None:
+            raise OptionError("batchId", None, "a stream's batches have numbers of their own")
+        return StreamWriter(_target(chosen, catalog, schema, overwrite=overwrite))
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Parcel:
+        return self._target.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._target.commit(_files(messages), self._target.sink, self._target.batch)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._target.abort(_files(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Parcel:
+        return self._target.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        sink = self._target.sink or _query_of(messages)
+        if sink is None and _files(messages):
+            raise LakeError(
+                "Spark did not tell the tasks which query they serve: give the sink a name with option sinkId"
+            )
+        self._target.commit(_files(messages), sink, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
+        self._target.abort(_files(messages))
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> tuple[DataFile, ...]:
+    """What all tasks wrote; a task that failed has no message."""
+    return tuple(file for message in messages if isinstance(message, Parcel) for file in message.files)
+
+
+def _query_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+    return next((message.query for message in messages if isinstance(message, Parcel) and message.query), None)
+
+
+def _read_options(options: Mapping[str, str]) -> tuple[Chosen, dict[str, str]]:
+    catalog = {key[len(_CATALOG) :]: value for key, value in options.items() if key.lower().startswith(_CATALOG)}
+    own = {key: value for key, value in options.items() if not key.lower().startswith(_CATALOG)}
+    return WRITE.read(own), catalog
+
+
+def _target(chosen: Chosen, catalog: dict[str, str], schema: StructType, *, overwrite: bool) -> Target:
+    """Look at the table before anything is written: what does not fit it, is refused here."""
+    found = table_schema(to_arrow_schema(schema, timezone="UTC"))
+    _check_parquet_has(found)
+    partition_by = chosen["partitionBy"] or ()
+    table = open_table(chosen["table"], chosen["path"], name=chosen["name"], catalog=catalog)
+    found = table.prepare(found, partition_by, merge_schema=chosen["mergeSchema"])
+    form = Form(
+        table.location,
+        found,
+        partition_by,
+        table.keeps_partition_columns,
+        table.stages,
+        chosen["targetFileBytes"],
+        chosen["compression"],
+    )
+    return Target(
+        chosen["table"],
+        chosen["path"],
+        chosen["name"],
+        catalog,
+        form,
+        overwrite,
+        chosen["mergeSchema"],
+        chosen["sinkId"],
+        chosen["batchId"],
+    )
+
+
+def _check_parquet_has(schema: pa.Schema) -> None:
+    try:
+        pq.ParquetWriter(pa.BufferOutputStream(), schema).close()
+    except pa.ArrowException as error:
+        raise SchemaError(f"Parquet cannot hold these columns: {error}") from error

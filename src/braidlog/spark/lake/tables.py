@@ -1,0 +1,76 @@
+"""Which kind of table a word stands for, and how one is found.
+
+Knows: the three kinds. Refuses to know: what each does.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+
+from braidlog.spark.lake.contract import LakeError, Table
+
+KINDS = ("parquet", "delta", "iceberg")
+
+
+def open_table(
+    kind: str, path: str | None, *, name: str | None = None, catalog: Mapping[str, str] | None = None
+) -> Table:
+    """The table, which need not be there yet. The libraries of the other kinds need not be installed."""
+    return _OPENERS[kind](None if path is None else _local(path), name, dict(catalog or {}))
+
+
+def _parquet(path: str | None, name: str | None, catalog: dict[str, str]) -> Table:
+    from braidlog.spark.lake.folder import FolderTable  # noqa: PLC0415 - each kind asks for its own libraries
+
+    return FolderTable(_plain_path("parquet", path, name, catalog))
+
+
+def _delta(path: str | None, name: str | None, catalog: dict[str, str]) -> Table:
+    found = _plain_path("delta", path, name, catalog)
+    try:
+        from braidlog.spark.lake.delta import DeltaLakeTable  # noqa: PLC0415
+    except ImportError as error:
+        raise LakeError(f"Delta tables need `pip install 'braidlog[lake]'`: {error}") from error
+    return DeltaLakeTable(found)
+
+
+def _iceberg(path: str | None, name: str | None, catalog: dict[str, str]) -> Table:
+    try:
+        from braidlog.spark.lake.iceberg import IcebergTable, local_catalog  # noqa: PLC0415
+    except ImportError as error:
+        raise LakeError(f"Iceberg tables need `pip install 'braidlog[lake]'`: {error}") from error
+    if not catalog:
+        if path is None:
+            raise LakeError(
+                "an Iceberg table is found by a catalog (catalog.type, catalog.uri …) or in a path of its own"
+            )
+        os.makedirs(path, exist_ok=True)
+        catalog = local_catalog(path)
+    if name is None:
+        if path is None:
+            raise LakeError("which table of the catalog? name = namespace.table")
+        name = f"default.{os.path.basename(path)}"
+    if "." not in name:
+        raise LakeError(f"name = {name}: a table's name is namespace.table")
+    return IcebergTable(name, catalog)
+
+
+_OPENERS: dict[str, Callable[[str | None, str | None, dict[str, str]], Table]] = {
+    "parquet": _parquet,
+    "delta": _delta,
+    "iceberg": _iceberg,
+}
+
+
+def _plain_path(kind: str, path: str | None, name: str | None, catalog: dict[str, str]) -> str:
+    if path is None:
+        raise LakeError(f"table = {kind}: it is found by its path")
+    if name is not None or catalog:
+        raise LakeError(f"table = {kind}: it has a path, no name and no catalog")
+    return path
+
+
+def _local(path: str) -> str:
+    path = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
+    if "://" in path:
+        raise LakeError(f"{path}: files are written by path, on a disk that all machines share")
+    return os.path.abspath(path)

@@ -1,0 +1,297 @@
+"""Options of a Spark format, declared: name, what it takes, what holds without it.
+
+Knows: texts and what they may say. Refuses to know: what an option does, Spark.
+Invariant: an option is honoured or refused by name; none is dropped in silence. Names are compared without case, as Spark does.
+
+A format declares one `OptionTable`; reading, errors and the page in docs/reference follow from it:
+
+    TABLE = OptionTable("braidlog-kv", "read", (Option("servers", servers, REQUIRED, "where the node is"), …))
+    chosen = TABLE.read(self.options)
+    chosen["servers"]
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.client.schemes import SCHEMES, parse_url
+
+REQUIRED: Final = "required"
+"""In place of a default: without the option there is nothing to do."""
+
+BY_SPARK = frozenset(
+    {
+        "asyncprogresstrackingcheckpointintervalms",
+        "asyncprogresstrackingenabled",
+        "_asyncprogresstrackingoverridesinksupportcheck",
+        "checkpointlocation",
+        "queryname",
+    }
+)
+"""Options of Spark's own which it also hands to the format."""
+
+_JAVA = "kafka."
+_JAVA_REFUSED = {
+    "kafka.auto.offset.reset": "where to start is said by startingOffsets",
+    "kafka.enable.auto.commit": "progress is committed to the group that groupId names",
+    "kafka.key.deserializer": "keys are binary",
+    "kafka.value.deserializer": "values are what valueFormat says",
+    "kafka.key.serializer": "keys are binary",
+    "kafka.value.serializer": "values are binary",
+    "kafka.interceptor.classes": "there is no Java in the way",
+    "kafka.security.protocol": "TLS is said by the URL: servers = kafka+tls://host:port?cafile=…",
+    "kafka.sasl.mechanism": "it is said by the URL: servers = kafka://user:password@host:port?sasl=SCRAM-SHA-256",
+    "kafka.sasl.jaas.config": "credentials are said by the URL: servers = kafka://user:password@host:port",
+}
+_SHOWN_MAX = 120
+
+
+class OptionError(ValueError):
+    """An option that cannot be honoured: its name, what was given, what it takes."""
+
+    def __init__(self, option: str, given: str | None, accepted: str) -> None:
+        super().__init__(option, given, accepted)
+        self.option = option
+        self.given = given
+        self.accepted = accepted
+
+    def __str__(self) -> str:
+        if self.given is None:
+            return f"option {self.option}: {self.accepted}"
+        shown = self.given if len(self.given) <= _SHOWN_MAX else f"{self.given[:_SHOWN_MAX]}…"
+        return f"option {self.option} = {shown!r}: {self.accepted}"
+
+
+# -- what an option takes ------------------------------------------------------------------------------------------------
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """`parse` raises ValueError for what it does not take; a sentence of its own, if it has one, is shown beside the form."""
+
+    form: str
+    parse: Callable[[str], Any]
+    secret: bool = False
+    """What was given may hold a password, and is not repeated in an error."""
+
+
+def _whole(value: str) -> int:
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", value):
+        raise ValueError
+    return int(value)
+
+
+def whole(low: int = 1, high: int = 2**63 - 1) -> Kind:
+    """A whole number in [low, high]."""
+
+    def parse(value: str) -> int:
+        number = _whole(value)
+        if not low <= number <= high:
+            raise ValueError
+        return number
+
+    return Kind(f"a whole number from {low} on" if high == 2**63 - 1 else f"a whole number, {low} to {high}", parse)
+
+
+_SIZES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def _size(value: str) -> int:
+    found = re.fullmatch(r"\s*([0-9]{1,18})\s*([kmgt]?)(?:i?b)?\s*", value.lower())
+    size = int(found[1]) * _SIZES[found[2]] if found else 0
+    if not 0 < size < 2**63:
+        raise ValueError
+    return size
+
+
+size = Kind("a number of bytes from 1 on, also as 64k, 64m, 1g (powers of 1024)", _size)
+
+_DURATIONS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS = {
+    "ms": ("", "ms", "millisecond", "milliseconds"),
+    "s": ("s", "sec", "second", "seconds"),
+    "m": ("m", "min", "minute", "minutes"),
+    "h": ("h", "hour", "hours"),
+    "d": ("d", "day", "days"),
+}
+_MS_OF = {word: _DURATIONS[unit] for unit, words in _UNITS.items() for word in words}
+
+
+def _duration_ms(value: str) -> int:
+    found = re.fullmatch(r"\s*([0-9]{1,15})\s*([a-z]*)\s*", value.lower())
+    if not found or found[2] not in _MS_OF:
+        raise ValueError
+    return int(found[1]) * _MS_OF[found[2]]
+
+
+duration_ms = Kind("a time such as 200ms, 30s, 15m, 1h; a bare number is milliseconds", _duration_ms)
+
+_FLAGS = {"true": True, "false": False}
+
+
+def _flag(value: str) -> bool:
+    try:
+        return _FLAGS[value.strip().lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+flag = Kind("true or false", _flag)
+
+
+def one_of(*words: str) -> Kind:
+    """One of these words, in any case."""
+
+    def parse(value: str) -> str:
+        for word in words:
+            if word.lower() == value.strip().lower():
+                return word
+        raise ValueError
+
+    return Kind(f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0], parse)
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError
+    return value.strip()
+
+
+text = Kind("a text that is not empty", _text)
+
+
+def _names(value: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    if not names:
+        raise ValueError
+    return names
+
+
+names = Kind("names with commas between them", _names)
+
+
+def _json_object(value: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(value, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
+
+
+def json_object(form: str, convert: Callable[[dict[str, Any]], Any]) -> Kind:
+    """A JSON object; `convert` makes of it what the option means, or raises ValueError."""
+    return Kind(form, lambda value: convert(_json_object(value)))
+
+
+def _servers(value: str) -> str:
+    """A URL that `braidlog.connect` takes: plain `host:port` means the Kafka door."""
+    value = value.strip()
+    url = value if "://" in value else f"kafka://{value}"
+    parse_url(url)
+    return url
+
+
+servers = Kind(
+    "host:port of the Kafka door (several with commas), or a URL such as kafka://user:token@host:port; "
+    f"schemes: {', '.join(SCHEMES)}",
+    _servers,
+    secret=True,
+)
+
+
+# -- tables --------------------------------------------------------------------------------------------------------------
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One row. `default` is a text as a user would give it, None for "not set", or REQUIRED."""
+
+    name: str
+    kind: Kind
+    default: str | None
+    meaning: str
+    aliases: tuple[str, ...] = ()
+
+
+class Chosen(Mapping[str, Any]):
+    """The options of one query: every option of the table is here, by its declared name; None is one that is not set."""
+
+    def __init__(self, values: dict[str, Any], given: frozenset[str]) -> None:
+        self._values = values
+        self.given = given
+        """The declared names of those that the user set."""
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - each option has a kind of its own
+        return self._values[name]
+
+    def __iter__(self) -> Any:  # noqa: ANN401
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def exactly_one(self, *names: str) -> str:
+        """Which of these is set; an OptionError unless it is one."""
+        found = [name for name in names if name in self.given]
+        if len(found) != 1:
+            said = f"of {', '.join(names)} exactly one is set, not {len(found)}"
+            raise OptionError(found[1] if found else names[0], None, said)
+        return found[0]
+
+    def at_most_one(self, *names: str) -> str | None:
+        found = [name for name in names if name in self.given]
+        if len(found) > 1:
+            raise OptionError(found[1], None, f"it is not set together with {found[0]}")
+        return found[0] if found else None
+
+
+class OptionTable(msgspec.Struct, frozen=True):
+    """The options of one format in one direction (`read` or `write`)."""
+
+    format: str
+    direction: str
+    options: tuple[Option, ...]
+
+    def read(self, given: Mapping[str, str]) -> Chosen:
+        """What the user chose, checked; `OptionError` says which option is wrong and what it takes."""
+        by_name = {word.lower(): option for option in self.options for word in (option.name, *option.aliases)}
+        texts: dict[str, str] = {}
+        for name, value in given.items():
+            option = by_name.get(name.lower())
+            if option is None:
+                self._refuse_unless_sparks(name)
+            elif texts.setdefault(option.name, str(value)) != str(value):
+                raise OptionError(option.name, None, f"it is given twice, as {name} too, and not the same")
+        values = {option.name: _value_of(option, texts.get(option.name)) for option in self.options}
+        return Chosen(values, frozenset(texts))
+
+    def _refuse_unless_sparks(self, name: str) -> None:
+        low = name.lower()
+        if low in BY_SPARK:
+            return
+        if low in _JAVA_REFUSED:
+            raise OptionError(name, None, f"it is a setting of Kafka's Java client and not taken; {_JAVA_REFUSED[low]}")
+        words = [word for option in self.options for word in (option.name, *option.aliases)]
+        if low.startswith(_JAVA):
+            java = [word for word in words if word.startswith(_JAVA)]
+            raise OptionError(
+                name, None, f"of kafka.* {self.format} takes {', '.join(java) or 'none'}: there is no Java client here"
+            )
+        near = difflib.get_close_matches(low, [word.lower() for word in words], n=1, cutoff=0.6)
+        meant = next((word for word in words if near and word.lower() == near[0]), None)
+        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(option.name for option in self.options)}"
+        raise OptionError(name, None, f"{self.format} has no such option to {self.direction} with; {hint}")
+
+
+def _value_of(option: Option, given: str | None) -> Any:  # noqa: ANN401 - each option has a kind of its own
+    said = option.default if given is None else given
+    if said is None:
+        return None
+    if said is REQUIRED:
+        raise OptionError(option.name, None, f"it must be set: {option.kind.form}")
+    try:
+        return option.kind.parse(said)
+    except ValueError as error:
+        why = f" ({error})" if str(error) else ""
+        shown = "…" if option.kind.secret else said
+        raise OptionError(option.name, shown, f"it takes {option.kind.form}{why}") from None

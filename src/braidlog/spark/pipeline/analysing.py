@@ -1,0 +1,74 @@
+"""The pipeline of kind `wire-log`: a log becomes three tables and a page.
+
+Knows: what is written where. Refuses to know: how the log is taken apart, how the page looks.
+Invariant: a run replaces what the last one wrote: the same log gives the same tables and the same page.
+"""
+
+from datetime import UTC
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import Row, SparkSession
+
+from braidlog.spark.pipeline import tables, wirelog
+from braidlog.spark.pipeline.config import refusal
+from braidlog.spark.pipeline.page import Bin, Command, Dialect, page
+from braidlog.spark.pipeline.project import Project
+
+
+class Analysed(msgspec.Struct, frozen=True):
+    page: Path
+    requests: int
+    dialects: tuple[Dialect, ...]
+
+
+def analyse(spark: SparkSession, project: Project) -> Analysed:
+    settings = project.pipeline.wire_log
+    assert settings is not None
+    rows = wirelog.exchanges(wirelog.read(spark, str(project.folder / settings.log))).cache()
+    try:
+        covered = wirelog.span(rows)
+        if covered is None:
+            raise refusal(f"{settings.log} has no message: is it a wire log in the format json?")
+        made = {
+            "exchanges": rows,
+            "commands": wirelog.commands(rows, covered.seconds),
+            "bins": wirelog.bins(rows, covered, settings.bins),
+        }
+        for name, frame in made.items():
+            tables.replace(frame, project, name)
+        dialects = _dialects(made["commands"].collect(), made["bins"].collect())
+        requests = rows.count()
+    finally:
+        rows.unpersist()
+    path = project.folder / settings.page
+    first, last = (f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}" for moment in covered)  # Spark gives local time
+    path.write_text(page(settings.title, first, last, dialects, settings.bins), encoding="utf-8")
+    return Analysed(path, requests, dialects)
+
+
+def _dialects(commands: list[Row], bins: list[Row]) -> tuple[Dialect, ...]:
+    names = sorted({row.dialect for row in commands})
+    return tuple(
+        Dialect(
+            name,
+            tuple(_command(row) for row in commands if row.dialect == name),
+            tuple(Bin(row.bin, row.per_second, row.p50_ms, row.p99_ms) for row in bins if row.dialect == name),
+        )
+        for name in names
+    )
+
+
+def _command(row: Row) -> Command:
+    return Command(
+        row.command,
+        row.requests,
+        row.per_second,
+        row.bytes_in,
+        row.bytes_out,
+        row.p50_ms,
+        row.p99_ms,
+        row.max_ms,
+        row.errors,
+        row.unanswered,
+    )

@@ -1,0 +1,56 @@
+"""What Spark's checkpoints say: the last batch, how far it read, its watermark.
+
+Knows: the text files under `offsets/` and `commits/` of a checkpoint. Refuses to know: Spark itself; it writes nothing.
+Invariant: what is told as read was committed: an offset that was planned and not finished does not count.
+
+    offsets/7:  v1
+                {"batchWatermarkMs":1767225600000,"batchTimestampMs":…,"conf":{…}}
+                {"clicks":{"0":120,"1":98}}
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+Offsets = dict[str, dict[int, int]]
+"""Topic → partition → the next offset to be read."""
+
+_NONE: Final = "-"
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where a query is. `batch` is -1 before its first."""
+
+    batch: int = -1
+    offsets: Offsets = {}
+    watermark_ms: int = 0
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    batchWatermarkMs: int = 0  # noqa: N815 - Spark's name
+
+
+def position(checkpoint: Path) -> Position:
+    """Where the query of a checkpoint is."""
+    committed = _numbers(checkpoint / "commits")
+    if not committed:
+        return Position()
+    batch = max(committed)
+    planned = [number for number in _numbers(checkpoint / "offsets") if number <= batch]
+    # Spark drops old files of both folders together; the newest committed batch keeps its offsets.
+    if batch not in planned:
+        return Position(batch)
+    lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+    metadata = msgspec.json.decode(lines[1], type=_Metadata)
+    found: Offsets = {}
+    for line in lines[2:]:
+        if line != _NONE:
+            found |= msgspec.json.decode(line, type=Offsets)
+    return Position(batch, found, metadata.batchWatermarkMs)
+
+
+def _numbers(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]

@@ -1,0 +1,339 @@
+"""`pipeline.toml`: what a pipeline is told.
+
+Knows: names of settings, what each may be, which stand in each other's way. Refuses to know: Spark, servers, whether a file is
+there.
+Invariant: what is returned can be run as far as words alone can tell; what is wrong is one sentence that names the setting.
+"""
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from braidlog.model.errors import BrokerError, Reason
+
+FILE_NAME: Final = "pipeline.toml"
+BUILT_IN: Final = (
+    "bronze",
+    "silver",
+    "dead-letters",
+    "silver-table",
+    "gaps",
+    "windows",
+    "windows-table",
+    "state",
+)
+"""Names of stages that a pipeline of kind `events` has by itself."""
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+_SPAN = re.compile(r"[1-9][0-9]* (millisecond|second|minute|hour|day)s?")
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+HEADER: Final = "header:"
+
+
+def refusal(sentence: str) -> BrokerError:
+    """A pipeline that cannot be run as it is written."""
+    return BrokerError(Reason.INVALID_SETTING, sentence)
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of the file: what it does not name, nobody may write."""
+
+
+class Source(_Section, frozen=True):
+    """Where records come from."""
+
+    topics: tuple[str, ...]
+    servers: str = "127.0.0.1:9092"
+    starting: Literal["earliest", "latest"] = "earliest"
+    group: str = ""
+    max_records_per_batch: int = 0
+
+
+class Run(_Section, frozen=True):
+    """How Spark runs it."""
+
+    trigger: str = "10 seconds"
+    master: str = "local[*]"
+    conf: dict[str, str] = {}
+
+
+class Tables(_Section, frozen=True):
+    """The lake tables."""
+
+    format: Literal["delta", "parquet", "iceberg"] = "delta"
+    target_file_bytes: int = 128 * 1024 * 1024
+
+
+class Dedup(_Section, frozen=True):
+    """What makes two records the same; where one of them is not there, a record's position."""
+
+    by: tuple[str, ...] = ()
+    within: str = "1 hour"
+
+
+class Versions(_Section, frozen=True):
+    """An event-sourced topic: each aggregate's versions count up by one."""
+
+    aggregate: str
+    version: str
+    first: int | None = None
+    forget_after: str = "7 days"
+
+
+class Silver(_Section, frozen=True):
+    """Records become columns."""
+
+    schema: str
+    required: tuple[str, ...] = ()
+    event_time: str = ""
+    transforms: tuple[str, ...] = ()
+    topic: str = ""
+    dedup: Dedup = Dedup()
+    versions: Versions | None = None
+
+
+class DeadLetters(_Section, frozen=True):
+    """Where records go that cannot be read."""
+
+    topic: str = ""
+
+
+class Windows(_Section, frozen=True):
+    """Counts, and latencies if there are any, per window of event time."""
+
+    size: str = "1 minute"
+    by: tuple[str, ...] = ()
+    latency: str = ""
+    late: str = "10 minutes"
+    topic: str = ""
+
+
+class State(_Section, frozen=True):
+    """The last event of each key, in the key-value store."""
+
+    key: str
+    servers: str = "mayfly://127.0.0.1:7275"
+    prefix: str = ""
+    order: str = "_offset"
+
+
+class Gold(_Section, frozen=True):
+    """What is made of clean events."""
+
+    windows: Windows | None = None
+    state: State | None = None
+
+
+class Expectation(_Section, frozen=True):
+    """A check on every row that a stage writes."""
+
+    stage: str
+    name: str
+    check: str
+    on_violation: Literal["keep", "drop", "fail"] = "keep"
+
+
+class OwnStage(_Section, frozen=True):
+    """A stage of one's own: SQL or Python over a layer."""
+
+    name: str
+    transform: str
+    reads: Literal["silver", "windows"] = "silver"
+    table: str = ""
+    topic: str = ""
+    late: str = ""
+    time: str = "_time"
+
+
+class WireLog(_Section, frozen=True):
+    """The log of a node's wires, as `braid serve --wire-log FILE --wire-format json` writes it."""
+
+    log: str
+    page: str = "wire-log.html"
+    title: str = "Wire log"
+    bins: int = 60
+
+
+class Report(_Section, frozen=True):
+    """Where progress is told."""
+
+    admin: str = "http://127.0.0.1:9644"
+
+
+class Pipeline(_Section, frozen=True):
+    """A whole file."""
+
+    name: str
+    kind: Literal["events", "wire-log"] = "events"
+    storage: str = "storage"
+    source: Source | None = None
+    run: Run = Run()
+    tables: Tables = Tables()
+    silver: Silver | None = None
+    dead_letters: DeadLetters = DeadLetters()
+    gold: Gold = Gold()
+    expectations: tuple[Expectation, ...] = ()
+    stages: tuple[OwnStage, ...] = ()
+    wire_log: WireLog | None = None
+    report: Report = Report()
+
+
+def read(folder: Path) -> Pipeline:
+    """The pipeline of a project folder."""
+    path = folder / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise refusal(f"{path} is not there; `braid pipeline init {folder}` makes one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise refusal(f"{path} cannot be read: {error}") from error
+    return parse(text)
+
+
+def parse(text: str) -> Pipeline:
+    """The pipeline that a text describes."""
+    try:
+        found = msgspec.convert(tomllib.loads(text), Pipeline)
+    except tomllib.TOMLDecodeError as error:
+        raise refusal(f"{FILE_NAME} is no TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise refusal(f"{FILE_NAME}: {_sentence(str(error))}") from error
+    for complaint in _complaints(found):
+        raise refusal(f"{FILE_NAME}: {complaint}")
+    return found
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
+_WHERE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>[^`]*)`)?", re.DOTALL)
+_INDEX = re.compile(r"\[\d+\]")
+_SECTIONS: Final[dict[str, type[_Section]]] = {
+    "": Pipeline,
+    "source": Source,
+    "run": Run,
+    "tables": Tables,
+    "silver": Silver,
+    "silver.dedup": Dedup,
+    "silver.versions": Versions,
+    "dead_letters": DeadLetters,
+    "gold": Gold,
+    "gold.windows": Windows,
+    "gold.state": State,
+    "expectations[]": Expectation,
+    "stages[]": OwnStage,
+    "wire_log": WireLog,
+    "report": Report,
+}
+
+
+def _sentence(words: str) -> str:
+    """msgspec's words, with the setting first; of a name that does not exist, those that do."""
+    if unknown := _UNKNOWN.fullmatch(words):
+        where = _INDEX.sub("[]", unknown["where"] or "")
+        names = _SECTIONS[where].__struct_fields__
+        near = difflib.get_close_matches(unknown["name"], names, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
+        return f"{_dotted(where)}there is no setting {unknown['name']!r}{hint}"
+    parts = _WHERE.fullmatch(words)
+    assert parts is not None
+    return f"{_dotted(parts['where'] or '')}{parts['what']}"
+
+
+def _dotted(where: str) -> str:
+    return f"[{where}] " if where else ""
+
+
+# -- what single settings cannot know ------------------------------------------------------------------------------
+
+
+def _complaints(pipeline: Pipeline) -> list[str]:
+    found = []
+    if not _NAME.fullmatch(pipeline.name):
+        found.append(f"name = {pipeline.name!r}: a name is small letters, digits and dashes, and begins with a letter")
+    found += _OF_KIND[pipeline.kind](pipeline)
+    return found
+
+
+def _of_wire_log(pipeline: Pipeline) -> list[str]:
+    found = [] if pipeline.wire_log else ['kind = "wire-log" needs a section [wire_log] with log = "FILE"']
+    if pipeline.wire_log and not 2 <= pipeline.wire_log.bins <= 1000:
+        found.append(f"[wire_log] bins = {pipeline.wire_log.bins}: from 2 to 1000")
+    return found
+
+
+def _of_events(pipeline: Pipeline) -> list[str]:
+    source, silver = pipeline.source, pipeline.silver
+    if source is None or silver is None:
+        return ['kind = "events" needs the sections [source] and [silver]']
+    found = [] if source.topics else ["[source] topics: name at least one"]
+    if source.max_records_per_batch < 0:
+        found.append(f"[source] max_records_per_batch = {source.max_records_per_batch}: 0 is no limit, less is nothing")
+    if pipeline.tables.target_file_bytes < 1:
+        found.append(f"[tables] target_file_bytes = {pipeline.tables.target_file_bytes}: at least 1")
+    found += _spans(pipeline, silver)
+    found += _columns(pipeline, silver)
+    found += _of_stages(pipeline)
+    return found
+
+
+_OF_KIND: Final = {"events": _of_events, "wire-log": _of_wire_log}
+
+
+def _spans(pipeline: Pipeline, silver: Silver) -> list[str]:
+    """Lengths of time are written alike everywhere."""
+    windows = pipeline.gold.windows
+    spans = {
+        "[run] trigger": pipeline.run.trigger,
+        "[silver.dedup] within": silver.dedup.within,
+        "[silver.versions] forget_after": silver.versions.forget_after if silver.versions else "1 day",
+        "[gold.windows] size": windows.size if windows else "1 day",
+        "[gold.windows] late": windows.late if windows else "1 day",
+        **{f"[[stages]] {own.name}: late": own.late for own in pipeline.stages if own.late},
+    }
+    return [
+        f'{name} = {span!r}: a length of time is written "10 seconds", with milliseconds, seconds, minutes, hours or days'
+        for name, span in spans.items()
+        if not _SPAN.fullmatch(span)
+    ]
+
+
+def _columns(pipeline: Pipeline, silver: Silver) -> list[str]:
+    named = [("[silver] required", name) for name in silver.required]
+    named += [("[silver.dedup] by", name) for name in silver.dedup.by if not name.startswith(HEADER)]
+    if silver.event_time:
+        named.append(("[silver] event_time", silver.event_time))
+    if pipeline.gold.windows:
+        named += [("[gold.windows] by", name) for name in pipeline.gold.windows.by]
+    return [f"{where}: {name!r} is no name of a column" for where, name in named if not _COLUMN.fullmatch(name)]
+
+
+def _of_stages(pipeline: Pipeline) -> list[str]:
+    found = []
+    names = list(BUILT_IN)
+    for own in pipeline.stages:
+        if not _NAME.fullmatch(own.name) or own.name in names:
+            found.append(f"[[stages]] {own.name!r} is taken, or is not small letters, digits and dashes")
+        names.append(own.name)
+        if bool(own.table) == bool(own.topic):
+            found.append(f"[[stages]] {own.name}: it writes one thing: table = or topic =")
+        if own.table and not _NAME.fullmatch(own.table.replace("_", "-")):
+            found.append(
+                f"[[stages]] {own.name}: table = {own.table!r} is not small letters, digits, dashes, underscores"
+            )
+        if own.reads == "windows" and not pipeline.gold.windows:
+            found.append(f"[[stages]] {own.name} reads windows, and there is no [gold.windows]")
+    seen: set[tuple[str, str]] = set()
+    for each in pipeline.expectations:
+        if each.stage not in names:
+            found.append(
+                f"[[expectations]] {each.name}: there is no stage {each.stage!r}; there are {', '.join(names)}"
+            )
+        if not _COLUMN.fullmatch(each.name) or (each.stage, each.name) in seen:
+            found.append(f"[[expectations]] {each.name!r} is no name, or is there twice")
+        if each.stage == "dead-letters":
+            found.append(f"[[expectations]] {each.name}: nothing is expected of dead letters")
+        seen.add((each.stage, each.name))
+    return found

@@ -1,0 +1,67 @@
+"""Expectations: checks on every row that a stage writes, and how many rows broke them.
+
+Knows: SQL conditions over a frame, and Spark's observed metrics, which carry the counts of each micro-batch into its progress.
+Refuses to know: where counts are kept.
+Invariants: a check that is not true (false or null) is broken; every row is counted before any is dropped; `fail` stops the
+stage before its micro-batch is committed.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from braidlog.spark.pipeline.config import Expectation, refusal
+
+ROWS: Final = "rows"
+_METRICS: Final = "expectations"
+
+
+def watched(frame: DataFrame, expectations: Iterable[Expectation]) -> DataFrame:
+    """The frame with its rows counted, without those to be dropped, failing at those that must not be."""
+    wanted = list(expectations)
+    if not wanted:
+        return frame
+    checks = {each.name: _check(frame, each) for each in wanted}
+    broken = [f.count_if(~check).alias(f"violations_{name}") for name, check in checks.items()]
+    frame = frame.observe(_METRICS, f.count(f.lit(1)).alias(ROWS), *broken)
+    for each in wanted:
+        match each.on_violation:
+            case "drop":
+                frame = frame.where(checks[each.name])
+            case "fail":
+                frame = frame.where(_or_fail(checks[each.name], each, frame))
+            case "keep":
+                pass
+    return frame
+
+
+def _check(frame: DataFrame, each: Expectation) -> Column:
+    condition = f.coalesce(f.expr(each.check).cast("boolean"), f.lit(False))  # noqa: FBT003 - a literal
+    try:
+        frame.select(condition)
+    except AnalysisException as error:
+        said = str(error).strip().partition("\n")[0]
+        raise refusal(
+            f"[[expectations]] {each.name}: {each.check!r} cannot be asked of {each.stage}: {said}"
+        ) from error
+    return condition
+
+
+def _or_fail(check: Column, each: Expectation, frame: DataFrame) -> Column:
+    row = f.to_json(f.struct(*[f.col(name) for name in frame.columns]))
+    said = f.concat(f.lit(f"expectation {each.name} of {each.stage} is broken by "), row)
+    return f.when(check, f.lit(True)).otherwise(f.raise_error(said).cast("boolean"))  # noqa: FBT003 - a literal
+
+
+def counts(observed: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
+    """Rows and violations by name, from a progress's `observedMetrics` as JSON."""
+    metrics = observed.get(_METRICS) or {}
+    violations = {
+        name.removeprefix("violations_"): int(count or 0)
+        for name, count in metrics.items()
+        if name.startswith("violations_")
+    }
+    return int(metrics.get(ROWS) or 0), violations

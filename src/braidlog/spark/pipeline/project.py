@@ -1,0 +1,75 @@
+"""A project folder: its settings, and where its topics, tables and checkpoints are.
+
+Knows: names. Refuses to know: what is in them.
+Invariant: two pipelines of different names share no topic and, in different folders, no file.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from braidlog.spark.pipeline import config
+from braidlog.spark.pipeline.config import Pipeline, Silver, Source, refusal
+
+SOURCE: Final = "source"
+
+
+class Project(msgspec.Struct, frozen=True):
+    """A folder with a `pipeline.toml`."""
+
+    folder: Path
+    pipeline: Pipeline
+
+    @property
+    def name(self) -> str:
+        return self.pipeline.name
+
+    @property
+    def storage(self) -> Path:
+        return self.folder / self.pipeline.storage
+
+    @property
+    def source(self) -> Source:
+        if self.pipeline.source is None:
+            raise refusal(f"{self.name} is a pipeline of kind {self.pipeline.kind}: it reads no topics")
+        return self.pipeline.source
+
+    @property
+    def silver(self) -> Silver:
+        if self.pipeline.silver is None:
+            raise refusal(f"{self.name} is a pipeline of kind {self.pipeline.kind}: it has no layers")
+        return self.pipeline.silver
+
+    def table(self, name: str) -> Path:
+        return self.storage / "tables" / name
+
+    def replaced(self, name: str, generation: int) -> Path:
+        """Where a table waits while another takes its place."""
+        return self.storage / "replaced" / f"{name}-{generation}"
+
+    def checkpoint(self, stage: str, generation: int) -> Path:
+        return self.storage / "checkpoints" / f"{stage}-{generation}"
+
+    @property
+    def silver_topic(self) -> str:
+        return self.silver.topic or f"{self.name}.silver"
+
+    @property
+    def dead_letter_topic(self) -> str:
+        return self.pipeline.dead_letters.topic or f"{self.name}.dead-letters"
+
+    @property
+    def windows_topic(self) -> str:
+        windows = self.pipeline.gold.windows
+        return (windows.topic if windows else "") or f"{self.name}.windows"
+
+    def layer_topics(self, layer: str) -> tuple[str, ...]:
+        """The topics that hold a layer."""
+        named = {SOURCE: self.source.topics, "silver": (self.silver_topic,), "windows": (self.windows_topic,)}
+        return named[layer]
+
+
+def open_project(folder: str | Path) -> Project:
+    root = Path(folder).resolve()
+    return Project(root, config.read(root))

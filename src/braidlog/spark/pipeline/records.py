@@ -1,0 +1,43 @@
+"""Records as a source gives them, and as the sink takes them: the columns all layers begin and end with.
+
+Knows: the columns of Spark's Kafka connector. Refuses to know: what is in a value.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+COLUMNS: Final = "topic string, partition int, offset long, timestamp timestamp, key binary, value binary"
+HEADERS: Final = "array<struct<key:string,value:binary>>"
+SCHEMA: Final = f"{COLUMNS}, headers {HEADERS}"
+PLACE: Final = ("topic", "partition", "offset")
+
+
+def as_it_came(records: DataFrame) -> DataFrame:
+    """Bronze: every record, nothing left out and nothing made of it."""
+    return records.select("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+def header(name: str) -> Column:
+    """The last header of a name, as text; null if there is none."""
+    of_name = f.filter(f.col("headers"), lambda each: each["key"] == f.lit(name))
+    return f.try_element_at(of_name, f.lit(-1))["value"].cast("string")
+
+
+def text(value: Column) -> Column:
+    """A header's value."""
+    return value.cast("string").cast("binary")
+
+
+def made_header(name: str, value: Column) -> Column:
+    return f.struct(f.lit(name).alias("key"), text(value).alias("value"))
+
+
+def as_json(row: Column) -> Column:
+    """A row as a value: times to the microsecond, nulls written, so that reading it back gives the same row."""
+    options = {"timestampFormat": TIME_FORMAT, "ignoreNullFields": "false"}
+    return f.to_json(row, options).cast("binary")
+
+
+TIME_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"

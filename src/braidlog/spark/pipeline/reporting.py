@@ -1,0 +1,195 @@
+"""Progress of streaming queries, told: to a node's admin port, and to whoever asks to be told.
+
+Knows: Spark's listener of streaming queries, and one POST. Refuses to know: pipelines, terminals, files.
+Invariants: telling never stops a query and never makes it wait: what does not fit the queue is dropped, an admin port that cannot
+be reached is named once and asked again; Spark's progress is passed on as it is.
+
+    POST /api/spark/progress   {"query": id, "run": id, "name": …, "pipeline": …, "state": …, "error": null, "progress": {…}}
+"""
+
+import json
+import logging
+import queue
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+log = logging.getLogger("braidlog.spark")
+
+ADMIN: Final = "http://127.0.0.1:9644"
+PATH: Final = "/api/spark/progress"
+QUEUE_MAX: Final = 1000
+POST_SECONDS_MAX: Final = 5.0
+CLOSE_SECONDS_MAX: Final = 10.0
+ERROR_CHARS_MAX: Final = 4000
+
+_LIKE_PATH: Final = ("http://", "https://")
+
+
+class Telling(msgspec.Struct, frozen=True):
+    """What is told of a query, in the words of the admin port."""
+
+    query: str
+    run: str
+    name: str | None
+    pipeline: str | None
+    state: Literal["running", "stopped", "failed"]
+    error: str | None = None
+    progress: dict[str, Any] | None = None
+
+
+Listener = Callable[[Telling], object]
+
+
+class Reporter(StreamingQueryListener):
+    """Listens to every query of a session, until `close`."""
+
+    def __init__(self, spark: SparkSession, pipeline: str | None, tell: list[Listener]) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._tell = tell
+        self._names: dict[str, str | None] = {}
+        self._ended: set[str] = set()
+        self._change = threading.Condition()
+        self._is_open = True
+        spark.streams.addListener(self)
+
+    def close(self) -> None:
+        """Stop listening; what was queued for the admin port is still sent, for a while."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._spark.streams.removeListener(self)
+        for tell in self._tell:
+            if isinstance(tell, AdminPort):
+                tell.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait_for_end(self, run: str, seconds_max: float) -> bool:
+        """Spark tells listeners when it has time: whether the end of a run was told."""
+        with self._change:
+            return self._change.wait_for(lambda: run in self._ended, seconds_max)
+
+    # -- called by Spark -----------------------------------------------------------------------------------------
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        self._names[str(event.runId)] = event.name
+        self._all(Telling(str(event.id), str(event.runId), event.name, self._pipeline, "running"))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        progress = event.progress
+        told = json.loads(progress.json)
+        self._all(
+            Telling(str(progress.id), str(progress.runId), progress.name, self._pipeline, "running", progress=told)
+        )
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        run = str(event.runId)
+        error = event.exception
+        state: Literal["stopped", "failed"] = "failed" if error else "stopped"
+        said = error[:ERROR_CHARS_MAX] if error else None
+        self._all(Telling(str(event.id), run, self._names.get(run), self._pipeline, state, said))
+        with self._change:
+            self._ended.add(run)
+            self._change.notify_all()
+
+    def _all(self, telling: Telling) -> None:
+        for tell in self._tell:
+            tell(telling)
+
+
+class AdminPort:
+    """Posts what it is told, from a thread of its own."""
+
+    def __init__(self, admin: str, token: str = "") -> None:
+        if not admin.startswith(_LIKE_PATH):
+            raise ValueError(f"{admin!r} is no http:// URL of an admin port")
+        self._url = admin.rstrip("/") + PATH
+        self._token = token
+        self._queue: queue.Queue[Telling | None] = queue.Queue(QUEUE_MAX)
+        self._was_reached: bool | None = None
+        self._thread = threading.Thread(target=self._run, name="spark progress", daemon=True)
+        self._thread.start()
+
+    def __call__(self, telling: Telling) -> None:
+        try:
+            self._queue.put_nowait(telling)
+        except queue.Full:
+            log.debug("progress of %s is not told: the admin port is slow", telling.name)
+
+    def close(self) -> None:
+        try:
+            self._queue.put(None, timeout=CLOSE_SECONDS_MAX)
+        except queue.Full:
+            return
+        self._thread.join(CLOSE_SECONDS_MAX)
+
+    def _run(self) -> None:
+        while (telling := self._queue.get()) is not None:
+            self._post(telling)
+
+    def _post(self, telling: Telling) -> None:
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(  # noqa: S310 - http(s) alone, see __init__
+            self._url, msgspec.json.encode(telling), headers, method="POST"
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=POST_SECONDS_MAX) as answer:  # noqa: S310 - as above
+                answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                self._failed(f"it says {error.code}")
+        except OSError as error:
+            self._failed(str(getattr(error, "reason", error)))
+        else:
+            self._was_reached = True
+
+    def _failed(self, why: str) -> None:
+        """Said when it begins, not every time."""
+        if self._was_reached is not False:
+            log.warning("progress is not told to %s: %s", self._url, why)
+        self._was_reached = False
+
+
+def report(
+    spark: SparkSession,
+    admin: str | None = ADMIN,
+    token: str = "",
+    *,
+    pipeline: str | None = None,
+    tell: tuple[Listener, ...] = (),
+) -> Reporter:
+    """Tell the progress of every streaming query of a session to a node's admin port (None: to nobody there) and to `tell`.
+
+    with report(spark, admin="http://127.0.0.1:9644", token="…"):
+        query.awaitTermination()
+    """
+    listeners: list[Listener] = [*tell]
+    if admin:
+        listeners.append(AdminPort(admin, token))
+    return Reporter(spark, pipeline, listeners)

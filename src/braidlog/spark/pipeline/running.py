@@ -1,0 +1,223 @@
+"""Stages become streaming queries: all that there is, wave by wave, or on and on.
+
+Knows: how a query is started, waited for and stopped. Refuses to know: what a stage computes, signals, terminals.
+Invariants: a stage whose query fails stops all others; whoever is told to stop leaves checkpoints from which the next run goes
+on; each sink counts a micro-batch once, so that one that was abandoned is done again without a trace.
+"""
+
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+import braidlog
+from braidlog.client.blocking import Client
+from braidlog.spark.options import servers as servers_of
+from braidlog.spark.pipeline import tables
+from braidlog.spark.pipeline.checkpoints import Offsets
+from braidlog.spark.pipeline.ledger import Generation
+from braidlog.spark.pipeline.project import SOURCE, Project
+from braidlog.spark.pipeline.reporting import Reporter
+from braidlog.spark.pipeline.stages import Layers, Stage, ToKeys, ToTable, ToTopic, stages_of
+
+WAIT_SECONDS: Final = 0.2
+END_SECONDS_MAX: Final = 15.0
+
+
+class StageFailed(Exception):  # noqa: N818 - what it says
+    """A stage's query ended by itself. `why` is the line of Spark's story that tells it."""
+
+    def __init__(self, stage: str, why: str, *, by_expectation: bool) -> None:
+        super().__init__(f"stage {stage} failed: {why}")
+        self.stage = stage
+        self.why = why
+        self.by_expectation = by_expectation
+
+
+class Stopped(Exception):  # noqa: N818 - what it says
+    """Told to stop, and stopped."""
+
+
+def connect(project: Project) -> Client:
+    """The node that has the project's topics."""
+    return braidlog.connect(servers_of.parse(project.source.servers))
+
+
+def ends(client: Client, topics: Iterable[str]) -> Offsets:
+    """The next offset of every partition, as the server knows it."""
+    return {
+        topic: {number: span.latest for number, span in enumerate(client.admin.describe_topic(topic).partitions)}
+        for topic in topics
+    }
+
+
+class Runner:
+    """The stages of one project in one session."""
+
+    def __init__(
+        self, spark: SparkSession, project: Project, generation: Generation, reporter: Reporter | None = None
+    ) -> None:
+        self._project = project
+        self._generation = generation
+        self._reporter = reporter
+        self.spark = spark
+        self.layers = Layers(spark, project)
+        self.stages = stages_of(self.layers, generation.latest)
+
+    def prepare(self) -> None:
+        """See that the source is there, and make the topics of layers that are not."""
+        with connect(self._project) as client:
+            partitions = max(len(found) for found in ends(client, self._project.source.topics).values())
+            for stage in self.stages:
+                if isinstance(stage.writes, ToTopic):
+                    client.admin.ensure_topic(stage.writes.topic, partitions)
+
+    def once(self, stop: threading.Event, only: frozenset[str] = frozenset()) -> None:
+        """Everything that is there now, through all layers: one stage after the other, each with the whole machine."""
+        for stage in self.stages:
+            if not only or stage.name in only:
+                self._attend([stage], stop, once=True)
+
+    def forever(self, stop: threading.Event, only: frozenset[str] = frozenset()) -> None:
+        """Until told to stop."""
+        self._attend([stage for stage in self.stages if not only or stage.name in only], stop)
+
+    # -- reading and writing -------------------------------------------------------------------------------------
+
+    def read_options(self, stage: Stage) -> dict[str, str]:
+        """How a stage reads its layer."""
+        source = self._project.source
+        options = {
+            "servers": source.servers,
+            "subscribe": ",".join(self._project.layer_topics(stage.reads)),
+            "includeHeaders": "true",
+            "groupId": f"{source.group or self._project.name}.{stage.name}",
+        }
+        if source.max_records_per_batch:
+            options["maxOffsetsPerTrigger"] = str(source.max_records_per_batch)
+        begin = source.starting if stage.reads == SOURCE else "earliest"
+        return options | self._generation.starts.get(stage.name, {"startingOffsets": begin})
+
+    def _start(self, stage: Stage, *, once: bool = False) -> StreamingQuery:
+        raw = self.spark.readStream.format("braidlog").options(**self.read_options(stage)).load()
+        checkpoint = self._project.checkpoint(stage.name, self._generation.of(stage.name))
+        writer = self._sink(stage, stage.rows(raw))
+        writer = writer.queryName(f"{self._project.name}.{stage.name}").option("checkpointLocation", str(checkpoint))
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=self._project.pipeline.run.trigger).start()
+
+    def publish_batch(self, stage: Stage, raw: DataFrame) -> None:
+        """What a stage that writes to a topic makes of a batch of records, outside of its stream: once in each generation."""
+        assert isinstance(stage.writes, ToTopic)
+        options = {
+            "servers": self._project.source.servers,
+            "topic": stage.writes.topic,
+            "sinkId": f"{self._project.name}.{stage.name}.{self._generation.token}",
+            "batchId": "0",
+        }
+        stage.rows(raw).write.format("braidlog").options(**options).mode("append").save()
+
+    def _sink(self, stage: Stage, rows: DataFrame) -> DataStreamWriter:
+        writer = rows.writeStream.outputMode("append")
+        match stage.writes:
+            case ToTable(table):
+                return writer.format(tables.FORMAT).options(**tables.options(self._project, table))
+            case ToTopic(topic):
+                return writer.format("braidlog").options(servers=self._project.source.servers, topic=topic)
+            case ToKeys(servers, last):
+
+                def put(batch: DataFrame, _number: int) -> None:
+                    # Setting a key again to what it is changes nothing: a batch that is done twice is done once.
+                    last(batch).write.format("braidlog-kv").options(servers=servers).mode("append").save()
+
+                return writer.foreachBatch(put)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def _attend(self, stages: list[Stage], stop: threading.Event, *, once: bool = False) -> None:
+        """Start queries, see to them until they end or are told to, and leave none behind."""
+        started: dict[str, StreamingQuery] = {}
+        patience = dict.fromkeys([stage.name for stage in stages], START_ATTEMPTS_MAX)
+        waiting = list(stages)
+        try:
+            while waiting or any(query.isActive for query in started.values()):
+                # One at a time: Spark gives the Python process of each source ten seconds to come up, however busy it is.
+                if waiting and all(_is_up(query) for query in started.values()):
+                    stage = waiting.pop(0)
+                    started[stage.name] = self._start(stage, once=once)
+                if stop.wait(WAIT_SECONDS):
+                    raise Stopped
+                for name in self._see(started):
+                    patience[name] -= 1
+                    if not patience[name]:
+                        raise StageFailed(name, "its Python process does not start", by_expectation=False)
+                    waiting += [stage for stage in stages if stage.name == name]
+                    del started[name]
+            self._see(started)
+        finally:
+            self._end(started)
+
+    @staticmethod
+    def _see(started: dict[str, StreamingQuery]) -> list[str]:
+        """Raise what a stage has failed with; name those that have not even begun, which may be tried again."""
+        late = []
+        for name, query in started.items():
+            error = None if query.isActive else query.exception()
+            if error is not None and query.lastProgress is None and _NOT_UP in str(error):
+                late.append(name)
+            elif error is not None:
+                why = cause(str(error))
+                raise StageFailed(name, why, by_expectation=why.startswith("expectation "))
+        return late
+
+    def _end(self, started: dict[str, StreamingQuery]) -> None:
+        for query in started.values():
+            # One that failed says so again when it is stopped; it was seen.
+            with suppress(PySparkException):
+                query.stop()
+        if self._reporter is not None:
+            for query in started.values():
+                self._reporter.wait_for_end(str(query.runId), END_SECONDS_MAX)
+
+
+START_ATTEMPTS_MAX: Final = 5
+_NOT_UP: Final = "Python worker failed to connect back"
+
+
+def _is_up(query: StreamingQuery) -> bool:
+    """Whether the sources of a query are there; also of one that has ended."""
+    return not query.isActive or not query.status["message"].startswith("Initializing")
+
+
+_RAISED: Final = "[USER_RAISED_EXCEPTION] "
+_BLANKS: Final = "\t "
+
+
+def cause(story: str) -> str:
+    """The line of a Java and Python story that a person wants: what was raised on purpose, else the innermost error."""
+    lines = [line.strip(_BLANKS) for line in story.splitlines() if line.strip(_BLANKS)]
+    for line in lines:
+        _, raised, rest = line.partition(_RAISED)
+        if raised:
+            return rest.partition(" SQLSTATE")[0]
+    errors = [line for line in lines if _is_python_error(line)]
+    inner = errors or [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (inner[-1] if inner else lines[0] if lines else "for no reason that it told")[:500]
+
+
+def _is_python_error(line: str) -> bool:
+    """`braidlog.client.errors.ConnectError: …`, `OptionError: …`: the last line of a traceback."""
+    name, colon, _ = line.partition(": ")
+    return bool(colon) and name.replace(".", "").isidentifier() and name.endswith(("Error", "Failed", "Fault"))
+
+
+def encode_offsets(offsets: Offsets) -> str:
+    """As `startingOffsets` takes them."""
+    return msgspec.json.encode(offsets).decode()

@@ -1,0 +1,34 @@
+"""Projects to begin with, as `braid pipeline init` writes them.
+
+Knows: which files each has. Refuses to know: what is done with a project.
+Invariant: nothing that is there is overwritten.
+"""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from braidlog.spark.pipeline import config
+from braidlog.spark.pipeline.config import FILE_NAME, refusal
+
+TEMPLATES: Final = {
+    "events": (FILE_NAME, "transforms/enrich.sql", "transforms/tidy.py"),
+    "wire-log": (FILE_NAME,),
+}
+_NAME: Final = "@NAME@"
+
+
+def write(template: str, folder: Path, name: str) -> list[Path]:
+    """A new project; its files."""
+    home = files(__name__) / template
+    made = {
+        folder / each: home.joinpath(each).read_text(encoding="utf-8").replace(_NAME, name)
+        for each in TEMPLATES[template]
+    }
+    config.parse(made[folder / FILE_NAME])  # refuses a name that cannot be one
+    if taken := [str(path) for path in made if path.exists()]:
+        raise refusal(f"{taken[0]} is there already; nothing is written")
+    for path, text in made.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return list(made)

@@ -1,0 +1,142 @@
+"""The log of a node's wires, as tables: each request with its answer, and what that comes to per protocol and command.
+
+Knows: the log's JSON (docs/schemas/wire-log.json) and which answer belongs to which request. Refuses to know: bytes, pages.
+Invariants: every request of the log is one row, answered or not; an answer belongs to one request at most.
+"""
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from braidlog.spark.pipeline.config import refusal
+
+SCHEMA: Final = """time timestamp, dialect string, connection string, peer string, event string, side string, name string,
+    position long, bytes long, head string, fields string, fault struct<message:string,position:long>"""
+
+
+class Manner(NamedTuple):
+    """How a protocol pairs and refuses. `id`: where head says which request an answer is for; without one, answers come in the
+    order of requests. `error`: SQL over an answer's `name` and `fields` that gives the error, or null."""
+
+    id: str | None
+    error: str
+
+
+_NAMED: Final = "CASE WHEN lower(name) LIKE 'err%' THEN coalesce(get_json_object(fields, '$.code'), name) END"
+_KAFKA_CODE: Final = r"""nullif(regexp_extract(fields, '(?<!\\\\)"error_code":(-?[1-9][0-9]*)', 1), '')"""
+MANNERS: Final = {
+    "mlog": Manner(None, _NAMED),
+    "rustlog": Manner(None, _NAMED),
+    "flux": Manner("$.Id", _NAMED),
+    "cursus": Manner(
+        None,
+        "CASE WHEN name = 'ERROR' THEN get_json_object(fields, '$.code') "
+        "WHEN name = 'Ack' THEN nullif(get_json_object(fields, '$.error'), '') END",
+    ),
+    "kafka": Manner("$.CorrID", _KAFKA_CODE),
+    "mayfly": Manner("$.ReqID", "CASE WHEN name NOT IN ('OK', 'NOT_FOUND') THEN name END"),
+}
+
+
+def read(spark: SparkSession, path: str) -> DataFrame:
+    """The messages of a log, or of several: a connection's number means something only within its own file."""
+    lines = spark.read.schema(SCHEMA).option("mode", "DROPMALFORMED").json(path)
+    try:
+        lines.select("time").limit(1).collect()
+    except AnalysisException as error:
+        raise refusal(f"{path}: there is no such log") from error
+    return lines.withColumn("file", f.col("_metadata.file_path")).where("event = 'message'")
+
+
+def exchanges(messages: DataFrame) -> DataFrame:
+    """A row per request."""
+    key = f.coalesce(_by_dialect({name: each.id for name, each in MANNERS.items()}), f.lit(""))
+    place = ["dialect", "file", "connection"]
+    turn = Window.partitionBy(*place, "side", "pair").orderBy("position")
+    numbered = messages.withColumn("pair", key).withColumn("turn", f.row_number().over(turn))
+    requests = numbered.where("side = 'client'").select(
+        *place, "pair", "turn", "time", "peer",
+        f.col("name").alias("command"),
+        f.col("bytes").alias("request_bytes"),
+        f.col("fault.message").alias("fault"),
+    )  # fmt: skip
+    answers = numbered.where("side = 'server'").select(
+        *place, "pair", "turn",
+        f.col("time").alias("answered"),
+        f.col("bytes").alias("answer_bytes"),
+        _error().alias("refusal"),
+    )  # fmt: skip
+    paired = requests.join(answers, [*place, "pair", "turn"], "left")
+    return paired.select(
+        "time", "dialect", "connection", "peer", "command", "request_bytes", "answer_bytes",
+        ((f.unix_micros("answered") - f.unix_micros("time")) / 1000.0).alias("latency_ms"),
+        f.coalesce("refusal", "fault").alias("error"),
+    )  # fmt: skip
+
+
+def _by_dialect(paths: dict[str, str | None]) -> Column:
+    found = f.lit(None).cast("string")
+    for dialect, path in paths.items():
+        if path is not None:
+            found = f.when(f.col("dialect") == dialect, f.get_json_object("head", path)).otherwise(found)
+    return found
+
+
+def _error() -> Column:
+    found = f.lit(None).cast("string")
+    for dialect, manner in MANNERS.items():
+        found = f.when(f.col("dialect") == dialect, f.expr(manner.error)).otherwise(found)
+    return found
+
+
+_MEASURES: Final = (
+    "count(*) AS requests",
+    "sum(request_bytes) AS bytes_in",
+    "sum(coalesce(answer_bytes, 0)) AS bytes_out",
+    "percentile(latency_ms, 0.5) AS p50_ms",
+    "percentile(latency_ms, 0.99) AS p99_ms",
+    "max(latency_ms) AS max_ms",
+    "count(error) AS errors",
+    "count_if(latency_ms IS NULL) AS unanswered",
+)
+
+
+def commands(rows: DataFrame, seconds: float) -> DataFrame:
+    """What each command of each protocol comes to, over the time of the whole log."""
+    summed = rows.groupBy("dialect", "command").agg(*[f.expr(each) for each in _MEASURES])
+    return summed.withColumn("per_second", f.col("requests") / f.lit(seconds)).orderBy("dialect", f.desc("requests"))
+
+
+class Span(NamedTuple):
+    """The time that a log covers."""
+
+    first: datetime
+    last: datetime
+
+    @property
+    def seconds(self) -> float:
+        return max((self.last - self.first).total_seconds(), 0.001)
+
+
+def span(rows: DataFrame) -> Span | None:
+    """None: there was no request."""
+    found = rows.agg(
+        f.min("time"), f.max(f.expr("time + make_dt_interval(0, 0, 0, coalesce(latency_ms, 0) / 1000)"))
+    ).first()
+    return None if found is None or found[0] is None else Span(found[0], found[1])
+
+
+def bins(rows: DataFrame, covered: Span, count: int) -> DataFrame:
+    """What each protocol did in each of `count` equal parts of the time."""
+    width = covered.seconds * 1e6 / count
+    start = f.unix_micros(f.lit(covered.first))
+    number = f.least(f.floor((f.unix_micros("time") - start) / f.lit(width)), f.lit(count - 1)).cast("int")
+    summed = rows.withColumn("bin", number).groupBy("dialect", "bin").agg(*[f.expr(each) for each in _MEASURES])
+    begin = f.timestamp_micros((start + f.col("bin") * f.lit(width)).cast("long")).alias("start")
+    rate = (f.col("requests") / f.lit(width / 1e6)).alias("per_second")
+    return summed.select("dialect", "bin", begin, rate, "requests", "errors", "p50_ms", "p99_ms").orderBy(
+        "dialect", "bin"
+    )

@@ -1,0 +1,131 @@
+"""What can be set when rows are written to topics.
+
+Knows: the options, and which of them go together. Refuses to know: rows, Spark's classes.
+"""
+
+import uuid
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from braidlog.client.schemes import parse_url
+from braidlog.codec.compression import Compression
+from braidlog.model.errors import BrokerError
+from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.model.names import check_topic_name
+from braidlog.model.stages import check_sink
+from braidlog.spark.options import (
+    REQUIRED,
+    Option,
+    OptionError,
+    OptionTable,
+    duration_ms,
+    one_of,
+    servers,
+    size,
+    text,
+    whole,
+)
+
+EXACTLY_ONCE: Final = "exactly_once"
+AT_LEAST_ONCE: Final = "at_least_once"
+STAGE_TIMEOUT_MS_MAX: Final = 15 * 60_000
+"""The longest that a broker leaves a transaction open."""
+BATCH_BYTES_MIN, BATCH_BYTES_MAX = 1024, 16 * 1024 * 1024
+
+TABLE: Final = OptionTable(
+    "braidlog",
+    "write",
+    (
+        Option("servers", servers, REQUIRED, "the node's Kafka door", ("kafka.bootstrap.servers",)),
+        Option("topic", text, None, "the topic of every row; without it the column `topic` says it"),
+        Option(
+            "delivery",
+            one_of(EXACTLY_ONCE, AT_LEAST_ONCE),
+            EXACTLY_ONCE,
+            "whether a batch that Spark writes again is written again; at_least_once also works with other Kafka brokers",
+        ),
+        Option(
+            "sinkId",
+            text,
+            None,
+            "under which name the broker remembers the last batch; a stream has its query's id, a batch write a new one each",
+        ),
+        Option(
+            "batchId",
+            whole(0),
+            None,
+            "of a batch write with a sinkId (foreachBatch): what was written under it is not again",
+        ),
+        Option("compression", one_of("none", "lz4", "zstd", "gzip", "snappy"), "none", "of batches"),
+        Option("batchBytes", size, "1m", "how large a batch of records grows before it is sent"),
+        Option(
+            "stageTimeout", duration_ms, "15m", "after so long what a task wrote is dropped if nobody has committed it"
+        ),
+        Option(
+            "createTopic",
+            whole(1, PARTITIONS_PER_TOPIC_MAX),
+            None,
+            "a topic that is not there is made with so many partitions",
+        ),
+    ),
+)
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What was chosen, checked; it travels to the tasks."""
+
+    servers: str
+    topic: str | None
+    exactly_once: bool
+    sink: str | None
+    """None: the query's id."""
+    batch_id: int | None
+    """None: the stream's."""
+    compression: Compression
+    batch_bytes: int
+    stage_timeout_ms: int
+    create_partitions: int | None
+
+
+def settings_of(options: Mapping[str, str], *, streaming: bool) -> Settings:
+    """The settings, or an `OptionError` that says what is wrong."""
+    chosen = TABLE.read(options)
+    if parse_url(chosen["servers"]).scheme != "kafka":
+        raise OptionError("servers", None, "rows are written through the Kafka door: kafka://host:port")
+    _check(chosen["topic"], "topic", check_topic_name)
+    _check(chosen["sinkId"], "sinkId", check_sink)
+    exactly_once = chosen["delivery"] == EXACTLY_ONCE
+    for name in ("sinkId", "batchId", "stageTimeout"):
+        if name in chosen.given and not exactly_once:
+            raise OptionError(name, None, f"it means nothing with delivery = {AT_LEAST_ONCE}")
+    if streaming and "batchId" in chosen.given:
+        raise OptionError("batchId", None, "a stream numbers its batches itself")
+    if not streaming and ("sinkId" in chosen.given) != ("batchId" in chosen.given):
+        raise OptionError("sinkId", None, "a batch write takes sinkId and batchId together, or neither")
+    if not BATCH_BYTES_MIN <= chosen["batchBytes"] <= BATCH_BYTES_MAX:
+        raise OptionError("batchBytes", str(chosen["batchBytes"]), f"{BATCH_BYTES_MIN} to {BATCH_BYTES_MAX} bytes")
+    if not 1 <= chosen["stageTimeout"] <= STAGE_TIMEOUT_MS_MAX:
+        raise OptionError("stageTimeout", str(chosen["stageTimeout"]), f"1 to {STAGE_TIMEOUT_MS_MAX} ms (15m)")
+    return Settings(
+        servers=chosen["servers"],
+        topic=chosen["topic"],
+        exactly_once=exactly_once,
+        sink=chosen["sinkId"] or (None if streaming else f"write-{uuid.uuid4()}"),
+        batch_id=chosen["batchId"] if chosen["batchId"] is not None or streaming else 0,
+        compression=Compression[chosen["compression"].upper()],
+        batch_bytes=chosen["batchBytes"],
+        stage_timeout_ms=chosen["stageTimeout"],
+        create_partitions=chosen["createTopic"],
+    )
+
+
+def _check(value: str | None, option: str, check: object) -> None:
+    if value is None:
+        return
+    assert callable(check)
+    try:
+        check(value)
+    except BrokerError as error:
+        raise OptionError(option, value, str(error)) from error

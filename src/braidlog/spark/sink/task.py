@@ -1,0 +1,169 @@
+"""What one task does: its rows into a stage, or straight into the log.
+
+Knows: Arrow batches in, one commit message out. Refuses to know: when the stage counts (`writers.py`).
+Invariants: a task that fails leaves no open stage if it can help it; a batch that counts already is not staged again.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from braidlog.client.errors import ClientError
+from braidlog.client.kafka.staging import BatchWriter, Section, Stage, coordinator_name
+from braidlog.model.clock import SystemClock
+from braidlog.model.stages import stage_name
+from braidlog.spark.sink.doors import Door, door_to
+from braidlog.spark.sink.filling import Filling, RowError
+from braidlog.spark.sink.options import Settings
+
+_BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+
+
+class Staged(WriterCommitMessage):
+    """What a task tells the driver: all that is needed to commit, since the writer that commits is not the one that wrote."""
+
+    def __init__(self, sink: str, writer: str, stage: Stage | None, rows: int) -> None:
+        self.sink = sink
+        self.writer = writer
+        self.stage = stage
+        self.rows = rows
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """Which try at which part of which batch this is."""
+
+    sink: str
+    writer: str
+    batch_id: int
+    partition: int
+    number: int
+
+    @property
+    def stage(self) -> str:
+        return stage_name(self.sink, self.batch_id, f"{self.partition}-{self.number}")
+
+
+def this_attempt(settings: Settings) -> Attempt:
+    context = TaskContext.get()
+    assert context is not None, "rows are written in tasks"
+    streaming = settings.batch_id is None
+    query = context.getLocalProperty(_QUERY_ID) or "" if streaming else ""
+    return Attempt(
+        sink=settings.sink or query,
+        writer=query,
+        batch_id=int(context.getLocalProperty(_BATCH_ID) or 0) if settings.batch_id is None else settings.batch_id,
+        partition=context.partitionId(),
+        number=context.taskAttemptId(),
+    )
+
+
+def write_rows(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Staged:
+    attempt = this_attempt(settings)
+    door = door_to(settings.servers)
+    if settings.exactly_once and door.run(door.sinks.state(attempt.sink, attempt.writer)) >= attempt.batch_id:
+        for _ in batches:  # a replay: whoever sends rows expects that somebody takes them
+            pass
+        return Staged(attempt.sink, attempt.writer, None, 0)
+    task = Task(settings, attempt, door)
+    try:
+        for batch in batches:
+            task.append(batch)
+        return task.finish()
+    except BaseException:
+        task.give_up()
+        raise
+
+
+class Task:
+    """One try. Nothing is asked of the broker before there is a row."""
+
+    def __init__(self, settings: Settings, attempt: Attempt, door: Door) -> None:
+        self._settings = settings
+        self._attempt = attempt
+        self._door = door
+        self._clock = SystemClock()
+        self._writer: BatchWriter | None = None
+        self._topics: dict[str, Filling] = {}
+        self._rows = 0
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        now_ms = self._clock.now_ms()
+        for topic, rows in self._by_topic(batch):
+            self._filling(topic).append(rows, now_ms)
+        self._rows += batch.num_rows
+
+    def finish(self) -> Staged:
+        """Wait until everything is stored."""
+        for filling in self._topics.values():
+            filling.finish()
+        stage = None
+        if self._writer is not None:
+            self._door.run(self._writer.flush())
+            stage = self._writer.stage
+            self._door.run(self._writer.close())
+        return Staged(self._attempt.sink, self._attempt.writer, stage, self._rows)
+
+    def give_up(self) -> None:
+        """Let the stage go. If that fails too, its batch's commit or its timeout does it."""
+        if self._writer is None:
+            return
+        self._door.run(self._writer.close())
+        stage = self._writer.stage
+        if stage is not None:
+            with contextlib.suppress(ClientError):
+                self._door.run(self._door.sinks_soon.abort(self._attempt.sink, self._attempt.batch_id, [stage]))
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._settings.topic is not None:
+            yield self._settings.topic, batch
+            return
+        column = batch.column("topic")
+        for topic in pc.unique(column).to_pylist():
+            if topic is None:
+                raise RowError("a row has no topic: its column `topic` is null, and no option topic is set")
+            yield topic, batch.filter(pc.equal(column, topic))
+
+    def _filling(self, topic: str) -> Filling:
+        found = self._topics.get(topic)
+        if found is None:
+            writer = self._begun()
+
+            def emit(number: int, section: Section) -> None:
+                self._door.run(writer.send(writer.seal((topic, number), section)))
+
+            def tell(numbers: Sequence[int]) -> None:
+                self._door.run(writer.add([(topic, number) for number in numbers]))
+
+            found = self._topics[topic] = Filling(
+                topic,
+                self._door.partitions(topic, self._settings.create_partitions),
+                self._settings.batch_bytes,
+                # Small batches would otherwise all begin at the same partition.
+                first=self._attempt.partition + self._attempt.batch_id,
+                emit=emit,
+                tell=tell,
+            )
+        return found
+
+    def _begun(self) -> BatchWriter:
+        if self._writer is None:
+            settings, attempt = self._settings, self._attempt
+            staging = (
+                {
+                    "stage": attempt.stage,
+                    "coordinator": coordinator_name(attempt.sink),
+                    "timeout_ms": settings.stage_timeout_ms,
+                }
+                if settings.exactly_once
+                else {}
+            )
+            self._writer = self._door.writer(compression=settings.compression, **staging)
+            self._door.run(self._writer.begin())
+        return self._writer

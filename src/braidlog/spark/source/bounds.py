@@ -1,0 +1,103 @@
+"""Which partitions a query reads, and where it begins and ends.
+
+Knows: what words, offsets and times mean for a log. Refuses to know: how a log is asked.
+Invariant: offsets that name partitions name all of them and no others: a query does not begin somewhere by accident.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from braidlog.spark.options import OptionError
+from braidlog.spark.source.logs import Log
+from braidlog.spark.source.positions import EARLIEST, LATEST, Offsets, Place, shown
+from braidlog.spark.source.table import Bound, Selection
+
+
+def find_places(log: Log, selection: Selection, *, must_exist: bool = True) -> list[Place]:
+    """The partitions that are selected; a topic or partition that is named and not there is an error, unless it may be gone."""
+    if selection.pattern is not None:
+        counts = {name: count for name, count in log.topics(None).items() if selection.has(name)}
+    else:
+        named = selection.topics or tuple(dict.fromkeys(topic for topic, _ in selection.places))
+        counts = log.topics(named)
+        missing = [name for name in named if name not in counts]
+        if missing and must_exist:
+            raise OptionError(
+                "subscribe" if selection.topics else "assign", ", ".join(missing), "there is no such topic"
+            )
+    every = [(topic, number) for topic, count in counts.items() for number in range(count)]
+    if not selection.places:
+        return sorted(every)
+    gone = set(selection.places) - set(every)
+    if gone and must_exist:
+        raise OptionError("assign", shown(gone), "there is no such partition")
+    return sorted(set(selection.places) & set(every))
+
+
+def starts(log: Log, bound: Bound, places: Iterable[Place], timeless: str) -> Offsets:
+    """Where to begin in each place."""
+    places = list(places)
+    if bound.time_ms is not None or bound.times_ms is not None:
+        return _timed_starts(log, bound, places, timeless)
+    found = _literal(log, bound, places)
+    beyond = {place for place, end in log.latest(places).items() if found[place] > end}
+    if beyond:
+        raise OptionError(bound.option, None, f"it begins beyond the end of {shown(beyond)}")
+    return found
+
+
+def ends(log: Log, bound: Bound, places: Iterable[Place]) -> Offsets:
+    """Where to end in each place: no record at or after a time means the end of the log."""
+    places = list(places)
+    latest = log.latest(places)
+    if bound.time_ms is not None or bound.times_ms is not None:
+        found = log.at_times(_times(bound, places))
+        return {
+            place: latest[place] if (at := found.get(place)) is None else min(at, latest[place]) for place in places
+        }
+    literal = _literal(log, bound, places)
+    beyond = {place for place in places if literal[place] > latest[place]}
+    if beyond:
+        raise OptionError(bound.option, None, f"it ends beyond the end of {shown(beyond)}")
+    return literal
+
+
+def _timed_starts(log: Log, bound: Bound, places: list[Place], timeless: str) -> Offsets:
+    times = _times(bound, places)
+    found = log.at_times(times)
+    without = [place for place in places if found.get(place) is None]
+    if without and timeless == "error":
+        raise OptionError(
+            bound.option,
+            None,
+            f"{shown(without)} has none at or after that time; startingOffsetsByTimestampStrategy = latest begins at the end",
+        )
+    latest = log.latest(without)
+    return {place: latest[place] if (at := found.get(place)) is None else at for place in places}
+
+
+def _literal(log: Log, bound: Bound, places: list[Place]) -> Offsets:
+    said = _for_all(bound.option, bound.offsets, places) if bound.offsets is not None else None
+    wanted = {place: bound.everywhere if said is None else said[place] for place in places}
+    earliest = log.earliest([place for place, at in wanted.items() if at == EARLIEST])
+    latest = log.latest([place for place, at in wanted.items() if at == LATEST])
+    found: Offsets = {}
+    for place, at in wanted.items():
+        assert at is not None
+        found[place] = earliest[place] if at == EARLIEST else latest[place] if at == LATEST else at
+    return found
+
+
+def _times(bound: Bound, places: list[Place]) -> Offsets:
+    if bound.time_ms is not None:
+        return dict.fromkeys(places, bound.time_ms)
+    assert bound.times_ms is not None
+    return _for_all(bound.option, bound.times_ms, places)
+
+
+def _for_all(option: str, said: Mapping[Place, int], places: list[Place]) -> Offsets:
+    missing, strange = set(places) - set(said), set(said) - set(places)
+    if missing:
+        raise OptionError(option, None, f"it names every partition that is read, and lacks {shown(missing)}")
+    if strange:
+        raise OptionError(option, None, f"it names {shown(strange)}, which is not read")
+    return dict(said)

@@ -1,0 +1,197 @@
+"""What an executor reads: whole batches of a range, a few of them ahead of who decodes them.
+
+Knows: fetching, windows, slices of files. Refuses to know: records, columns.
+Invariants: at most `WINDOW` chunks are fetched and not yet asked for, so that memory does not depend on how slow the query is; a
+range is given to its end, or an error says why not. What was deleted between planning and reading is a loss like any other.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from braidlog.client.errors import Refusal, RefusedError
+from braidlog.client.kafka.bulk import EARLIEST, BulkReader, RawFetched
+from braidlog.client.kafka.records import Aborted
+from braidlog.client.patience import Patience, patiently
+from braidlog.codec.batch import BatchHeader, Buffer
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.spark.source.connection import Connection, borrowed
+from braidlog.spark.source.logs import FolderLog
+from braidlog.spark.source.losses import DELETED, Losses, Lost
+from braidlog.spark.source.planning import Range
+from braidlog.spark.source.positions import Place
+from braidlog.spark.source.table import Query
+from braidlog.storage.partition import FileSlice, PartitionLog
+from braidlog.storage.transactions import Aborted as InTransaction
+
+WINDOW = 4
+"""Chunks that wait to be decoded. One more is on its way, and one is in the decoder's hands."""
+_WAIT_MS = 500
+_LOOKS_MAX = 3
+_UNSEEN = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Whole batches, from which offset on they are to be given, and which of them a reader does not see.
+
+    `is_hidden` is asked for every batch, in order.
+    """
+
+    data: Buffer
+    start: int
+    is_hidden: Callable[[Buffer, int, BatchHeader], bool]
+
+
+class _Gone(Exception):  # noqa: N818 - a finding: the range begins later than it did
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+def read_chunks(query: Query, wanted: Range) -> Iterator[Chunk]:
+    """The batches that hold the range, with what stands before and after it in the first and the last of them."""
+    if query.url is None:
+        yield from _from_folder(query, wanted)
+        return
+    with borrowed(query.url, committed_only=query.committed_only) as connection:
+        at = wanted.start
+        while at < wanted.end:
+            ahead = Ahead(connection, wanted.place, query.fetch_bytes, at, wanted.end)
+            try:
+                yield from ahead
+                at = wanted.end
+            except _Gone:
+                at = _after_loss(query, connection, wanted, ahead.read_upto)
+
+
+def _after_loss(query: Query, connection: Connection, wanted: Range, at: int) -> int:
+    earliest = connection.ask(lambda: connection.reader.offsets({wanted.place: EARLIEST}))[wanted.place] or 0
+    first = min(max(earliest, at), wanted.end)
+    if first == at:
+        raise RefusedError(Refusal.OFFSET_OUT_OF_RANGE, "kafka", "offset", f"{wanted.topic}/{wanted.partition} at {at}")
+    Losses(query).handle([Lost(*wanted.place, at, first, DELETED)])
+    return first
+
+
+# -- from a server -----------------------------------------------------------------------------------------------------
+
+
+class Ahead:
+    """Fetches in the connection's own thread while the caller decodes."""
+
+    def __init__(self, connection: Connection, place: Place, fetch_bytes: int, start: int, end: int) -> None:
+        self._connection = connection
+        self._place = place
+        self._fetch_bytes = fetch_bytes
+        self._end = end
+        self.read_upto = start
+        """Everything below was given."""
+        self.waiting_max = 0
+        """Chunks that were fetched and not yet asked for, at most."""
+
+    def __iter__(self) -> Iterator[Chunk]:
+        queue: asyncio.Queue[RawFetched | BaseException] = asyncio.Queue(WINDOW)
+        pump = self._connection.run(_begun(self._pump(queue)))
+        try:
+            while self.read_upto < self._end:
+                found = self._connection.run(queue.get())
+                if isinstance(found, BaseException):
+                    raise found
+                yield Chunk(found.data, self.read_upto, Aborted(found.aborted).hides)
+                self.read_upto = found.next_offset
+        finally:
+            self._connection.run(_ended(pump))
+
+    async def _pump(self, queue: "asyncio.Queue[RawFetched | BaseException]") -> None:
+        at = self.read_upto
+        try:
+            while at < self._end:
+                found = await self._fetch(at)
+                await queue.put(found)
+                self.waiting_max = max(self.waiting_max, queue.qsize())
+                at = found.next_offset
+        except Exception as error:  # noqa: BLE001 - raised where somebody waits for the next chunk
+            await queue.put(error)
+
+    async def _fetch(self, at: int) -> RawFetched:
+        """The next batches: what was planned is there, though a new leader may need a while to say so."""
+        reader: BulkReader = self._connection.reader
+        patience = Patience(self._connection.policy)
+
+        async def once() -> RawFetched:
+            return await reader.fetch(self._place, at, bytes_max=self._fetch_bytes, wait_ms=_WAIT_MS)
+
+        while True:
+            try:
+                found = await patiently(self._connection.policy, once)
+            except RefusedError as error:
+                if error.reason is not Refusal.OFFSET_OUT_OF_RANGE:
+                    raise
+                raise _Gone(at) from error
+            if found.next_offset > at:
+                return found
+            if not await patience.pause():
+                topic, partition = self._place
+                said = f"{topic}/{partition} has nothing at {at}, though it went to {self._end}; now to {found.readable_end}"
+                raise RefusedError(Refusal.FAILED, "kafka", "offset", said)
+
+
+async def _begun(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    return asyncio.get_running_loop().create_task(work)
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+# -- from a folder -----------------------------------------------------------------------------------------------------
+
+_folders: dict[tuple[str, bool], FolderLog] = {}
+"""Looks at folders that this process keeps: a stream of small batches does not read every head again."""
+
+
+def _from_folder(query: Query, wanted: Range) -> Iterator[Chunk]:
+    assert query.path is not None
+    key = query.path, query.committed_only
+    log = _folders.get(key)
+    if log is None:
+        log = _folders[key] = FolderLog(query.path, committed_only=query.committed_only)
+    at, looks = wanted.start, 0
+    while at < wanted.end:
+        try:
+            partition = log.partition(wanted.place)
+            first = min(partition.start_offset, wanted.end)
+            if at < first:
+                Losses(query).handle([Lost(*wanted.place, at, first, DELETED)])
+                at = first
+                continue
+            found = _slice(partition, at, query.fetch_bytes)
+            data = found.read()
+        except (StorageFault, BrokerError) as error:
+            # The server may have exchanged a segment or made a partition since we looked: then another look finds it.
+            looks += 1
+            if looks >= _LOOKS_MAX or (isinstance(error, BrokerError) and error.reason not in _UNSEEN):
+                raise
+            log = _folders[key] = FolderLog(query.path, committed_only=query.committed_only)
+            continue
+        aborted = partition.aborted_in(found.offset, found.next_offset) if query.committed_only else []
+        yield Chunk(data, at, _hidden(aborted))
+        at = found.next_offset
+
+
+def _slice(partition: PartitionLog, at: int, bytes_max: int) -> FileSlice:
+    found = partition.slice_at(at, bytes_max)
+    if found is None:
+        raise StorageFault(f"nothing is at offset {at}, which was there when the query was planned", partition.folder)
+    return found
+
+
+def _hidden(aborted: Sequence[InTransaction]) -> Callable[[Buffer, int, BatchHeader], bool]:
+    def is_hidden(_: Buffer, __: int, header: BatchHeader) -> bool:
+        return header.is_control or (header.is_transactional and any(txn.covers(header) for txn in aborted))
+
+    return is_hidden

@@ -1,0 +1,122 @@
+"""The columns of the source: which there are, which a query wants, and how they are made of chunks.
+
+Knows: Spark's types and Arrow's. Refuses to know: where chunks come from, what values mean (`values.py`).
+Invariant: a batch that is given has exactly the schema that the query was planned with, in its order: Spark checks the first one
+only, and takes the bytes of the others on trust.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, StructType
+
+from braidlog.codec.arrow import Pieces, iter_arrow
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.spark.source.chunks import Chunk
+from braidlog.spark.source.planning import Range
+from braidlog.spark.source.table import Query
+from braidlog.spark.source.values import ERROR, decoder_of
+
+ROWS_MAX = 64 * 1024
+BYTES_MAX = 8 * 1024 * 1024
+
+_VALUE_TYPES = {"binary": "BINARY", "string": "STRING"}
+_COLUMNS = {
+    "key": "BINARY",
+    "value": None,
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    ERROR: "STRING",
+}
+_SIMPLE = {name: None if ddl is None else ddl.lower().replace(" ", "") for name, ddl in _COLUMNS.items()}
+_OF_THE_LOG = ("key", "value", "offset", "timestamp", "headers")
+
+
+class SchemaError(ValueError):
+    """`.schema(...)` asks for a column that is not there, or for one of another type."""
+
+
+def default_schema(query: Query) -> str:
+    """All columns of a query, as DDL: Spark's own parser reads the value's schema in it."""
+    named = {name: kind or _value_type(query) for name, kind in _COLUMNS.items()}
+    if not query.headers:
+        del named["headers"]
+    if not has_errors(query):
+        del named[ERROR]
+    return ", ".join(f"`{name}` {kind}" for name, kind in named.items())
+
+
+def _value_type(query: Query) -> str:
+    return _VALUE_TYPES.get(query.value_format) or f"STRUCT<{query.value_schema}>"
+
+
+def has_errors(query: Query) -> bool:
+    return query.value_format != "binary" and query.bad_records == "null"
+
+
+def check_schema(query: Query, schema: StructType) -> None:
+    """A query may ask for some of the columns, in any order: those it leaves out are not made."""
+    for field in schema.fields:
+        if field.name not in _SIMPLE:
+            raise SchemaError(f"column {field.name} is not there; braidlog has {', '.join(_SIMPLE)}")
+        if field.name == ERROR and not has_errors(query):
+            raise SchemaError(f"column {ERROR} is there with valueFormat string or json and badRecords = null")
+        wanted = _SIMPLE[field.name] or _VALUE_TYPES.get(query.value_format, "").lower()
+        if wanted and _simple(field.dataType) != wanted:
+            raise SchemaError(f"column {field.name} is {wanted}, not {field.dataType.simpleString()}")
+        if not wanted and not isinstance(field.dataType, StructType):
+            raise SchemaError(f"column {field.name} is the struct of valueSchema, not {field.dataType.simpleString()}")
+
+
+def _simple(kind: DataType) -> str:
+    return kind.simpleString().lower()
+
+
+def record_batches(
+    query: Query, schema: StructType, wanted: Range, chunks: Iterable[Chunk]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, as Spark was promised them."""
+    target = to_arrow_schema(schema, timezone="UTC")
+    decode = decoder_of(query, target)
+    asked = set(target.names)
+    inner = [name for name in _OF_THE_LOG if name in asked]
+    if decode is not None:
+        inner += [name for name in ("value", "offset") if name not in inner]  # errors say which record it was
+    inner = inner or ["offset"]  # somebody has to count the rows
+    for chunk in chunks:
+        pieces = iter_arrow(
+            chunk.data,
+            start_offset=chunk.start,
+            end_offset=wanted.end,
+            decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
+            columns=inner,
+            is_hidden=chunk.is_hidden,
+            pieces=Pieces(ROWS_MAX, BYTES_MAX),
+        )
+        for piece, append_time in pieces:
+            found = {name: piece.column(at) for at, name in enumerate(inner)}
+            if decode is not None:
+                found |= decode(found["value"], found["offset"], wanted)
+            whole = pa.RecordBatch.from_arrays(
+                [_column(name, found, wanted, piece.num_rows, append_time=append_time) for name in target.names],
+                schema=target,
+            )
+            # One batch of the log may hold a million records: a slice costs nothing.
+            for at in range(0, whole.num_rows, ROWS_MAX):
+                yield whole.slice(at, ROWS_MAX)
+
+
+def _column(name: str, found: dict[str, pa.Array], wanted: Range, rows: int, *, append_time: bool) -> pa.Array:
+    if name in found:
+        return found[name]
+    constants = {
+        "topic": pa.scalar(wanted.topic),
+        "partition": pa.scalar(wanted.partition, pa.int32()),
+        "timestampType": pa.scalar(int(append_time), pa.int32()),
+    }
+    return pa.repeat(constants[name], rows)

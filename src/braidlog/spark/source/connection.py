@@ -1,0 +1,98 @@
+"""A connection to the Kafka door for code that waits, and a few idle ones kept for the next task.
+
+Knows: threads, and that what only reads may be asked again. Refuses to know: what is asked.
+Invariant: a connection has one user at a time; one whose user failed is closed, not kept. Python workers live on from task to
+task, and so do idle connections: a stream of small batches does not dial for each of them.
+"""
+
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from braidlog.client.blocking import LoopThread
+from braidlog.client.errors import ClientError
+from braidlog.client.kafka.bulk import BulkReader
+from braidlog.client.kafka.driver import KafkaDriver
+from braidlog.client.patience import Policy, patiently
+from braidlog.client.schemes import make_driver, parse_url
+
+T = TypeVar("T")
+
+_IDLE_MAX = 4
+_ISOLATION = {True: "read_committed", False: "read_uncommitted"}
+
+
+class Connection:
+    """One loop in a thread of its own, and a driver in it."""
+
+    def __init__(self, url: str, *, committed_only: bool, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        target = parse_url(url)
+        target = msgspec.structs.replace(target, options={**target.options, "isolation": _ISOLATION[committed_only]})
+        self._thread = LoopThread("braidlog spark")
+        try:
+            self.reader = self._thread.make(lambda: _reader(target, self.policy))
+        except BaseException:
+            self._thread.stop()
+            raise
+        self._thread.at_end = self.reader.close
+
+    def ask(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The answer to what does no harm when it is asked twice."""
+        return self._thread.run(patiently(self.policy, call))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._thread.run(work)
+
+    def close(self) -> None:
+        self._thread.stop()
+
+
+def _reader(target: Any, policy: Policy) -> BulkReader:  # noqa: ANN401 - a Target
+    driver = make_driver(target, policy)
+    assert isinstance(driver, KafkaDriver), "the options have refused every other scheme"
+    return BulkReader(driver)
+
+
+_idle: dict[tuple[str, bool], list[Connection]] = {}
+_idle_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def borrowed(url: str, *, committed_only: bool) -> Iterator[Connection]:
+    """An idle connection or a new one, for this task alone."""
+    key = url, committed_only
+    with _idle_lock:
+        kept = _idle.get(key)
+        found = kept.pop() if kept else None
+    connection = found or Connection(url, committed_only=committed_only)
+    try:
+        yield connection
+    except (ClientError, OSError):
+        connection.close()
+        raise
+    except BaseException:
+        _keep(key, connection)  # the task failed or was not needed any more; the connection did not
+        raise
+    _keep(key, connection)
+
+
+def _keep(key: tuple[str, bool], connection: Connection) -> None:
+    with _idle_lock:
+        kept = _idle.setdefault(key, [])
+        if len(kept) < _IDLE_MAX:
+            kept.append(connection)
+            return
+    connection.close()
+
+
+def close_idle() -> None:
+    """For tests, and for who forks."""
+    with _idle_lock:
+        every = [each for kept in _idle.values() for each in kept]
+        _idle.clear()
+    for each in every:
+        each.close()

@@ -1,0 +1,194 @@
+"""What a driver asks about a log before anything is read: a server answers, or a folder.
+
+Knows: topics, ends, times, about how large records are. Refuses to know: what a query makes of it.
+Invariant: `latest` is how far a reader of this isolation may go now, and never further: behind open transactions, and in a
+folder with `flush = ack` only what is durable.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from braidlog.client.errors import ClientError
+from braidlog.client.kafka.bulk import EARLIEST, LATEST
+from braidlog.codec.records import decode_batch
+from braidlog.model.clock import SystemClock
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.model.settings import Flush
+from braidlog.spark.source.connection import Connection
+from braidlog.spark.source.positions import Offsets, Place
+from braidlog.storage.files import OsDisk
+from braidlog.storage.folder import DataFolder
+from braidlog.storage.partition import PartitionLog
+
+_SAMPLE_BYTES = 64 * 1024
+
+
+class Log(Protocol):
+    def topics(self, named: Iterable[str] | None) -> dict[str, int]:
+        """How many partitions each of these topics has (all topics if None); one that is not there is left out."""
+        ...
+
+    def earliest(self, places: Iterable[Place]) -> Offsets: ...
+
+    def latest(self, places: Iterable[Place]) -> Offsets: ...
+
+    def at_times(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
+        """Of each place the first offset at or after a time in ms."""
+        ...
+
+    def bytes_each(self, place: Place, start: int, end: int) -> float:
+        """About how many bytes an offset takes in [start, end)."""
+        ...
+
+    def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:
+        """Return when there may be more, at the latest after this time."""
+        ...
+
+    def commit(self, group: str, offsets: Mapping[Place, int]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ServerLog:
+    """A server's or a cluster's."""
+
+    def __init__(self, url: str, *, committed_only: bool) -> None:
+        self._connection = Connection(url, committed_only=committed_only)
+        self._reader = self._connection.reader
+
+    def topics(self, named: Iterable[str] | None) -> dict[str, int]:
+        if named is None:
+            return self._connection.ask(self._reader.topics)
+        wanted = list(named)
+        return self._connection.ask(lambda: self._reader.partitions(wanted)) if wanted else {}
+
+    def earliest(self, places: Iterable[Place]) -> Offsets:
+        return self._ends(places, EARLIEST)
+
+    def latest(self, places: Iterable[Place]) -> Offsets:
+        return self._ends(places, LATEST)
+
+    def _ends(self, places: Iterable[Place], which: int) -> Offsets:
+        wanted = dict.fromkeys(places, which)
+        found = self._connection.ask(lambda: self._reader.offsets(wanted)) if wanted else {}
+        return {place: offset or 0 for place, offset in found.items()}
+
+    def at_times(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
+        return self._connection.ask(lambda: self._reader.offsets(wanted)) if wanted else {}
+
+    def bytes_each(self, place: Place, start: int, end: int) -> float:
+        """A look at the batches where the range begins and at those in its middle."""
+        sizes, rows = 0, 0
+        for at in {start, (start + end) // 2}:
+            try:
+                found = self._connection.ask(
+                    lambda at=at: self._reader.fetch(place, at, bytes_max=_SAMPLE_BYTES, wait_ms=0)  # type: ignore[misc]
+                )
+            except ClientError:
+                continue  # a size is a hint: whoever reads the range will say what is wrong with it
+            sizes += len(found.data)
+            rows += max(found.next_offset - at, 0)
+        return sizes / rows if rows else 0.0
+
+    def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:
+        with contextlib.suppress(ClientError):  # whoever asks next is told what is wrong
+            self._connection.run(self._reader.wait_beyond(ends, wait_ms))
+
+    def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
+        self._connection.ask(lambda: self._reader.commit(group, offsets))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class FolderLog:
+    """A data folder, looked at without its lock: nothing is written, and a server may be writing meanwhile."""
+
+    def __init__(self, path: str, *, committed_only: bool) -> None:
+        self._path = path
+        self._committed_only = committed_only
+        self._open: dict[Place, tuple[object, PartitionLog]] = {}
+        self._folder = self._look()
+
+    def _look(self) -> DataFolder:
+        return DataFolder(OsDisk(), self._path, SystemClock(), create=False, read_only=True)
+
+    def topics(self, named: Iterable[str] | None) -> dict[str, int]:
+        self._folder = self._look()
+        every = {meta.name: meta.partitions for meta in self._folder.topics()}
+        if named is None:
+            return {name: count for name, count in every.items() if not name.startswith("__")}
+        return {name: every[name] for name in named if name in every}
+
+    def partition(self, place: Place) -> PartitionLog:
+        """The partition as it is now: opened again only if a file of it has changed."""
+        folder = self._folder.partition_folder(*place)
+        signature = _signature(folder)
+        kept = self._open.get(place)
+        if kept is None or kept[0] != signature:
+            kept = self._open[place] = signature, self._folder.open_partition(*place)
+        return kept[1]
+
+    def earliest(self, places: Iterable[Place]) -> Offsets:
+        return {place: self.partition(place).start_offset for place in places}
+
+    def latest(self, places: Iterable[Place]) -> Offsets:
+        return {place: self.readable_end(place) for place in places}
+
+    def readable_end(self, place: Place) -> int:
+        partition = self.partition(place)
+        end = partition.end_offset
+        if partition.settings.flush is Flush.ACK:
+            end = min(end, _durable_end(partition))
+        return min(end, partition.last_stable_offset) if self._committed_only else end
+
+    def at_times(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
+        return {place: self._at_time(place, time_ms) for place, time_ms in wanted.items()}
+
+    def _at_time(self, place: Place, time_ms: int) -> int | None:
+        partition, end = self.partition(place), self.readable_end(place)
+        for batch in partition.find_batch_by_time(time_ms):
+            for row in decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                if row[1] >= time_ms and row[0] >= partition.start_offset:
+                    return row[0] if row[0] < end else None
+        return None
+
+    def bytes_each(self, place: Place, start: int, end: int) -> float:  # noqa: ARG002 - a port's signature
+        partition = self.partition(place)
+        first = partition.segments[0].base_offset
+        return partition.size_bytes / max(partition.end_offset - first, 1)
+
+    def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:  # noqa: ARG002 - a port's signature
+        """A folder tells nobody that it has changed: the caller looks again after the wait."""
+        threading.Event().wait(wait_ms / 1000)
+
+    def commit(self, group: str, offsets: Mapping[Place, int]) -> None:  # noqa: ARG002 - a port's signature
+        raise AssertionError("the options have refused groupId with path")
+
+    def close(self) -> None:
+        self._open.clear()
+
+
+def _signature(folder: str) -> object:
+    """Files, how large they are and when they were changed: a durable mark is written in place."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted((each.name, (stat := each.stat()).st_size, stat.st_mtime_ns) for each in Path(folder).iterdir())
+    return object()  # a file went while we looked
+
+
+def _durable_end(partition: PartitionLog) -> int:
+    """What every mark says was synced: a read-only opening takes whatever is whole, durable or not."""
+    for segment in partition.segments:
+        if segment.mark.next_offset < segment.next_offset:
+            return segment.mark.next_offset
+    return partition.end_offset
+
+
+def open_log(url: str | None, path: str | None, *, committed_only: bool) -> Log:
+    if url is not None:
+        return ServerLog(url, committed_only=committed_only)
+    assert path is not None
+    return FolderLog(path, committed_only=committed_only)

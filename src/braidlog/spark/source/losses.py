@@ -1,0 +1,179 @@
+"""What was gone before it was read, exactly, and what is done about it.
+
+Knows: ranges that are lost, the three policies, the report topic. Refuses to know: why the log let them go.
+Invariants: `report` tells each offset of a partition once, whoever finds it missing again (a trigger that is planned anew, a
+task that is tried again): what the report topic has already is taken away first. A hole inside the log is no loss: compaction
+and aborted transactions leave them.
+
+A report is a record of the topic `lossTopic`, its key `topic/partition`, its value JSON:
+
+    {"reader": "group or null", "topic": "orders", "partition": 0, "from": 17, "to": 25, "why": "…", "at_ms": 1700000000000}
+
+`to` is null where a topic is gone, or was made anew: nobody knows how far it went.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from braidlog.client.blocking import Client, connect
+from braidlog.model.clock import SystemClock
+from braidlog.spark.source.logs import Log
+from braidlog.spark.source.planning import Range
+from braidlog.spark.source.positions import Offsets, Place
+from braidlog.spark.source.table import Query
+
+_log = logging.getLogger("braidlog.spark")
+_SHOWN_MAX = 20
+_POLL_SECONDS = 1.0
+
+DELETED = "the log begins later: retention or a deletion took them before they were read"
+GONE = "the topic or partition is not there any more"
+ANEW = "the log ends before the offset that was reached: it was made anew or cut back"
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """Offsets [start, end) of a partition; `end` None: from there on."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int | None
+    why: str
+
+    def __str__(self) -> str:
+        upto = f"[{self.start}, {self.end})" if self.end is not None else f"from {self.start} on"
+        return f"{self.topic}/{self.partition} {upto}: {self.why}"
+
+
+class DataLossError(RuntimeError):
+    """Records were gone before they were read. `lost` says which."""
+
+    def __init__(self, lost: Sequence[Lost]) -> None:
+        super().__init__(lost)
+        self.lost = tuple(lost)
+
+    def __str__(self) -> str:
+        more = f"; and {len(self.lost) - _SHOWN_MAX} more" if len(self.lost) > _SHOWN_MAX else ""
+        ranges = "; ".join(map(str, self.lost[:_SHOWN_MAX]))
+        return f"records are gone that were not read: {ranges}{more}. onDataLoss = skip or report goes on without them"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a report's value says."""
+
+    reader: str | None
+    topic: str
+    partition: int
+    start: int = msgspec.field(name="from")
+    end: int | None = msgspec.field(name="to")
+    why: str
+    at_ms: int
+
+
+# -- finding ---------------------------------------------------------------------------------------------------------
+
+
+def plan(log: Log, start: Mapping[Place, int], end: Mapping[Place, int]) -> tuple[list[Range], list[Lost]]:
+    """What of [start, end) can be read, and what cannot any more. Places that have no start begin with their first offset."""
+    counts = log.topics({topic for topic, _ in end})
+    there = [(topic, number) for topic, number in end if number < counts.get(topic, 0)]
+    earliest = log.earliest(there)
+    ranges: list[Range] = []
+    lost: list[Lost] = []
+    for place, upto in sorted(end.items()):
+        first = earliest.get(place)
+        begin = start.get(place, 0 if first is None else first)
+        if first is None:
+            lost += [Lost(*place, begin, upto, GONE)] if begin < upto else []
+        elif begin > upto:
+            lost.append(Lost(*place, begin, None, ANEW))
+            ranges.append(Range(*place, min(first, upto), upto))
+        else:
+            lost += [Lost(*place, begin, min(first, upto), DELETED)] if begin < min(first, upto) else []
+            ranges.append(Range(*place, min(max(begin, first), upto), upto))
+    return [each for each in ranges if each.rows], lost
+
+
+def gone(start: Offsets, places: Iterable[Place]) -> list[Lost]:
+    return [Lost(*place, start[place], None, GONE) for place in sorted(places)]
+
+
+# -- what is done ----------------------------------------------------------------------------------------------------
+
+
+class Losses:
+    """The policy of one query."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._handled: set[tuple[str, int, int, int | None]] = set()
+        """Ranges that this process has told of; a stream finds the same one missing at every trigger."""
+
+    def handle(self, lost: Sequence[Lost]) -> None:
+        new = [each for each in lost if (each.topic, each.partition, each.start, each.end) not in self._handled]
+        if new:
+            _POLICIES[self._query.on_loss](self._query, new)
+            self._handled |= {(each.topic, each.partition, each.start, each.end) for each in new}
+
+
+def _fail(query: Query, lost: Sequence[Lost]) -> None:  # noqa: ARG001 - a policy's signature
+    raise DataLossError(lost)
+
+
+def _skip(query: Query, lost: Sequence[Lost]) -> None:  # noqa: ARG001 - a policy's signature
+    for each in lost:
+        _log.warning("records are gone that were not read: %s", each)
+
+
+def _report(query: Query, lost: Sequence[Lost]) -> None:
+    _skip(query, lost)
+    assert query.url is not None
+    assert query.loss_topic is not None
+    with connect(query.url) as client:
+        client.admin.ensure_topic(query.loss_topic)
+        told = reports(client, query.loss_topic)
+        now_ms = SystemClock().now_ms()
+        new = [
+            Report(query.group, each.topic, each.partition, start, end, each.why, now_ms)
+            for each in lost
+            for start, end in _untold(each, [one for one in told if one.reader == query.group])
+        ]
+        with client.producer(acks="all") as producer:
+            for one in new:
+                key = f"{one.topic}/{one.partition}".encode()
+                producer.send_and_wait(query.loss_topic, msgspec.json.encode(one), key=key, partition=0)
+
+
+def reports(client: Client, topic: str) -> list[Report]:
+    """All that a report topic holds."""
+    end = client.admin.describe_topic(topic).partitions[0].latest
+    found: list[Report] = []
+    with client.consumer() as consumer:
+        consumer.assign(topic, [0], start="earliest")
+        while consumer.position(topic, 0) < end:
+            records = consumer.poll(10_000, _POLL_SECONDS)
+            found += [msgspec.json.decode(record.value or b"", type=Report) for record in records]
+    return found
+
+
+def _untold(lost: Lost, told: Iterable[Report]) -> list[tuple[int, int | None]]:
+    """The parts of a lost range that no report has."""
+    mine = [each for each in told if (each.topic, each.partition) == (lost.topic, lost.partition)]
+    if lost.end is None:
+        return [] if any(each.start == lost.start and each.end is None for each in mine) else [(lost.start, None)]
+    at, parts = lost.start, []
+    for each in sorted((each for each in mine if each.end is not None), key=lambda each: each.start):
+        assert each.end is not None
+        if each.end <= at or each.start >= lost.end:
+            continue
+        if each.start > at:
+            parts.append((at, each.start))
+        at = max(at, each.end)
+    if at < lost.end:
+        parts.append((at, lost.end))
+    return list(parts)
+
+
+_POLICIES: dict[str, Callable[[Query, Sequence[Lost]], None]] = {"fail": _fail, "skip": _skip, "report": _report}

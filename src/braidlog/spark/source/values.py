@@ -1,0 +1,136 @@
+"""Values that are more than bytes: text, and JSON with a schema.
+
+Knows: what a value of a format is, and how to tell a bad one from its neighbours. Refuses to know: where values come from.
+Invariants: the column has a row for each value, in order. A null value (a tombstone) stays null and is not bad. A bad value is
+null and its row of `_error` says why, or the query fails and says which record it was.
+
+Arrow reads JSON many rows at a time, and a fault in one spoils all of them: then the rows are halved until it is found alone.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from braidlog.spark.source.planning import Range
+from braidlog.spark.source.table import Query
+
+ERROR = "_error"
+_WHY_MAX = 300
+
+Decode = Callable[[pa.Array, pa.Array, Range], dict[str, pa.Array]]
+"""Values and offsets of some rows of a range → the columns `value` and `_error`."""
+
+
+class BadRecordError(ValueError):
+    """A value that is not of its format, and the query does not want to go on without it."""
+
+
+class _Object(msgspec.Struct):
+    """Any JSON object: its fields are passed over."""
+
+
+_objects = msgspec.json.Decoder(_Object)
+
+
+def decoder_of(query: Query, target: pa.Schema) -> Decode | None:
+    """What makes the columns of a query; None for those that take values as they are."""
+    if query.value_format == "binary":
+        return None
+    if query.value_format == "string":
+        parse = _texts
+    else:
+        # A query for `_error` alone checks the syntax: the types are in the column that it does not want.
+        kind = target.field("value").type if "value" in target.names else pa.struct([])
+        _refuse_unreadable(kind)
+
+        def parse(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
+            return _structs(values, kind)
+
+    def decode(values: pa.Array, offsets: pa.Array, wanted: Range) -> dict[str, pa.Array]:
+        made, errors = parse(values)
+        if query.bad_records == "fail":
+            _raise_first(errors, offsets, wanted)
+        return {"value": made, ERROR: pa.array(errors, pa.string())}
+
+    return decode
+
+
+def _raise_first(errors: list[str | None], offsets: pa.Array, wanted: Range) -> None:
+    for at, why in enumerate(errors):
+        if why is not None:
+            raise BadRecordError(f"{wanted.topic}/{wanted.partition} offset {offsets[at].as_py()}: {why}")
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def _texts(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
+    try:
+        return values.cast(pa.string()), [None] * len(values)
+    except pa.ArrowInvalid:
+        return _texts_one_by_one(values)
+
+
+def _texts_one_by_one(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
+    found: list[str | None] = []
+    errors: list[str | None] = []
+    for value in values.to_pylist():
+        try:
+            found.append(None if value is None else value.decode())
+            errors.append(None)
+        except UnicodeDecodeError as error:
+            found.append(None)
+            errors.append(f"not UTF-8: {error.reason} at byte {error.start}")
+    return pa.array(found, pa.string()), errors
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _refuse_unreadable(kind: pa.StructType) -> None:
+    try:
+        _read(b"{}", kind)
+    except pa.ArrowNotImplementedError as error:
+        raise ValueError(f"option valueSchema: it has a type that JSON values are not read as: {error}") from None
+
+
+def _structs(values: pa.Array, kind: pa.StructType) -> tuple[pa.Array, list[str | None]]:
+    texts, errors = _texts(values)
+    lines: list[bytes] = []
+    for at, value in enumerate(texts.to_pylist()):
+        line = b"{}" if value is None else value.encode()
+        if value is not None:
+            try:
+                _objects.decode(line)
+            except msgspec.DecodeError as error:
+                errors[at], line = f"not a JSON object: {error}"[:_WHY_MAX], b"{}"
+        # Within JSON a bare line break is a blank and nothing else; between values it is ours.
+        lines.append(line.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in line or b"\r" in line else line)
+    columns = _typed(lines, 0, kind, errors)
+    null = pc.or_(pc.is_null(texts), pa.array([why is not None for why in errors], pa.bool_()))
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=null), errors
+
+
+def _typed(lines: list[bytes], first: int, kind: pa.StructType, errors: list[str | None]) -> list[pa.Array]:
+    """The fields of these objects as columns; where one has a field of another type, that object has none."""
+    try:
+        return _read(b"\n".join(lines), kind)
+    except pa.ArrowInvalid as error:
+        if len(lines) == 1:
+            errors[first] = f"not of valueSchema: {str(error).removesuffix(' in row 0')}"[:_WHY_MAX]
+            return _read(b"{}", kind)
+    half = len(lines) // 2
+    left, right = _typed(lines[:half], first, kind, errors), _typed(lines[half:], first + half, kind, errors)
+    return [pa.concat_arrays(both) for both in zip(left, right, strict=True)]
+
+
+def _read(data: bytes, kind: pa.StructType) -> list[pa.Array]:
+    table = pj.read_json(
+        pa.BufferReader(data),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=pj.ParseOptions(explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore"),
+    )
+    return [table.column(number).combine_chunks() for number in range(table.num_columns)]

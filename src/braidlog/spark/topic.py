@@ -1,0 +1,54 @@
+"""`format("braidlog")`: topics, read and written.
+
+Knows: which reader or writer a query gets. Refuses to know: what they do. The module that Spark finds (`pyspark_braidlog`) takes
+its class from here.
+"""
+
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from braidlog.spark.source.table import query_of
+
+
+class TopicSource(DataSource):
+    """Made by Spark for each `load()` and `start()`, with the options of the query."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "braidlog"
+
+    def schema(self) -> str:
+        from braidlog.spark.source.columns import default_schema  # noqa: PLC0415 - Arrow is for who reads
+
+        return default_schema(self._query(None))
+
+    def _query(self, streaming: bool | None) -> Any:  # noqa: ANN401, FBT001 - a Query; Spark asks for the schema before it says which
+        return query_of(self.options, streaming=streaming)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from braidlog.spark.source.readers import TopicReader  # noqa: PLC0415 - as above
+
+        return TopicReader(self._query(streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from braidlog.spark.source.readers import TopicStreamReader  # noqa: PLC0415 - as above
+
+        return TopicStreamReader(self._query(streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's form
+        from braidlog.spark.sink import batch_writer  # noqa: PLC0415 - Arrow is for who writes
+
+        return batch_writer(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001 - Spark's form
+        from braidlog.spark.sink import stream_writer  # noqa: PLC0415 - as above
+
+        return stream_writer(schema, self.options, overwrite)

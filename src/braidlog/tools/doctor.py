@@ -1,0 +1,252 @@
+"""Is this machine fit for a node, and for what goes with it? A list of checks, each with its finding and a remedy.
+
+Knows: what braidlog needs of Python, the disk, the ports, Java and other packages. Refuses to know: terminals, exit codes.
+Invariant: a check finds out and changes nothing that it does not take away again. What cannot be found out is a warning, not a
+guess. `fail` is what keeps a node from working; what is only for some uses, or only slower, is `warn`.
+"""
+
+import os
+import re
+import resource
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+PYTHON_MIN: Final = (3, 11)
+JAVA: Final = (17, 21)
+"""Versions of Java that Spark 4 runs on."""
+FSYNCS: Final = 20
+FSYNC_SLOW_SECONDS: Final = 0.05
+FREE_BYTES_WARN, FREE_BYTES_FAIL = 5 * 1000**3, 200 * 1000**2
+FILES_WARN: Final = 4096
+CLOCK_YEAR_MIN: Final = 2024
+PROBE_SECONDS: Final = 1.0
+PACKAGES: Final = (
+    ("pyspark", "spark", (4, 2), (5,)),
+    ("pyarrow", "spark", (18,), None),
+    ("pandas", "spark", (2, 2), (3,)),
+    ("deltalake", "lake", (1, 2), None),
+    ("pyiceberg", "lake", (0, 10), None),
+)
+"""Name, the extra that installs it, the first version that will do, the first that will not."""
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of `braid doctor`. `remedy` is empty where there is nothing to do."""
+
+    check: str
+    status: Status
+    detail: str
+    remedy: str = ""
+
+
+def examine(data_dir: str, ports: Mapping[str, int]) -> Iterator[Finding]:
+    """Every check, one after the other. `ports` are those that a node would listen on, by the settings that say so."""
+    yield _python()
+    yield _kernel()
+    yield _loop()
+    yield from _disk(Path(data_dir))
+    for setting, port in ports.items():
+        yield _port(setting, port)
+    yield _files()
+    yield _clock()
+    yield _java()
+    for package, extra, first, beyond in PACKAGES:
+        yield _package(package, extra, first, beyond)
+
+
+# -- the program -----------------------------------------------------------------------------------------------------
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < PYTHON_MIN:
+        return Finding("python", Status.FAIL, version, f"install Python {'.'.join(map(str, PYTHON_MIN))} or newer")
+    return Finding("python", Status.OK, version)
+
+
+def _kernel() -> Finding:
+    from braidlog.codec.kernel import COMPILED  # noqa: PLC0415 - it is what is looked at
+
+    if COMPILED:
+        return Finding("kernel", Status.OK, "compiled")
+    remedy = "install a C compiler and run: pip install --force-reinstall --no-binary braidlog braidlog"
+    return Finding("kernel", Status.WARN, "pure Python: right, and several times slower", remedy)
+
+
+def _loop() -> Finding:
+    version = _version("uvloop")
+    if version is None:
+        return Finding(
+            "uvloop", Status.WARN, "not installed: asyncio's own loop is used", "pip install 'braidlog[server]'"
+        )
+    return Finding("uvloop", Status.OK, version)
+
+
+# -- the machine -----------------------------------------------------------------------------------------------------
+
+
+def _disk(data_dir: Path) -> Iterator[Finding]:
+    folder = data_dir
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent  # the node makes what is missing
+    try:
+        free = shutil.disk_usage(folder).free
+        yield _free(folder, free)
+        yield _fsync(folder)
+    except OSError as error:
+        yield Finding(
+            "disk", Status.FAIL, f"{folder}: {error.strerror or error}", "choose another --data-dir, or its owner"
+        )
+
+
+def _free(folder: Path, free: int) -> Finding:
+    detail = f"{free / 1000**3:.1f} GB free in {folder}"
+    if free < FREE_BYTES_FAIL:
+        return Finding("space", Status.FAIL, detail, "make room, or choose another --data-dir")
+    if free < FREE_BYTES_WARN:
+        return Finding("space", Status.WARN, detail, "set retention (topics.retention_bytes), or make room")
+    return Finding("space", Status.OK, detail)
+
+
+def _fsync(folder: Path) -> Finding:
+    """What an acknowledgement waits for, with the least to write."""
+    seconds = []
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".braid-doctor-") as file:
+        for _ in range(FSYNCS):
+            file.write(b"\0" * 4096)
+            file.flush()
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            seconds.append(time.perf_counter() - began)
+    median = statistics.median(seconds)
+    detail = f"median {median * 1000:.2f} ms, slowest {max(seconds) * 1000:.2f} ms of {FSYNCS} in {folder}"
+    if median > FSYNC_SLOW_SECONDS:
+        return Finding(
+            "fsync", Status.WARN, detail, "every acknowledgement waits for it: use a faster disk, or flush=interval"
+        )
+    return Finding("fsync", Status.OK, detail)
+
+
+def _port(setting: str, port: int) -> Finding:
+    check = f"port {setting.removeprefix('listeners.').removesuffix('.port')}"
+    if port == 0:
+        return Finding(check, Status.OK, "any free one")
+    with socket.socket() as probe:
+        # As the node does: a port that somebody has just left is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except PermissionError:
+            return Finding(check, Status.FAIL, f"{port} is reserved", f"--set {setting}=…, above 1023")
+        except OSError:
+            return _taken(check, setting, port)
+    return Finding(check, Status.OK, f"{port} is free")
+
+
+def _taken(check: str, setting: str, port: int) -> Finding:
+    """By whom: a node that runs is no trouble, somebody else is."""
+    remedy = f"stop it, or choose another: --set {setting}=…"
+    try:
+        with socket.create_connection(("127.0.0.1", port), PROBE_SECONDS):
+            pass
+    except OSError:
+        return Finding(check, Status.WARN, f"{port} is taken, and nobody answers", remedy)
+    if setting == "listeners.kafka.port" and _speaks_kafka(port):
+        return Finding(check, Status.OK, f"{port} is taken: a Kafka server answers; a node that runs already?")
+    return Finding(check, Status.WARN, f"{port} is taken: somebody answers; a node that runs already?", remedy)
+
+
+def _speaks_kafka(port: int) -> bool:
+    from braidlog.client.blocking import connect  # noqa: PLC0415 - a client is needed for this one question
+    from braidlog.client.errors import ClientError  # noqa: PLC0415
+
+    patience = {"connect_timeout": PROBE_SECONDS, "request_timeout": PROBE_SECONDS, "retry_timeout": 0.0}
+    try:
+        connect(f"kafka://127.0.0.1:{port}", tls=None, **patience).close()
+    except ClientError:
+        return False
+    return True
+
+
+def _files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    detail = f"{soft} open files, up to {'any number' if hard == resource.RLIM_INFINITY else hard}"
+    if hard != resource.RLIM_INFINITY and hard < FILES_WARN:
+        return Finding("ulimit", Status.WARN, detail, f"raise it: ulimit -n {FILES_WARN}, LimitNOFILE= in systemd")
+    return Finding("ulimit", Status.OK, detail)
+
+
+def _clock() -> Finding:
+    wall = time.gmtime()
+    detail = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', wall)}, steps of {time.get_clock_info('time').resolution:g} s"
+    if wall.tm_year < CLOCK_YEAR_MIN:
+        return Finding("clock", Status.FAIL, detail, "set the clock: records are stamped with it, retention goes by it")
+    return Finding("clock", Status.OK, detail)
+
+
+# -- what Spark and lakes need -----------------------------------------------------------------------------------------
+
+
+def _java(run: Callable[..., "subprocess.CompletedProcess[str]"] = subprocess.run) -> Finding:
+    remedy = "only Spark needs it: apt install openjdk-17-jre-headless, or set JAVA_HOME"
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if program is None:
+        return Finding("java", Status.WARN, "not found", remedy)
+    try:
+        done = run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("java", Status.WARN, f"{program}: {error}", remedy)
+    return _judge_java(program, done.stderr, remedy)
+
+
+def _judge_java(program: str, said: str, remedy: str) -> Finding:
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', said)
+    if found is None:
+        return Finding("java", Status.WARN, f"{program} does not say its version", remedy)
+    major = int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 is what 8 calls itself
+    if major not in JAVA:
+        wanted = " or ".join(map(str, JAVA))
+        return Finding("java", Status.WARN, f"version {major}; Spark 4 runs on {wanted}", remedy)
+    return Finding("java", Status.OK, f"version {major}, {program}")
+
+
+def _package(name: str, extra: str, first: tuple[int, ...], beyond: tuple[int, ...] | None) -> Finding:
+    version = _version(name)
+    remedy = f"pip install 'braidlog[{extra}]'"
+    needs = f">={_dotted(first)}" + ("" if beyond is None else f",<{_dotted(beyond)}")
+    if version is None:
+        return Finding(name, Status.WARN, f"not installed; {extra} needs {needs}", remedy)
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if numbers < first or (beyond is not None and numbers >= beyond):
+        return Finding(name, Status.WARN, f"{version}; {extra} needs {needs}", remedy)
+    return Finding(name, Status.OK, f"{version} ({needs})")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

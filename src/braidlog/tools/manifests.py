@@ -1,0 +1,203 @@
+"""Files that others run braidlog with: a systemd unit, Kubernetes manifests, a Prometheus configuration.
+
+Knows: what a node needs of each. Refuses to know: where the text goes.
+Invariants: what is named here is there: flags, settings and ports are a node's own, and tests hold them to it. Nothing is open to
+a network without tokens.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run, and where."""
+
+    name: str = "braidlog"
+    program: str = "/usr/local/bin/braid"
+    config: str = "/etc/braidlog/braid.toml"
+    image: str = ""
+    storage: str = "20Gi"
+    admin: str = "127.0.0.1:9644"
+    token_file: str = ""
+    ports: Mapping[str, int] = {}
+    admin_port: int = 9644
+
+
+def systemd(wanted: Deployment) -> str:
+    return f"""\
+# {wanted.name}.service: a braidlog node under systemd.
+#   useradd --system --home-dir /var/lib/{wanted.name} --shell /usr/sbin/nologin {wanted.name}
+#   braid config init {wanted.config}
+#   systemctl enable --now {wanted.name}
+[Unit]
+Description=braidlog, a commit log
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=exec
+User={wanted.name}
+Group={wanted.name}
+ExecStart={wanted.program} serve --config {wanted.config} --data-dir /var/lib/{wanted.name}
+# Certificates are read again; connections stay.
+ExecReload=/bin/kill -HUP $MAINPID
+# It answers what was asked, syncs, and notes the clean stop.
+KillSignal=SIGTERM
+TimeoutStopSec=60
+Restart=on-failure
+RestartSec=2
+StateDirectory={wanted.name}
+StateDirectoryMode=0700
+UMask=0077
+LimitNOFILE=65536
+
+# It needs its folder and the network, and nothing else.
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectProc=invisible
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def kubernetes(wanted: Deployment) -> str:
+    """A node, its volume, its settings and its ports. The settings hold tokens: without them it does not listen to a network."""
+    name = wanted.name
+    ports = "\n".join(
+        f"            - {{name: {port}, containerPort: {number}}}" for port, number in wanted.ports.items()
+    )
+    served = "\n".join(f"    - {{name: {port}, port: {number}}}" for port, number in wanted.ports.items())
+    hosts = "\n".join(
+        f'            - {{name: BRAID_LISTENERS__{port.upper()}__HOST, value: "0.0.0.0"}}' for port in wanted.ports
+    )
+    return f"""\
+# A braidlog node on Kubernetes: one pod, one volume.
+# First take the # from the lines of the Secret and put in the SHA-256 of real tokens (printf %s "$TOKEN" | sha256sum):
+# a node that listens to a network does not start without.
+apiVersion: v1
+kind: Secret
+metadata:
+  name: {name}
+stringData:
+  braid.toml: |
+    [auth.tokens]
+    # app = "<SHA-256 of the token of those who write and read>"
+    [admin]
+    # token = "<SHA-256 of the token of those who look after it>"
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {name}
+  labels: {{app: {name}}}
+spec:
+  clusterIP: None
+  selector: {{app: {name}}}
+  ports:
+{served}
+    - {{name: admin, port: {wanted.admin_port}}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  name: {name}
+  labels: {{app: {name}}}
+spec:
+  serviceName: {name}
+  replicas: 1
+  selector:
+    matchLabels: {{app: {name}}}
+  template:
+    metadata:
+      labels: {{app: {name}}}
+    spec:
+      # A clean stop answers what was asked, and syncs.
+      terminationGracePeriodSeconds: 60
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 10001
+        fsGroup: 10001
+        seccompProfile: {{type: RuntimeDefault}}
+      containers:
+        - name: {name}
+          image: {wanted.image}
+          command: [braid, serve, --config, /etc/braidlog/braid.toml, --data-dir, /data]
+          env:
+            - name: POD
+              valueFrom: {{fieldRef: {{fieldPath: metadata.name}}}}
+            # Where clients are sent to: a name that is known in the whole cluster.
+            - {{name: BRAID_LISTENERS__KAFKA__ADVERTISED_HOST, value: "$(POD).{name}"}}
+            - {{name: BRAID_ADMIN__HOST, value: "0.0.0.0"}}
+{hosts}
+          ports:
+{ports}
+            - {{name: admin, containerPort: {wanted.admin_port}}}
+          startupProbe:
+            httpGet: {{path: /readyz, port: admin}}
+            periodSeconds: 2
+            failureThreshold: 150
+          readinessProbe:
+            httpGet: {{path: /readyz, port: admin}}
+            periodSeconds: 5
+          livenessProbe:
+            httpGet: {{path: /healthz, port: admin}}
+            periodSeconds: 10
+            failureThreshold: 6
+          resources:
+            requests: {{cpu: 500m, memory: 512Mi}}
+            limits: {{memory: 2Gi}}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {{drop: [ALL]}}
+          volumeMounts:
+            - {{name: data, mountPath: /data}}
+            - {{name: settings, mountPath: /etc/braidlog, readOnly: true}}
+            - {{name: tmp, mountPath: /tmp}}
+      volumes:
+        - name: settings
+          secret: {{secretName: {name}}}
+        - name: tmp
+          emptyDir: {{}}
+  volumeClaimTemplates:
+    - metadata:
+        name: data
+      spec:
+        accessModes: [ReadWriteOnce]
+        resources:
+          requests: {{storage: {wanted.storage}}}
+"""
+
+
+def prometheus(wanted: Deployment) -> str:
+    secret = ""
+    if wanted.token_file:
+        secret = f"    authorization:\n      credentials_file: {wanted.token_file}\n"
+    return f"""\
+# For prometheus.yml: the figures of a braidlog node.
+scrape_configs:
+  - job_name: {wanted.name}
+    scrape_interval: 15s
+    metrics_path: /metrics
+{secret}    static_configs:
+      - targets: ["{wanted.admin}"]
+"""

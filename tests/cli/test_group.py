@@ -1,0 +1,145 @@
+"""`braid group` against a real node."""
+
+from typing import Any
+
+import pytest
+from tests.cli.braid import Braid, fresh
+
+import braidlog
+from braidlog.testing.server import ServerProcess
+
+
+@pytest.fixture
+def braid(braid_server_shared: ServerProcess) -> Braid:
+    return Braid(braid_server_shared)
+
+
+class Read:
+    """A topic of two partitions with five records each, of which a group has committed three and none."""
+
+    def __init__(self, braid: Braid) -> None:
+        self.topic, self.group = fresh("topic"), fresh("group")
+        braid.ok("topic", "create", self.topic, "-p", "2")
+        for number in (0, 1):
+            for time in range(5):
+                line = f"{time}\n"
+                braid.ok("produce", self.topic, "-p", str(number), "--timestamp", str(1000 * time), stdin=line)
+        braid.ok("group", "reset", self.group, "--topic", self.topic, "--to", "3", "-p", "0")
+
+
+@pytest.fixture
+def read(braid: Braid) -> Read:
+    return Read(braid)
+
+
+def positions(braid: Braid, group: str) -> list[tuple[int, int, int]]:
+    told = braid.json("group", "describe", group, schema="group-describe")
+    return [(each["partition"], each["committed"], each["lag"]) for each in told["positions"]]
+
+
+def test_lag_is_counted_in_records(braid: Braid, read: Read) -> None:
+    assert positions(braid, read.group) == [(0, 3, 2)]
+    rows = braid.json("group", "list", schema="group-list")
+    assert {"group": read.group, "state": "Empty", "members": 0, "lag": 2} in rows
+    assert read.group in braid.ok("group", "list", "-o", "name").split()
+    assert [read.group, "Empty", "0", "2"] in [line.split() for line in braid.ok("group", "list").splitlines()]
+    shown = braid.ok("group", "describe", read.group).splitlines()
+    assert shown[0] == f"{read.group}: Empty, 2 behind"
+    assert shown[-1].split() == [read.topic, "0", "3", "5", "2"]
+
+
+@pytest.mark.parametrize(
+    ("aim", "offset"),
+    [
+        (["--to", "earliest"], 0),
+        (["--to", "latest"], 5),
+        (["--to", "2"], 2),
+        (["--to", "99"], 5),
+        (["--to", "1970-01-01T00:00:02.500Z"], 3),
+        (["--to", "now"], 5),
+        (["--by", "1"], 4),
+        (["--by", "-2"], 1),
+        (["--by", "-99"], 0),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_a_group_is_sent_elsewhere(braid: Braid, read: Read, aim: list[str], offset: int) -> None:
+    planned = braid.json("group", "reset", read.group, *aim, "--dry-run", schema="group-reset")
+    assert planned["done"] is False
+    assert positions(braid, read.group) == [(0, 3, 2)], "a dry run changes nothing"
+    done = braid.json("group", "reset", read.group, *aim, schema="group-reset")
+    assert done == {**planned, "done": True}
+    assert done["moves"] == [
+        {"topic": read.topic, "partition": 0, "committed": 3, "to": offset, "lag": 5 - offset},
+    ]
+    assert positions(braid, read.group) == [(0, offset, 5 - offset)]
+
+
+def test_topics_that_were_never_read(braid: Braid, read: Read) -> None:
+    table = braid.ok("group", "reset", read.group, "--topic", read.topic, "--to", "earliest").splitlines()
+    assert [line.split() for line in table[1:3]] == [[read.topic, "0", "3", "0", "5"], [read.topic, "1", "0", "5"]]
+    assert braid.ok("consume", read.topic, "--group", read.group).count("\n") == 10
+    nothing = fresh("nothing")
+    assert "has committed nothing" in braid.fails(1, "group", "reset", nothing, "--to", "latest")
+    assert "UNKNOWN_TOPIC" in braid.fails(3, "group", "reset", nothing, "--topic", fresh("absent"), "--to", "latest")
+
+
+def test_members_are_not_committed_over(braid: Braid, read: Read) -> None:
+    with braidlog.connect(braid.url) as client, client.consumer() as consumer:
+        consumer.subscribe(read.topic, group=read.group)
+        told: dict[str, Any] = braid.json("group", "describe", read.group, schema="group-describe")
+        assert [sorted(each["partitions"]) for each in told["members"]] == [[0, 1]]
+        assert "MEMBER" in braid.ok("group", "describe", read.group)
+        for args in (["--to", "earliest"], ["--to", "earliest", "--dry-run"]):
+            assert "has 1 member" in braid.fails(3, "group", "reset", read.group, *args)
+        assert "NON_EMPTY_GROUP" in braid.fails(3, "group", "delete", read.group, "--yes")
+    assert positions(braid, read.group) == [(0, 3, 2)]
+
+
+def test_a_group_is_forgotten(braid: Braid, read: Read) -> None:
+    assert braid.ok("group", "delete", read.group, "--yes") == f"deleted {read.group}\n"
+    assert read.group not in braid.ok("group", "list", "-o", "name").split()
+    assert "GROUP_ID_NOT_FOUND" in braid.fails(3, "group", "delete", read.group, "--yes")
+
+
+def test_a_topic_that_is_gone(braid: Braid, read: Read) -> None:
+    """What was committed of it goes with it; the rest stays."""
+    other = fresh("other")
+    braid.ok("topic", "create", other)
+    braid.ok("group", "reset", read.group, "--topic", other, "--to", "latest")
+    assert positions(braid, read.group) == [(0, 0, 0), (0, 3, 2)]
+    braid.ok("topic", "delete", read.topic, "--yes")
+    assert positions(braid, read.group) == [(0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["describe"],
+        ["reset", "g"],
+        ["reset", "g", "--to", "latest", "--by", "1"],
+        ["reset", "g", "--to", "somewhere"],
+        ["reset", "g", "--by", "some"],
+        ["delete", "g"],  # nobody is there to be asked
+        ["list", "-o", "yaml"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage(braid: Braid, args: list[str]) -> None:
+    assert "Usage:" in braid.fails(2, "group", *args)
+
+
+def test_doors_that_tell_less(braid_server_shared: ServerProcess) -> None:
+    kafka = Braid(braid_server_shared)
+    topic = fresh("less")
+    kafka.ok("topic", "create", topic)
+    kafka.ok("produce", topic, stdin="one\ntwo\n")
+    group = fresh("cursus")
+    cursus = Braid(braid_server_shared, "cursus")
+    assert cursus.ok("consume", topic, "--group", group, "-n", "1") == "one\n"
+    assert "say --topic" in cursus.fails(2, "group", "reset", group, "--to", "latest")
+    assert cursus.ok("group", "reset", group, "--to", "latest", "--topic", topic).endswith("goes on there.\n")
+    assert "a group's commits can be listed" in cursus.fails(3, "group", "delete", group, "--yes")
+    assert "groups can be listed" in Braid(braid_server_shared, "rustlog").fails(3, "group", "list")
+    flux = Braid(braid_server_shared, "flux")
+    assert "members only" in flux.fails(3, "group", "reset", group, "--to", "latest", "--topic", topic)

@@ -1,0 +1,322 @@
+"""`braid doctor`, `health`, `bench`, `generate`, `config init`, `completion`: what goes around a node."""
+
+import configparser
+import json
+import os
+import re
+import shlex
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from tests.cli.braid import Braid, check
+
+from braidlog.cli import main
+from braidlog.cli.config_init import NOTES, template
+from braidlog.model.errors import BrokerError
+from braidlog.server.config import ServerConfig, check_exposure, load_config
+from braidlog.testing.server import ServerProcess
+from braidlog.tools import doctor as tool
+from braidlog.tools.doctor import Status
+
+# -- doctor ------------------------------------------------------------------------------------------------------------
+
+
+def test_doctor(tmp_path: Path) -> None:
+    """Every check has its line; a port that is taken is named; nothing is left behind in the folder."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        free = {f"BRAID_LISTENERS__{name}__PORT": "0" for name in ("CURSUS", "MLOG", "RUSTLOG", "FLUX", "MAYFLY")}
+        free["BRAID_ADMIN__PORT"] = "0"
+        braid = Braid()
+        braid.environment |= {**free, "BRAID_LISTENERS__KAFKA__PORT": str(taken.getsockname()[1])}
+        result = braid("doctor", "--data-dir", str(tmp_path / "data"), "-o", "json")
+    told = json.loads(result.stdout)
+    check("doctor", told)
+    findings = {each["check"]: each for each in told["findings"]}
+    assert {"python", "kernel", "uvloop", "space", "fsync", "ulimit", "clock", "java", "pyspark"} <= set(findings)
+    assert findings["port kafka"]["status"] == "warn"
+    assert "is taken" in findings["port kafka"]["detail"]
+    assert findings["port kafka"]["remedy"]
+    assert findings["port flux"]["status"] == "ok"
+    assert told["fit"] is (result.exit_code == 0)
+    assert all(each["remedy"] for each in told["findings"] if each["status"] != "ok")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_finds_the_node_that_runs(braid_server_shared: ServerProcess, tmp_path: Path) -> None:
+    findings = list(tool.examine(str(tmp_path), {"listeners.kafka.port": braid_server_shared.ports["kafka"]}))
+    (found,) = [each for each in findings if each.check == "port kafka"]
+    assert found.status is Status.OK
+    assert "a Kafka server answers" in found.detail
+
+
+def test_doctor_fails_without_a_disk(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    braid = Braid()
+    braid.environment |= {f"BRAID_LISTENERS__{name.upper()}__PORT": "0" for name in _listeners()}
+    result = braid("doctor", "--data-dir", str(tmp_path / "file"))
+    assert result.exit_code == 1
+    assert "fail  disk" in result.stdout
+    assert "-> choose another --data-dir" in result.stdout
+
+
+def _listeners() -> list[str]:
+    return list(type(ServerConfig().listeners).__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ('openjdk version "17.0.9" 2023-10-17', Status.OK),
+        ('openjdk version "21" 2023-09-19', Status.OK),
+        ('java version "1.8.0_392"', Status.WARN),
+        ('openjdk version "11.0.21"', Status.WARN),
+        ("nonsense", Status.WARN),
+    ],
+)
+def test_versions_of_java(said: str, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that says what Java says, each as its release printed it."""
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho {shlex.quote(said)} >&2\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert tool._java().status is status
+
+
+def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert tool._package("no-such-package-of-ours", "spark", (1,), None).status is Status.WARN
+    assert tool._package("click", "spark", (99,), None).status is Status.WARN
+    assert tool._package("click", "spark", (1,), (2,)).status is Status.WARN
+    assert tool._package("click", "spark", (8,), None).status is Status.OK
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert tool._java().detail == "not found"
+
+
+# -- health ------------------------------------------------------------------------------------------------------------
+
+
+class _Admin(BaseHTTPRequestHandler):
+    """An admin port as others may have it: what it answers is the test's."""
+
+    answer: tuple[int, bytes] = (200, b"")
+    seen: tuple[str, str | None] = ("", None)
+
+    def do_GET(self) -> None:
+        type(self).seen = self.path, self.headers.get("Authorization")
+        self.send_response(self.answer[0])
+        self.end_headers()
+        self.wfile.write(self.answer[1])
+
+    def log_message(self, *_: Any) -> None:
+        """Not into the test's output."""
+
+
+@pytest.fixture
+def admin() -> Iterator[HTTPServer]:
+    with HTTPServer(("127.0.0.1", 0), _Admin) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_health(admin: HTTPServer, tmp_path: Path) -> None:
+    braid = Braid()
+    braid.environment["BRAID_ADMIN_URL"] = f"http://127.0.0.1:{admin.server_port}/"
+    ready = {"status": "ready", "checks": [{"name": "listeners", "ok": True, "reason": None}]}
+    _Admin.answer = 200, json.dumps(ready).encode()
+    assert braid.json("health", schema="health") == ready
+    assert braid.ok("health").splitlines() == ["ready", "    CHECK      REASON", "ok  listeners"]
+    assert braid.ok("health", "--quiet") == ""
+    (tmp_path / "token").write_text("word\n")
+    braid.ok("health", "--token-file", str(tmp_path / "token"))
+    assert _Admin.seen == ("/readyz", "Bearer word")
+    _Admin.answer = 503, b'{"status": "not ready", "checks": [{"name": "disk", "ok": false, "reason": "full"}]}'
+    result = braid("health")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert "full" in result.stdout
+    for answer in ((404, b"<html>"), (200, b"[]"), (401, b'{"detail": "no"}')):
+        _Admin.answer = answer
+        assert "is not the admin port" in braid.fails(4, "health")
+
+
+def test_health_of_a_real_node(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", admin=True) as server:
+        assert Braid().ok("health", "--url", server.admin_url).startswith("ready\n")
+        told = Braid().json("health", "--url", server.admin_url, schema="health")
+    assert told["checks"]
+    assert all(each["ok"] for each in told["checks"])
+
+
+def test_health_of_nobody() -> None:
+    assert "cannot be reached" in Braid().fails(5, "health", "--url", "http://127.0.0.1:1")
+    assert "Usage:" in Braid().fails(2, "health", "--url", "127.0.0.1:9644")
+
+
+# -- bench -------------------------------------------------------------------------------------------------------------
+
+
+def test_bench(braid_server_shared: ServerProcess) -> None:
+    braid = Braid(braid_server_shared)
+    told = braid.json("bench", "--records", "300", "--repeats", "2", "--bytes", "50", schema="bench")
+    assert [each["name"] for each in told["figures"]] == ["produce", "consume", "latency p50", "latency p99"]
+    for each in told["figures"]:
+        assert 0 < each["low"] <= each["median"] <= each["high"]
+        assert each["repeats"] == 2
+    assert "no benchmark" in told["note"]
+    assert not [name for name in braid.ok("topic", "list", "-o", "name").split() if name.startswith("braid-bench")]
+    assert "no benchmark" in braid.ok("bench", "--records", "10", "--repeats", "1")
+    assert "Usage:" in braid.fails(2, "bench", "--repeats", "0")
+
+
+# -- generate ----------------------------------------------------------------------------------------------------------
+
+
+def _serve_options(args: list[str]) -> dict[str, Any]:
+    """What `braid serve` understands of them. With its parent: a command remembers how it was first asked for help."""
+    parent = click.Context(main, info_name="braid", **main.context_settings)
+    serve = main.get_command(parent, "serve")
+    assert serve is not None
+    with serve.make_context("serve", args, parent) as context:
+        return context.params
+
+
+def test_the_systemd_unit_starts_what_there_is() -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(Braid().ok("generate", "systemd", "--program", "/opt/braid", "--name", "mylog"))
+    assert set(unit.sections()) == {"Unit", "Service", "Install"}
+    service = unit["Service"]
+    program, command, *args = shlex.split(service["ExecStart"])
+    assert (program, command) == ("/opt/braid", "serve")
+    assert _serve_options(args)["data_dir"] == "/var/lib/mylog"
+    for name in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices"):
+        assert service[name] == "yes"
+    assert (service["ProtectSystem"], service["StateDirectory"], service["User"]) == ("strict", "mylog", "mylog")
+
+
+def test_the_kubernetes_manifests_name_what_there_is() -> None:
+    text = Braid().ok("generate", "k8s", "--image", "example/braidlog:1", "--storage", "7Gi", "--name", "mylog")
+    secret, service, stateful = yaml.safe_load_all(text)
+    assert [each["kind"] for each in (secret, service, stateful)] == ["Secret", "Service", "StatefulSet"]
+    ports = {name: getattr(ServerConfig().listeners, name).port for name in _listeners()} | {"admin": 9644}
+    pod = stateful["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == "example/braidlog:1"
+    assert {each["name"]: each["containerPort"] for each in container["ports"]} == ports
+    assert {each["name"]: each["port"] for each in service["spec"]["ports"]} == ports
+    assert service["spec"]["selector"] == stateful["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    assert stateful["spec"]["serviceName"] == service["metadata"]["name"] == "mylog"
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "admin"}
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "admin"}
+    (claim,) = stateful["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["resources"]["requests"] == {"storage": "7Gi"}
+    assert {each["name"] for each in container["volumeMounts"]} == {"data", "settings", "tmp"}
+    environment = {each["name"]: each["value"] for each in container["env"] if each["name"].startswith("BRAID_")}
+    settings = secret["stringData"]["braid.toml"]
+    with pytest.raises(BrokerError, match="open to everyone"):
+        check_exposure(load_config(("braid.toml", settings), environment, {}).config)
+    filled = re.sub(r'# (\w+ = )"<.*>"', rf'\1"{"0" * 64}"', settings)
+    config = load_config(("braid.toml", filled), environment, {}).config
+    check_exposure(config)
+    assert (config.listeners.flux.host, config.admin.host) == ("0.0.0.0", "0.0.0.0")
+    assert container["command"][:2] == ["braid", "serve"]
+    assert _serve_options(container["command"][2:])["data_dir"] == "/data"
+    assert "Usage:" in Braid().fails(2, "generate", "k8s")
+
+
+def test_prometheus_and_grafana() -> None:
+    text = Braid().ok("generate", "prometheus", "--target", "n1:9644", "--token-file", "/run/token")
+    (job,) = yaml.safe_load(text)["scrape_configs"]
+    assert job["static_configs"] == [{"targets": ["n1:9644"]}]
+    assert job["metrics_path"] == "/metrics"
+    assert job["authorization"] == {"credentials_file": "/run/token"}
+    assert "credentials" not in Braid().ok("generate", "prometheus")
+    result = Braid()("generate", "grafana")
+    if result.exit_code == 0:
+        assert json.loads(result.stdout)["title"]
+    else:
+        assert (result.exit_code, result.stderr) == (
+            4,
+            "braid: this installation has no dashboard (console/grafana.json)\n",
+        )
+
+
+# -- config init -------------------------------------------------------------------------------------------------------
+
+
+def test_the_settings_file_changes_nothing_and_has_everything(tmp_path: Path) -> None:
+    braid, file = Braid(), tmp_path / "braid.toml"
+    assert braid.ok("config", "init", str(file)) == f"wrote {file}\n"
+    text = file.read_text(encoding="utf-8")
+    assert load_config(("file", text), {}, {}).config == ServerConfig()
+    uncommented = "\n".join(line.removeprefix("# ") if " = " in line else line for line in text.splitlines()[1:])
+    loaded = load_config(("file", uncommented), {}, {})
+    assert loaded.config == ServerConfig()
+    assert {name for name, origin in loaded.origins.items() if origin == "default"} == set()
+    assert "is there already" in braid.fails(3, "config", "init", str(file))
+    file.write_text("node = 'x'\n")
+    braid.ok("config", "init", str(file), "--force")
+    assert file.read_text(encoding="utf-8") == text == braid.ok("config", "init", "-") == template()
+    assert "No such file" in braid.fails(3, "config", "init", str(tmp_path / "absent" / "braid.toml"))
+
+
+def test_notes_are_about_settings_that_there_are() -> None:
+    values = tomllib.loads(
+        "\n".join(line.removeprefix("# ") for line in template().splitlines() if " = " in line or "[" in line[:1])
+    )
+    for dotted in NOTES:
+        place: Any = values
+        for name in dotted.split("."):
+            assert name in place, dotted
+            place = place[name]
+
+
+# -- completion --------------------------------------------------------------------------------------------------------
+
+
+def test_bash_completes() -> None:
+    """As bash asks for it, with what it was told to run."""
+    script = Braid().ok("completion", "bash")
+    assert "_BRAID_COMPLETE=bash_complete" in script
+    for words, expected in (
+        ("braid to", "topic"),
+        ("braid topic de", "describe\nplain,delete"),
+        ("braid topic list --ser", "--server"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "braidlog.cli"],
+            env={
+                **os.environ,
+                "COMP_WORDS": words,
+                "COMP_CWORD": str(len(words.split()) - 1),
+                "_BRAID_COMPLETE": "bash_complete",
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.stdout == f"plain,{expected}\n", done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_has_its_script(shell: str) -> None:
+    assert f"_BRAID_COMPLETE={shell}_complete" in Braid().ok("completion", shell)
+
+
+def test_other_shells() -> None:
+    assert "Usage:" in Braid().fails(2, "completion", "tcsh")

@@ -1,0 +1,45 @@
+"""Schemas of what commands print as JSON are those of the structs they print. UPDATE_SNAPSHOTS=1 writes them anew."""
+
+import json
+import os
+from typing import Any
+
+import msgspec
+import pytest
+from tests.cli.braid import SCHEMAS
+
+from braidlog.cli.bench import Measurement
+from braidlog.cli.doctor import Examination
+from braidlog.cli.group_change import ResetReport
+from braidlog.cli.group_look import GroupDescription, GroupRow
+from braidlog.cli.health import Readiness
+from braidlog.cli.record_text import RecordInput, RecordJson
+from braidlog.cli.topic_look import TopicDescription, TopicRow
+from braidlog.tools.clicks import Click
+
+GENERATED: dict[str, Any] = {
+    "bench": Measurement,
+    "click": Click,
+    "doctor": Examination,
+    "group-describe": GroupDescription,
+    "group-list": list[GroupRow],
+    "group-reset": ResetReport,
+    "health": Readiness,
+    "record": RecordJson,
+    "record-input": RecordInput,
+    "topic-describe": list[TopicDescription],
+    "topic-list": list[TopicRow],
+}
+
+
+def schema_text(name: str) -> str:
+    made = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(GENERATED[name])}
+    return json.dumps(made, indent=2) + "\n"
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_schemas_are_those_of_the_structs(name: str) -> None:
+    kept = SCHEMAS / f"{name}.json"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        kept.write_text(schema_text(name), encoding="utf-8")
+    assert kept.read_text(encoding="utf-8") == schema_text(name)

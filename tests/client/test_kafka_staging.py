@@ -1,0 +1,242 @@
+"""Stages and sealed batches through the real door: retried as they are, committed once, aborted, refused by other brokers."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.client.dialects import fresh, run, server_url
+from tests.client.gate import Gate
+from tests.client.kafka_broker import Broker
+
+from braidlog.client.errors import Refusal, RefusedError, UnsupportedError
+from braidlog.client.kafka.driver import KafkaDriver
+from braidlog.client.kafka.staging import (
+    IN_FLIGHT_MAX,
+    NO_BATCH,
+    BatchWriter,
+    Decision,
+    Section,
+    Sinks,
+    Stage,
+    coordinator_name,
+)
+from braidlog.client.patience import Policy
+from braidlog.client.schemes import make_driver, parse_url
+from braidlog.codec.compression import Compression
+from braidlog.codec.kernel import encode_records
+from braidlog.model.stages import stage_name
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.kafka.apis import APIS, Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.messages import cluster as c
+
+STAMP_MS = 1_700_000_000_000
+POLICY = Policy()
+
+
+def driver_of(url: str) -> KafkaDriver:
+    found = make_driver(parse_url(url), POLICY)
+    assert isinstance(found, KafkaDriver)
+    return found
+
+
+def section(*values: bytes) -> Section:
+    return Section(encode_records(list(values), None, None, None, STAMP_MS), len(values), STAMP_MS, STAMP_MS)
+
+
+def writer_of(driver: KafkaDriver, sink: str, batch: int = 0, task: str = "0-0", **more: Any) -> BatchWriter:
+    more = {"timeout_ms": 60_000, **more}
+    return BatchWriter(driver, POLICY, stage=stage_name(sink, batch, task), coordinator=coordinator_name(sink), **more)
+
+
+async def staged(writer: BatchWriter, topic: str, *values: bytes, partitions: int = 1) -> Stage:
+    """Each value a batch of its own, in every partition."""
+    await writer.begin()
+    await writer.add([(topic, number) for number in range(partitions)])
+    for value in values:
+        for number in range(partitions):
+            await writer.send(writer.seal((topic, number), section(value)))
+    await writer.flush()
+    assert writer.stage is not None
+    return writer.stage
+
+
+def committed(server: ServerProcess, topic: str, partitions: int = 1) -> list[list[bytes]]:
+    """What librdkafka reads, committed only, up to the end of each partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{server.ports['kafka']}",
+            "group.id": fresh("g"),
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "check.crcs": True,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        found: list[list[bytes]] = [[] for _ in range(partitions)]
+        ends: set[int] = set()
+        while len(ends) < partitions:
+            for each in consumer.consume(1000, timeout=1):
+                if each.error() is None:
+                    found[each.partition()].append(each.value())
+                else:
+                    assert each.error().name() == "_PARTITION_EOF", each.error()
+                    ends.add(each.partition())
+        return found
+    finally:
+        consumer.close()
+
+
+def with_driver(url: str, test: Any) -> None:
+    async def inside() -> None:
+        driver = driver_of(url)
+        try:
+            await test(driver)
+        finally:
+            driver.close()
+            await asyncio.sleep(0)
+
+    run(inside)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_stages_of_two_tasks_count_together(codec: Compression, braid_server_shared: ServerProcess) -> None:
+    async def test(driver: KafkaDriver) -> None:
+        topic, sink, sinks = fresh(), fresh("s"), Sinks(driver, POLICY)
+        await driver.create_topic(topic, 2)
+        writers = [writer_of(driver, sink, task=f"{task}-{task}", compression=codec) for task in range(2)]
+        values = [b"%d" % number * 50 for number in range(3 * IN_FLIGHT_MAX)]
+        stages = [await staged(writer, topic, *values, partitions=2) for writer in writers]
+        assert await asyncio.to_thread(committed, braid_server_shared, topic, 2) == [[], []]
+        assert await sinks.state(sink) == NO_BATCH
+        assert await sinks.commit(sink, 0, stages, "q") == Decision(0, already=False)
+        assert await asyncio.to_thread(committed, braid_server_shared, topic, 2) == [values * 2] * 2
+        again = await staged(writer_of(driver, sink, task="0-7"), topic, b"replay")
+        assert await sinks.commit(sink, 0, [again], "q") == Decision(0, already=True)
+        left = await staged(writer_of(driver, sink, 1), topic, b"left")
+        assert await sinks.abort(sink, 1, [left]) == Decision(0, already=False)
+        assert await sinks.abort(sink, 0, None) == Decision(0, already=True)
+        assert await sinks.state(sink, "q") == 0
+        assert await asyncio.to_thread(committed, braid_server_shared, topic, 2) == [values * 2] * 2
+        with pytest.raises(RefusedError, match="another sinkId"):
+            await sinks.state(sink, "another query")
+        with pytest.raises(RefusedError, match="not known"):
+            await sinks.commit(sink, 1, [left])
+
+    with_driver(server_url("kafka", braid_server_shared), test)
+
+
+def test_a_producer_without_a_stage_is_read_at_once(braid_server_shared: ServerProcess) -> None:
+    async def test(driver: KafkaDriver) -> None:
+        topic = fresh()
+        await driver.create_topic(topic, 1)
+        writer = BatchWriter(driver, POLICY)
+        await writer.begin()
+        await writer.add([(topic, 0)])
+        await writer.send(writer.seal((topic, 0), section(b"a", b"b")))
+        await writer.send(writer.seal((topic, 0), section(b"c")))
+        await writer.flush()
+        assert writer.stage is None
+        assert await asyncio.to_thread(committed, braid_server_shared, topic) == [[b"a", b"b", b"c"]]
+
+    with_driver(server_url("kafka", braid_server_shared), test)
+
+
+def test_a_small_window_holds_the_writer_back_and_everything_arrives(braid_server_shared: ServerProcess) -> None:
+    async def test(driver: KafkaDriver) -> None:
+        topic, sink = fresh(), fresh("s")
+        await driver.create_topic(topic, 1)
+        writer = writer_of(driver, sink, window_bytes=300)
+        values = [b"%d" % number * 100 for number in range(40)]
+        stage = await staged(writer, topic, *values)
+        await Sinks(driver, POLICY).commit(sink, 0, [stage])
+        assert await asyncio.to_thread(committed, braid_server_shared, topic) == [values]
+
+    with_driver(server_url("kafka", braid_server_shared), test)
+
+
+def test_what_the_broker_refuses_is_told_and_nothing_hangs(braid_server_shared: ServerProcess) -> None:
+    async def test(driver: KafkaDriver) -> None:
+        topic, sink = fresh(), fresh("s")
+        await driver.create_topic(topic, 1)
+        writer, rival = writer_of(driver, sink), writer_of(driver, sink)
+        await staged(writer, topic, b"x")
+        await rival.begin()
+        await writer.send(writer.seal((topic, 0), section(b"y")))
+        with pytest.raises(RefusedError) as caught:
+            await writer.flush()
+        assert caught.value.reason is Refusal.FENCED
+        with pytest.raises(RefusedError):
+            await writer.send(writer.seal((topic, 0), section(b"z")))
+        with pytest.raises(RefusedError, match=f"{topic}/7"):
+            await rival.add([(topic, 0), (topic, 7)])
+        bad = writer_of(driver, sink, 1, timeout_ms=900_001)
+        with pytest.raises(RefusedError) as late:
+            await bad.begin()
+        assert late.value.code == E.INVALID_TRANSACTION_TIMEOUT
+        await writer.close()
+
+    with_driver(server_url("kafka", braid_server_shared), test)
+
+
+def test_another_broker_commits_no_batches() -> None:
+    async def test() -> None:
+        async with Broker({}, {api.key: api.versions for api in APIS}) as broker:
+            broker.script[c.FindCoordinatorRequest] = c.FindCoordinatorResponse(
+                coordinators=[c.FindCoordinatorResponseCoordinator(host="127.0.0.1", port=broker.port)]
+            )
+            driver = driver_of(f"kafka://127.0.0.1:{broker.port}")
+            try:
+                with pytest.raises(UnsupportedError, match="at least once"):
+                    await Sinks(driver, POLICY).state("s")
+            finally:
+                driver.close()
+
+    run(test)
+
+
+# -- through a gate, with kills -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", [(Key.PRODUCE, 7), (Key.ADD_PARTITIONS_TO_TXN, 1), (Key.COMMIT_BATCH, 1)], ids=str)
+@pytest.mark.parametrize("side", ["request", "answer"])
+def test_a_node_killed_at_a_message_is_waited_for_and_each_record_counts_once(
+    stop: tuple[Key, int], side: Any, tmp_path: Path
+) -> None:
+    """kill -9 while the message stands at the gate, the same node again, and the same writer goes on."""
+    with Gate() as gate, ServerProcess(tmp_path, *gate.settings) as server:
+        gate.server_port = server.ports["kafka"]
+        values = [b"%d" % number for number in range(30)]
+
+        async def test(driver: KafkaDriver) -> None:
+            await driver.create_topic("t", 2)
+            stopped = gate.stop_at(*stop, side=side)
+
+            async def killer() -> None:
+                await asyncio.to_thread(stopped.wait)
+                await asyncio.to_thread(server.kill)
+                await asyncio.to_thread(server.restart)
+                gate.server_port = server.ports["kafka"]
+                gate.cut()
+                stopped.open()
+
+            async def work() -> Decision:
+                stage = await staged(writer_of(driver, "s"), "t", *values, partitions=2)
+                return await Sinks(driver, POLICY).commit("s", 0, [stage])
+
+            decision, _ = await gather(work(), killer())
+            assert decision == Decision(0, already=stop[0] is Key.COMMIT_BATCH and side == "answer")
+            assert await asyncio.to_thread(committed, server, "t", 2) == [values] * 2
+
+        with_driver(f"kafka://127.0.0.1:{gate.port}", test)
+
+
+async def gather(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in work]
+    return [task.result() for task in tasks]

@@ -1,0 +1,23 @@
+"""One node with topics of every kind."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.spark.source.topics import SECONDS_MAX, World, prepare, transactions
+
+from braidlog.spark.source import connection
+from braidlog.testing.server import ServerProcess
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    found = World(str(tmp_path_factory.mktemp("world") / "data"))
+    prepare(found)
+    with ServerProcess(Path(found.folder)) as server:
+        found.servers = f"127.0.0.1:{server.ports['kafka']}"
+        found.url = f"kafka://{found.servers}"
+        writer = transactions(found)
+        yield found
+        writer.abort_transaction(SECONDS_MAX)
+        connection.close_idle()

@@ -1,0 +1,313 @@
+"""What an executor does, without Spark: chunks, windows, columns, against a real node and its folder."""
+
+import gc
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType, _parse_datatype_json_string
+from tests.spark.source.topics import Row, World
+
+import braidlog
+from braidlog.client.errors import ConnectError
+from braidlog.client.kafka.bulk import EARLIEST, LATEST
+from braidlog.client.patience import Policy
+from braidlog.spark.source.bounds import ends, find_places, starts
+from braidlog.spark.source.chunks import WINDOW, Ahead, read_chunks
+from braidlog.spark.source.columns import SchemaError, check_schema, record_batches
+from braidlog.spark.source.connection import Connection, borrowed, close_idle
+from braidlog.spark.source.logs import open_log
+from braidlog.spark.source.losses import DataLossError
+from braidlog.spark.source.planning import Range
+from braidlog.spark.source.table import Query, query_of
+from braidlog.testing.server import ServerProcess
+
+TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "integer",
+    "offset": "long",
+    "timestamp": "timestamp",
+    "timestampType": "integer",
+    "headers": {
+        "type": "array",
+        "containsNull": True,
+        "elementType": {
+            "type": "struct",
+            "fields": [
+                {"name": "key", "type": "string", "nullable": True, "metadata": {}},
+                {"name": "value", "type": "binary", "nullable": True, "metadata": {}},
+            ],
+        },
+    },
+    "_error": "string",
+}
+ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+
+def schema(*names: str, **types: Any) -> StructType:
+    """Spark's type of these columns, made without Spark."""
+    kinds = {**TYPES, **types}
+    fields = [{"name": name, "type": kinds[name], "nullable": True, "metadata": {}} for name in names]
+    found = _parse_datatype_json_string(json.dumps({"type": "struct", "fields": fields}))
+    assert isinstance(found, StructType)
+    return found
+
+
+def query(world: World, topic: str, *, folder: bool = False, **options: str) -> Query:
+    where = {"path": world.folder} if folder else {"servers": world.url}
+    return query_of({**where, "subscribe": topic, **options}, streaming=False)
+
+
+def whole(asked: Query) -> list[Range]:
+    log = open_log(asked.url, asked.path, committed_only=asked.committed_only)
+    try:
+        places = find_places(log, asked.selection)
+        begin, end = starts(log, asked.start, places, asked.timeless), ends(log, asked.end, places)
+    finally:
+        log.close()
+    return [Range(*place, begin[place], end[place]) for place in places]
+
+
+def batches(asked: Query, wanted: Range, *names: str) -> list[pa.RecordBatch]:
+    return list(record_batches(asked, schema(*(names or ALL)), wanted, read_chunks(asked, wanted)))
+
+
+def rows(asked: Query) -> list[Row]:
+    found = []
+    for wanted in whole(asked):
+        for batch in batches(asked, wanted):
+            for each in batch.to_pylist():
+                headers = tuple((one["key"], one["value"]) for one in each["headers"] or ())
+                time = int(each["timestamp"].timestamp() * 1000 + 0.5)
+                assert each["topic"] == wanted.topic
+                found.append(Row(each["partition"], each["offset"], each["key"], each["value"], headers, time))
+    return sorted(found, key=lambda row: row[:2])
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["server", "folder"])
+@pytest.mark.parametrize("topic", ["plain", "compacted", "txn"])
+@pytest.mark.parametrize("fetch_bytes", ["1", "4m"])
+def test_rows_are_the_logs(world: World, topic: str, folder: bool, fetch_bytes: str) -> None:
+    assert rows(query(world, topic, folder=folder, fetchBytes=fetch_bytes)) == world.rows[topic]
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["server", "folder"])
+def test_who_wants_it_sees_what_is_not_committed(world: World, folder: bool) -> None:
+    found = rows(query(world, "txn", folder=folder, isolation="read_uncommitted"))
+    assert [row.value for row in found] == [
+        f"{fate} {at}".encode() for fate in ("commit", "abort", "commit", "open") for at in range(5)
+    ]
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["server", "folder"])
+def test_any_part_of_a_range_is_that_part(world: World, folder: bool) -> None:
+    asked = query(world, "plain", folder=folder)
+    for wanted in whole(asked):
+        expected = [row.offset for row in world.rows["plain"] if row.partition == wanted.partition]
+        for start, end in ((1, 2), (0, 0), (5, wanted.end - 3), (wanted.end - 1, wanted.end)):
+            part = Range(wanted.topic, wanted.partition, start, end)
+            got = [at for batch in batches(asked, part, "offset") for at in batch.column(0).to_pylist()]
+            assert got == [at for at in expected if start <= at < end]
+
+
+def test_the_logs_own_times_are_told(world: World) -> None:
+    asked = query(world, "stamped")
+    (wanted,) = whole(asked)
+    (batch,) = batches(asked, wanted)
+    assert batch.column("timestampType").to_pylist() == [1, 1]
+    assert batch.column("timestamp")[0].as_py().year > 2020
+    (plain, *_) = whole(query(world, "plain"))
+    assert set(batches(asked, plain)[0].column("timestampType").to_pylist()) == {0}
+
+
+def test_columns_come_in_the_order_that_was_asked_for(world: World) -> None:
+    asked = query(world, "plain")
+    wanted = whole(asked)[0]
+    for names in (("value", "offset"), ("partition",), ("topic", "timestampType"), tuple(reversed(ALL))):
+        found = batches(asked, wanted, *names)
+        assert found[0].schema.names == list(names)
+        assert sum(batch.num_rows for batch in found) == wanted.end - wanted.start
+
+
+def test_a_schema_is_checked(world: World) -> None:
+    asked = query(world, "plain")
+    check_schema(asked, schema(*ALL))
+    for wrong, said in (
+        (schema("offset", offset="integer"), "column offset is bigint, not int"),
+        (schema("value", value="string"), "column value is binary, not string"),
+        (schema("size", size="long"), "column size is not there; braidlog has key, value"),
+        (schema("_error"), "column _error is there with valueFormat string or json"),
+    ):
+        with pytest.raises(SchemaError, match=said):
+            check_schema(asked, wrong)
+    check_schema(query(world, "plain", valueFormat="string"), schema("value", "_error", value="string"))
+
+
+def test_batches_stay_small_and_a_large_one_is_sliced(world: World) -> None:
+    topic = world.name("many")
+    world.write(topic, 0, [b"x"] * 200_000)
+    asked = query(world, topic)
+    (wanted,) = whole(asked)
+    sizes = [batch.num_rows for batch in batches(asked, wanted, "offset")]
+    assert sum(sizes) == 200_000
+    assert max(sizes) <= 64 * 1024
+
+
+def test_no_more_is_fetched_than_the_window_allows(world: World) -> None:
+    topic = world.name("window")
+    for _ in range(12):
+        world.write(topic, 0, [b"x" * 10_000] * 10)
+    with borrowed(world.url, committed_only=True) as connection:
+        ahead = Ahead(connection, (topic, 0), 100_000, 0, 120)
+        held = iter(ahead)
+        next(held)
+        connection.ask(lambda: connection.reader.offsets({(topic, 0): LATEST}))
+        seen = [len(chunk.data) for chunk in held]
+        assert ahead.read_upto == 120
+        assert len(seen) >= 10
+        assert 1 <= ahead.waiting_max <= WINDOW
+
+
+def test_a_reader_that_stops_early_leaves_a_connection_that_works(world: World) -> None:
+    asked = query(world, "plain", fetchBytes="1")
+    wanted = whole(asked)[0]
+    for _ in range(3):
+        held = read_chunks(asked, wanted)
+        next(held)
+        del held
+        gc.collect()
+    assert sum(batch.num_rows for batch in batches(asked, wanted)) == wanted.end
+
+
+def test_connections_are_kept_for_the_next_task(world: World) -> None:
+    with borrowed(world.url, committed_only=True) as first, borrowed(world.url, committed_only=True) as second:
+        assert first is not second
+    with borrowed(world.url, committed_only=True) as third:
+        assert third in (first, second)
+    with borrowed(world.url, committed_only=False) as other:
+        assert other not in (first, second)
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["server", "folder"])
+def test_what_goes_between_planning_and_reading_is_a_loss(world: World, folder: bool) -> None:
+    topic = world.name("going")
+    world.write(topic, 0, [b"%d" % at for at in range(10)])
+    asked = query(world, topic, folder=folder)
+    (wanted,) = whole(asked)
+    world.delete_before(topic, 4)
+    with pytest.raises(DataLossError, match=rf"{topic}/0 \[0, 4\): the log begins later"):
+        batches(asked, wanted)
+    skipping = query(world, topic, folder=folder, onDataLoss="skip")
+    assert [at for batch in batches(skipping, wanted, "offset") for at in batch.column(0).to_pylist()] == [
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+    ]
+    gone = Range(topic, 0, 0, 3)
+    assert batches(skipping, gone) == []
+
+
+def test_a_server_that_is_not_there_is_said() -> None:
+    connection = Connection(
+        "kafka://127.0.0.1:1", committed_only=True, policy=Policy(retry_timeout=0.2, connect_timeout=5)
+    )
+    with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1 cannot be reached"):
+        connection.ask(lambda: connection.reader.offsets({("t", 0): EARLIEST}))
+    connection.close()
+
+
+# -- values --------------------------------------------------------------------------------------------------------------
+
+TAGS = {"type": "array", "elementType": "string", "containsNull": True}
+STRUCT = {
+    "type": "struct",
+    "fields": [
+        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+        {"name": "at", "type": "timestamp", "nullable": True, "metadata": {}},
+        {
+            "name": "tags",
+            "type": {"type": "array", "elementType": "string", "containsNull": True},
+            "nullable": True,
+            "metadata": {},
+        },
+    ],
+}
+JSON: list[tuple[bytes | None, object, str | None]] = [
+    (b'{"id": 1, "at": "2024-01-02T03:04:05Z", "tags": ["a", null], "more": {}}', (1, ["a", None]), None),
+    (b'{"id":2}', (2, None), None),
+    (b'{"id":\n3\r\n}', (3, None), None),
+    (b"{}", (None, None), None),
+    (None, None, None),
+    (b"", None, "not a JSON object"),
+    (b"null", None, "not a JSON object"),
+    (b"5", None, "not a JSON object"),
+    (b'{"id":4}{"id":5}', None, "not a JSON object"),
+    (b'{"id":4} x', None, "not a JSON object"),
+    (b'{"id":', None, "not a JSON object"),
+    (b'{"id":"six"}', None, "not of valueSchema"),
+    (b'{"id":1.5}', None, "not of valueSchema"),
+    (b'{"id":7,"id":8}', None, "not of valueSchema"),
+    (b"\xff{}", None, "not UTF-8"),
+    (b'{"id":9}', (9, None), None),
+]
+
+
+def test_json_values_are_structs_and_bad_ones_say_why(world: World) -> None:
+    topic = world.name("json")
+    world.write(topic, 0, [value for value, _, _ in JSON])
+    asked = query(world, topic, valueFormat="json", valueSchema="id BIGINT, at TIMESTAMP, tags ARRAY<STRING>")
+    (wanted,) = whole(asked)
+    kind = schema("offset", "value", "_error", value=STRUCT)
+    (batch,) = record_batches(asked, kind, wanted, read_chunks(asked, wanted))
+    for (given, meant, why), found in zip(JSON, batch.to_pylist(), strict=True):
+        value = found["value"]
+        assert (None if value is None else (value["id"], value["tags"])) == meant, given
+        assert (found["_error"] is None) == (why is None), given
+        assert why is None or why in found["_error"], given
+    assert batch.to_pylist()[0]["value"]["at"].isoformat() == "2024-01-02T03:04:05+00:00"
+    only = schema("_error")
+    (errors,) = record_batches(asked, only, wanted, read_chunks(asked, wanted))
+    assert errors.column(0)[5].as_py().startswith("not a JSON object")
+    failing = query(world, topic, valueFormat="json", valueSchema="id BIGINT", badRecords="fail")
+    with pytest.raises(ValueError, match=rf"{topic}/0 offset 5: not a JSON object"):
+        list(record_batches(failing, schema("value", value=STRUCT), wanted, read_chunks(failing, wanted)))
+
+
+def test_a_type_that_json_is_not_read_as_is_refused(world: World) -> None:
+    asked = query(world, "plain", valueFormat="json", valueSchema="m MAP<STRING, INT>")
+    kind = {"type": "map", "keyType": "string", "valueType": "integer", "valueContainsNull": True}
+    struct = {"type": "struct", "fields": [{"name": "m", "type": kind, "nullable": True, "metadata": {}}]}
+    with pytest.raises(ValueError, match="option valueSchema"):
+        list(record_batches(asked, schema("value", value=struct), whole(asked)[0], []))
+
+
+def test_texts(world: World) -> None:
+    topic = world.name("text")
+    world.write(topic, 0, ["é".encode(), None, b"\xff", b""])
+    asked = query(world, topic, valueFormat="string")
+    (wanted,) = whole(asked)
+    (batch,) = record_batches(asked, schema("value", "_error", value="string"), wanted, read_chunks(asked, wanted))
+    assert batch.column("value").to_pylist() == ["é", None, None, ""]
+    assert [why is not None for why in batch.column("_error").to_pylist()] == [False, False, True, False]
+
+
+# -- a node that goes and comes back ---------------------------------------------------------------------------------------
+
+
+def test_a_kept_connection_outlives_a_node(braid_server: ServerProcess) -> None:
+    with braidlog.connect(f"kafka://127.0.0.1:{braid_server.ports['kafka']}") as client:
+        client.admin.create_topic("t")
+        client.producer().send_and_wait("t", b"kept")
+    asked = query_of({"servers": f"127.0.0.1:{braid_server.ports['kafka']}", "subscribe": "t"}, streaming=False)
+    (wanted,) = whole(asked)
+    assert batches(asked, wanted, "value")[0].column(0).to_pylist() == [b"kept"]
+    braid_server.kill()
+    braid_server.restart()
+    assert batches(asked, wanted, "value")[0].column(0).to_pylist() == [b"kept"]
+    close_idle()

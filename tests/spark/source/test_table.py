@@ -1,0 +1,149 @@
+"""The source's options, without Spark: what a query is, and that nonsense is refused by name."""
+
+import pytest
+
+from braidlog.spark.options import OptionError
+from braidlog.spark.source.positions import EARLIEST, LATEST, assigned, from_json, to_json
+from braidlog.spark.source.table import Bound, Query, query_of
+
+HERE = {"servers": "localhost:9092", "subscribe": "t"}
+
+
+def query(streaming: bool | None = False, **options: str) -> Query:
+    return query_of({**HERE, **options}, streaming=streaming)
+
+
+def refusal(streaming: bool = False, /, **options: str | None) -> str:
+    given = {name: value for name, value in {**HERE, **options}.items() if value is not None}
+    with pytest.raises(OptionError) as caught:
+        query_of(given, streaming=streaming)
+    return str(caught.value)
+
+
+def test_what_holds_without_options() -> None:
+    batch, stream = query(), query(streaming=True)
+    assert (batch.url, batch.path) == ("kafka://localhost:9092", None)
+    assert batch.start == Bound("startingOffsets", everywhere=EARLIEST)
+    assert stream.start == Bound("startingOffsets", everywhere=LATEST)
+    assert batch.end == Bound("endingOffsets", everywhere=LATEST)
+    assert (batch.cuts.target_bytes, batch.on_loss, batch.committed_only) == (64 * 2**20, "fail", True)
+    assert (batch.group, batch.headers, batch.value_format) == (None, False, "binary")
+
+
+def test_the_kafka_connectors_names_are_taken() -> None:
+    found = query_of(
+        {"KAFKA.BOOTSTRAP.SERVERS": "h:1", "Subscribe": "a, b", "failondataloss": "false", "kafka.group.id": "g"},
+        streaming=True,
+    )
+    assert (found.url, found.selection.topics, found.on_loss, found.group) == ("kafka://h:1", ("a", "b"), "skip", "g")
+
+
+def test_bounds() -> None:
+    assert query(startingOffsets='{"t":{"0":23,"1":-2}}').start.offsets == {("t", 0): 23, ("t", 1): EARLIEST}
+    assert query(startingTimestamp="5").start.time_ms == 5
+    assert query(startingOffsetsByTimestamp='{"t":{"0":5}}').start.times_ms == {("t", 0): 5}
+    assert query(endingOffsets='{"t":{"0":-1}}').end.offsets == {("t", 0): LATEST}
+    assert query(endingTimestamp="5").end == Bound("endingTimestamp", time_ms=5)
+    assert query(endingOffsetsByTimestamp='{"t":{"0":5}}').end.times_ms == {("t", 0): 5}
+
+
+def test_selections() -> None:
+    assigned_ = query_of({"servers": "h:1", "assign": '{"a":[1,0],"b":[0]}'}, streaming=False).selection
+    assert assigned_.places == (("a", 1), ("a", 0), ("b", 0))
+    assert assigned_.has("a")
+    assert not assigned_.has("c")
+    pattern = query_of({"servers": "h:1", "subscribePattern": "or.*s"}, streaming=False).selection
+    assert pattern.has("orders")
+    assert not pattern.has("orders2")  # the whole name, as Java's `matches` has it
+
+
+@pytest.mark.parametrize(
+    ("isolation", "url", "committed"),
+    [
+        (None, "kafka://h:1", True),
+        (None, "kafka://h:1?isolation=read_uncommitted", False),
+        ("read_committed", "kafka://h:1?isolation=read_uncommitted", True),
+        ("READ_UNCOMMITTED", "kafka://h:1", False),
+    ],
+)
+def test_isolation_is_the_options_then_the_urls(isolation: str | None, url: str, committed: bool) -> None:
+    options = {**HERE, "servers": url} | ({} if isolation is None else {"isolation": isolation})
+    assert query_of(options, streaming=False).committed_only is committed
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": None}, "of subscribe, subscribePattern, assign exactly one is set, not 0"),
+        ({"subscribePattern": "x"}, "exactly one is set, not 2"),
+        ({"servers": None}, "of servers, path exactly one is set, not 0"),
+        ({"path": "/x"}, "of servers, path exactly one is set, not 2"),
+        ({"servers": "flux://h:1"}, "whole batches come through the Kafka door only"),
+        ({"servers": "mayfly://h:1"}, "whole batches come through the Kafka door only"),
+        ({"subscribePattern": "(", "subscribe": None}, "a regular expression"),
+        ({"assign": "[]", "subscribe": None}, "option assign = '[]'"),
+        ({"assign": '{"t":[]}', "subscribe": None}, "where a list of partitions should be"),
+        ({"assign": '{"t":["0"]}', "subscribe": None}, "'0' is no partition"),
+        ({"assign": "{}", "subscribe": None}, "no partition is named"),
+        ({"startingOffsets": "middle"}, "it takes earliest, latest, or JSON"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "-3 is no number for t/0"),
+        ({"startingOffsets": '{"t":{"x":1}}'}, "'x' is no partition of 't'"),
+        ({"startingOffsets": '{"t":[1]}'}, "where partitions and numbers should be"),
+        ({"startingOffsets": '{"t":{"0":true}}'}, "True is no number"),
+        ({"startingOffsets": '{"t":{"0":1.5}}'}, "1.5 is no number"),
+        ({"startingOffsets": "latest"}, "a batch that begins at the end reads nothing"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "a batch that begins at the end reads nothing"),
+        ({"endingOffsets": "earliest"}, "a batch that ends at the beginning reads nothing"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "a batch that ends at the beginning reads nothing"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "it is not set together with startingTimestamp"),
+        ({"endingTimestamp": "1", "endingOffsetsByTimestamp": "{}"}, "it is not set together with endingTimestamp"),
+        ({"startingTimestamp": "yesterday"}, "a whole number from 0 on"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "-1 is no number for t/0"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "it takes error or latest"),
+        ({"maxOffsetsPerTrigger": "5"}, "it is for streams, and this is none"),
+        ({"maxBytesPerTrigger": "5"}, "it is for streams, and this is none"),
+        ({"minPartitions": "0"}, "a whole number, 1 to 1000000"),
+        ({"targetPartitionBytes": "some"}, "a number of bytes"),
+        ({"onDataLoss": "shrug"}, "it takes fail, skip or report"),
+        ({"onDataLoss": "skip", "failOnDataLoss": "true"}, "onDataLoss says skip"),
+        ({"onDataLoss": "report"}, "it is set with onDataLoss = report, and only then"),
+        ({"lossTopic": "l"}, "it is set with onDataLoss = report, and only then"),
+        ({"valueFormat": "xml"}, "it takes binary, string or json"),
+        ({"valueFormat": "json"}, "it is set with valueFormat = json, and only then"),
+        ({"valueSchema": "a INT"}, "it is set with valueFormat = json, and only then"),
+        ({"badRecords": "drop"}, "it takes null or fail"),
+        ({"includeHeaders": "yes"}, "true or false"),
+        ({"isolation": "serializable"}, "it takes read_committed or read_uncommitted"),
+        ({"path": "/x", "servers": None, "groupId": "g"}, "a folder has no groups"),
+        ({"path": "/x", "servers": None, "onDataLoss": "report", "lossTopic": "l"}, "a folder is only read"),
+        ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
+        ({"kafka.max.poll.records": "5"}, "there is no Java client here"),
+    ],
+)
+def test_nonsense_is_refused(options: dict[str, str | None], said: str) -> None:
+    assert said in refusal(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"endingOffsets": "latest"}, "it is for batches, and this is none"),
+        ({"endingTimestamp": "1"}, "it is for batches, and this is none"),
+        ({"maxTriggerDelay": "1s"}, "limits the wait for minOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"}, "it is not over maxOffsetsPerTrigger = 5"),
+        ({"minOffsetsPerTrigger": "1", "maxTriggerDelay": "soon"}, "a time such as"),
+    ],
+)
+def test_nonsense_of_streams_is_refused(options: dict[str, str | None], said: str) -> None:
+    assert said in refusal(True, **options)
+
+
+def test_before_it_is_known_which_it_is_both_kinds_of_options_pass() -> None:
+    query(None, endingOffsets="latest")
+    query(None, maxOffsetsPerTrigger="5", startingOffsets="latest")
+
+
+def test_offsets_are_the_kafka_connectors_json() -> None:
+    assert to_json({("b", 10): 1, ("b", 9): 2, ("a", 0): 3}) == {"a": {"0": 3}, "b": {"9": 2, "10": 1}}
+    assert from_json({"b": {"10": 1}}) == {("b", 10): 1}
+    assert assigned({"b": [1, 1]}) == (("b", 1),)

@@ -1,0 +1,23 @@
+"""The page of options is what the tables say."""
+
+from pathlib import Path
+
+from braidlog.spark.reference import page, tables
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "spark-options.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "python -m braidlog.spark.reference > docs/reference/spark-options.md"
+    )
+
+
+def test_every_default_is_what_its_option_takes() -> None:
+    for table in tables():
+        names = [word.lower() for option in table.options for word in (option.name, *option.aliases)]
+        assert len(names) == len(set(names)), table.format
+        for option in table.options:
+            if option.default not in (None, "required"):
+                option.kind.parse(option.default)
+            assert option.meaning.endswith("."), option.name
