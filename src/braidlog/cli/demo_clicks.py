@@ -51,8 +51,9 @@ def clicks(
     """People who look at pages, fill baskets, and sometimes order: JSON events, with a session as their key.
 
     Each event has event_id, type, user, page, aggregate (its session), version (1, 2, 3, … within the session), producer,
-    sequence (1, 2, 3, … of this producer) and at; producer and sequence are headers too, through doors that carry headers. So a
-    reader can tell whether it has every event, once and in order.
+    sequence (1, 2, 3, … of this producer) and at; also id (the aggregate), latency_ms and amount, as the template of `braid
+    pipeline init` reads them. Producer and sequence are headers too, through doors that carry headers. So a reader can tell
+    whether it has every event, once and in order.
     """
     name = producer or f"demo-{secrets.token_hex(4)}"
     source = Clicks(name, random.Random(seed))  # noqa: S311 - events of nobody
