@@ -3,10 +3,10 @@
 import subprocess
 
 import pytest
-
-from braidlog.testing.server import ServerProcess
 from tests.cli.braid import SECONDS_MAX, Braid, fresh
 from tests.debian import have
+
+from braidlog.testing.server import ServerProcess
 
 FORMATS = ["%t %p %o\\n", "%k=%s\\n", "%S %K\\n", "%T|%h\\n", "%%\\t\\x41%s\\n"]
 
