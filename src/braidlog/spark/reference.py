@@ -10,7 +10,13 @@ from importlib import import_module
 
 from braidlog.spark.options import REQUIRED, Option, OptionTable
 
-TABLES = ("braidlog.spark.source.table:TABLE",)
+TABLES = (
+    "braidlog.spark.source.table:TABLE",
+    "braidlog.spark.sink.options:TABLE",
+    "braidlog.spark.keyvalue.table:READ",
+    "braidlog.spark.keyvalue.table:WRITE",
+    "braidlog.spark.lake.sink:WRITE",
+)
 """`module:name` of each table, in the order of the page."""
 
 _INTRODUCTION = """\

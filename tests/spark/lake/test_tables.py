@@ -13,13 +13,13 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from braidlog.spark.lake import compact, vacuum
+from braidlog.spark.lake import compact, files, vacuum
 from braidlog.spark.lake.contract import LakeError, Table
 from braidlog.spark.lake.iceberg import local_catalog
 from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import KINDS, open_table
 from braidlog.spark.lake.writing import Form, write_files
-from braidlog.spark.lake.written import Change, DataFile
+from braidlog.spark.lake.written import Change, DataFile, SinkTakenError
 
 SINK = "a query: ü/1"
 MOMENT = dt.datetime(2026, 11, 15, 9, 30, 0, 123456, tzinfo=dt.UTC)
@@ -334,10 +334,22 @@ def test_an_iceberg_table_whose_columns_were_renamed_is_not_put_together_by_name
 
 
 def test_upkeep_tells_what_it_did(lake: Lake) -> None:
+    assert files(lake.path, lake.kind) == []
     for batch in range(3):
         lake.add(numbers(batch), batch)
+    lake.write(numbers(9))
+    assert sorted(pq.read_table(path)["id"][0].as_py() for path in files(lake.path, lake.kind)) == [0, 1, 2]
     told = compact(lake.path, lake.kind, vacuum_age_seconds=0)
-    assert (told.files_removed, told.files_added, len(told.vacuumed)) == (3, 1, 3), told
+    assert (told.files_removed, told.files_added, len(told.vacuumed)) == (3, 1, 4), told
     assert lake.ids() == [0, 1, 2]
     assert len(lake.data_files()) == 1
     assert vacuum(lake.path, lake.kind, 0).vacuumed == ()
+
+
+def test_a_new_checkpoint_under_an_old_name_is_refused(lake: Lake) -> None:
+    assert lake.add(numbers(1), 0, run="first")
+    assert lake.add(numbers(2), 1, run="first")
+    assert not lake.add(numbers(2), 1, run="first")
+    with pytest.raises(SinkTakenError, match="batches up to 1 of another query, and this is batch 0 of query second"):
+        lake.add(numbers(3), 0, run="second")
+    assert lake.ids() == [1, 2]

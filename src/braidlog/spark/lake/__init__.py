@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from braidlog.spark.lake.contract import LakeError
-    from braidlog.spark.lake.upkeep import Report, compact, vacuum
+    from braidlog.spark.lake.upkeep import Report, compact, files, vacuum
 
-_HOMES = {"LakeError": "contract", "Report": "upkeep", "compact": "upkeep", "vacuum": "upkeep"}
+_HOMES = {"LakeError": "contract", "Report": "upkeep", "compact": "upkeep", "files": "upkeep", "vacuum": "upkeep"}
 
-__all__ = ["LakeError", "Report", "compact", "vacuum"]
+__all__ = ["LakeError", "Report", "compact", "files", "vacuum"]
 
 
 def __getattr__(name: str) -> object:

@@ -21,6 +21,10 @@ class LakeError(Exception):
     """The table cannot do what was asked."""
 
 
+class NoTableError(LakeError):
+    """There is no such table."""
+
+
 @dataclass(frozen=True)
 class Rewritten:
     """What a compaction did."""
@@ -61,6 +65,10 @@ class Table(Protocol):
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Remove what an attempt wrote, but nothing that the table names: an abort may follow a commit that succeeded."""
+        ...
+
+    def paths(self) -> list[str]:
+        """The files that are the table now, as whole paths: all of every change, or nothing of it."""
         ...
 
     def compact(self, target_file_bytes: int) -> Rewritten:

@@ -26,7 +26,7 @@ from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.transforms import IdentityTransform
 
 from braidlog.model.clock import Clock, SystemClock
-from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, Rewritten
+from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, NoTableError, Rewritten
 from braidlog.spark.lake.grouping import groups_to_rewrite
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
 from braidlog.spark.lake.writing import Form, rows_of, write_files
@@ -34,6 +34,7 @@ from braidlog.spark.lake.written import Change, DataFile, made_at_ms
 from braidlog.storage.files import Disk, OsDisk, join
 
 _SINK = "braidlog.sink."
+_RUN = "braidlog.run."
 _FILE = "file:"
 _WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 """Iceberg's smallest number has 32 bits."""
@@ -83,7 +84,8 @@ class IcebergTable:
         for _ in range(COMMIT_ATTEMPTS_MAX):
             table = self._load()
             last = table.properties.get(f"{_SINK}{change.sink}")
-            if not change.is_after(None if last is None else int(last)):
+            is_same_run = change.run is None or table.properties.get(f"{_RUN}{change.sink}") in (None, change.run)
+            if not change.is_after(None if last is None else int(last), is_same_run=is_same_run):
                 self._discard(table, change.files)
                 return False
             try:
@@ -102,6 +104,9 @@ class IcebergTable:
     def last_batch(self, sink: str) -> int | None:
         last = self._load().properties.get(f"{_SINK}{sink}")
         return None if last is None else int(last)
+
+    def paths(self) -> list[str]:
+        return _paths(self._load())
 
     # -- what upkeep asks ------------------------------------------------------------------------------------
 
@@ -155,7 +160,7 @@ class IcebergTable:
         try:
             table = self._catalog().load_table(self.name)
         except NoSuchTableError as error:
-            raise LakeError(f"the catalog has no table {self.name}") from error
+            raise NoTableError(f"the catalog has no table {self.name}") from error
         # In this copy only: the library would repeat a commit that lost against another, without asking whether the other
         # was this same batch. We repeat, and ask.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
@@ -189,7 +194,8 @@ class IcebergTable:
                 with transaction.update_schema() as update:
                     update.union_by_name(new)
             if sink:
-                transaction.set_properties({f"{_SINK}{sink}": str(batch)})
+                run = {} if change.run is None else {f"{_RUN}{sink}": change.run}
+                transaction.set_properties({f"{_SINK}{sink}": str(batch), **run})
             if change.overwrite and table.current_snapshot() is not None:
                 transaction.delete(AlwaysTrue(), told)
             if change.files:
@@ -223,7 +229,7 @@ class IcebergTable:
                 producer.append_data_file(data_file)
 
     def _discard(self, table: Table, files: Iterable[DataFile]) -> None:
-        named = {os.path.abspath(_local(task.file.file_path)) for task in table.scan().plan_files()}
+        named = set(_paths(table))
         self._remove([file for file in files if os.path.abspath(join(self.location, file.path)) not in named])
 
     def _remove(self, files: Iterable[DataFile]) -> None:
@@ -270,6 +276,10 @@ def _local(location: str) -> str:
     if "://" in location:
         raise LakeError(f"{location}: files are written by path, on a disk that all machines share")
     return location
+
+
+def _paths(table: Table) -> list[str]:
+    return [os.path.abspath(_local(task.file.file_path)) for task in table.scan().plan_files()]
 
 
 def _is_ours(task: FileScanTask) -> bool:

@@ -7,7 +7,7 @@ Invariant: the table's rows are the same before and after.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from braidlog.spark.lake.contract import Rewritten
+from braidlog.spark.lake.contract import NoTableError, Rewritten
 from braidlog.spark.lake.tables import open_table
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
@@ -61,6 +61,17 @@ def vacuum(
     """Remove files that are no part of the table and older than this: more than a batch takes, or a running batch fails."""
     found = open_table(table, path, name=name, catalog=catalog)
     return _report(path, table, name, Rewritten(), tuple(found.vacuum(age_seconds)))
+
+
+def files(
+    path: str | None, table: str, *, name: str | None = None, catalog: Mapping[str, str] | None = None
+) -> list[str]:
+    """The files that are the table now: `spark.read.option("basePath", path).parquet(*files(path, "delta"))` reads it without a
+    jar, and never a part of a change. None where there is no table."""
+    try:
+        return open_table(table, path, name=name, catalog=catalog).paths()
+    except NoTableError:
+        return []
 
 
 def _report(path: str | None, table: str, name: str | None, done: Rewritten, gone: tuple[str, ...]) -> Report:

@@ -1,0 +1,191 @@
+"""Rows of a query as keys: set, or deleted.
+
+Knows: the key-value client, windows of commands, which rows are one key. Refuses to know: Mayfly's bytes.
+Invariants: when a task ends well, everything it was given is acknowledged. A batch that is done again sets the same keys to the
+same values, so that a replay changes nothing, if no key is in it twice; whether one is, is looked at, in each task and, over all
+tasks, on the driver.
+
+What does not hold: tasks write while they run, and nothing takes back what a failed batch has written (its replay writes it
+again). A task that Spark has given up for lost and that still runs can set a key after a later batch has: the store knows no
+batches. Between two keys there is no order, and others see them one by one.
+"""
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from braidlog.client import kv_commands as c
+from braidlog.client.errors import ClientError
+from braidlog.client.kv_blocking import KeyValue, connect
+from braidlog.client.kv_commands import Command
+from braidlog.model.clock import SystemClock
+from braidlog.model.limits import KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
+from braidlog.spark.keyvalue.table import FORMAT, Target
+
+_PAUSE_SECONDS = 0.2
+_SHOWN_MAX = 60
+
+
+class KeyValueSinkError(Exception):
+    """A row that cannot be written, or a key that is there twice."""
+
+
+class Row(NamedTuple):
+    key: bytes
+    value: bytes | None
+    ttl_ms: int | None
+    order: Any = None
+
+    def command(self) -> Command[Any]:
+        if self.value is None:
+            return c.delete(self.key)
+        # The store counts in seconds: a begun one is a whole one, so that no key goes early.
+        return c.set_(self.key, self.value, ttl_seconds=-(-(self.ttl_ms or 0) // 1000))
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task wrote: eight bytes of each key, for the driver to see that no other task wrote the same."""
+
+    marks: bytes
+
+
+def write_rows(batches: Iterable[pa.RecordBatch], target: Target) -> Written:
+    """Write all rows of a task; return when every one is acknowledged."""
+    rows: Iterator[Row] = (row for batch in batches for row in rows_of(batch, target.order_by))
+    seen: set[bytes] = set()
+    if target.duplicates == "refuse":
+        rows = _once_each(rows, seen)
+    elif target.duplicates == "last":
+        rows = _last_of_each(rows, seen)
+    with connect(target.url, retries="at-least-once", retry_timeout=target.retry_seconds) as store:
+        window: list[Row] = []
+        for row in rows:
+            window.append(row)
+            if len(window) == target.window:
+                _send(store, window, target.retry_seconds)
+                window = []
+        if window:
+            _send(store, window, target.retry_seconds)
+    return Written(b"".join(hashlib.blake2b(key, digest_size=8).digest() for key in seen))
+
+
+def _send(store: KeyValue, rows: Sequence[Row], retry_seconds: float) -> None:
+    """One window: sent in one piece, and all answers waited for. Again, if they do not come: it leaves the same."""
+    for row, answer in zip(rows, _ask(store, [row.command() for row in rows], retry_seconds), strict=True):
+        if isinstance(answer, ClientError):
+            raise KeyValueSinkError(f"key {_shown(row.key)}: {answer}") from answer
+
+
+def _ask(store: KeyValue, commands: Sequence[Command[Any]], retry_seconds: float) -> list[Any]:
+    clock = SystemClock()
+    deadline = clock.monotonic() + retry_seconds
+    while True:
+        try:
+            return store.run(commands)
+        except ClientError as error:
+            if not error.retriable or clock.monotonic() > deadline:
+                raise
+            threading.Event().wait(_PAUSE_SECONDS)
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------------
+
+_DELETES = {None: None, "set": False, "delete": True}
+
+
+def rows_of(batch: pa.RecordBatch, order_by: str | None = None) -> Iterator[Row]:
+    """The rows of a batch; `KeyValueSinkError` for one that says nothing that can be done."""
+    none: list[Any] = [None] * batch.num_rows
+    columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+    keys, values = (columns[name].cast(pa.binary()).to_pylist() for name in ("key", "value"))
+    ops, ttls, orders = (columns[name].to_pylist() if name in columns else none for name in ("op", "ttl_ms", order_by))
+    for key, value, op, ttl_ms, order in zip(keys, values, ops, ttls, orders, strict=True):
+        if key is None:
+            raise KeyValueSinkError("a row without a key")
+        if not 1 <= len(key) <= KV_KEY_BYTES_MAX:
+            raise KeyValueSinkError(f"key {_shown(key)} has {len(key)} bytes; a key has 1 to {KV_KEY_BYTES_MAX}")
+        if value is not None and len(value) > KV_VALUE_BYTES_MAX:
+            raise KeyValueSinkError(
+                f"key {_shown(key)}: a value of {len(value)} bytes; {KV_VALUE_BYTES_MAX} are the most"
+            )
+        if op not in _DELETES:
+            raise KeyValueSinkError(f"key {_shown(key)}: op is {op!r}; it is set or delete, or null")
+        if op == "set" and value is None:
+            raise KeyValueSinkError(f"key {_shown(key)}: op is set, and there is no value")
+        if ttl_ms is not None and ttl_ms < 0:
+            raise KeyValueSinkError(f"key {_shown(key)}: ttl_ms is {ttl_ms}")
+        yield Row(key, None if _DELETES[op] else value, ttl_ms, order)
+
+
+def _once_each(rows: Iterable[Row], seen: set[bytes]) -> Iterator[Row]:
+    for row in rows:
+        if row.key in seen:
+            raise KeyValueSinkError(
+                f"key {_shown(row.key)} is in one batch twice, and which row would stay is chance: make keys unique, "
+                "or set duplicates = last and orderBy"
+            )
+        seen.add(row.key)
+        yield row
+
+
+def _last_of_each(rows: Iterable[Row], seen: set[bytes]) -> Iterator[Row]:
+    last: dict[bytes, Row] = {}
+    for row in rows:
+        before = last.get(row.key)
+        if before is None or before.order is None or (row.order is not None and row.order >= before.order):
+            last[row.key] = row
+    seen.update(last)
+    yield from last.values()
+
+
+def _shown(key: bytes) -> str:
+    return repr(key if len(key) <= _SHOWN_MAX else key[:_SHOWN_MAX] + b"...")
+
+
+# -- Spark ---------------------------------------------------------------------------------------------------------------
+
+
+def check_disjoint(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Fail the batch if two tasks wrote one key: what it holds now is chance."""
+    marks = [np.frombuffer(message.marks, np.uint64) for message in messages if isinstance(message, Written)]
+    every = np.concatenate(marks) if marks else np.array([], np.uint64)
+    if len(np.unique(every)) < len(every):
+        raise KeyValueSinkError(
+            f"{FORMAT}: a key was written by two tasks of one batch, and which row has stayed is chance: "
+            "repartition('key') before, or set duplicates = any"
+        )
+
+
+class KeyValueWriter(DataSourceArrowWriter):
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return write_rows(iterator, self._target)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        check_disjoint(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """What was set stays set: nobody knows what was there before."""
+
+
+class KeyValueStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return write_rows(iterator, self._target)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's name
+        check_disjoint(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """What was set stays set, and is set again by the replay."""

@@ -1,0 +1,169 @@
+"""`format("braidlog-kv")`: the store's keys as a table, its changes as a batch or a stream, and a sink.
+
+Knows: Spark's readers, and that the change feed is a topic like any other: planning, offsets, limits and losses are the topic
+source's. Refuses to know: the feed's records (`changes.py`), how rows are written (`sink.py`).
+Invariant: a batch that is given has exactly the schema that the query was planned with.
+"""
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType, TimestampType
+
+from braidlog.client.kv_blocking import connect
+from braidlog.model.clock import SystemClock
+from braidlog.spark.keyvalue.changes import change_columns, live_rows
+from braidlog.spark.keyvalue.sink import KeyValueStreamWriter, KeyValueWriter
+from braidlog.spark.keyvalue.table import COLUMNS, FEED_TOPIC, FORMAT, SCHEMA, Feed, feed_of, target_of
+from braidlog.spark.source.logs import open_log
+from braidlog.spark.source.readers import Task, TopicReader, TopicStreamReader
+
+FEED_SECONDS_MAX = 30.0
+_LOOK_AGAIN_SECONDS = 0.02
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_RECORDS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("timestamp", TimestampType()),
+        StructField("offset", LongType()),
+        StructField("headers", ArrayType(_HEADER)),
+    ]
+)
+"""What is asked of the topic, whatever the query asks of us."""
+
+
+class KeyValueSource(DataSource):
+    """Made by Spark for each `load()`, `save()` and `start()`, with the options of the query."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        feed_of(self.options, streaming=None)
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> TopicReader:
+        feed = feed_of(self.options, streaming=False)
+        return SnapshotReader(feed, schema) if feed.mode == "snapshot" else ChangesReader(feed, schema)
+
+    def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802 - Spark's name
+        return ChangesStreamReader(feed_of(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> KeyValueWriter:  # noqa: FBT001 - Spark's signature
+        if overwrite:
+            raise ValueError(
+                f"{FORMAT} sets and deletes the keys that it is given; nobody takes the others away: use append"
+            )
+        return KeyValueWriter(target_of(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KeyValueStreamWriter:  # noqa: N802, FBT001 - as above
+        if overwrite:
+            raise ValueError(f"{FORMAT} sets and deletes the keys that it is given: use output mode append or update")
+        return KeyValueStreamWriter(target_of(self.options, schema))
+
+
+class ChangesReader(TopicReader):
+    """Changes as a batch."""
+
+    def __init__(self, feed: Feed, schema: StructType) -> None:
+        super().__init__(feed.query, _RECORDS)
+        self._wanted = _checked(schema)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return (_shaped(batch, self._wanted) for batch in super().read(partition))
+
+
+class ChangesStreamReader(TopicStreamReader):
+    """Changes as a stream."""
+
+    def __init__(self, feed: Feed, schema: StructType) -> None:
+        super().__init__(feed.query, _RECORDS)
+        self._wanted = _checked(schema)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return (_shaped(batch, self._wanted) for batch in super().read(partition))
+
+
+@dataclass
+class Everything(InputPartition):
+    """All of the feed, for one task: only who has seen every record knows which is a key's last."""
+
+    tasks: list[Task]
+    now_ms: int
+
+    def __init__(self, tasks: list[Task], now_ms: int) -> None:
+        super().__init__(None)
+        self.tasks, self.now_ms = tasks, now_ms
+
+
+class SnapshotReader(TopicReader):
+    """Every key that is there, as of the moment at which it is planned: once for each `load()`."""
+
+    def __init__(self, feed: Feed, schema: StructType) -> None:
+        super().__init__(feed.query, _RECORDS)
+        self._store = feed.store
+        self._wanted = _checked(schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        if self._store is not None:
+            _wait_for_feed(self._store)
+        if not self._has_feed():
+            return []  # a store that was never written to has no keys
+        tasks = [task for task in super().partitions() if isinstance(task, Task)]
+        return [Everything(tasks, SystemClock().now_ms())]
+
+    def _has_feed(self) -> bool:
+        log = open_log(self._query.url, self._query.path, committed_only=self._query.committed_only)
+        try:
+            return FEED_TOPIC in log.topics((FEED_TOPIC,))
+        finally:
+            log.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, Everything):
+            topic_read = super().read
+            records = itertools.chain.from_iterable(topic_read(task) for task in partition.tasks)
+            for batch in live_rows(records, partition.now_ms):
+                yield _shaped(batch, self._wanted)
+
+
+def _checked(schema: StructType) -> StructType:
+    """A query may ask for some of the columns, in any order."""
+    for field in schema.fields:
+        kind = COLUMNS.get(field.name)
+        if kind is None:
+            raise ValueError(f"column {field.name} is not there; {FORMAT} has {', '.join(COLUMNS)}")
+        if field.dataType.simpleString().lower() != kind.lower().replace(" ", ""):
+            raise ValueError(f"column {field.name} is {kind}, not {field.dataType.simpleString()}")
+    return schema
+
+
+def _shaped(records: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
+    target = to_arrow_schema(schema, timezone="UTC")
+    found = change_columns(records)
+    return pa.RecordBatch.from_arrays(
+        [found[name].cast(target.field(name).type) for name in target.names], schema=target
+    )
+
+
+def _wait_for_feed(url: str) -> None:
+    """Return when the feed has told of everything that the store had acknowledged before we asked."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + FEED_SECONDS_MAX
+    with connect(url) as store:
+        wanted = store.stats().sequence or 0
+        while (told := store.stats().feed_sequence or 0) < wanted:
+            if clock.monotonic() > deadline:
+                raise TimeoutError(
+                    f"the topic {FEED_TOPIC} tells of {told} changes of {wanted} after {FEED_SECONDS_MAX:.0f} s; "
+                    "is kv.feed off?"
+                )
+            threading.Event().wait(_LOOK_AGAIN_SECONDS)

@@ -1,0 +1,221 @@
+"""Rows to commands and records to rows, without Spark."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from braidlog import kv
+from braidlog.kv.values import HashValue, ListValue, write_value
+from braidlog.spark.keyvalue import changes
+from braidlog.spark.keyvalue.changes import FeedError, change_columns, live_rows
+from braidlog.spark.keyvalue.sink import KeyValueSinkError, Row, check_disjoint, rows_of, write_rows
+from braidlog.spark.keyvalue.table import FEED_TOPIC, Target, feed_of, target_of
+from braidlog.spark.options import OptionError
+from braidlog.testing.server import ServerProcess
+
+HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+
+
+def records(*rows: tuple[int, bytes, bytes | None, dict[str, str]]) -> pa.RecordBatch:
+    """(offset, key, value, headers) as the topic source gives them."""
+    times = pa.array([offset * 1000 for offset, *_ in rows], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    headers = [[{"key": name, "value": text.encode()} for name, text in told.items()] for *_, told in rows]
+    return pa.record_batch(
+        {
+            "key": pa.array([row[1] for row in rows], pa.binary()),
+            "value": pa.array([row[2] for row in rows], pa.binary()),
+            "timestamp": times,
+            "offset": pa.array([row[0] for row in rows], pa.int64()),
+            "headers": pa.array(headers, HEADERS),
+        }
+    )
+
+
+def told(op: str, kind: str | None, sequence: int = 1, expires: int | None = None) -> dict[str, str]:
+    found = {"kv.seq": str(sequence), "kv.hlc": "00" * 28, "kv.op": op}
+    if kind is not None:
+        found["kv.type"] = kind
+    if expires is not None:
+        found["kv.expires"] = str(expires)
+    return found
+
+
+def test_every_kind_of_value_has_its_column() -> None:
+    found = pa.table(
+        change_columns(
+            records(
+                (5, b"s", b"\xff\x00", told("set", "string", 7, 1_700_000_000_123)),
+                (6, b"n", b"-12", told("incrby", "counter", 8)),
+                (7, b"l", write_value(ListValue([b"a", b""])), told("rpush", "list", 9)),
+                (8, b"h", write_value(HashValue([(b"f", b"1"), (b"g", b"2")])), told("hset", "hash", 10)),
+                (9, b"l", b"\x00\x00\x00\x01z", told("rpush", "part", 11)),
+                (10, b"s", None, told("del", None, 12)),
+            )
+        )
+    ).to_pydict()
+    assert found["op"] == ["set", "incrby", "rpush", "hset", "rpush", "del"]
+    assert found["type"] == ["string", "counter", "list", "hash", "part", None]
+    assert found["value"] == [b"\xff\x00", b"-12", None, None, b"\x00\x00\x00\x01z", None]
+    assert found["number"] == [None, -12, None, None, None, None]
+    assert found["list"] == [None, None, [b"a", b""], None, None, None]
+    assert found["hash"] == [None, None, None, [(b"f", b"1"), (b"g", b"2")], None, None]
+    assert found["sequence"] == [7, 8, 9, 10, 11, 12]
+    assert found["offset"] == [5, 6, 7, 8, 9, 10]
+    assert [None if at is None else at.timestamp() for at in found["expires"]] == [1_700_000_000.123, *[None] * 5]
+
+
+def test_what_the_store_did_not_write_is_named() -> None:
+    with pytest.raises(FeedError, match="offset 3"):
+        change_columns(records((2, b"k", b"v", told("set", "string")), (3, b"k", b"v", {"other": "x"})))
+    with pytest.raises(FeedError, match="a list that is none"):
+        change_columns(records((2, b"k", b"garbage", told("rpush", "list"))))
+
+
+def test_a_snapshot_is_the_last_of_each_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "STATE_ROWS", 4)
+    batches = [
+        records(
+            *(
+                (10 * turn + number, b"k%d" % number, b"%d" % turn, told("set", "string", 10 * turn + number))
+                for number in range(10)
+            )
+        )
+        for turn in range(8)
+    ]
+    batches += [
+        records(
+            (90, b"k1", None, told("del", None)),
+            (91, b"k2", b"kept", told("set", "string", expires=2_000)),
+            (92, b"k3", b"late", told("set", "string", expires=1_000)),
+            (93, b"k4", b"\x00", told("rpush", "part")),
+            (94, b"new", b"1", told("set", "string")),
+        )
+    ]
+    found = [row for batch in live_rows(iter(batches), now_ms=1_000) for row in batch.to_pylist()]
+    assert {row["key"]: row["value"] for row in found} == {
+        **{b"k%d" % number: b"7" for number in (0, 4, 5, 6, 7, 8, 9)},
+        b"k2": b"kept",
+        b"new": b"1",
+    }
+    assert [row["offset"] for row in found] == sorted(row["offset"] for row in found)
+    assert list(live_rows(iter([]), 0)) == []
+
+
+def rows(**columns: Any) -> pa.RecordBatch:
+    return pa.record_batch(columns)
+
+
+def test_rows_say_what_is_done() -> None:
+    batch = rows(
+        key=pa.array(["a", "b", "c", "d"]),
+        value=pa.array(["1", None, "3", "4"]),
+        op=pa.array([None, None, "delete", "set"]),
+        ttl_ms=pa.array([None, None, None, 1500], pa.int64()),
+    )
+    assert list(rows_of(batch)) == [
+        Row(b"a", b"1", None),
+        Row(b"b", None, None),
+        Row(b"c", None, None),
+        Row(b"d", b"4", 1500),
+    ]
+    message: Any = list(rows_of(batch))[3].command().message
+    assert message.ttl_seconds == 2, "a begun second is a whole one"
+    for columns, said in (
+        ({"key": pa.array([None], pa.string()), "value": pa.array(["x"])}, "without a key"),
+        ({"key": ["k"], "value": ["x"], "op": ["upsert"]}, "set or delete"),
+        ({"key": ["k"], "value": pa.array([None], pa.string()), "op": ["set"]}, "there is no value"),
+        ({"key": ["k"], "value": ["x"], "ttl_ms": [-1]}, "ttl_ms is -1"),
+        ({"key": ["k" * 257], "value": ["x"]}, "has 257 bytes; a key has 1 to 256"),
+        ({"key": ["k"], "value": ["x" * 65_537]}, "a value of 65537 bytes"),
+    ):
+        with pytest.raises(KeyValueSinkError, match=said):
+            list(rows_of(rows(**columns)))
+
+
+def target(server: ServerProcess, **changed: Any) -> Target:
+    url = f"mayfly://127.0.0.1:{server.ports['mayfly']}"
+    return Target(
+        **{"url": url, "duplicates": "refuse", "order_by": None, "window": 7, "retry_seconds": 60.0, **changed}
+    )
+
+
+def test_a_key_that_comes_twice(braid_server_shared: ServerProcess) -> None:
+    twice = rows(key=["twice:1", "twice:2", "twice:1"], value=["old", "x", "new"], at=[5, 1, 4])
+    with pytest.raises(KeyValueSinkError, match="'twice:1' is in one batch twice"):
+        write_rows([twice.drop_columns(["at"])], target(braid_server_shared))
+    last = target(braid_server_shared, duplicates="last", order_by="at")
+    one = write_rows([twice], last)
+    with kv.connect(last.url) as store:
+        assert store.get("twice:1") == b"old", "the greatest of orderBy, not the last that came"
+    other = write_rows([rows(key=["twice:9"], value=["x"], at=[1])], last)
+    check_disjoint([one, None, other])
+    with pytest.raises(KeyValueSinkError, match="written by two tasks"):
+        check_disjoint([one, other, write_rows([rows(key=["twice:2"], value=["x"], at=[1])], last)])
+
+
+def test_a_node_that_is_killed_between_windows_and_comes_back(braid_server: ServerProcess) -> None:
+    """Whatever was answered is there, and whatever was not is sent again."""
+    aim = target(braid_server, window=50)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(6):
+            keys = [f"k{number}:{row}" for row in range(120)]
+            yield rows(key=keys, value=keys)
+            if number in (1, 3):
+                braid_server.kill()
+                restarted = threading.Thread(target=braid_server.restart)
+                restarted.start()
+                threads.append(restarted)
+
+    threads: list[threading.Thread] = []
+    written = write_rows(batches(), aim)
+    for thread in threads:
+        thread.join(60)
+    assert len(written.marks) == 8 * 720
+    with kv.connect(aim.url) as store:
+        found = store.run([kv.commands.get(f"k{number}:{row}") for number in range(6) for row in range(120)])
+    assert found == [f"k{number}:{row}".encode() for number in range(6) for row in range(120)]
+
+
+def test_what_the_store_refuses_names_the_key(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", "--set", "kv.memory_bytes_max=1048576") as server:
+        many = [f"fill:{number}" for number in range(100)]
+        with pytest.raises(KeyValueSinkError, match=r"key b'fill:\d+': mayfly says OUT_OF_MEMORY"):
+            write_rows([rows(key=many, value=["x" * 60_000] * 100)], target(server))
+
+
+def test_options() -> None:
+    assert feed_of({"feed": "h:9092"}, streaming=False).mode == "snapshot"
+    stream = feed_of({"servers": "h:9092", "startingOffsets": "earliest"}, streaming=True)
+    assert (stream.mode, stream.query.selection.topics, stream.query.headers) == ("changes", (FEED_TOPIC,), True)
+    assert stream.query.url == "kafka://h:9092", "the Kafka door of the same node"
+    assert feed_of({"servers": "h:1", "kafka.bootstrap.servers": "b:2"}, streaming=False).query.url == "kafka://b:2"
+    columns = StructType().add("key", "string").add("value", "binary")
+    assert target_of({"servers": "h:7275"}, columns).url == "mayfly://h:7275"
+    for call, said in (
+        (lambda: feed_of({}, streaming=False), "servers: it must be set"),
+        (lambda: feed_of({"servers": "h:1", "mode": "snapshot"}, streaming=True), "a stream reads changes"),
+        (
+            lambda: feed_of({"servers": "h:1", "startingOffsets": "earliest"}, streaming=False),
+            "mode = changes takes it",
+        ),
+        (lambda: feed_of({"servers": "mayfly://:secret@h:1"}, streaming=False), "feed: where the store wants a token"),
+        (lambda: feed_of({"servers": "kafka://h:1"}, streaming=False), "speaks mayfly"),
+        (lambda: feed_of({"servers": "h:1", "subscribe": "x"}, streaming=False), "no such option"),
+        (lambda: target_of({"servers": "kafka://h:1"}, columns), "speaks mayfly"),
+        (lambda: target_of({"servers": "h:1", "duplicates": "last"}, columns), "set with duplicates = last"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            call()
+    for schema, said in (
+        (StructType().add("key", "string"), "no 'value'"),
+        (StructType([*columns.fields]).add("extra", "integer"), "does not write column 'extra'"),
+        (StructType().add("key", "integer").add("value", "string"), "'key' is int"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            target_of({"servers": "h:1"}, schema)
