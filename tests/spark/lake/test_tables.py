@@ -353,3 +353,23 @@ def test_a_new_checkpoint_under_an_old_name_is_refused(lake: Lake) -> None:
     with pytest.raises(SinkTakenError, match="batches up to 1 of another query, and this is batch 0 of query second"):
         lake.add(numbers(3), 0, run="second")
     assert lake.ids() == [1, 2]
+
+
+def test_an_iceberg_table_of_a_catalog_by_name(tmp_path: Path) -> None:
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/c.db",
+        "warehouse": f"file://{tmp_path}/house",
+        "name": "ours",
+    }
+    lake = Lake("iceberg", tmp_path)
+    lake.table = open_table("iceberg", None, name="shop.events", catalog=catalog)
+    assert lake.add(numbers(1, 2), 0)
+    assert not lake.add(numbers(1, 2), 0)
+    assert lake.add(numbers(3), 1)
+    assert lake.table.compact(1 << 20).files_added == 1
+    properties = {key: value for key, value in catalog.items() if key != "name"}
+    table = load_catalog("ours", **properties).load_table("shop.events")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    assert len(table.snapshots()) == 3
+    assert table.properties[f"braidlog.sink.{SINK}"] == "1"

@@ -66,7 +66,7 @@ class FolderTable:
                 Entry(
                     state.sequence + 1,
                     self._clock.now_ms(),
-                    change.files,
+                    _named(change.files),
                     gone,
                     sink=change.sink,
                     batch=change.batch,
@@ -119,7 +119,7 @@ class FolderTable:
                 self._discard(new)
                 return False
             self._check_staged(new)
-            entry = Entry(journal.state.sequence + 1, self._clock.now_ms(), tuple(new), old)
+            entry = Entry(journal.state.sequence + 1, self._clock.now_ms(), _named(new), old)
             self._carry_out(journal, entry)
             return True
 
@@ -227,3 +227,8 @@ class FolderTable:
         old = None if state.schema is None else read_schema(state.schema)
         new = merged_schema(old, schema, merge=merge_schema)
         return None if old is not None and new.equals(old) else schema_bytes(new)
+
+
+def _named(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+    """As the journal names them. Nobody asks it for bounds: readers find them in the files, and every commit reads the state."""
+    return tuple(file.without_stats() for file in files)
