@@ -1,5 +1,6 @@
 """Rows to commands and records to rows, without Spark."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
+from tests.client.proxy import Proxy
 
 from braidlog import kv
 from braidlog.kv.values import HashValue, ListValue, write_value
@@ -180,6 +182,22 @@ def test_a_node_that_is_killed_between_windows_and_comes_back(braid_server: Serv
     with kv.connect(aim.url) as store:
         found = store.run([kv.commands.get(f"k{number}:{row}") for number in range(6) for row in range(120)])
     assert found == [f"k{number}:{row}".encode() for number in range(6) for row in range(120)]
+
+
+def test_answers_that_are_lost_are_asked_for_again(braid_server_shared: ServerProcess) -> None:
+    """Connections that break in the middle of a window: nobody knows which of its rows were written, and all are sent again."""
+    keys = [f"cut:{number}" for number in range(600)]
+
+    async def write() -> int:
+        async with Proxy(braid_server_shared.ports["mayfly"]) as proxy:
+            proxy.cut_answered_at = 2000
+            aim = target(braid_server_shared, url=f"mayfly://127.0.0.1:{proxy.port}", window=50)
+            await asyncio.to_thread(write_rows, [rows(key=keys, value=keys)], aim)
+            return proxy.cuts
+
+    assert asyncio.run(write()) > 1
+    with kv.connect(target(braid_server_shared).url) as store:
+        assert store.run([kv.commands.get(key) for key in keys]) == [key.encode() for key in keys]
 
 
 def test_what_the_store_refuses_names_the_key(tmp_path: Path) -> None:
