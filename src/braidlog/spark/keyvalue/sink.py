@@ -84,7 +84,7 @@ def _send(store: KeyValue, rows: Sequence[Row], retry_seconds: float) -> None:
         rows, error = _unanswered(store, rows)
         if error is not None:
             if clock.monotonic() > deadline:
-                raise error
+                raise KeyValueSinkError(f"key {_shown(rows[0].key)}: {error}") from error
             threading.Event().wait(_PAUSE_SECONDS)
 
 
