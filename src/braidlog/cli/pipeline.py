@@ -16,6 +16,7 @@ from braidlog.cli import LazyGroup
         "status": ("braidlog.cli.pipeline_status:status", "Per stage: last batch, lag, rows, expectations."),
         "replay": ("braidlog.cli.pipeline_replay:replay", "Make layers and tables anew from the log or from bronze."),
         "backfill": ("braidlog.cli.pipeline_backfill:backfill", "Put a range of the log into tables that lack it."),
+        "compact": ("braidlog.cli.pipeline_compact:compact", "Make many small files of tables few large ones."),
     },
     epilog="""\b
 Example:

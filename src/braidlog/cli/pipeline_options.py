@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,8 @@ CONF = click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="
 ADMIN = click.option(
     "--admin", metavar="URL", help="Admin port to tell progress to; '' for none.  [default: pipeline.toml]"
 )
+LOG: Final = "spark.log"
+LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 TOKEN: Final = "BRAID_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -49,7 +52,8 @@ def spark_of(project: "Project", wanted: "Wishes") -> "Iterator[SparkSession]":
     from braidlog.spark.sessions import JavaMissingError  # noqa: PLC0415
 
     try:
-        spark = session(project, wanted)
+        with words_of_java(project.storage / LOG):
+            spark = session(project, wanted)
     except (JavaMissingError, ImportError) as error:
         raise click.ClickException(str(error)) from error
     try:
@@ -59,6 +63,23 @@ def spark_of(project: "Project", wanted: "Wishes") -> "Iterator[SparkSession]":
         sys.exit(FAULT)
     finally:
         spark.stop()
+
+
+@contextmanager
+def words_of_java(path: Path) -> Iterator[None]:
+    """Whoever is started within writes its complaints to a file: Java's, and those of the workers it starts, are no answer to a
+    person. Spark's workers tell a whole story whenever a query ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+        path.replace(path.with_name(f"{LOG}.1"))
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @contextmanager
@@ -81,6 +102,8 @@ def ending_well() -> "Iterator[threading.Event]":
         sys.exit(INTERRUPTED)
     except StageFailed as error:
         say(str(error))
+        if not error.by_expectation:
+            say(f"the whole story is in {LOG} of the pipeline's storage")
         sys.exit(NO if error.by_expectation else FAULT)
     finally:
         for number, handler in before.items():

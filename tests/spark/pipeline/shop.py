@@ -22,7 +22,7 @@ LATE = timedelta(minutes=1)
 SIZE = timedelta(minutes=1)
 PARTITIONS = 2
 
-TOML = """
+LEAST = """
 name = "{name}"
 [source]
 servers = "127.0.0.1:{kafka}"
@@ -39,23 +39,27 @@ event_time = "at"
 transforms = ["transforms/loud.sql"]
 [silver.dedup]
 by = ["header:producer", "header:sequence"]
-[silver.versions]
-aggregate = "id"
-version = "version"
-first = 1
 [gold.windows]
 size = "1 minute"
 by = ["type"]
 latency = "latency_ms"
 late = "1 minute"
-[gold.state]
-key = "id"
-servers = "mayfly://127.0.0.1:{mayfly}"
+[report]
+admin = "{admin}"
 [[expectations]]
 stage = "silver"
 name = "not_negative"
 check = "amount >= 0"
 on_violation = "drop"
+"""
+MORE = """
+[silver.versions]
+aggregate = "id"
+version = "version"
+first = 1
+[gold.state]
+key = "id"
+servers = "mayfly://127.0.0.1:{mayfly}"
 [[expectations]]
 stage = "windows"
 name = "busy"
@@ -64,8 +68,6 @@ check = "events > 3"
 name = "large"
 transform = "transforms/large.sql"
 table = "large"
-[report]
-admin = "{admin}"
 """
 
 
@@ -78,10 +80,11 @@ def write_project(
     starting: str = "earliest",
     table_format: str = "delta",
     admin: str = "",
+    more: str = MORE,
 ) -> Path:
     (folder / "transforms").mkdir(parents=True, exist_ok=True)
     ports = {"kafka": node.ports["kafka"], "mayfly": node.ports["mayfly"]}
-    text = TOML.format(name=name, topic=topic, starting=starting, format=table_format, admin=admin, **ports)
+    text = (LEAST + more).format(name=name, topic=topic, starting=starting, format=table_format, admin=admin, **ports)
     (folder / "pipeline.toml").write_text(text)
     (folder / "transforms" / "loud.sql").write_text("SELECT *, upper(type) AS loud FROM input")
     (folder / "transforms" / "large.sql").write_text("SELECT id, amount, _offset FROM input WHERE amount > 90")
@@ -143,8 +146,8 @@ def read_all(node: ServerProcess, topic: str) -> list[ConsumedRecord]:
         consumer.assign(topic, start="earliest")
         found: list[ConsumedRecord] = []
         while left:
-            found += consumer.poll(timeout=10)
-            left = {number for number in left if consumer.position(topic, number) < spans[number].latest}
+            found += consumer.poll(timeout=1)
+            left = {number for number in left if consumer.reached(topic, number) < spans[number].latest}
         return found
 
 

@@ -6,11 +6,16 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from tests.console.browsing import chromium, opened
+from tests.spark.pipeline.tables import rows_of
 
 import braidlog
-from braidlog import kv
-from braidlog.spark.pipeline import wirelog
+from braidlog import BrokerError, kv
+from braidlog.cli import main
+from braidlog.spark.pipeline import operating, tables, wirelog
+from braidlog.spark.pipeline.project import open_project
 from braidlog.testing.server import ServerProcess
 
 IDS = {"flux": "Id", "kafka": "CorrID", "mayfly": "ReqID"}
@@ -100,3 +105,35 @@ def test_every_request_with_its_answer(spark: SparkSession, log: Path) -> None:
     assert {row.bin for row in bins} <= set(range(7))
     assert {row.dialect for row in bins} == {"mlog", "flux", "cursus", "rustlog", "kafka", "mayfly"}
     rows.unpersist()
+
+
+def test_the_project_makes_tables_and_a_page(spark: SparkSession, log: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "wires"
+    done = CliRunner().invoke(main, ["pipeline", "init", str(folder), "--template", "wire-log"])
+    assert done.exit_code == 0, done.output
+    (folder / "wire.jsonl").write_bytes(log.read_bytes())
+    project = open_project(folder)
+    tables.replace(spark.range(3), project, "commands")  # as if by a run before: another takes its place
+    analysed = operating.analyse(spark, project)
+    exchanges = rows_of(project, "exchanges")
+    assert len(exchanges) == analysed.requests == len(by_hand(log))
+    assert sum(row.requests for row in rows_of(project, "commands")) == len(exchanges)
+    assert sum(row.requests for row in rows_of(project, "bins")) == len(exchanges)
+
+    with chromium() as browser, opened(browser, analysed.page.as_uri(), width=380) as page:
+        headings = page.locator("h2").all_inner_texts()
+        assert headings == ["cursus", "flux", "kafka", "mayfly", "mlog", "rustlog"]
+        assert page.locator("svg polyline").count() >= 6
+        rows = page.locator("section", has_text="mayfly").locator("tbody tr td:first-child").all_inner_texts()
+        assert {"GET", "RPUSH"} <= set(rows)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 380
+        light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.emulate_media(color_scheme="dark")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+
+    (folder / "wire.jsonl").write_text("no log\n")
+    with pytest.raises(BrokerError, match="has no message"):
+        operating.analyse(spark, project)
+    (folder / "wire.jsonl").unlink()
+    with pytest.raises(BrokerError, match="there is no such log"):
+        operating.analyse(spark, project)

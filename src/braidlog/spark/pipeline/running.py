@@ -79,10 +79,10 @@ class Runner:
                     client.admin.ensure_topic(stage.writes.topic, partitions)
 
     def once(self, stop: threading.Event, only: frozenset[str] = frozenset()) -> None:
-        """Everything that is there now, through all layers: one stage after the other, each with the whole machine."""
-        for stage in self.stages:
-            if not only or stage.name in only:
-                self._attend([stage], stop, once=True)
+        """Everything that is there now, through all layers: a layer is read when all that write it are done."""
+        chosen = [stage for stage in self.stages if not only or stage.name in only]
+        for wave in sorted({stage.wave for stage in chosen}):
+            self._attend([stage for stage in chosen if stage.wave == wave], stop, once=True)
 
     def forever(self, stop: threading.Event, only: frozenset[str] = frozenset()) -> None:
         """Until told to stop."""

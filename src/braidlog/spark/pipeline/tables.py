@@ -5,13 +5,12 @@ Invariant: what is read is what was committed: the files that the table's own lo
 """
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from braidlog.spark.lake import files
 from braidlog.spark.pipeline.project import Project
 
 FORMAT: Final = "braidlog-lake"
@@ -33,39 +32,11 @@ def append(rows: DataFrame, project: Project, table: str) -> None:
 
 def read(spark: SparkSession, project: Project, table: str, schema: StructType) -> DataFrame:
     """What was committed; nothing, in its form, before the first commit."""
-    files = _FILES[project.pipeline.tables.format](project.table(table))
-    if not files:
+    path = str(project.table(table))
+    found = files(path, project.pipeline.tables.format) if project.table(table).is_dir() else []
+    if not found:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", str(project.table(table))).parquet(*files)
-
-
-def exists(project: Project, table: str) -> bool:
-    return project.table(table).is_dir()
-
-
-def _of_delta(path: Path) -> list[str]:
-    from deltalake import DeltaTable  # noqa: PLC0415 - an extra
-    from deltalake.exceptions import TableNotFoundError  # noqa: PLC0415
-
-    try:
-        return [str(uri) for uri in DeltaTable(str(path)).file_uris()]
-    except TableNotFoundError:
-        return []
-
-
-def _of_parquet(path: Path) -> list[str]:
-    return [str(path)] if path.is_dir() and any(path.rglob("*.parquet")) else []
-
-
-def _of_iceberg(path: Path) -> list[str]:
-    raise NotImplementedError(path)
-
-
-_FILES: Final[dict[str, Callable[[Path], list[str]]]] = {
-    "delta": _of_delta,
-    "parquet": _of_parquet,
-    "iceberg": _of_iceberg,
-}
+    return spark.read.schema(schema).option("basePath", path).parquet(*found)
 
 
 def put_aside(project: Project, table: str, generation: int) -> bool:

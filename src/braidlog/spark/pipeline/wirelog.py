@@ -43,9 +43,8 @@ MANNERS: Final = {
 
 def read(spark: SparkSession, path: str) -> DataFrame:
     """The messages of a log, or of several: a connection's number means something only within its own file."""
-    lines = spark.read.schema(SCHEMA).option("mode", "DROPMALFORMED").json(path)
     try:
-        lines.select("time").limit(1).collect()
+        lines = spark.read.schema(SCHEMA).option("mode", "DROPMALFORMED").json(path)
     except AnalysisException as error:
         raise refusal(f"{path}: there is no such log") from error
     return lines.withColumn("file", f.col("_metadata.file_path")).where("event = 'message'")

@@ -1,0 +1,25 @@
+"""Upkeep of a pipeline's tables: small files become large ones, files that belong to no table any more are removed.
+
+Knows: which tables a project has. Refuses to know: how a table is rewritten.
+Invariant: rows stay as they are, and a stream may go on writing meanwhile.
+"""
+
+from braidlog.spark.lake import Report, compact
+from braidlog.spark.pipeline.config import refusal
+from braidlog.spark.pipeline.project import Project
+
+
+def compact_tables(project: Project, only: frozenset[str], vacuum_seconds: float) -> dict[str, Report]:
+    """All tables of a project, or some; what was done to each."""
+    home = project.table("")
+    there = sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
+    if unknown := sorted(only - set(there)):
+        raise refusal(f"there is no table {unknown[0]!r}; there are {', '.join(there) or 'none yet'}")
+    settings = project.pipeline.tables
+    return {
+        name: compact(
+            str(project.table(name)), settings.format, settings.target_file_bytes, vacuum_age_seconds=vacuum_seconds
+        )
+        for name in there
+        if not only or name in only
+    }
