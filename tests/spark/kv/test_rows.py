@@ -184,13 +184,14 @@ def test_a_node_that_is_killed_between_windows_and_comes_back(braid_server: Serv
     assert found == [f"k{number}:{row}".encode() for number in range(6) for row in range(120)]
 
 
-def test_answers_that_are_lost_are_asked_for_again(braid_server_shared: ServerProcess) -> None:
+@pytest.mark.parametrize("way", ["cut_asked_at", "cut_answered_at"])
+def test_answers_that_are_lost_are_asked_for_again(way: str, braid_server_shared: ServerProcess) -> None:
     """The connection breaks in the middle of a window: nobody knows which of its rows were written; they are sent again."""
-    keys = [f"cut:{number}" for number in range(600)]
+    keys = [f"{way}:{number}" for number in range(600)]
 
     async def write() -> int:
         async with Proxy(braid_server_shared.ports["mayfly"]) as proxy:
-            proxy.cut_answered_at = 2000
+            setattr(proxy, way, 2000)
             aim = target(braid_server_shared, url=f"mayfly://127.0.0.1:{proxy.port}", window=50)
             await asyncio.to_thread(write_rows, [rows(key=keys, value=keys)], aim)
             return proxy.cuts
