@@ -336,6 +336,10 @@ def test_an_iceberg_table_whose_columns_were_renamed_is_not_put_together_by_name
 
 def test_upkeep_tells_what_it_did(lake: Lake) -> None:
     assert files(lake.path, lake.kind) == []
+    for upkeep in (compact, vacuum):
+        with pytest.raises(LakeError, match="is no"):
+            upkeep(lake.path, lake.kind)
+    assert not Path(lake.path).exists(), "to ask is not to make"
     for batch in range(3):
         lake.add(numbers(batch), batch)
     lake.write(numbers(9))

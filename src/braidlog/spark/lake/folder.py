@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.spark.lake.contract import Rewritten
+from braidlog.spark.lake.contract import NoTableError, Rewritten
 from braidlog.spark.lake.grouping import groups_to_rewrite
 from braidlog.spark.lake.journal import FOLDER, Entry, Journal, State
 from braidlog.spark.lake.places import make_folders
@@ -46,11 +46,14 @@ class FolderTable:
     # -- what a sink asks ------------------------------------------------------------------------------------
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
+        make_folders(self._disk, self.path, FOLDER)
         with self._held() as journal:
             self._next_schema(journal.state, schema, partition_by, merge_schema=merge_schema)
         return schema
 
     def commit(self, change: Change) -> bool:
+        # Their names may be another's who was killed before it synced them.
+        make_folders(self._disk, self.path, FOLDER)
         with self._held() as journal:
             state = journal.state
             sink = change.sink or ""
@@ -181,7 +184,8 @@ class FolderTable:
     def _held(self) -> Iterator[Journal]:
         """The journal, with the lock held and the last entry carried out."""
         journal = Journal(self._disk, self.path)
-        make_folders(self._disk, self.path, FOLDER)
+        if not self._disk.exists(journal.folder):
+            raise NoTableError(f"{self.path} is no table of ours")
         lock = self._take_lock(join(journal.folder, "lock"))
         try:
             journal.open()
