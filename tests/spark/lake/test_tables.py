@@ -14,11 +14,11 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from braidlog.spark.lake import compact, files, vacuum
-from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake.contract import LakeError, Rewritten, Table
 from braidlog.spark.lake.iceberg import local_catalog
 from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import KINDS, open_table
-from braidlog.spark.lake.writing import Form, write_files
+from braidlog.spark.lake.writing import Form, write_files, write_partition
 from braidlog.spark.lake.written import Change, DataFile, SinkTakenError
 
 SINK = "a query: ü/1"
@@ -378,3 +378,23 @@ def test_an_iceberg_table_of_a_catalog_by_name(tmp_path: Path) -> None:
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
     assert len(table.snapshots()) == 3
     assert table.properties[f"braidlog.sink.{SINK}"] == "1"
+
+
+def test_a_folder_that_is_overwritten_under_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake("parquet", tmp_path)
+    for batch in range(3):
+        lake.add(numbers(batch), batch)
+    other = Lake("parquet", tmp_path)
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        other.add(numbers(9), None, overwrite=True)
+        return write_partition(*arguments, **named)
+
+    monkeypatch.setattr("braidlog.spark.lake.folder.write_partition", late)
+    assert lake.table.compact(1 << 20) == Rewritten()
+    assert lake.ids() == [9]
+    monkeypatch.undo()
+    lake.add(numbers(10), 3)
+    lake.data_files()[0].unlink()
+    with pytest.raises(FileNotFoundError):
+        lake.table.compact(1 << 20)

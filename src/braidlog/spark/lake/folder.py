@@ -109,7 +109,12 @@ class FolderTable:
         done = Rewritten()
         for group in groups_to_rewrite(files, lambda file: file.folder, lambda file: file.bytes, target_file_bytes):
             rows = rows_of((join(self.path, file.path) for file in group), form.file_schema)
-            new = write_partition(rows, form, group[0].partition, disk=self._disk, clock=self._clock)
+            try:
+                new = write_partition(rows, form, group[0].partition, disk=self._disk, clock=self._clock)
+            except FileNotFoundError:
+                if {file.path for file in group} <= {file.path for file in self.files()}:
+                    raise  # somebody has removed what the table names
+                continue  # somebody has overwritten the table meanwhile
             if self.replace([file.path for file in group], new):
                 done += Rewritten(len(group), len(new), sum(f.bytes for f in group), sum(f.bytes for f in new))
         return done
