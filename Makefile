@@ -43,7 +43,11 @@ crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600)
 
 KILL_ROUNDS ?= 50
 kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (default 50), and check all it promised
-	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py -s
+	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/client/test_staging_kill.py -s
+
+SPARK_KILL_ROUNDS ?= 20
+spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)
+	SPARK_KILL_ROUNDS=$(SPARK_KILL_ROUNDS) $(BIN)/pytest tests/spark/sink/test_kills.py -n 0 -s
 
 FUZZ_RUNS ?= 1000000
 fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (FUZZ_RUNS=1000000 each)
@@ -84,4 +88,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test dev demo crash kill fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console pictures interop interop-peer
+.PHONY: help setup check test dev demo crash kill spark-kill fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console pictures interop interop-peer

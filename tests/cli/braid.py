@@ -21,7 +21,7 @@ from braidlog.testing.server import ServerProcess
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 PROGRAM = [sys.executable, "-m", "braidlog.cli"]
-SECONDS_MAX = 60
+SECONDS_MAX = 8
 NOBODY = "kafka://127.0.0.1:1"
 DIALECTS = ("kafka", "cursus", "mlog", "rustlog", "flux")
 _numbers = itertools.count()
@@ -94,7 +94,7 @@ class Braid:
         return subprocess.Popen([*PROGRAM, *args], env={**os.environ, **self.environment}, **{**pipes, **options})
 
 
-TOKENS = {"root": "secret-of-root", "ann": "secret-of-ann"}
+TOKENS = {"root": "secret-of-root", "ann": "secret-of-ann", "bob": "secret-of-bob"}
 RULES = """
 [[auth.rules]]
 principal = "root"
@@ -104,11 +104,18 @@ operations = ["*"]
 principal = "ann"
 operations = ["read", "describe"]
 topic = "open*"
+
+[[auth.rules]]
+principal = "bob"
+operations = ["create", "describe"]
+topic = "bobs*"
 """
 
 
 def guarded(folder: Path) -> list[str]:
-    """Arguments of a node on which root may do everything, ann read what is open, and strangers nothing; files with tokens."""
+    """Arguments of a node on which root may do everything, ann read what is open, bob make what is his, strangers nothing; and
+    files with the tokens.
+    """
     tokens = "".join(f'{name} = "{hashlib.sha256(word.encode()).hexdigest()}"\n' for name, word in TOKENS.items())
     (folder / "braid.toml").write_text(f"[auth.tokens]\n{tokens}{RULES}", encoding="utf-8")
     for name, word in {**TOKENS, "wrong": "guessed"}.items():

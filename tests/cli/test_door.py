@@ -81,6 +81,20 @@ def test_who_may_is_let_in(guard: Braid, folder: Path) -> None:
     del guard.environment["BRAID_PRINCIPAL"], guard.environment["BRAID_TOKEN_FILE"]
 
 
+def test_a_topic_can_be_made_and_not_written_to(guard: Braid, folder: Path) -> None:
+    """The refusal comes with the first record, not before."""
+    for args in (
+        ["demo", "clicks", "--count", "5", "--topic", "bobs"],
+        ["produce", "bobs"],
+        ["bench", "--records", "5"],
+    ):
+        said = guard.fails(3, *args, *as_(folder, "bob"), stdin="x\n")
+        assert "not allowed: kafka says " in said
+    assert "0 of 5 records acknowledged" in guard.fails(
+        3, "demo", "clicks", "--count", "5", "--rate", "0", "--topic", "bobs", *as_(folder, "bob")
+    )
+
+
 def test_a_wrong_token(guard: Braid, folder: Path) -> None:
     assert "SASL_AUTHENTICATION_FAILED" in guard.fails(3, "topic", "list", *as_(folder, "ann", "wrong"))
     assert "whose token" in guard.fails(2, "topic", "list", "--token-file", str(folder / "ann.token"))

@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 from braidlog.wire.kafka.apis import Key
 
-WAIT_SECONDS_MAX = 120
+WAIT_SECONDS_MAX = 240
 
 Side = Literal["request", "answer"]
 

@@ -1,5 +1,6 @@
 """What an administrator changes through the Kafka door, as a foreign one (librdkafka) sees it, and the other way round."""
 
+import time
 from typing import Any
 
 import pytest
@@ -134,7 +135,9 @@ def test_where_a_log_ends_with_what_is_no_record(braid_server_shared: ServerProc
         with client.consumer() as consumer:
             consumer.assign(topic)
             found: list[bytes | None] = []
+            deadline = time.monotonic() + SECONDS
             while consumer.reached(topic, 0) < latest:
+                assert time.monotonic() < deadline, "the end was never reached"
                 found += [record.value for record in consumer.poll(timeout=0.2)]
             assert found == [b"one"]
             assert consumer.position(topic, 0) == 1

@@ -11,7 +11,7 @@ from tests.codec import strategies
 from tests.codec.twins import PLAIN
 
 from braidlog.codec import arrow
-from braidlog.codec.arrow import Pieces, arrow_schema, iter_arrow, to_arrow
+from braidlog.codec.arrow import PieceBuilder, Pieces, arrow_schema, to_arrow
 from braidlog.codec.batch import empty_batch, read_header, seal, with_append_time
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
@@ -155,17 +155,9 @@ def test_truncated_at_every_length():
 # -- in pieces ---------------------------------------------------------------------------------------------------------
 
 
-def pieces_of(data, rows_max, bytes_max, hidden=lambda *_: False, start=0, end=2**62, columns=arrow.COLUMN_NAMES):
-    found = iter_arrow(
-        data,
-        start_offset=start,
-        end_offset=end,
-        decompressed_bytes_max=BOUND,
-        columns=columns,
-        is_hidden=hidden,
-        pieces=Pieces(rows_max, bytes_max),
-    )
-    return list(found)
+def pieces_of(parts, rows_max, bytes_max, hidden=lambda *_: False, start=0, end=2**62, columns=arrow.COLUMN_NAMES):
+    builder = PieceBuilder(columns, Pieces(rows_max, bytes_max), end_offset=end, decompressed_bytes_max=BOUND)
+    return [piece for part in parts for piece in builder.add(part, start, hidden)] + list(builder.rest())
 
 
 @given(
@@ -177,11 +169,14 @@ def pieces_of(data, rows_max, bytes_max, hidden=lambda *_: False, start=0, end=2
 )
 @settings(max_examples=60)
 def test_pieces_together_are_the_whole(sizes, rows_max, bytes_max, start, rows):
-    data, offset = b"", 0
+    parts, offset = [], 0
     for size in sizes:
-        data += encode_batch([b"v" * 50] * size, base_timestamp=T, base_offset=offset)
+        parts.append(encode_batch([b"v" * 50] * size, base_timestamp=T, base_offset=offset))
         offset += size
-    found = [piece for piece, _ in pieces_of(data, rows_max, bytes_max, start=start, end=start + rows)]
+    data = b"".join(parts)
+    cut = len(parts) // 2
+    parts = [b"".join(parts[:cut]), *parts[cut:]]
+    found = [piece for piece, _ in pieces_of(parts, rows_max, bytes_max, start=start, end=start + rows)]
     whole = read(data, start_offset=start, end_offset=start + rows)
     assert [row for piece in found for row in rows_of(piece)] == rows_of(whole)
     for piece in found:
@@ -204,11 +199,11 @@ def test_pieces_do_not_mix_times_and_hide_what_is_hidden():
         asked.append((position, header.base_offset))
         return header.base_offset == 2
 
-    found = pieces_of(data + marker, 1000, 10**6, hidden, columns=["value", "offset"])
+    found = pieces_of([data + marker], 1000, 10**6, hidden, columns=["value", "offset"])
     assert [(piece.column("value").to_pylist(), log_time) for piece, log_time in found] == [
         ([b"0", b"0"], False),
         ([b"2", b"2", b"3", b"3"], True),
         ([b"4", b"4", b"5", b"5"], False),
     ]
     assert [base for _, base in asked] == [0, 2, 4, 6, 8, 10, 12]
-    assert pieces_of(b"", 1, 1) == []
+    assert pieces_of([b""], 1, 1) == []

@@ -228,3 +228,10 @@ def test_bombs_are_bombs(name):
     verdict, grown = explode(name, 1 << 30)
     assert verdict == f"grew to {1 << 30}"
     assert grown > 512 << 20
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_is_taken(codec, kind):
+    data = b"some bytes " * 500
+    assert decompress(codec, compress(codec, kind(data)), len(data)) == data

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
 
 SECONDS_MAX = 60
@@ -45,25 +45,35 @@ def _connected(url: str) -> Iterator[tuple[http.client.HTTPConnection, str]]:
         connection.close()
 
 
-def events(url: str, **headers: str) -> Iterator[tuple[str, Any]]:
-    """Server-sent events as (name, data); close the generator to go away."""
-    with _connected(url) as (connection, target):
-        connection.request("GET", target, headers={name.replace("_", "-"): value for name, value in headers.items()})
-        answer = connection.getresponse()
-        assert answer.status == 200, answer.read()
-        try:
-            name, data = "message", []
-            while line := answer.readline():
-                text = line.decode().rstrip("\n")
-                if text.startswith("event: "):
-                    name = text.removeprefix("event: ")
-                elif text.startswith("data: "):
-                    data.append(text.removeprefix("data: "))
-                elif not text and data:
-                    yield name, json.loads("\n".join(data))
-                    name, data = "message", []
-        finally:
-            answer.close()
+class Feed:
+    """Server-sent events as (name, data). It is connected when it is made; close it to go away."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=SECONDS_MAX)
+        self._connection.request("GET", f"{parts.path}?{parts.query}")
+        self._answer = self._connection.getresponse()
+        self.status = self._answer.status
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[str, Any]:
+        name, data = "message", []
+        while line := self._answer.readline():
+            text = line.decode().rstrip("\n")
+            if text.startswith("event: "):
+                name = text.removeprefix("event: ")
+            elif text.startswith("data: "):
+                data.append(text.removeprefix("data: "))
+            elif not text and data:
+                return name, json.loads("\n".join(data))
+        raise StopIteration
+
+    def close(self) -> None:
+        self._answer.close()
+        self._connection.close()
 
 
 class Visitor:

@@ -1,6 +1,10 @@
 """The console in a browser: what moves while a log moves, what is typed and comes back, what must not run."""
 
+import json
 import re
+import shlex
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -118,7 +122,16 @@ def test_a_records_value_as_json_and_hex_and_the_ways_to_choose_records(
         page.get_by_role("button", name="Copy as").click()
         command = page.locator("[data-tail]").get_attribute("data-command")
         assert command is not None
-        assert command.startswith("braid consume orders ")
+    program, *words = shlex.split(command)
+    assert program == "braid"
+    done = subprocess.run(
+        [sys.executable, "-m", "braidlog.cli", *words, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert [json.loads(line)["offset"] for line in done.stdout.splitlines()] == [7, 8, 9]
 
 
 def test_what_the_form_produces_comes_back_and_can_be_sent_again(browser: Browser, filled: ServerProcess) -> None:

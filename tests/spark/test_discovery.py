@@ -2,8 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
-FORMATS = ("pyspark_braidlog",)
+FORMATS = sorted(each.name for each in (Path(__file__).parents[2] / "src").glob("pyspark_*"))
 
 
 def test_without_pyspark_there_is_nothing_and_no_error() -> None:

@@ -45,6 +45,8 @@ class Pieces(NamedTuple):
         return built.rows >= self.rows_max or size >= self.bytes_max
 
 
+_MS_FAR = INT64_MAX // 1000
+
 COLUMN_NAMES = ("offset", "timestamp", "key", "value", "headers")
 
 
@@ -82,33 +84,40 @@ def to_arrow(
     return _record_batch(built, names)
 
 
-def iter_arrow(
-    data: Buffer,
-    *,
-    start_offset: int,
-    end_offset: int,
-    decompressed_bytes_max: int,
-    columns: Sequence[str],
-    is_hidden: Callable[[Buffer, int, BatchHeader], bool],
-    pieces: Pieces,
-) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """The same in pieces that stay small though the batches are compressed, and whether a piece has the log's own times.
+class PieceBuilder:
+    """The same for a log that is read in parts: batches in, pieces out that stay small though the batches are compressed.
 
-    `is_hidden` is asked for every batch, in order: it may keep count of transactions. A piece has as many rows
-    or bytes as `pieces` says, and a batch more at most. None is empty.
+    A piece has as many rows or bytes as `pieces` says, and a batch more at most; it spans parts, or small reads would make small
+    pieces. None is empty. With each comes whether its times are the log's own. A time that microseconds cannot tell is null: one
+    record that claims the year 300,000 must not stop who reads all of them.
     """
-    names = _checked_names(columns)
-    built, append_time = _columns(names), False
-    for position, header in iter_batches(data):
-        if is_hidden(data, position, header) or header.is_control:
-            continue
-        if built.rows and (pieces.is_full(built) or header.has_append_time is not append_time):
-            yield _record_batch(built, names), append_time
-            built = _columns(names)
-        append_time = header.has_append_time
-        _add(built, data, position, header, start_offset, end_offset, decompressed_bytes_max)
-    if built.rows:
-        yield _record_batch(built, names), append_time
+
+    def __init__(self, columns: Sequence[str], pieces: Pieces, *, end_offset: int, decompressed_bytes_max: int) -> None:
+        self._names = _checked_names(columns)
+        self._pieces = pieces
+        self._end_offset = end_offset
+        self._decompressed_bytes_max = decompressed_bytes_max
+        self._built = _columns(self._names)
+        self._append_time = False
+
+    def add(
+        self, data: Buffer, start_offset: int, is_hidden: Callable[[Buffer, int, BatchHeader], bool]
+    ) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Pieces that are full now. `is_hidden` is asked for every batch, in order: it may keep count of transactions."""
+        for position, header in iter_batches(data):
+            if is_hidden(data, position, header) or header.is_control:
+                continue
+            if self._pieces.is_full(self._built) or header.has_append_time is not self._append_time:
+                yield from self.rest()
+            self._append_time = header.has_append_time
+            end, limit = self._end_offset, self._decompressed_bytes_max
+            _add(self._built, data, position, header, start_offset, end, limit)
+
+    def rest(self) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """What is left: a piece, if there is anything."""
+        built, self._built = self._built, _columns(self._names)
+        if built.rows:
+            yield _record_batch(built, self._names, far_is_null=True), self._append_time
 
 
 def _columns(names: Sequence[str]) -> Columns:
@@ -140,11 +149,12 @@ def _add(
     )
 
 
-def _record_batch(built: Columns, names: Sequence[str]) -> pa.RecordBatch:
+def _record_batch(built: Columns, names: Sequence[str], *, far_is_null: bool = False) -> pa.RecordBatch:
     import pyarrow as pa
 
     built.finish()
-    return pa.RecordBatch.from_arrays([_array(built, name) for name in names], schema=arrow_schema(names))
+    arrays = [_array(built, name, far_is_null=far_is_null) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
 
 
 def _checked_names(columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -162,14 +172,14 @@ def _headers_type() -> pa.DataType:
     return pa.list_(pa.field("element", pair))
 
 
-def _array(built: Columns, name: str) -> pa.Array:
+def _array(built: Columns, name: str, *, far_is_null: bool) -> pa.Array:
     import pyarrow as pa
 
     match name:
         case "offset":
             return pa.Array.from_buffers(pa.int64(), built.rows, [None, pa.py_buffer(built.offsets)])
         case "timestamp":
-            return _timestamps(built)
+            return _timestamps(built, far_is_null=far_is_null)
         case "key":
             return _binary(built.key, pa.binary())
         case "value":
@@ -178,8 +188,9 @@ def _array(built: Columns, name: str) -> pa.Array:
             return _headers(built)
 
 
-def _timestamps(built: Columns) -> pa.Array:
+def _timestamps(built: Columns, *, far_is_null: bool) -> pa.Array:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     milliseconds = pa.Array.from_buffers(
         pa.timestamp("ms", tz="UTC"), built.rows, [None, pa.py_buffer(built.timestamps)]
@@ -188,6 +199,10 @@ def _timestamps(built: Columns) -> pa.Array:
         return milliseconds.cast(pa.timestamp("us", tz="UTC"))
     except pa.ArrowInvalid as error:
         # A client may claim any 64-bit millisecond; the year 294247 is as far as microseconds reach.
+        if far_is_null:
+            ticks = milliseconds.cast(pa.int64())
+            near = pc.and_(pc.less_equal(ticks, _MS_FAR), pc.greater_equal(ticks, -_MS_FAR))
+            return pc.if_else(near, milliseconds, None).cast(pa.timestamp("us", tz="UTC"))
         raise ProtocolError("a timestamp is too far away to be told in microseconds") from error
 
 

@@ -73,7 +73,7 @@ def compress(codec: Compression, data: Buffer) -> bytes:
         case Compression.LZ4:
             # Java's reader needs independent blocks; the library's default is linked ones.
             frame = cramjam.lz4.Compressor(level=LZ4_LEVEL, content_checksum=False, block_linked=False)
-            frame.compress(data)
+            frame.compress(bytes(data))  # it takes no other buffer; of bytes this makes no copy
             return bytes(frame.finish())
         case Compression.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))

@@ -58,9 +58,8 @@ class Welcome(msgspec.Struct, frozen=True):
     disk_free_bytes_min: int
     log_format: str
     log_level: str
-    is_tls: bool = False
     listeners: dict[str, str] = {}
-    """Dialect → host:port, for commands that a person may copy."""
+    """Dialect → URL, for commands that a person may copy."""
 
 
 class ListenerReport(msgspec.Struct, frozen=True):

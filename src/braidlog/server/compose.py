@@ -246,7 +246,7 @@ class Server:
             disk_free_bytes_min=admin.disk_free_bytes_min,
             log_format=self.config.log.format,
             log_level=self.config.log.level,
-            listeners={name: f"{each.host}:{each.port}" for name, each in self.listeners.items()},
+            listeners={name: _url(name, each) for name, each in self.listeners.items()},
         )
         self._console = ConsoleProcess(bound, reporter, welcome, self._clock.now_ns, doors=close_doors)
         self._supervisor.spawn(self._console.run(), "console")
@@ -378,6 +378,11 @@ class Server:
             self.services.journal.partition.close()
         if self._folder is not None:
             self._folder.release()
+
+
+def _url(dialect: str, listener: Listener) -> str:
+    host = f"[{listener.host}]" if ":" in listener.host else listener.host
+    return f"{dialect}{'+tls' if listener.tls else ''}://{host}:{listener.port}"
 
 
 async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) -> None:

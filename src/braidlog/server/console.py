@@ -100,7 +100,7 @@ class Channel:
             return
 
         def report(piece: WatchedPiece) -> bool:
-            if self._writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            if self._writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX and not piece.is_closed:
                 return False
             self._send(Reply(question.id, event=piece))
             if piece.is_closed:

@@ -19,14 +19,12 @@ class Tally:
 
     def __init__(self) -> None:
         self.requests: dict[str, int] = {}
+        """By operation; sessions count here themselves."""
         self.seconds: dict[str, Seconds] = {}
         self.bytes_in = 0
         self.bytes_out = 0
         self.throttles = 0
         self.throttled_seconds = 0.0
-
-    def count(self, operation: str) -> None:
-        self.requests[operation] = self.requests.get(operation, 0) + 1
 
     def took(self, operation: str, seconds: float) -> None:
         found = self.seconds.get(operation)

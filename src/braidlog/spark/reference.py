@@ -12,6 +12,7 @@ from braidlog.spark.options import REQUIRED, Option, OptionTable
 
 TABLES = (
     "braidlog.spark.source.table:TABLE",
+    "braidlog.spark.sink.options:TABLE",
     "braidlog.spark.keyvalue.table:READ",
     "braidlog.spark.keyvalue.table:WRITE",
     "braidlog.spark.lake.sink:WRITE",

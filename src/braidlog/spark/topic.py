@@ -44,11 +44,11 @@ class TopicSource(DataSource):
         return TopicStreamReader(self._query(streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's form
-        from braidlog.spark.sink import batch_writer  # noqa: PLC0415 - Arrow is for who writes
+        from braidlog.spark.sink.writers import batch_writer  # noqa: PLC0415 - Arrow is for who writes
 
         return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001 - Spark's form
-        from braidlog.spark.sink import stream_writer  # noqa: PLC0415 - as above
+        from braidlog.spark.sink.writers import stream_writer  # noqa: PLC0415 - as above
 
         return stream_writer(schema, self.options, overwrite)

@@ -19,7 +19,7 @@ from braidlog.spark.lake.iceberg import local_catalog
 from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import KINDS, open_table
 from braidlog.spark.lake.writing import Form, write_files
-from braidlog.spark.lake.written import Change, DataFile
+from braidlog.spark.lake.written import Change, DataFile, SinkTakenError
 
 SINK = "a query: ü/1"
 MOMENT = dt.datetime(2026, 11, 15, 9, 30, 0, 123456, tzinfo=dt.UTC)
@@ -344,3 +344,12 @@ def test_upkeep_tells_what_it_did(lake: Lake) -> None:
     assert lake.ids() == [0, 1, 2]
     assert len(lake.data_files()) == 1
     assert vacuum(lake.path, lake.kind, 0).vacuumed == ()
+
+
+def test_a_new_checkpoint_under_an_old_name_is_refused(lake: Lake) -> None:
+    assert lake.add(numbers(1), 0, run="first")
+    assert lake.add(numbers(2), 1, run="first")
+    assert not lake.add(numbers(2), 1, run="first")
+    with pytest.raises(SinkTakenError, match="batches up to 1 of another query, and this is batch 0 of query second"):
+        lake.add(numbers(3), 0, run="second")
+    assert lake.ids() == [1, 2]

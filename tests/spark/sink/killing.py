@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-END_SECONDS_MAX = 240
+END_SECONDS_MAX = 300
 
 
 class Driver:

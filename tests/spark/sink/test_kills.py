@@ -1,10 +1,12 @@
 """Exactly once, whatever is killed: a driver, its workers, the node, at every stage of a micro-batch.
 
 One query, one checkpoint, one topic. A gate before the node stops at the message that was chosen, so that each kill falls where
-it is meant to. In the end a foreign reader of committed records must find every line once.
+it is meant to. In the end a foreign reader of committed records must find every line once. `make spark-kill SPARK_KILL_ROUNDS=20`
+does it again and again, with kills at other messages of each kind.
 """
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from braidlog.wire.kafka.apis import Key
 
 FILES, LINES = 5, 120
 STAMP = 1_700_000_000
+ROUNDS = int(os.environ.get("SPARK_KILL_ROUNDS", "1"))
 
 
 @pytest.fixture
@@ -47,7 +50,11 @@ def kill_driver(gate: Gate, driver: Driver, stop: Stop) -> None:
     stop.open()
 
 
-def test_every_line_counts_once_whatever_is_killed(folder: Path, tmp_path: Path, spark: SparkSession) -> None:
+@pytest.mark.parametrize("round_number", range(ROUNDS))
+def test_every_line_counts_once_whatever_is_killed(
+    round_number: int, folder: Path, tmp_path: Path, spark: SparkSession
+) -> None:
+    rng = random.Random(round_number)
     checkpoint, scratch = tmp_path / "checkpoint", tmp_path / "scratch"
     scratch.mkdir()
     with Gate() as gate, ServerProcess(tmp_path / "data", *gate.settings) as server:
@@ -57,9 +64,13 @@ def test_every_line_counts_once_whatever_is_killed(folder: Path, tmp_path: Path,
         def driver() -> Driver:
             return Driver(servers, folder, checkpoint, scratch)
 
-        # 1. The driver, before anything is staged. 2. When all is staged. 3. When it counts, and Spark has not heard of it.
-        for key, side in ((Key.PRODUCE, "request"), (Key.COMMIT_BATCH, "request"), (Key.COMMIT_BATCH, "answer")):
-            stop = gate.stop_at(key, 1, side)  # type: ignore[arg-type]
+        # 1. The driver, while its tasks stage. 2. When all is staged. 3. When it counts, and Spark has not heard of it.
+        for key, nth, side in (
+            (Key.PRODUCE, rng.randrange(1, 5), "request"),
+            (Key.COMMIT_BATCH, 1, "request"),
+            (Key.COMMIT_BATCH, 1, "answer"),
+        ):
+            stop = gate.stop_at(key, nth, side)  # type: ignore[arg-type]
             with driver() as dying:
                 kill_driver(gate, dying, stop)
             assert not (checkpoint / "commits" / "0").exists(), "Spark holds batch 0 for unfinished"
@@ -68,12 +79,12 @@ def test_every_line_counts_once_whatever_is_killed(folder: Path, tmp_path: Path,
 
         with driver() as living:
             # 4. The node, while a task writes: the same records again, under the same numbers.
-            stop = gate.stop_at(Key.PRODUCE, 2)
+            stop = gate.stop_at(Key.PRODUCE, rng.randrange(1, 5))
             stop.wait()
             restart(server, gate)
             stop.open()
             # 5. Workers in the middle of a task: Spark tries again, and what they left does not count.
-            stop = gate.stop_at(Key.PRODUCE, 3, "answer")
+            stop = gate.stop_at(Key.PRODUCE, rng.randrange(1, 5), rng.choice(["request", "answer"]))
             stop.wait()
             assert living.kill_workers() > 0
             stop.open()

@@ -21,9 +21,9 @@ from pyspark.sql.types import (
 
 from braidlog.codec.compression import Compression
 from braidlog.spark.options import OptionError
-from braidlog.spark.sink import batch_writer, stream_writer
 from braidlog.spark.sink.columns import ColumnError, check_columns
 from braidlog.spark.sink.options import settings_of
+from braidlog.spark.sink.writers import batch_writer, stream_writer
 
 GIVEN = {"servers": "localhost:9092", "topic": "t"}
 
@@ -142,5 +142,6 @@ def test_a_log_is_appended_to() -> None:
 def test_writers_travel() -> None:
     column = schema("value string")
     for made in (batch_writer(column, GIVEN, overwrite=False), stream_writer(column, GIVEN, overwrite=False)):
-        there = CPickleSerializer().loads(CPickleSerializer().dumps(made))
+        serializer: Any = CPickleSerializer()
+        there = serializer.loads(serializer.dumps(made))
         assert there._settings == made._settings

@@ -143,7 +143,8 @@ class Table:
         self.folder = folder
 
     def start(self, options: dict[str, str], *, available: bool = True) -> StreamingQuery:
-        frame = self._spark.readStream.format("braidlog").options(servers=self._world.url, **options).load()
+        where = {} if "path" in options else {"servers": self._world.url}
+        frame = self._spark.readStream.format("braidlog").options(**where, **options).load()
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self.folder / "checkpoint"))
         writer = writer.trigger(availableNow=True) if available else writer.trigger(processingTime="0 seconds")
         return writer.start(str(self.folder / "table"))
@@ -224,6 +225,16 @@ def test_a_stream_that_runs_takes_what_comes(table: Table, world: World) -> None
     until(lambda: committed() == 3, "what came is committed to the group, though `commit` is a batch late")
     assert table.values() == [b"a", b"b"]  # a new stream begins with what comes
     query.stop()
+
+
+def test_a_stream_over_a_folder_that_a_node_writes_to(table: Table, world: World) -> None:
+    topic = world.name("folder")
+    world.write(topic, 0, [b"a", b"b", b"c"])
+    options = {"path": world.folder, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
+    assert [each["numInputRows"] for each in table.run(**options)] == [2, 1]
+    world.write(topic, 0, [b"d"])
+    table.run(**options)
+    assert table.values() == [b"a", b"b", b"c", b"d"]
 
 
 def test_deletion_that_passes_a_checkpoint(table: Table, world: World) -> None:

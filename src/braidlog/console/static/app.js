@@ -192,13 +192,13 @@
       tell();
     };
     const command = () => {
-      const fields = form.elements, server = section.dataset.server;
-      const words = ["braid", "consume", topic];
-      if (fields.from.value === "offset") words.push("--from", fields.offset.value || "0");
-      else if (fields.from.value === "time") words.push("--from", new Date(fields.time.value || Date.now()).toISOString());
-      else words.push("--from", fields.from.value === "latest" ? "latest" : "earliest");
+      const fields = form.elements, server = section.dataset.server.replace(/\/\/(0\.0\.0\.0|\[::\])/, `//${location.hostname}`);
+      const words = ["braid", fields.live.checked ? "tail" : "consume", topic];
+      const offsets = { last: "-50", earliest: "beginning", latest: "end", offset: fields.offset.value || "0" };
+      if (fields.from.value === "time") words.push("--from", new Date(fields.time.value || Date.now()).toISOString());
+      else words.push(`--offset=${offsets[fields.from.value]}`);
       if (fields.partition.value) words.push("--partition", fields.partition.value);
-      if (server) words.push("--server", `kafka://${server}`);
+      if (server) words.push("--server", server);
       return words.map((word) => (/^[\w.:/@%+=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
     };
 

@@ -4,6 +4,7 @@ Knows: `deltalake`, Delta's application transactions. Refuses to know: Spark.
 Invariant: files and the batch's number enter Delta's log in one entry; the entry is durable before `commit` returns.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -50,7 +51,7 @@ class DeltaLakeTable:
     def commit(self, change: Change) -> bool:
         for _ in range(COMMIT_ATTEMPTS_MAX):
             table = self._load()
-            if not change.is_after(table.transaction_version(change.sink) if change.sink else None):
+            if not _is_after(table, change):
                 self._discard(table, change.files)
                 return False
             try:
@@ -143,6 +144,8 @@ class DeltaLakeTable:
             for file in change.files
         ]
         once = None if change.once is None else [Transaction(*change.once)]
+        if once and change.run is not None:
+            once.append(Transaction(_run_of(change.sink), _mark(change.run)))
         table.create_write_transaction(
             actions,
             "overwrite" if change.overwrite else "append",
@@ -170,6 +173,23 @@ class DeltaLakeTable:
                 file.close()
         self._disk.sync_folder(folder)
         self._disk.sync_folder(self.path)
+
+
+def _is_after(table: DeltaTable, change: Change) -> bool:
+    if change.sink is None:
+        return True
+    run = None if change.run is None else table.transaction_version(_run_of(change.sink))
+    is_same_run = run is None or run == _mark(change.run)
+    return change.is_after(table.transaction_version(change.sink), is_same_run=is_same_run)
+
+
+def _run_of(sink: str | None) -> str:
+    """Delta keeps a number for each application: this one's is the mark of the query that counts the sink's batches."""
+    return f"{sink}#run"
+
+
+def _mark(run: str | None) -> int:
+    return int.from_bytes(hashlib.blake2b((run or "").encode(), digest_size=7).digest())
 
 
 def _total_size(told: object) -> int:

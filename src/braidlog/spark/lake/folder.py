@@ -53,7 +53,9 @@ class FolderTable:
     def commit(self, change: Change) -> bool:
         with self._held() as journal:
             state = journal.state
-            if not change.is_after(state.sinks.get(change.sink or "")):
+            sink = change.sink or ""
+            is_same_run = change.run is None or state.runs.get(sink) in (None, change.run)
+            if not change.is_after(state.sinks.get(sink), is_same_run=is_same_run):
                 self._discard(change.files)
                 return False
             schema = self._next_schema(state, change.schema, change.partition_by, merge_schema=change.merge_schema)
@@ -66,10 +68,11 @@ class FolderTable:
                     self._clock.now_ms(),
                     change.files,
                     gone,
-                    change.sink,
-                    change.batch,
-                    schema,
-                    change.partition_by if state.partition_by is None else None,
+                    sink=change.sink,
+                    batch=change.batch,
+                    run=change.run,
+                    schema=schema,
+                    partition_by=change.partition_by if state.partition_by is None else None,
                 ),
             )
             return True

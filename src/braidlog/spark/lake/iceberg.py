@@ -34,6 +34,7 @@ from braidlog.spark.lake.written import Change, DataFile, made_at_ms
 from braidlog.storage.files import Disk, OsDisk, join
 
 _SINK = "braidlog.sink."
+_RUN = "braidlog.run."
 _FILE = "file:"
 _WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 """Iceberg's smallest number has 32 bits."""
@@ -83,7 +84,8 @@ class IcebergTable:
         for _ in range(COMMIT_ATTEMPTS_MAX):
             table = self._load()
             last = table.properties.get(f"{_SINK}{change.sink}")
-            if not change.is_after(None if last is None else int(last)):
+            is_same_run = change.run is None or table.properties.get(f"{_RUN}{change.sink}") in (None, change.run)
+            if not change.is_after(None if last is None else int(last), is_same_run=is_same_run):
                 self._discard(table, change.files)
                 return False
             try:
@@ -192,7 +194,8 @@ class IcebergTable:
                 with transaction.update_schema() as update:
                     update.union_by_name(new)
             if sink:
-                transaction.set_properties({f"{_SINK}{sink}": str(batch)})
+                run = {} if change.run is None else {f"{_RUN}{sink}": change.run}
+                transaction.set_properties({f"{_SINK}{sink}": str(batch), **run})
             if change.overwrite and table.current_snapshot() is not None:
                 transaction.delete(AlwaysTrue(), told)
             if change.files:

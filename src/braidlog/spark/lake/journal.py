@@ -44,6 +44,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     remove: tuple[str, ...] = ()
     sink: str | None = None
     batch: int | None = None
+    run: str | None = None
     schema: bytes | None = None
     """Arrow's own form of the table's schema, where the change changed it."""
     partition_by: tuple[str, ...] | None = None
@@ -54,6 +55,9 @@ class State(msgspec.Struct):
 
     sequence: int = 0
     sinks: dict[str, int] = {}
+    """The last batch of each sink."""
+    runs: dict[str, str] = {}
+    """The query that numbered it, where that is not the sink's name."""
     files: dict[str, DataFile] = {}
     schema: bytes | None = None
     partition_by: tuple[str, ...] | None = None
@@ -65,6 +69,8 @@ class State(msgspec.Struct):
         self.files.update((file.path, file) for file in entry.add)
         if entry.sink is not None and entry.batch is not None:
             self.sinks[entry.sink] = entry.batch
+            if entry.run is not None:
+                self.runs[entry.sink] = entry.run
         if entry.schema is not None:
             self.schema = entry.schema
         if entry.partition_by is not None:

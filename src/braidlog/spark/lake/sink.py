@@ -6,8 +6,8 @@ Invariants: the table changes on the driver only, once for each (sink, batch); w
 or calls late (an abort after the commit) changes nothing more.
 
 The sink's name in the table is the query's id, which lives in the checkpoint: a query that goes on from its checkpoint goes on
-here, one with a new checkpoint is a new sink. `sinkId` gives another name; then a new checkpoint is the old sink, and batches
-that the table has already are taken for replays.
+here, one with a new checkpoint is a new sink. `sinkId` gives another name; the table then keeps the query's id beside it, and
+refuses a new checkpoint under an old name: it counts from 0 again, and all it brings would be taken for replays.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,8 +70,8 @@ WRITE = OptionTable(
             "sinkId",
             text,
             None,
-            "The sink's name in the table; without it, the streaming query's id. Batches up to the last one that the table has "
-            "of this name are taken for replays.",
+            "The sink's name in the table; without it, the streaming query's id. It belongs to one checkpoint: a new one needs "
+            "a new name.",
         ),
         Option("batchId", whole(0), None, "Batch writes only, with sinkId: the write is done once for each number."),
     ),
@@ -109,7 +109,7 @@ class Target:
         query = None if context is None else context.getLocalProperty(_QUERY_ID)
         return Parcel(tuple(write_files(batches, self.form)), query)
 
-    def commit(self, files: tuple[DataFile, ...], sink: str | None, batch: int | None) -> None:
+    def commit(self, files: tuple[DataFile, ...], sink: str | None, batch: int | None, run: str | None = None) -> None:
         if not files and not self.overwrite:
             return  # a batch without rows changes nothing, however often it comes
         self.open().commit(
@@ -118,6 +118,7 @@ class Target:
                 self.form.schema,
                 sink,
                 batch,
+                run,
                 overwrite=self.overwrite,
                 merge_schema=self.merge_schema,
                 partition_by=self.form.partition_by,
@@ -174,12 +175,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._target.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        sink = self._target.sink or _query_of(messages)
+        query = _query_of(messages)
+        sink = self._target.sink or query
         if sink is None and _files(messages):
-            raise LakeError(
-                "Spark did not tell the tasks which query they serve: give the sink a name with option sinkId"
-            )
-        self._target.commit(_files(messages), sink, batchId)
+            raise LakeError("Spark did not tell the tasks which query they serve: give the sink a name with sinkId")
+        self._target.commit(_files(messages), sink, batchId, query if sink != query else None)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         self._target.abort(_files(messages))

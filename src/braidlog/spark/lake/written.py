@@ -30,6 +30,10 @@ class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.path.rpartition("/")[0]
 
 
+class SinkTakenError(ValueError):
+    """The sink's name is another's."""
+
+
 @dataclass(frozen=True)
 class Change:
     """What is asked of a table at once: these files, all or none, and once for each (sink, batch).
@@ -41,6 +45,8 @@ class Change:
     schema: pa.Schema
     sink: str | None = None
     batch: int | None = None
+    run: str | None = None
+    """What numbered the batch, if it was not the sink itself: the query's id. Two that count from 0 must not share a name."""
     overwrite: bool = False
     merge_schema: bool = False
     partition_by: tuple[str, ...] = field(default=())
@@ -50,9 +56,19 @@ class Change:
         """The sink and the batch, if the change has both."""
         return None if self.sink is None or self.batch is None else (self.sink, self.batch)
 
-    def is_after(self, last: int | None) -> bool:
-        """Whether it is new to a table that has the batches of this sink up to `last`."""
-        return self.once is None or last is None or self.once[1] > last
+    def is_after(self, last: int | None, *, is_same_run: bool) -> bool:
+        """Whether it is new to a table that has the batches of this sink up to `last`.
+
+        One that another run has numbered is no replay, and to take it for one would lose its rows in silence.
+        """
+        if self.once is None or last is None or self.once[1] > last:
+            return True
+        if not is_same_run:
+            raise SinkTakenError(
+                f"sink {self.once[0]!r} has the batches up to {last} of another query, and this is batch {self.once[1]} of query "
+                f"{self.run}: a new checkpoint needs a new sinkId"
+            )
+        return False
 
 
 def partition_folder(partition: dict[str, str | None]) -> str:

@@ -1,11 +1,13 @@
-"""The sink: rows of a DataFrame become records of topics, each once, whatever is killed in between.
+"""Topics as a Spark sink: rows of a DataFrame become records, each once, whatever is killed in between.
 
-Knows: Spark's writers. Refuses to know: the inside of a server; how a batch counts once is the broker's affair (ADR 13).
-`options.py` says what can be set, `columns.py` what a row may hold, `filling.py` how columns become batches, `task.py` what a
-task does, `writers.py` what Spark calls.
+How a batch counts once is the broker's affair (docs/adr/0013-a-stage-is-an-open-transaction.md).
+
+| file | what it knows |
+|---|---|
+| `options.py` | what can be set |
+| `columns.py` | what a row may hold |
+| `filling.py` | how columns become batches, and which row goes where |
+| `doors.py` | the connections of a process, kept from task to task |
+| `task.py` | what a task does: its rows into a stage |
+| `writers.py` | Spark's interface: tasks write, the driver commits or aborts |
 """
-
-from braidlog.spark.sink.options import TABLE
-from braidlog.spark.sink.writers import batch_writer, stream_writer
-
-__all__ = ["TABLE", "batch_writer", "stream_writer"]

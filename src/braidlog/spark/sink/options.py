@@ -38,36 +38,42 @@ TABLE: Final = OptionTable(
     "braidlog",
     "write",
     (
-        Option("servers", servers, REQUIRED, "the node's Kafka door", ("kafka.bootstrap.servers",)),
-        Option("topic", text, None, "the topic of every row; without it the column `topic` says it"),
+        Option("servers", servers, REQUIRED, "The node's Kafka door.", ("kafka.bootstrap.servers",)),
+        Option("topic", text, None, "The topic of every row. Without it the column `topic` says it."),
         Option(
             "delivery",
             one_of(EXACTLY_ONCE, AT_LEAST_ONCE),
             EXACTLY_ONCE,
-            "whether a batch that Spark writes again is written again; at_least_once also works with other Kafka brokers",
+            "`exactly_once`: a batch that Spark writes again does not count again; readers of committed records see it whole or "
+            "not at all. `at_least_once`: rows are read as they come; it works with other Kafka brokers too.",
         ),
         Option(
             "sinkId",
             text,
             None,
-            "under which name the broker remembers the last batch; a stream has its query's id, a batch write a new one each",
+            "Under which name the broker remembers the last batch. Unless set, a stream has its query's id (the checkpoint's), "
+            "and a batch write a new one each. One name is for one query: a new checkpoint under an old name is refused.",
         ),
         Option(
             "batchId",
             whole(0),
             None,
-            "of a batch write with a sinkId (foreachBatch): what was written under it is not again",
+            "Of a batch write with a `sinkId`, as in `foreachBatch`: what is not above the last one is not written again.",
         ),
-        Option("compression", one_of("none", "lz4", "zstd", "gzip", "snappy"), "none", "of batches"),
-        Option("batchBytes", size, "1m", "how large a batch of records grows before it is sent"),
+        Option("compression", one_of("none", "lz4", "zstd", "gzip", "snappy"), "none", "Of the batches of records."),
+        Option("batchBytes", size, "1m", "How large a batch of records grows, before compression; 1k to 16m."),
         Option(
-            "stageTimeout", duration_ms, "15m", "after so long what a task wrote is dropped if nobody has committed it"
+            "stageTimeout",
+            duration_ms,
+            "15m",
+            "What a task has written is dropped if nobody has committed it for so long; at most `15m`. A micro-batch must be "
+            "done in this time, and readers of committed records wait that long for a driver that died and does not come back.",
         ),
         Option(
             "createTopic",
             whole(1, PARTITIONS_PER_TOPIC_MAX),
             None,
-            "a topic that is not there is made with so many partitions",
+            "A topic that is not there is made, with so many partitions. Unless set, the write fails.",
         ),
     ),
 )

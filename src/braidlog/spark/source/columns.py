@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
-from braidlog.codec.arrow import Pieces, iter_arrow
+from braidlog.codec.arrow import PieceBuilder, Pieces
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.spark.source.chunks import Chunk
 from braidlog.spark.source.planning import Range
@@ -88,27 +88,33 @@ def record_batches(
     if decode is not None:
         inner += [name for name in ("value", "offset") if name not in inner]  # errors say which record it was
     inner = inner or ["offset"]  # somebody has to count the rows
-    for chunk in chunks:
-        pieces = iter_arrow(
-            chunk.data,
-            start_offset=chunk.start,
-            end_offset=wanted.end,
-            decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
-            columns=inner,
-            is_hidden=chunk.is_hidden,
-            pieces=Pieces(ROWS_MAX, BYTES_MAX),
+    pieces = PieceBuilder(
+        inner, Pieces(ROWS_MAX, BYTES_MAX), end_offset=wanted.end, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX
+    )
+    for piece, append_time in _pieces(pieces, chunks):
+        found = {name: piece.column(at) for at, name in enumerate(inner)}
+        if decode is not None:
+            found |= decode(found["value"], found["offset"], wanted)
+        whole = pa.RecordBatch.from_arrays(
+            [_column(name, found, wanted, piece.num_rows, append_time=append_time) for name in target.names],
+            schema=target,
         )
-        for piece, append_time in pieces:
-            found = {name: piece.column(at) for at, name in enumerate(inner)}
-            if decode is not None:
-                found |= decode(found["value"], found["offset"], wanted)
-            whole = pa.RecordBatch.from_arrays(
-                [_column(name, found, wanted, piece.num_rows, append_time=append_time) for name in target.names],
-                schema=target,
-            )
-            # One batch of the log may hold a million records: a slice costs nothing.
-            for at in range(0, whole.num_rows, ROWS_MAX):
-                yield whole.slice(at, ROWS_MAX)
+        yield from _sliced(whole)
+
+
+def _pieces(pieces: PieceBuilder, chunks: Iterable[Chunk]) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    for chunk in chunks:
+        yield from pieces.add(chunk.data, chunk.start, chunk.is_hidden)
+    yield from pieces.rest()
+
+
+def _sliced(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """One batch of the log may hold a million records: a slice costs nothing. A remainder is not worth a batch of its own."""
+    if whole.num_rows < 2 * ROWS_MAX:
+        yield whole
+        return
+    for at in range(0, whole.num_rows, ROWS_MAX):
+        yield whole.slice(at, ROWS_MAX)
 
 
 def _column(name: str, found: dict[str, pa.Array], wanted: Range, rows: int, *, append_time: bool) -> pa.Array:

@@ -19,6 +19,7 @@ import msgspec
 
 from braidlog.client.blocking import Client, connect
 from braidlog.model.clock import SystemClock
+from braidlog.spark.options import OptionError
 from braidlog.spark.source.logs import Log
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import Offsets, Place
@@ -154,8 +155,16 @@ def reports(client: Client, topic: str) -> list[Report]:
         consumer.assign(topic, [0], start="earliest")
         while consumer.position(topic, 0) < end:
             records = consumer.poll(10_000, _POLL_SECONDS)
-            found += [msgspec.json.decode(record.value or b"", type=Report) for record in records]
+            found += [_read_report(topic, record.offset, record.value) for record in records]
     return found
+
+
+def _read_report(topic: str, offset: int, value: bytes | None) -> Report:
+    try:
+        return msgspec.json.decode(value or b"", type=Report)
+    except msgspec.DecodeError as error:
+        said = f"it is a topic for reports alone, and its offset {offset} holds something else: {error}"
+        raise OptionError("lossTopic", topic, said) from error
 
 
 def _untold(lost: Lost, told: Iterable[Report]) -> list[tuple[int, int | None]]:

@@ -7,7 +7,7 @@ offset; after `freeze` nothing that came later is taken.
 
 import logging
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.spark.source.bounds import find_places, starts
@@ -109,7 +109,7 @@ def _is_beyond(start: Mapping[Place, int], ends: Mapping[Place, int]) -> bool:
     return any(place not in start or at != start[place] for place, at in ends.items())
 
 
-@cache
+@lru_cache(maxsize=64)
 def warn_once(sentence: str) -> None:
     """What does not stop a query is said, and not at every trigger."""
     _log.warning("%s", sentence)
