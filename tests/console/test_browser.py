@@ -189,13 +189,23 @@ def test_a_script_in_a_record_or_a_key_is_shown_and_not_run(browser: Browser, fi
 
 
 def test_the_lag_plot_moves(browser: Browser, filled: ServerProcess) -> None:
-    with opened(browser, f"{filled.admin_url}/groups/billing") as page:
+    with braidlog.connect(kafka(filled)) as client:
+        client.admin.create_topic("lagging")
+        producer = client.producer()
+        for number in range(10):
+            producer.send("lagging", b"%d" % number)
+        producer.flush()
+        consumer = client.consumer()
+        consumer.assign("lagging", group="slow")
+        consumer.poll(max_records=5)
+        consumer.commit()
+    with opened(browser, f"{filled.admin_url}/groups/slow") as page:
         plot = page.locator("[data-plot=lag]")
         expect(plot).to_have_attribute("data-last", "5")
         expect(page.locator("#lag-records")).to_have_text("5")
         expect(page.locator("#lag-seconds")).not_to_have_text("\u2013")
         with braidlog.connect(kafka(filled)) as client:
-            client.producer().send_and_wait("orders", b"one more", partition=0)
+            client.producer().send_and_wait("lagging", b"one more")
         expect(plot).to_have_attribute("data-last", "6")
         assert int(plot.get_attribute("data-points") or 0) >= 2
         assert plot.locator("canvas").count() == 1

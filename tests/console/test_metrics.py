@@ -31,8 +31,8 @@ def value(found: Samples, name: str, **labels: str) -> float | None:
 
 
 @pytest.fixture(scope="module")
-def busy(node: ServerProcess) -> ServerProcess:
-    """A node that has taken records, handed some out, and kept keys."""
+def figures(node: ServerProcess) -> Samples:
+    """What a node says that has taken records, handed them out, and kept keys."""
     with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
         client.admin.create_topic("orders", 2)
         producer = client.producer()
@@ -48,15 +48,25 @@ def busy(node: ServerProcess) -> ServerProcess:
         for number in range(5):
             store.set(f"key-{number}", "value")
         assert store.get("key-1") == b"value"
+    return until(lambda: found if value(found := scrape(node), "braidlog_kv_operations_total") == 6 else None)
+
+
+@pytest.fixture(scope="module")
+def busy(node: ServerProcess, figures: Samples) -> ServerProcess:
+    """The same node, with a group and enough requests for their times to be taken."""
+    with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
+        for _ in range(64):  # of one request in 16 the time is taken
+            client.admin.list_topics()
+        consumer = client.consumer()
+        consumer.assign("orders", group="first")
+        until(consumer.poll)
+        consumer.commit()
+    until(lambda: "braidlog_group_lag_records{" in ask(f"{node.admin_url}/metrics").text)
     return node
 
 
-def test_figures_are_those_of_what_was_done(busy: ServerProcess) -> None:
-    def done() -> Samples | None:
-        found = scrape(busy)
-        return found if value(found, "braidlog_kv_keys") == 5 else None
-
-    found = until(done)
+def test_figures_are_those_of_what_was_done(figures: Samples) -> None:
+    found = figures
     assert value(found, "braidlog_up") == 1
     assert value(found, "braidlog_appended_records_total") == RECORDS
     assert value(found, "braidlog_fetched_records_total") == RECORDS
@@ -80,10 +90,6 @@ def test_figures_are_those_of_what_was_done(busy: ServerProcess) -> None:
 
 
 def test_histograms_are_cumulative_and_end_with_all(busy: ServerProcess) -> None:
-    with braidlog.connect(f"kafka://127.0.0.1:{busy.ports['kafka']}") as client:
-        for _ in range(64):  # of one request in 16 the time is taken
-            client.admin.list_topics()
-
     def timed() -> list[tuple[str, str]]:
         text = ask(f"{busy.admin_url}/metrics").text
         return re.findall(
@@ -97,7 +103,7 @@ def test_histograms_are_cumulative_and_end_with_all(busy: ServerProcess) -> None
     assert counts == sorted(counts)
     found = scrape(busy)
     labels = {"listener": "kafka", "operation": "Metadata"}
-    assert value(found, "braidlog_request_seconds_count", **labels) == counts[-1]
+    assert (value(found, "braidlog_request_seconds_count", **labels) or 0) >= counts[-1]
     assert (value(found, "braidlog_request_seconds_sum", **labels) or 0) > 0
 
 

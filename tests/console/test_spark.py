@@ -31,11 +31,16 @@ def telling(state: str = "running", **more: object) -> Telling:
     return Telling(**{**fields, **more})  # type: ignore[arg-type]
 
 
+def silver(node: ServerProcess) -> list[dict[str, object]]:
+    heard = ask(f"{node.admin_url}/api/spark/queries").json()["queries"]
+    return [query for query in heard if query["query"] == PROGRESS["id"]]
+
+
 def test_a_pipelines_reporter_is_heard_and_shown(node: ServerProcess) -> None:
     port = AdminPort(node.admin_url)
     try:
         port(telling(progress=PROGRESS))
-        (heard,) = until(lambda: ask(f"{node.admin_url}/api/spark/queries").json()["queries"])
+        (heard,) = until(lambda: silver(node))
         assert heard["progress"] == PROGRESS
         page = ask(f"{node.admin_url}/spark").text
         for shown in ("silver", "clicks", "running", ">17<", ">1200<", "120.5", "640.2", "1874 ms", "braidlog[clicks]"):
@@ -43,7 +48,7 @@ def test_a_pipelines_reporter_is_heard_and_shown(node: ServerProcess) -> None:
         assert "&lt;b&gt;/lake&lt;/b&gt;" in page
         port(telling("failed", error="java.lang.OutOfMemoryError: <script>"))
         until(lambda: "OutOfMemoryError: &lt;script&gt;" in ask(f"{node.admin_url}/spark").text)
-        (heard,) = ask(f"{node.admin_url}/api/spark/queries").json()["queries"]
+        (heard,) = silver(node)
         assert heard["progress"] == PROGRESS, "the last word need not repeat the figures"
         assert heard["reports"] == 2
     finally:
