@@ -34,7 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ROOT / "docs" / "guides"
 BLOCK = re.compile(r"^```(\w+)( run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DEFAULTS = {**{name: scheme.port for name, scheme in SCHEMES.items()}, "console": AdminConfig().port}
-SECONDS_MAX = 120
+SECONDS_MAX = 600
+"""For what hangs, not for what is slow: a busy machine takes minutes to start a Spark."""
 ANY = "…"
 INTERRUPT = "^C"
 NODE = "braid dev"

@@ -1,5 +1,6 @@
 """Rows to commands and records to rows, without Spark."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
+from tests.client.proxy import Proxy
 
 from braidlog import kv
 from braidlog.kv.values import HashValue, ListValue, write_value
@@ -182,11 +184,28 @@ def test_a_node_that_is_killed_between_windows_and_comes_back(braid_server: Serv
     assert found == [f"k{number}:{row}".encode() for number in range(6) for row in range(120)]
 
 
+@pytest.mark.parametrize("way", ["cut_asked_at", "cut_answered_at"])
+def test_answers_that_are_lost_are_asked_for_again(way: str, braid_server_shared: ServerProcess) -> None:
+    """The connection breaks in the middle of a window: nobody knows which of its rows were written; they are sent again."""
+    keys = [f"{way}:{number}" for number in range(600)]
+
+    async def write() -> int:
+        async with Proxy(braid_server_shared.ports["mayfly"]) as proxy:
+            setattr(proxy, way, 2000)
+            aim = target(braid_server_shared, url=f"mayfly://127.0.0.1:{proxy.port}", window=50)
+            await asyncio.to_thread(write_rows, [rows(key=keys, value=keys)], aim)
+            return proxy.cuts
+
+    assert asyncio.run(write()) == 1
+    with kv.connect(target(braid_server_shared).url) as store:
+        assert store.run([kv.commands.get(key) for key in keys]) == [key.encode() for key in keys]
+
+
 def test_what_the_store_refuses_names_the_key(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", "--set", "kv.memory_bytes_max=1048576") as server:
         many = [f"fill:{number}" for number in range(100)]
         with pytest.raises(KeyValueSinkError, match=r"key b'fill:\d+': mayfly says OUT_OF_MEMORY"):
-            write_rows([rows(key=many, value=["x" * 60_000] * 100)], target(server))
+            write_rows([rows(key=many, value=["x" * 60_000] * 100)], target(server, retry_seconds=0.1))
 
 
 def test_options() -> None:

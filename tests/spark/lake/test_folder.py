@@ -106,6 +106,7 @@ def test_vacuum_leaves_what_is_young() -> None:
 
 def test_a_staged_file_that_is_gone_fails_the_batch_and_changes_nothing() -> None:
     w = writer()
+    w.table.prepare(SCHEMA, ("p",), merge_schema=False)
     file = w.stage(["x"], "1")
     w.table.vacuum(0)
     with pytest.raises(StorageFault, match="one folder for all machines"):

@@ -14,11 +14,11 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from braidlog.spark.lake import compact, files, vacuum
-from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake.contract import LakeError, Rewritten, Table
 from braidlog.spark.lake.iceberg import local_catalog
 from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import KINDS, open_table
-from braidlog.spark.lake.writing import Form, write_files
+from braidlog.spark.lake.writing import Form, write_files, write_partition
 from braidlog.spark.lake.written import Change, DataFile, SinkTakenError
 
 SINK = "a query: ü/1"
@@ -280,6 +280,7 @@ def test_many_partitions_in_few_open_files(lake: Lake, monkeypatch: pytest.Monke
     monkeypatch.setattr("braidlog.spark.lake.writing.ROW_GROUP_ROWS", 2)
     rows = pa.table({"id": pa.array(range(100), pa.int64()), "kind": pa.array([str(n % 10) for n in range(100)])})
     files = lake.write(pa.concat_tables([rows.slice(at, 20) for at in range(0, 100, 20)]), ("kind",))
+    assert len(files) > 10, "one that was not written to for long made room for another"
     lake.table.commit(Change(files, table_schema(rows.schema), SINK, 0, partition_by=("kind",)))
     assert sorted((row["id"], row["kind"]) for row in lake.read()) == [(n, str(n % 10)) for n in range(100)]
 
@@ -335,6 +336,10 @@ def test_an_iceberg_table_whose_columns_were_renamed_is_not_put_together_by_name
 
 def test_upkeep_tells_what_it_did(lake: Lake) -> None:
     assert files(lake.path, lake.kind) == []
+    for upkeep in (compact, vacuum):
+        with pytest.raises(LakeError, match="is no"):
+            upkeep(lake.path, lake.kind)
+    assert not Path(lake.path).exists(), "to ask is not to make"
     for batch in range(3):
         lake.add(numbers(batch), batch)
     lake.write(numbers(9))
@@ -353,3 +358,43 @@ def test_a_new_checkpoint_under_an_old_name_is_refused(lake: Lake) -> None:
     with pytest.raises(SinkTakenError, match="batches up to 1 of another query, and this is batch 0 of query second"):
         lake.add(numbers(3), 0, run="second")
     assert lake.ids() == [1, 2]
+
+
+def test_an_iceberg_table_of_a_catalog_by_name(tmp_path: Path) -> None:
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/c.db",
+        "warehouse": f"file://{tmp_path}/house",
+        "name": "ours",
+    }
+    lake = Lake("iceberg", tmp_path)
+    lake.table = open_table("iceberg", None, name="shop.events", catalog=catalog)
+    assert lake.add(numbers(1, 2), 0)
+    assert not lake.add(numbers(1, 2), 0)
+    assert lake.add(numbers(3), 1)
+    assert lake.table.compact(1 << 20).files_added == 1
+    properties = {key: value for key, value in catalog.items() if key != "name"}
+    table = load_catalog("ours", **properties).load_table("shop.events")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    assert len(table.snapshots()) == 3
+    assert table.properties[f"braidlog.sink.{SINK}"] == "1"
+
+
+def test_a_folder_that_is_overwritten_under_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake("parquet", tmp_path)
+    for batch in range(3):
+        lake.add(numbers(batch), batch)
+    other = Lake("parquet", tmp_path)
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        other.add(numbers(9), None, overwrite=True)
+        return write_partition(*arguments, **named)
+
+    monkeypatch.setattr("braidlog.spark.lake.folder.write_partition", late)
+    assert lake.table.compact(1 << 20) == Rewritten()
+    assert lake.ids() == [9]
+    monkeypatch.undo()
+    lake.add(numbers(10), 3)
+    lake.data_files()[0].unlink()
+    with pytest.raises(FileNotFoundError):
+        lake.table.compact(1 << 20)

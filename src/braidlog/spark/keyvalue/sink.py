@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from braidlog.client import kv_commands as c
-from braidlog.client.errors import ClientError
+from braidlog.client.errors import ClientError, UnknownOutcomeError
 from braidlog.client.kv_blocking import KeyValue, connect
 from braidlog.client.kv_commands import Command
 from braidlog.model.clock import SystemClock
@@ -77,22 +77,34 @@ def write_rows(batches: Iterable[pa.RecordBatch], target: Target) -> Written:
 
 
 def _send(store: KeyValue, rows: Sequence[Row], retry_seconds: float) -> None:
-    """One window: sent in one piece, and all answers waited for. Again, if they do not come: it leaves the same."""
-    for row, answer in zip(rows, _ask(store, [row.command() for row in rows], retry_seconds), strict=True):
-        if isinstance(answer, ClientError):
-            raise KeyValueSinkError(f"key {_shown(row.key)}: {answer}") from answer
-
-
-def _ask(store: KeyValue, commands: Sequence[Command[Any]], retry_seconds: float) -> list[Any]:
+    """One window: sent in one piece, and all answers waited for. What has none is sent again: setting twice is setting once."""
     clock = SystemClock()
     deadline = clock.monotonic() + retry_seconds
-    while True:
-        try:
-            return store.run(commands)
-        except ClientError as error:
-            if not error.retriable or clock.monotonic() > deadline:
-                raise
+    while rows:
+        rows, error = _unanswered(store, rows)
+        if error is not None:
+            if clock.monotonic() > deadline:
+                raise KeyValueSinkError(f"key {_shown(rows[0].key)}: {error}") from error
             threading.Event().wait(_PAUSE_SECONDS)
+
+
+def _unanswered(store: KeyValue, rows: Sequence[Row]) -> tuple[Sequence[Row], ClientError | None]:
+    """Send these; give those that nobody knows of, and why. `KeyValueSinkError` for one that the store refuses."""
+    try:
+        answers = store.run([row.command() for row in rows])
+    except ClientError as error:
+        if not error.retriable:
+            raise
+        return rows, error
+    left: list[Row] = []
+    last: ClientError | None = None
+    for row, answer in zip(rows, answers, strict=True):
+        if isinstance(answer, UnknownOutcomeError) or (isinstance(answer, ClientError) and answer.retriable):
+            left.append(row)
+            last = answer
+        elif isinstance(answer, ClientError):
+            raise KeyValueSinkError(f"key {_shown(row.key)}: {answer}") from answer
+    return left, last
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.spark.lake.contract import Rewritten
+from braidlog.spark.lake.contract import NoTableError, Rewritten
 from braidlog.spark.lake.grouping import groups_to_rewrite
 from braidlog.spark.lake.journal import FOLDER, Entry, Journal, State
 from braidlog.spark.lake.places import make_folders
@@ -46,11 +46,14 @@ class FolderTable:
     # -- what a sink asks ------------------------------------------------------------------------------------
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
+        make_folders(self._disk, self.path, FOLDER)
         with self._held() as journal:
             self._next_schema(journal.state, schema, partition_by, merge_schema=merge_schema)
         return schema
 
     def commit(self, change: Change) -> bool:
+        # Their names may be another's who was killed before it synced them.
+        make_folders(self._disk, self.path, FOLDER)
         with self._held() as journal:
             state = journal.state
             sink = change.sink or ""
@@ -66,7 +69,7 @@ class FolderTable:
                 Entry(
                     state.sequence + 1,
                     self._clock.now_ms(),
-                    change.files,
+                    _named(change.files),
                     gone,
                     sink=change.sink,
                     batch=change.batch,
@@ -106,7 +109,12 @@ class FolderTable:
         done = Rewritten()
         for group in groups_to_rewrite(files, lambda file: file.folder, lambda file: file.bytes, target_file_bytes):
             rows = rows_of((join(self.path, file.path) for file in group), form.file_schema)
-            new = write_partition(rows, form, group[0].partition, disk=self._disk, clock=self._clock)
+            try:
+                new = write_partition(rows, form, group[0].partition, disk=self._disk, clock=self._clock)
+            except FileNotFoundError:
+                if {file.path for file in group} <= {file.path for file in self.files()}:
+                    raise  # somebody has removed what the table names
+                continue  # somebody has overwritten the table meanwhile
             if self.replace([file.path for file in group], new):
                 done += Rewritten(len(group), len(new), sum(f.bytes for f in group), sum(f.bytes for f in new))
         return done
@@ -119,7 +127,7 @@ class FolderTable:
                 self._discard(new)
                 return False
             self._check_staged(new)
-            entry = Entry(journal.state.sequence + 1, self._clock.now_ms(), tuple(new), old)
+            entry = Entry(journal.state.sequence + 1, self._clock.now_ms(), _named(new), old)
             self._carry_out(journal, entry)
             return True
 
@@ -181,7 +189,8 @@ class FolderTable:
     def _held(self) -> Iterator[Journal]:
         """The journal, with the lock held and the last entry carried out."""
         journal = Journal(self._disk, self.path)
-        make_folders(self._disk, self.path, FOLDER)
+        if not self._disk.exists(journal.folder):
+            raise NoTableError(f"{self.path} is no table of ours")
         lock = self._take_lock(join(journal.folder, "lock"))
         try:
             journal.open()
@@ -227,3 +236,8 @@ class FolderTable:
         old = None if state.schema is None else read_schema(state.schema)
         new = merged_schema(old, schema, merge=merge_schema)
         return None if old is not None and new.equals(old) else schema_bytes(new)
+
+
+def _named(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+    """As the journal names them. Nobody asks it for bounds: readers find them in the files, and every commit reads the state."""
+    return tuple(file.without_stats() for file in files)

@@ -28,6 +28,7 @@ from pyiceberg.transforms import IdentityTransform
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, NoTableError, Rewritten
 from braidlog.spark.lake.grouping import groups_to_rewrite
+from braidlog.spark.lake.places import make_folders
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
 from braidlog.spark.lake.writing import Form, rows_of, write_files
 from braidlog.spark.lake.written import Change, DataFile, made_at_ms
@@ -36,13 +37,14 @@ from braidlog.storage.files import Disk, OsDisk, join
 _SINK = "braidlog.sink."
 _RUN = "braidlog.run."
 _FILE = "file:"
+_CATALOG_FILE = "catalog.db"
 _WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 """Iceberg's smallest number has 32 bits."""
 
 
 def local_catalog(path: str) -> dict[str, str]:
     """Without a catalog named, one in a file beside the table."""
-    return {"type": "sql", "uri": f"sqlite:///{join(path, 'catalog.db')}", "warehouse": path}
+    return {"type": "sql", "uri": f"sqlite:///{join(path, _CATALOG_FILE)}", "warehouse": path}
 
 
 class IcebergTable:
@@ -53,9 +55,17 @@ class IcebergTable:
     """Iceberg reads a file's partition from the file."""
 
     def __init__(
-        self, name: str, catalog: Mapping[str, str], *, disk: Disk | None = None, clock: Clock | None = None
+        self,
+        name: str,
+        catalog: Mapping[str, str],
+        *,
+        home: str | None = None,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        """`home`: the folder of a catalog that is a file beside the table."""
         self.name = name
+        self._home = home
         self._options = dict(catalog)
         self._disk = disk or OsDisk()
         self._clock = clock or SystemClock()
@@ -71,6 +81,8 @@ class IcebergTable:
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
         schema = table_schema(schema, _WIDER)
+        if self._home is not None:
+            make_folders(self._disk, self._home, "")
         catalog = self._catalog()
         try:
             table = catalog.load_table(self.name)
@@ -157,6 +169,8 @@ class IcebergTable:
         return load_catalog(options.pop("name", "default"), **options)
 
     def _load(self) -> Table:
+        if self._home is not None and not self._disk.exists(join(self._home, _CATALOG_FILE)):
+            raise NoTableError(f"{self._home} is no Iceberg table")  # to open a catalog would make one
         try:
             table = self._catalog().load_table(self.name)
         except NoSuchTableError as error:

@@ -38,20 +38,20 @@ def _iceberg(path: str | None, name: str | None, catalog: dict[str, str]) -> Tab
         from braidlog.spark.lake.iceberg import IcebergTable, local_catalog  # noqa: PLC0415
     except ImportError as error:
         raise LakeError(f"Iceberg tables need `pip install 'braidlog[lake]'`: {error}") from error
+    home = None
     if not catalog:
         if path is None:
             raise LakeError(
                 "an Iceberg table is found by a catalog (catalog.type, catalog.uri …) or in a path of its own"
             )
-        os.makedirs(path, exist_ok=True)
-        catalog = local_catalog(path)
+        home, catalog = path, local_catalog(path)
     if name is None:
         if path is None:
             raise LakeError("which table of the catalog? name = namespace.table")
         name = f"default.{os.path.basename(path)}"
     if "." not in name:
         raise LakeError(f"name = {name}: a table's name is namespace.table")
-    return IcebergTable(name, catalog)
+    return IcebergTable(name, catalog, home=home)
 
 
 _OPENERS: dict[str, Callable[[str | None, str | None, dict[str, str]], Table]] = {

@@ -25,6 +25,9 @@ class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: dict[str, str | None] = {}
     stats: dict[str, Any] = {}
 
+    def without_stats(self) -> "DataFile":
+        return msgspec.structs.replace(self, stats={})
+
     @property
     def folder(self) -> str:
         return self.path.rpartition("/")[0]
