@@ -77,7 +77,8 @@ def draw(rows: list[Row]) -> str:
 # %% All of it
 def main(url: str, picture: Path, folder: Path) -> None:
     write_clicks(url)
-    spark = session("clicks", "local[2]", log_level="ERROR", **{"spark.sql.shuffle.partitions": "2"})
+    quiet = {"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
+    spark = session("clicks", "local[2]", log_level="ERROR", **quiet)
     try:
         rows = per_minute(read_clicks(spark, url)).orderBy("minute", "page").collect()
         for page in PAGES:

@@ -27,6 +27,9 @@ def test_events_of_one_seed() -> None:
         assert event.version == versions[event.aggregate]
         assert users.setdefault(event.aggregate, event.user) == event.user
         assert event.aggregate not in ended
+        assert event.id == event.aggregate
+        assert event.latency_ms > 0
+        assert (event.amount is not None) == (event.type == "order_placed")
         assert (event.type == "session_started") == (event.version == 1)
         if event.type == "session_ended":
             ended.add(event.aggregate)

@@ -9,7 +9,7 @@ import trustme
 from tests.cli.braid import Braid, as_, fresh, guarded
 from tests.cli.braid import url_of as url_of_server
 
-from braidlog.cli.door import url_of
+from braidlog.cli.door import Door, url_of
 from braidlog.testing.server import ServerProcess
 
 COMMANDS = [
@@ -150,6 +150,10 @@ def test_tls(tmp_path: Path) -> None:
 )
 def test_options_become_one_url(given: dict[str, str], expected: str) -> None:
     assert url_of(**given) == expected
+
+
+def test_a_token_is_not_in_a_repr() -> None:
+    assert repr(Door("kafka+tls://ann:word@h", 1.0)) == "<Door kafka+tls>"
 
 
 def test_a_token_has_an_owner() -> None:

@@ -135,7 +135,10 @@ def admin() -> Iterator[HTTPServer]:
 
 def test_health(admin: HTTPServer, tmp_path: Path) -> None:
     braid = Braid()
-    braid.environment["BRAID_ADMIN_URL"] = f"http://127.0.0.1:{admin.server_port}/"
+    braid.environment |= {
+        "BRAID_ADMIN_URL": f"http://127.0.0.1:{admin.server_port}/",
+        "http_proxy": "http://127.0.0.1:1",
+    }
     ready = {"status": "ready", "checks": [{"name": "listeners", "ok": True, "reason": None}]}
     _Admin.answer = 200, json.dumps(ready).encode()
     assert braid.json("health", schema="health") == ready

@@ -1,9 +1,11 @@
 """Reading in bulk, from a real node: ends of many partitions at once, whole batches, news as it comes."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.client.kafka.bulk import EARLIEST, LATEST, BulkReader
@@ -22,7 +24,8 @@ def url(braid_server_shared: ServerProcess) -> str:
 
 
 def bulk(url: str) -> BulkReader:
-    driver = make_driver(parse_url(url), Policy())
+    target = parse_url(url)
+    driver = make_driver(target, Policy())
     assert isinstance(driver, KafkaDriver)
     return BulkReader(driver)
 
@@ -110,3 +113,21 @@ def test_news_end_a_wait(url: str) -> None:
         reader.close()
 
     asyncio.run(run())
+
+
+def test_a_large_answer_is_whole_over_tls_too(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    pem = tmp_path / "server.pem"
+    words = ["--set", f"listeners.kafka.tls.cert={pem}", "--set", f"listeners.kafka.tls.key={pem}"]
+
+    async def run(url: str) -> None:
+        await write(url, "bulk-tls", 0, [bytes([at]) * 700_000 for at in range(8)], 1)
+        reader = bulk(url)
+        found = await reader.fetch(("bulk-tls", 0), 0, bytes_max=8_000_000, wait_ms=0)
+        assert sum(header.record_count for _, header in iter_batches(found.data)) == found.next_offset == 8
+        reader.close()
+
+    with ServerProcess(tmp_path / "data", *words) as server:
+        asyncio.run(run(f"kafka+tls://127.0.0.1:{server.ports['kafka']}?cafile={tmp_path / 'ca.pem'}"))

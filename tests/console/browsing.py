@@ -1,5 +1,6 @@
 """A real browser: Debian's Chromium, driven by Playwright. Whatever it complains about is a failure."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,9 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Page]:
+def opened(
+    browser: Browser, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, forgiven: str = ""
+) -> Iterator[Page]:
     """A page of its own context: no cookie, no choice of before. What its scripts or its policy complain of is raised."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", locale="en-GB"
@@ -32,7 +35,7 @@ def opened(browser: Browser, url: str, *, width: int = 1280, height: int = 900, 
     complaints: list[str] = []
 
     def heard(message: ConsoleMessage) -> None:
-        if message.type == "error":
+        if message.type == "error" and not (forgiven and re.search(forgiven, message.text)):
             complaints.append(message.text)
 
     try:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -260,6 +261,23 @@ def test_no_page_is_wider_than_a_small_phone_or_larger_than_100_kb(
         assert page.evaluate("document.documentElement.scrollWidth") <= 380
         assert 20_000 < sum(sizes) < 100_000
         assert hosts == {filled.admin_url.removeprefix("http://")}, "everything comes from here"
+
+
+def test_a_page_finds_the_node_that_comes_after_one_that_was_killed(browser: Browser, tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", admin=True) as node:
+        with braidlog.connect(kafka(node)) as client:
+            client.admin.create_topic("again")
+            client.producer().send_and_wait("again", b"before")
+        with opened(browser, f"{node.admin_url}/topics/again", forgiven="ERR_|htmx:") as page:
+            rows = page.locator("#records > li")
+            expect(rows).to_have_count(1)
+            node.kill()
+            expect(page.locator("#tail-state")).to_contain_text("trying again")
+            node.restart()
+            with braidlog.connect(kafka(node)) as client:
+                client.producer().send_and_wait("again", b"after")
+            expect(rows).to_have_count(2)
+            expect(rows.first).to_contain_text("after")
 
 
 def test_light_and_dark(browser: Browser, filled: ServerProcess) -> None:

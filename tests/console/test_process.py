@@ -3,11 +3,12 @@
 import json
 import os
 import signal
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.console.asking import ask
+from tests.console.asking import Feed, ask
 from tests.console.waiting import until
 
 import braidlog
@@ -42,6 +43,24 @@ def test_it_ends_with_its_node_however_that_ends(tmp_path: Path) -> None:
             (child,) = children(node.pid)
             end(node)
             until(partial(is_gone, child))
+
+
+def test_pages_that_listen_do_not_hold_up_a_stop(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", admin=True) as node:
+        with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
+            client.admin.create_topic("t")
+            client.producer().send_and_wait("t", b"x")
+        with (
+            closing(Feed(f"{node.admin_url}/api/topics/t/tail")) as tail,
+            closing(Feed(f"{node.admin_url}/api/rates")) as rates,
+        ):
+            assert next(tail)[0] == "record"
+            assert next(rates)[0] == "rates"
+            assert node.stop() == 0
+            assert list(tail) == []
+            assert list(rates) == []
+        assert "Traceback" not in node.errors()
+        assert "ERROR" not in node.errors()
 
 
 def test_one_that_dies_is_started_again_on_the_same_port(tmp_path: Path) -> None:

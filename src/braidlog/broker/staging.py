@@ -24,6 +24,14 @@ UNUSED_MS_MAX = 30 * 24 * 3600 * 1000
 STAGES_MAX = 10_000
 """Of one batch: so many tasks."""
 NO_BATCH = -1
+NOT_OPEN = (
+    Reason.TRANSACTION_NOT_FOUND,
+    Reason.PRODUCER_ID_MISMATCH,
+    Reason.STALE_PRODUCER_EPOCH,
+    Reason.INVALID_TRANSACTION_STATE,
+)
+"""Why a transaction that is handed in as a stage is none (any more)."""
+_WHY = " (a stage ends by its timeout, by an abort, or when its task is begun again under the same name)"
 
 
 class Sink(msgspec.Struct, frozen=True):
@@ -80,11 +88,16 @@ class Staging:
                 await self._drop(sink, batch_id, stages)
                 return Decided(known.last_batch, already=True)
             kept = {each.name for each in stages}
-            await self._transactions.end_together(
-                stages,
-                [name for name in self._left_open(sink, batch_id) if name not in kept],
-                [(self._table, (sink,), Sink(batch_id, owner, writer, self._world.now_ms()))],
-            )
+            left = [name for name in self._left_open(sink, batch_id) if name not in kept]
+            last = Sink(batch_id, owner, writer, self._world.now_ms())
+            try:
+                await self._transactions.end_together(stages, left, [(self._table, (sink,), last)])
+            except BrokerError as error:
+                if error.reason not in NOT_OPEN:
+                    raise
+                raise BrokerError(
+                    error.reason, f"nothing of batch {batch_id} of sink {sink!r} counts: {error}{_WHY}"
+                ) from error
             return Decided(batch_id, already=False)
 
     async def abort(

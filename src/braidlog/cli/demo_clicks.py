@@ -7,14 +7,14 @@ Invariants: it is never ahead of --rate; every count that is printed is of ackno
 import asyncio
 import random
 import secrets
-import signal
 from typing import NamedTuple
 
 import click
 
-from braidlog.cli import say
+from braidlog.cli import INTERRUPTED, say
 from braidlog.cli.door import Door, with_door
-from braidlog.cli.produce import Ledger
+from braidlog.cli.interrupts import Interrupts
+from braidlog.cli.produce import Ledger, settle
 from braidlog.cli.show import hint, is_watched
 from braidlog.client.contract import Headers
 from braidlog.client.errors import ClientError
@@ -51,14 +51,19 @@ def clicks(
     """People who look at pages, fill baskets, and sometimes order: JSON events, with a session as their key.
 
     Each event has event_id, type, user, page, aggregate (its session), version (1, 2, 3, … within the session), producer,
-    sequence (1, 2, 3, … of this producer) and at; producer and sequence are headers too, through doors that carry headers. So a
-    reader can tell whether it has every event, once and in order.
+    sequence (1, 2, 3, … of this producer) and at; also id (the aggregate), latency_ms and amount, as the template of `braid
+    pipeline init` reads them. Producer and sequence are headers too, through doors that carry headers. So a reader can tell
+    whether it has every event, once and in order.
     """
     name = producer or f"demo-{secrets.token_hex(4)}"
     source = Clicks(name, random.Random(seed))  # noqa: S311 - events of nobody
     ledger = Ledger()
     hint(f"braid tail {topic}", "Ctrl-C ends it")
-    asyncio.run(_run(door, Plan(topic, partitions, rate, count), source, ledger))
+    try:
+        asyncio.run(_run(door, Plan(topic, partitions, rate, count), source, ledger))
+    except asyncio.CancelledError:
+        say(f"gave up; {ledger}")
+        click.get_current_context().exit(INTERRUPTED)
     if ledger.failure is not None:
         say(str(ledger))
         raise ledger.failure
@@ -84,15 +89,18 @@ class Plan(NamedTuple):
 
 async def _run(door: Door, plan: Plan, source: Clicks, ledger: Ledger) -> None:
     stopping = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stopping.set)
+    Interrupts(stopping.set)
     async with door.connect_aio() as client:
         await client.admin.ensure_topic(plan.topic, plan.partitions if client.capabilities.partitions else 1)
         producer = client.producer(linger_ms=5)
         try:
             await _send(client, producer, plan, source, ledger, stopping)
-            await producer.flush()
+            await settle(producer, ledger)
         except ClientError as error:
             ledger.failure = ledger.failure or error
+        except asyncio.CancelledError:
+            client.abandon()  # or closing it would wait for the same answers once more
+            raise
         ledger.settle()
 
 

@@ -60,6 +60,10 @@ class Door(msgspec.Struct, frozen=True):
     url: str
     timeout: float
 
+    def __repr__(self) -> str:
+        """Without the URL, in which a token may stand."""
+        return f"<Door {self.url.partition('://')[0]}>"
+
     @contextmanager
     def connect(self) -> Iterator[Client]:
         try:

@@ -10,7 +10,7 @@ import sys
 import click
 import msgspec
 
-from braidlog.cli import NO, say
+from braidlog.cli import NO, REFUSED, say
 from braidlog.cli.door import with_client
 from braidlog.cli.group_look import commits_of
 from braidlog.cli.moments import FORMS, parse_moment
@@ -127,7 +127,7 @@ def _refuse_members(client: Client, group: str) -> None:
     members = client.admin.describe_group(group).members
     if members:
         say(f"group {group!r} has {plural(len(members), 'member')}: they would commit over it; stop them first")
-        sys.exit(3)
+        sys.exit(REFUSED)
 
 
 def _moves(client: Client, group: str, aim: Aim, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[Move]:

@@ -7,7 +7,6 @@ not the sending: what was read is still delivered; a second interrupt gives up. 
 """
 
 import asyncio
-import signal
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import click
 
 from braidlog.cli import INTERRUPTED, USAGE, say
 from braidlog.cli.door import Door, with_door
+from braidlog.cli.interrupts import Interrupts
 from braidlog.cli.lines import LineError, Lines
 from braidlog.cli.moments import MOMENT
 from braidlog.cli.record_text import ENCODINGS, Given, Placing, json_reader, text_reader, unescape
@@ -161,19 +161,34 @@ async def _produce(
 ) -> bool:
     """Whether it was interrupted."""
     async with door.connect_aio() as client:
-        interrupts = _Interrupts(lines)
         with lines:
+            interrupts = Interrupts(lambda: _read_no_more(lines, ledger))
             producer = client.producer(**options)
-            interrupts.listen()
             try:
                 await _send(producer, topic, lines, reader, ledger)
-            except (ClientError, BrokerError, LineError) as error:
-                ledger.failure = ledger.failure or error
-            await _settle(producer, ledger)
+                await settle(producer, ledger)
+            except asyncio.CancelledError:
+                client.abandon()  # or closing it would wait for the same answers once more
+                raise
         return interrupts.count > 0
 
 
+def _read_no_more(lines: Lines, ledger: Ledger) -> None:
+    lines.stop()
+    ledger.settle()
+    if waiting := ledger.sent - ledger.acknowledged:
+        say(f"{plural(waiting, 'record')} on the way; another interrupt gives up")
+
+
 async def _send(producer: Producer, topic: str, lines: Lines, reader: Reader, ledger: Ledger) -> None:
+    """Until there are no more lines, or one cannot be sent: why is in the ledger."""
+    try:
+        await _send_all(producer, topic, lines, reader, ledger)
+    except (ClientError, BrokerError, LineError) as error:
+        ledger.failure = ledger.failure or error
+
+
+async def _send_all(producer: Producer, topic: str, lines: Lines, reader: Reader, ledger: Ledger) -> None:
     progress = is_watched() and not sys.stdin.isatty()
     while ledger.failure is None and (chunk := await asyncio.to_thread(lines.next_chunk)) is not None:
         for line in chunk:
@@ -190,31 +205,13 @@ async def _send(producer: Producer, topic: str, lines: Lines, reader: Reader, le
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
-async def _settle(producer: Producer, ledger: Ledger) -> None:
+async def settle(producer: Producer, ledger: Ledger) -> None:
     """Wait for every outcome. What flush raises has an entry in the ledger."""
     try:
         await producer.flush()
     except ClientError as error:
         ledger.failure = ledger.failure or error
     ledger.settle()
-
-
-class _Interrupts:
-    """The first one ends the reading, the second one everything."""
-
-    def __init__(self, lines: Lines) -> None:
-        self.count = 0
-        self._lines = lines
-        self._task = asyncio.current_task()
-
-    def listen(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupted)
-
-    def _interrupted(self) -> None:
-        self.count += 1
-        self._lines.stop()
-        if self.count > 1 and self._task is not None:
-            self._task.cancel()
 
 
 def _report(topic: str, ledger: Ledger, *, interrupted: bool) -> None:

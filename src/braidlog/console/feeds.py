@@ -6,6 +6,7 @@ Invariants: no more than `FEEDS_MAX` at a time; an error is an event, told once,
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
@@ -67,15 +68,38 @@ class Feeds:
         async def lines() -> AsyncIterator[bytes]:
             self._listening += 1
             try:
-                async for found in source:
+                async for found in self._while_there(source):
                     yield b": still here\n\n" if found is None else event(*found)
             except (ClientError, NodeError, TooManyReaders) as error:
                 yield event("fault", {"text": str(error)})
             finally:
                 self._listening -= 1
-            yield event("end", {})
+            if not self._node.gone.is_set():  # else the page tries again, and finds the node that comes next
+                yield event("end", {})
 
         return Stream(lines())
+
+    async def _while_there(self, source: AsyncIterator[Event | None]) -> AsyncIterator[Event | None]:
+        """What comes of `source` as long as the node is there: nobody is kept waiting by one that stops."""
+        gone = asyncio.ensure_future(self._node.gone.wait())
+        try:
+            while True:
+                step = asyncio.ensure_future(anext(source))
+                try:
+                    await asyncio.wait({step, gone}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not step.done():
+                        step.cancel()
+                        with contextlib.suppress(asyncio.CancelledError):
+                            await step
+                if step.cancelled():
+                    return
+                try:
+                    yield step.result()
+                except StopAsyncIteration:
+                    return
+        finally:
+            gone.cancel()
 
     # -- records ---------------------------------------------------------------------------------------------
 

@@ -48,6 +48,8 @@ class Node:
         self._reader = reader
         self._writer = writer
         self.welcome = welcome
+        self.gone = asyncio.Event()
+        """Set when the node has ended: nothing will come any more."""
         self._ids = count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._watched: dict[int, asyncio.Queue[WatchedPiece | None]] = {}
@@ -62,6 +64,7 @@ class Node:
         with contextlib.suppress(ConnectionError):
             while line := await self._reader.readline():
                 self._received(_replies.decode(line))
+        self.gone.set()
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(NodeError("the node is gone"))

@@ -26,7 +26,18 @@ from braidlog.model.settings import UNLIMITED, TopicSettings
 ENVIRONMENT_PREFIX = "BRAID_"
 OF_CLIENTS = frozenset(
     f"{ENVIRONMENT_PREFIX}{name}"
-    for name in ("SERVER", "PRINCIPAL", "TOKEN_FILE", "CA", "CERT", "CERT_KEY", "KV_URL", "FEED_URL", "ADMIN_URL")
+    for name in (
+        "SERVER",
+        "PRINCIPAL",
+        "TOKEN_FILE",
+        "CA",
+        "CERT",
+        "CERT_KEY",
+        "KV_URL",
+        "FEED_URL",
+        "ADMIN_URL",
+        "ADMIN_TOKEN",
+    )
 )
 """Read by commands that talk to a node; a node that runs in the same environment leaves them alone."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

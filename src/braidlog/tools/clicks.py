@@ -7,7 +7,10 @@ it has all of them, once, in order.
 
     key      demo-1-session-7               headers  producer = demo-1, sequence = 42
     value    {"event_id": "demo-1-42", "type": "item_added", "user": "user-3", "page": "/basket", "aggregate": "demo-1-session-7",
-              "version": 4, "producer": "demo-1", "sequence": 42, "at": "2026-11-15T10:00:00.000Z"}
+              "version": 4, "producer": "demo-1", "sequence": 42, "at": "2026-11-15T10:00:00.000Z",
+              "id": "demo-1-session-7", "latency_ms": 12.3, "amount": null}
+
+`id` is the aggregate again: the word that the template of `braid pipeline init` has for it.
 """
 
 import random
@@ -30,6 +33,9 @@ _NEXT: dict[str, tuple[tuple[str, int], ...]] = {
 }
 """After each type, what may come next and how often. What has no row ends its session."""
 _PAGES = ("/", "/search", "/books", "/books/7", "/games", "/games/12", "/about", "/help")
+_LATENCY = (3.0, 0.7)
+"""Of a logarithm: the middle is 20 ms, one in a hundred takes five times as long."""
+_AMOUNT = (5.0, 120.0)
 _PLACES = {"item_added": "/basket", _END: "/checkout"}
 
 
@@ -45,6 +51,11 @@ class Click(msgspec.Struct, frozen=True):
     producer: str
     sequence: int
     at: str
+    id: str
+    latency_ms: float
+    """How long the page took."""
+    amount: float | None = None
+    """Of an order."""
 
     def record(self, timestamp_ms: int | None) -> NewRecord:
         headers = (("producer", self.producer.encode()), ("sequence", b"%d" % self.sequence))
@@ -93,6 +104,9 @@ class Clicks:
             producer=self.producer,
             sequence=self._sequence,
             at=_iso(now_ms),
+            id=session.name,
+            latency_ms=round(self._chance.lognormvariate(*_LATENCY), 1),
+            amount=round(self._chance.uniform(*_AMOUNT), 2) if kind == _END else None,
         )
 
     def _session(self) -> _Session:

@@ -6,6 +6,7 @@ Knows: what was sent. The figures here are made without Spark and without the pi
 import json
 import math
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ START = datetime(2026, 5, 1, 8, tzinfo=UTC)
 LATE = timedelta(minutes=1)
 SIZE = timedelta(minutes=1)
 PARTITIONS = 2
+READ_SECONDS_MAX = 120
 
 LEAST = """
 name = "{name}"
@@ -145,7 +147,9 @@ def read_all(node: ServerProcess, topic: str) -> list[ConsumedRecord]:
         consumer = client.consumer()
         consumer.assign(topic, start="earliest")
         found: list[ConsumedRecord] = []
+        deadline = time.monotonic() + READ_SECONDS_MAX
         while left:
+            assert time.monotonic() < deadline, f"{topic} is not read to its end: {left} of {spans}"
             found += consumer.poll(timeout=1)
             left = {number for number in left if consumer.reached(topic, number) < spans[number].latest}
         return found

@@ -1,5 +1,6 @@
 """The parts that need no Spark: versions, checkpoints, the ledger, plans, the page, the admin port."""
 
+import io
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braidlog import BrokerError
+from braidlog.cli import pipeline_options
 from braidlog.spark.pipeline import ledger as ledger_module
 from braidlog.spark.pipeline.checkpoints import Position, position
 from braidlog.spark.pipeline.config import parse
@@ -22,7 +24,7 @@ from braidlog.spark.pipeline.replaying import begin, make_plan, parse_time_ms, s
 from braidlog.spark.pipeline.reporting import AdminPort, Telling
 from braidlog.spark.pipeline.running import cause
 from braidlog.spark.pipeline.status import status
-from braidlog.spark.pipeline.telling import lag
+from braidlog.spark.pipeline.telling import Heard, lag
 
 TEXT = """
 name = "clicks"
@@ -198,6 +200,41 @@ def test_the_line_that_tells_why() -> None:
     assert cause("") == "for no reason that it told"
 
 
+# -- the terminal --------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+HEARD = [
+    Heard("silver", "running"),
+    Heard("silver", "running", 3, 1200, 400.0, 7),
+    Heard("bronze", "running", 1, 0, 0.0, None),
+    Heard("silver", "stopped"),
+]
+
+
+def test_one_line_per_stage_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "100")
+    with pipeline_options.progress() as show:
+        for each in HEARD:
+            show(each)
+    last = terminal.getvalue().rpartition("\x1b[2K")[2] if "\x1b[2K" in terminal.getvalue() else terminal.getvalue()
+    assert "silver          batch 3  1,200 rows  400/s  lag 7" in terminal.getvalue()
+    assert "bronze          batch 1" in last
+
+
+def test_plain_lines_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pipeline_options.progress() as show:
+        for each in HEARD:
+            show(each)
+    assert capsys.readouterr().err == "silver          batch 3  1,200 rows  400/s  lag 7\n"
+
+
 # -- the page ------------------------------------------------------------------------------------------------------
 
 
@@ -226,7 +263,7 @@ def test_lines_are_broken_where_nothing_was() -> None:
 # -- the admin port ------------------------------------------------------------------------------------------------
 
 
-class Heard(BaseHTTPRequestHandler):
+class Answering(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         server = self.server
         assert isinstance(server, Listening)
@@ -242,7 +279,7 @@ class Heard(BaseHTTPRequestHandler):
 
 class Listening(ThreadingHTTPServer):
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Heard)
+        super().__init__(("127.0.0.1", 0), Answering)
         self.heard: list[tuple[str, str | None, dict[str, object]]] = []
         self.answer = 204
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -19,7 +20,7 @@ from braidlog.codec.murmur import partition_for_key
 from braidlog.model.stages import stage_name
 from braidlog.spark.sink.doors import Door, close_doors, door_to
 from braidlog.spark.sink.options import Settings, settings_of
-from braidlog.spark.sink.task import Staged
+from braidlog.spark.sink.task import Attempt, Staged, Task
 from braidlog.spark.sink.writers import abort_batch, commit_batch
 from braidlog.testing.server import ServerProcess
 
@@ -221,6 +222,29 @@ def test_commit_and_abort_may_come_in_any_order_and_again(servers: str) -> None:
     commit_batch(settings, [], 1)  # no task, nothing to say
     commit_batch(settings, [staged(door, settings, topic, b"b", "0-4", batch=1), Staged(loser.sink, "", None, 0)], 1)
     assert values(servers, topic) == [b"a", b"b"]
+
+
+def test_open_batches_take_so_much_memory_and_no_more(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braidlog.spark.sink.task.HELD_BYTES_MAX", 1000)
+    topic = fresh()
+    settings = settings_of({"servers": servers, "createTopic": "50"}, streaming=False)
+    assert settings.sink is not None
+    door = door_to(settings.servers)
+    task = Task(settings, Attempt(settings.sink, "", 0, 0, 0), door)
+    columns = {
+        "value": pa.array(["x" * 20] * 200),
+        "key": pa.array([str(number) for number in range(200)]),
+        "topic": pa.array([topic] * 200),
+    }
+    task.append(pa.RecordBatch.from_pydict(columns).slice(0, 2))
+    assert task._writer is not None
+    door.run(task._writer.flush())
+    assert len(read(servers, topic, committed_only=False)) == 0, "they wait for more"
+    task.append(pa.RecordBatch.from_pydict(columns).slice(2))
+    door.run(task._writer.flush())
+    assert len(read(servers, topic, committed_only=False)) == 200, "enough is enough"
+    commit_batch(settings, [task.finish()], 0)
+    assert len(read(servers, topic)) == 200
 
 
 def test_an_abort_that_reaches_nobody_is_no_failure(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:

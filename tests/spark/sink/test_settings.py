@@ -66,6 +66,12 @@ def test_what_holds_without_options() -> None:
     assert (named.sink, named.batch_id, named.compression) == ("s", 7, Compression.ZSTD)
 
 
+def test_a_repr_tells_no_token() -> None:
+    shown = repr(settings_of({**GIVEN, "servers": "kafka://me:secret@localhost:9092"}, streaming=True))
+    assert "localhost:9092" in shown
+    assert "secret" not in shown
+
+
 def pairs(key: str, value: DataType) -> DataType:
     return ArrayType(StructType([StructField(key, StringType()), StructField("value", value)]))
 

@@ -1,20 +1,28 @@
 """A folder as a driver looks at it: while somebody writes to it, without a trace of the look."""
 
 import os
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from braidlog import Log, NewRecord
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.bounds import ends, find_places, starts
+from braidlog.spark.source.chunks import read_chunks
+from braidlog.spark.source.columns import record_batches
 from braidlog.spark.source.logs import FolderLog
-from braidlog.spark.source.positions import EARLIEST, LATEST
-from braidlog.spark.source.table import Bound, Selection
+from braidlog.spark.source.losses import Lost
+from braidlog.spark.source.planning import Range
+from braidlog.spark.source.positions import EARLIEST, LATEST, Offsets, Place
+from braidlog.spark.source.table import Bound, Selection, query_of
 
 T0, T1 = ("t", 0), ("t", 1)
+OFFSET_AND_VALUE = StructType([StructField("offset", LongType()), StructField("value", BinaryType())])
 
 
 def fill(log: Log, rows: int = 10) -> None:
@@ -115,3 +123,67 @@ def test_where_a_query_begins_and_ends(tmp_path: Path) -> None:
         assert ends(looked, Bound("o", time_ms=1005), both) == {T0: 5, T1: 1}
         with pytest.raises(OptionError, match="it ends beyond the end of t/0"):
             ends(looked, Bound("o", offsets={T0: 11, T1: 1}), both)
+
+
+def test_a_log_that_grows_at_every_look_has_an_end_all_the_same(tmp_path: Path) -> None:
+    with Log(str(tmp_path / "d")) as log:
+        fill(log)
+
+        class Growing(FolderLog):
+            def latest(self, places: Iterable[Place]) -> Offsets:
+                found = super().latest(places)
+                log.topic("t").append(b"meanwhile", partition=0)
+                return found
+
+        looked = Growing(str(tmp_path / "d"), committed_only=True)
+        assert ends(looked, Bound("o", everywhere=LATEST), [T0])[T0] >= 10
+        assert ends(looked, Bound("o", offsets={T0: LATEST}), [T0])[T0] >= 11
+        assert starts(looked, Bound("o", everywhere=LATEST), [T0], "error")[T0] >= 12
+
+
+def test_a_folder_is_read_while_it_is_compacted_and_trimmed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is exchanged or removed under the reader: each offset has its own value, or is told as lost, or was compacted."""
+    folder = str(tmp_path / "d")
+    stop = threading.Event()
+    with Log(folder) as log:
+        compacted = log.create_topic("compacted", compact=True, segment_bytes=16384, flush="os")
+        trimmed = log.create_topic("trimmed", segment_bytes=16384, flush="os")
+
+        def write() -> None:
+            at = 0
+            while not stop.is_set():
+                for _ in range(10):
+                    records = [NewRecord(b"v%d" % (at + step), b"k%d" % ((at + step) % 37)) for step in range(20)]
+                    compacted.append_many(records)
+                    trimmed.append_many(records)
+                    at += 20
+                compacted.compact()
+                trimmed.delete_before(max(at - 1000, 0))
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for turn in range(200):
+                topic = ("compacted", "trimmed")[turn % 2]
+                options = {
+                    "path": folder,
+                    "subscribe": topic,
+                    "onDataLoss": "skip",
+                    "fetchBytes": ("1", "2k", "1m")[turn % 3],
+                }
+                query = query_of(options, streaming=False)
+                looked = FolderLog(folder, committed_only=True)
+                place = (topic, 0)
+                wanted = Range(*place, looked.earliest([place])[place], looked.latest([place])[place])
+                found: dict[int, bytes] = {}
+                for batch in record_batches(query, OFFSET_AND_VALUE, wanted, read_chunks(query, wanted)):
+                    found |= dict(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
+                assert all(value == b"v%d" % offset for offset, value in found.items())
+                if topic == "trimmed":
+                    lost = [each for record in caplog.records for each in record.args or () if isinstance(each, Lost)]
+                    gone = {offset for each in lost for offset in range(each.start, each.end or 0)}
+                    assert sorted({*found, *gone}) == list(range(wanted.start, wanted.end))
+                caplog.clear()
+        finally:
+            stop.set()
+            writer.join()

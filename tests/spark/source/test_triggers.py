@@ -105,11 +105,30 @@ def test_a_run_of_what_is_available_ends(stream: Stream) -> None:
     assert seen == [{T0: 20, T1: 0}, {T0: 30, T1: 0}]  # the last ten though fifteen are wanted: none will come
 
 
-def test_a_run_that_begins_beyond_what_it_froze_goes_nowhere(stream: Stream) -> None:
+def test_a_run_over_a_log_that_was_made_anew_reads_it_from_its_beginning(stream: Stream) -> None:
+    """Where it stood means nothing any more: to go on there would lose what lies below, and say nothing."""
     stream.write(5)
-    triggers = stream.begin()
+    triggers = stream.begin(onDataLoss="skip", maxOffsetsPerTrigger="3")
     triggers.freeze()
-    assert triggers.latest({T0: 7, T1: 0}, unlimited=False) == {T0: 7, T1: 0}
+    start: Offsets = {T0: 7, T1: 0}
+    first = triggers.latest(start, unlimited=False)
+    assert first == {T0: 3, T1: 0}
+    looked = FolderLog(stream.folder, committed_only=True)
+    assert plan(looked, start, first) == ([Range("t", 0, 0, 3)], [Lost("t", 0, 7, None, ANEW)])
+    second = triggers.latest(first, unlimited=False)
+    assert second == {T0: 5, T1: 0}
+    assert triggers.latest(second, unlimited=False) == second
+
+
+def test_a_run_whose_topic_is_gone_says_so_or_ends(stream: Stream) -> None:
+    stream.log.delete_topic("t")
+    start: Offsets = {T0: 7, T1: 0}
+    skipping, failing = stream.begin(onDataLoss="skip"), stream.begin()
+    skipping.freeze()
+    assert skipping.latest(start, unlimited=False) == start
+    failing.freeze()
+    with pytest.raises(DataLossError, match="t/0 from 7 on"):
+        failing.latest(start, unlimited=False)
 
 
 def test_partitions_and_topics_that_appear_begin_at_their_first_offset(stream: Stream) -> None:

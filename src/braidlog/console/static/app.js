@@ -188,7 +188,9 @@
       });
       source.addEventListener("fault", (event) => { take(make("li", "fault", JSON.parse(event.data).text)); });
       source.addEventListener("end", () => { stop(); tell(); });
-      source.onerror = () => { state.textContent = "not connected; trying again"; };
+      let broken = false;
+      source.onerror = () => { broken = true; state.textContent = "not connected; trying again"; };
+      source.onopen = () => { if (broken) { broken = false; list.replaceChildren(); waiting = []; count = 0; tell(); } };
       tell();
     };
     const command = () => {

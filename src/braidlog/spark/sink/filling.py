@@ -103,6 +103,11 @@ class Filling:
             self._fill(number, rows, order, starts[number], ends[number])
         self._spread(rows, order, starts[-1], ends[-1])
 
+    @property
+    def held_bytes(self) -> int:
+        """In batches that are not full yet."""
+        return sum(len(opened.data) for opened in self._open)
+
     def finish(self) -> None:
         """Emit what is not full."""
         for number, opened in enumerate(self._open):

@@ -94,6 +94,10 @@ class Settings(msgspec.Struct, frozen=True):
     stage_timeout_ms: int
     create_partitions: int | None
 
+    def __repr__(self) -> str:
+        """Without the credentials that a URL may hold: a repr ends in logs."""
+        return f"<{self.sink or 'sink of the query'} at {parse_url(self.servers)}>"
+
 
 def settings_of(options: Mapping[str, str], *, streaming: bool) -> Settings:
     """The settings, or an `OptionError` that says what is wrong."""

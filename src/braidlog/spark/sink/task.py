@@ -21,6 +21,8 @@ from braidlog.spark.sink.doors import Door, door_to
 from braidlog.spark.sink.filling import Filling, RowError
 from braidlog.spark.sink.options import Settings
 
+HELD_BYTES_MAX = 64 * 1024 * 1024
+"""In open batches of all partitions and topics: a task that writes to thousands sends smaller ones."""
 _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 
 
@@ -98,17 +100,22 @@ class Task:
         for topic, rows in self._by_topic(batch):
             self._filling(topic).append(rows, now_ms)
         self._rows += batch.num_rows
+        if sum(filling.held_bytes for filling in self._topics.values()) > HELD_BYTES_MAX:
+            self._emit_all()
 
     def finish(self) -> Staged:
         """Wait until everything is stored."""
-        for filling in self._topics.values():
-            filling.finish()
+        self._emit_all()
         stage = None
         if self._writer is not None:
             self._door.run(self._writer.flush())
             stage = self._writer.stage
             self._door.run(self._writer.close())
         return Staged(self._attempt.sink, self._attempt.writer, stage, self._rows)
+
+    def _emit_all(self) -> None:
+        for filling in self._topics.values():
+            filling.finish()
 
     def give_up(self) -> None:
         """Let the stage go. If that fails too, its batch's commit or its timeout does it."""

@@ -38,8 +38,9 @@ def starts(log: Log, bound: Bound, places: Iterable[Place], timeless: str) -> Of
     places = list(places)
     if bound.time_ms is not None or bound.times_ms is not None:
         return _timed_starts(log, bound, places, timeless)
-    found = _literal(log, bound, places)
-    beyond = {place for place, end in log.latest(places).items() if found[place] > end}
+    latest = log.latest(places)
+    found = _literal(log, bound, places, latest)
+    beyond = {place for place in places if found[place] > latest[place]}
     if beyond:
         raise OptionError(bound.option, None, f"it begins beyond the end of {shown(beyond)}")
     return found
@@ -54,7 +55,7 @@ def ends(log: Log, bound: Bound, places: Iterable[Place]) -> Offsets:
         return {
             place: latest[place] if (at := found.get(place)) is None else min(at, latest[place]) for place in places
         }
-    literal = _literal(log, bound, places)
+    literal = _literal(log, bound, places, latest)
     beyond = {place for place in places if literal[place] > latest[place]}
     if beyond:
         raise OptionError(bound.option, None, f"it ends beyond the end of {shown(beyond)}")
@@ -75,11 +76,11 @@ def _timed_starts(log: Log, bound: Bound, places: list[Place], timeless: str) ->
     return {place: latest[place] if (at := found.get(place)) is None else at for place in places}
 
 
-def _literal(log: Log, bound: Bound, places: list[Place]) -> Offsets:
+def _literal(log: Log, bound: Bound, places: list[Place], latest: Offsets) -> Offsets:
+    """What a bound says in offsets. `latest` is looked at once: a second look at a log that is written to finds another end."""
     said = _for_all(bound.option, bound.offsets, places) if bound.offsets is not None else None
     wanted = {place: bound.everywhere if said is None else said[place] for place in places}
     earliest = log.earliest([place for place, at in wanted.items() if at == EARLIEST])
-    latest = log.latest([place for place, at in wanted.items() if at == LATEST])
     found: Offsets = {}
     for place, at in wanted.items():
         assert at is not None

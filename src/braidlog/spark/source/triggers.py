@@ -44,16 +44,16 @@ class Triggers:
 
     def freeze(self) -> None:
         """What is there now is all that this run will take."""
-        self._frozen = self._look({})
+        self._frozen = self._look()
 
     def latest(self, start: Offsets, *, unlimited: bool) -> Offsets:
         """Where the next trigger ends; `start` if there is nothing for it yet."""
-        ends = self._look(start)
+        ends = self._look()
         if self._frozen is None and not _is_beyond(start, ends):
             self._log.wait_beyond({place: ends[place] for place in ends if place in start}, IDLE_WAIT_MS)
-            ends = self._look(start)
+            ends = self._look()
         if self._frozen is not None:
-            ends = {place: max(at, start.get(place, 0)) for place, at in self._frozen.items()}
+            ends = dict(self._frozen)
         kept = {place: at for place, at in start.items() if place not in ends and self._query.selection.has(place[0])}
         self._losses.handle(gone(start, kept))
         ends |= kept  # it may come back: until then there is nothing new in it
@@ -61,8 +61,9 @@ class Triggers:
             return ends
         return self._admitted(start, ends)
 
-    def _look(self, start: Mapping[Place, int]) -> Offsets:
-        places = find_places(self._log, self._query.selection, must_exist=not start)
+    def _look(self) -> Offsets:
+        """What is there. A query that begins has said what must be; one that goes on is told of losses instead."""
+        places = find_places(self._log, self._query.selection, must_exist=False)
         self.seen = self._log.latest(places)
         return dict(self.seen)
 
