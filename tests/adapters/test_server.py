@@ -66,6 +66,7 @@ def test_a_node_says_in_one_line_where_it_is(tmp_path: Path) -> None:
         assert ready["ready"] is True
         assert ready["pid"] == process.pid
         assert sorted(ready["ports"]) == sorted(adapters())
+        assert ready["admin"] > 0
         assert len(set(ready["ports"].values())) == len(ready["ports"])
         for port in ready["ports"].values():
             socket.create_connection(("127.0.0.1", port), 10).close()
@@ -75,16 +76,18 @@ def test_a_node_says_in_one_line_where_it_is(tmp_path: Path) -> None:
 
 
 def test_dev_says_how_to_reach_it(tmp_path: Path) -> None:
-    ports = [part for name in ListenersConfig.__struct_fields__ for part in ("--set", f"listeners.{name}.port=0")]
+    free = [*(f"listeners.{name}.port=0" for name in ListenersConfig.__struct_fields__), "admin.port=0"]
+    ports = [part for each in free for part in ("--set", each)]
     command = [sys.executable, "-u", "-m", "braidlog.cli", "dev", "--data-dir", str(tmp_path / "data"), *ports]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stderr is not None
     with process.stdout, process.stderr:
-        lines = [process.stdout.readline() for _ in range(len(adapters()) + 2)]
+        lines = [process.stdout.readline() for _ in range(len(adapters()) + 3)]
         assert str(tmp_path) in lines[0]
-        found = dict(re.findall(r"(\w+)://\s*127\.0\.0\.1:(\d+)", "".join(lines)))
+        found = dict(re.findall(r"^ +(\w+)://\s*127\.0\.0\.1:(\d+)", "".join(lines), re.MULTILINE))
         assert sorted(found) == sorted(adapters())
+        assert re.search(r"console\s+http://127\.0\.0\.1:[1-9]\d*/", lines[-2])
         assert "Ctrl-C" in lines[-1]
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0

@@ -1,8 +1,11 @@
 """`/readyz` says why not."""
 
+import os
+import signal
 from pathlib import Path
 
 from tests.console.asking import ask
+from tests.console.waiting import until
 
 import braidlog
 from braidlog.console.health import probe
@@ -64,3 +67,20 @@ def spoil(data: Path) -> None:
     (segment,) = topic.glob("0000/*.log")
     segment.unlink()
     segment.mkdir()
+
+
+def test_a_node_that_stands_still_is_alive_and_not_ready(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", admin=True) as node:
+        assert checks(node)[0] == 200
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            # What is shown may be a second old: then the node is asked again, in vain.
+            status, found = until(lambda: each if (each := checks(node))[0] == 503 else None)
+            assert status == 503
+            assert "did not answer" in str(found["node"]["reason"])
+            assert ask(f"{node.admin_url}/healthz").status == 200
+            assert "braidlog_up 0.0" in ask(f"{node.admin_url}/metrics").text
+            assert ask(f"{node.admin_url}/topics").status == 503
+        finally:
+            os.kill(node.pid, signal.SIGCONT)
+        until(lambda: checks(node)[0] == 200)

@@ -7,7 +7,6 @@ death, its end of the channel reads an end of file, and this process ends within
 import asyncio
 import logging
 import os
-import signal
 import socket
 import sys
 from typing import Final
@@ -28,6 +27,9 @@ CONNECTIONS_MAX: Final = 256
 async def serve(channel: socket.socket, port: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=channel, limit=LINE_BYTES_MAX)
     node = await Node.meet(reader, writer)
+    if node is None:
+        writer.close()
+        return
     _log(node.welcome.log_format, node.welcome.log_level)
     config = uvicorn.Config(
         make_app(node, port.getsockname()[1]),
@@ -60,8 +62,6 @@ def _log(kind: str, level: str) -> None:
 
 def main() -> None:
     channel, port = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
-    # Ctrl-C in a terminal is for the node: it stops us when it has stopped itself.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     asyncio.run(serve(channel, port))
 

@@ -57,8 +57,10 @@ class Node:
         self._taken: deque[tuple[float, Snapshot]] = deque(maxlen=KEPT_SNAPSHOTS)
 
     @classmethod
-    async def meet(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> "Node":
-        return cls(reader, writer, _welcomes.decode(await reader.readline()))
+    async def meet(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> "Node | None":
+        """None if the node was gone before it had said anything."""
+        line = await reader.readline()
+        return cls(reader, writer, _welcomes.decode(line)) if line.endswith(b"\n") else None
 
     async def run(self) -> None:
         with contextlib.suppress(ConnectionError):

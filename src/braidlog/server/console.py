@@ -174,6 +174,7 @@ class ConsoleProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,  # ours has one line for who started us
                 pass_fds=(theirs.fileno(), self._bound.fileno()),
+                start_new_session=True,  # Ctrl-C in a terminal is for the node, which ends this one when it has ended itself
             )
         except OSError as error:
             ours.close()

@@ -1,6 +1,7 @@
 """`format("braidlog-kv")` in a real Spark, with a real store: its keys, its changes, and rows written to it."""
 
 import datetime as dt
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,7 @@ def until(holds: Any) -> None:
     deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, "it did not come about"
+        threading.Event().wait(0.02)
 
 
 def test_rows_set_and_delete_keys(spark: SparkSession, node: ServerProcess, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from braidlog.spark import session
 from braidlog.spark.lake.sink import LakeSink, Parcel, StreamWriter
 
-WAIT_SECONDS_MAX = 300
+WAIT_SECONDS_MAX = 900
 FATAL_BATCH = 1
 
 

@@ -43,7 +43,7 @@ ROWS = [
     )
     for number in range(12)
 ]
-KILL_SECONDS_MAX = 240
+KILL_SECONDS_MAX = 480
 
 
 def read_foreign(kind: str, path: str) -> pa.Table:

@@ -23,7 +23,7 @@ from braidlog.wire.kafka.messages import data as d
 T = TypeVar("T")
 Place = tuple[str, int]
 
-__all__ = ["EARLIEST", "LATEST", "BulkReader", "Place", "RawFetched"]
+__all__ = ["EARLIEST", "LATEST", "BulkReader", "Place", "RawFetched", "whole"]
 
 _CONSUMER = -1
 _NOWHERE = -1
@@ -110,7 +110,7 @@ class BulkReader:
         aborted = (found.aborted_transactions or []) if committed else []
         records = found.records or b""
         assert isinstance(records, bytes | bytearray | memoryview), "slices of files are written, never read"
-        data, next_offset = _whole(memoryview(records), offset)
+        data, next_offset = whole(memoryview(records), offset)
         return RawFetched(
             data,
             next_offset,
@@ -181,7 +181,7 @@ def _by_topic(places: Iterable[Place], make: Callable[[Place], T]) -> dict[str, 
     return found
 
 
-def _whole(data: memoryview, offset: int) -> tuple[memoryview, int]:
+def whole(data: memoryview, offset: int) -> tuple[memoryview, int]:
     """The batches that are there entirely (a server may stop in the middle of one), and the offset after them.
 
     Only lengths and offsets are looked at; whoever decodes the batches checks them.

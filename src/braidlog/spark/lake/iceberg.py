@@ -70,6 +70,7 @@ class IcebergTable:
         self._disk = disk or OsDisk()
         self._clock = clock or SystemClock()
         self._known_location: str | None = None
+        self._opened: Catalog | None = None
 
     @property
     def location(self) -> str:
@@ -164,9 +165,11 @@ class IcebergTable:
     # -- the catalog -----------------------------------------------------------------------------------------
 
     def _catalog(self) -> Catalog:
-        # Some catalogs keep their tables by the catalog's own name: pyiceberg's is `default` where nobody gave another.
-        options = dict(self._options)
-        return load_catalog(options.pop("name", "default"), **options)
+        if self._opened is None:
+            # Some catalogs keep their tables by the catalog's own name: pyiceberg's is `default` where nobody gave another.
+            options = dict(self._options)
+            self._opened = load_catalog(options.pop("name", "default"), **options)
+        return self._opened
 
     def _load(self) -> Table:
         if self._home is not None and not self._disk.exists(join(self._home, _CATALOG_FILE)):
@@ -267,7 +270,9 @@ class IcebergTable:
         snapshot = table.current_snapshot()
         written = [table.metadata_location]
         if snapshot is not None:
-            written += [snapshot.manifest_list, *(manifest.manifest_path for manifest in snapshot.manifests(table.io))]
+            manifests = snapshot.manifests(table.io)
+            new = [each.manifest_path for each in manifests if each.added_snapshot_id == snapshot.snapshot_id]
+            written += [snapshot.manifest_list, *new]
         for path in written:
             if self._disk.exists(_local(path)):
                 file = self._disk.open(_local(path), writable=False)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.client.kafka.bulk import EARLIEST, BulkReader, RawFetched
+from braidlog.client.kafka.bulk import EARLIEST, BulkReader, RawFetched, whole
 from braidlog.client.kafka.records import Aborted
 from braidlog.client.patience import Patience, patiently
 from braidlog.codec.batch import BatchHeader, Buffer
@@ -30,7 +30,7 @@ from braidlog.storage.transactions import Aborted as InTransaction
 WINDOW = 4
 """Chunks that wait to be decoded. One more is on its way, and one is in the decoder's hands."""
 _WAIT_MS = 500
-_LOOKS_MAX = 3
+_LOOKS_MAX = 20
 _UNSEEN = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
 
 
@@ -155,39 +155,49 @@ _folders: dict[tuple[str, bool], FolderLog] = {}
 
 
 def _from_folder(query: Query, wanted: Range) -> Iterator[Chunk]:
-    assert query.path is not None
-    key = query.path, query.committed_only
-    log = _folders.get(key)
-    if log is None:
-        log = _folders[key] = FolderLog(query.path, committed_only=query.committed_only)
+    """One look at the partition serves the whole range, unless it fails: a node that writes changes files all the time."""
     at, looks = wanted.start, 0
+    partition: PartitionLog | None = None
     while at < wanted.end:
         try:
-            partition = log.partition(wanted.place)
+            if partition is None:
+                partition = _folder(query, anew=looks > 0).partition(wanted.place)
             first = min(partition.start_offset, wanted.end)
             if at < first:
                 Losses(query).handle([Lost(*wanted.place, at, first, DELETED)])
                 at = first
                 continue
-            found = _slice(partition, at, query.fetch_bytes)
-            data = found.read()
-        except (StorageFault, BrokerError) as error:
-            # The server may have exchanged a segment or made a partition since we looked: then another look finds it.
+            found, data = _slice(partition, at, query.fetch_bytes)
+        except (StorageFault, BrokerError, RefusedError) as error:
+            # The node may have exchanged a segment or made a partition since we looked: then another look finds it.
             looks += 1
             if looks >= _LOOKS_MAX or (isinstance(error, BrokerError) and error.reason not in _UNSEEN):
                 raise
-            log = _folders[key] = FolderLog(query.path, committed_only=query.committed_only)
+            partition = None
             continue
         aborted = partition.aborted_in(found.offset, found.next_offset) if query.committed_only else []
         yield Chunk(data, at, _hidden(aborted))
         at = found.next_offset
 
 
-def _slice(partition: PartitionLog, at: int, bytes_max: int) -> FileSlice:
+def _folder(query: Query, *, anew: bool) -> FolderLog:
+    assert query.path is not None
+    key = query.path, query.committed_only
+    if anew or key not in _folders:
+        _folders[key] = FolderLog(query.path, committed_only=query.committed_only)
+    return _folders[key]
+
+
+def _slice(partition: PartitionLog, at: int, bytes_max: int) -> tuple[FileSlice, bytes]:
     found = partition.slice_at(at, bytes_max)
     if found is None:
         raise StorageFault(f"nothing is at offset {at}, which was there when the query was planned", partition.folder)
-    return found
+    data = found.read()
+    # A rewrite may have taken the file's name since its batches were checked: bytes of the right place, of another offset.
+    begins = int.from_bytes(data[:8], "big")
+    if (begins, whole(memoryview(data), begins)[1]) != (found.offset, found.next_offset):
+        raise StorageFault(f"offset {at} is not where it was when the log was looked at", partition.folder)
+    return found, data
 
 
 def _hidden(aborted: Sequence[InTransaction]) -> Callable[[Buffer, int, BatchHeader], bool]:

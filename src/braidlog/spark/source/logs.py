@@ -15,6 +15,7 @@ from braidlog.client.errors import ClientError
 from braidlog.client.kafka.bulk import EARLIEST, LATEST
 from braidlog.codec.records import decode_batch
 from braidlog.model.clock import SystemClock
+from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush
 from braidlog.spark.source.connection import Connection
@@ -24,6 +25,8 @@ from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 
 _SAMPLE_BYTES = 64 * 1024
+_LOOKS_MAX = 100
+_SEGMENTS = (".log", ".swap")
 
 
 class Log(Protocol):
@@ -129,8 +132,22 @@ class FolderLog:
         signature = _signature(folder)
         kept = self._open.get(place)
         if kept is None or kept[0] != signature:
-            kept = self._open[place] = signature, self._folder.open_partition(*place)
+            kept = self._open[place] = signature, self._opened(place, folder)
         return kept[1]
+
+    def _opened(self, place: Place, folder: str) -> PartitionLog:
+        """Whoever writes there may exchange or remove segments while we read their heads: then what we saw never was."""
+        for _ in range(_LOOKS_MAX):
+            before = _segments(folder)
+            try:
+                found = self._folder.open_partition(*place)
+            except StorageFault:
+                if _segments(folder) == before:
+                    raise
+                continue
+            if _segments(folder) == before:
+                return found
+        raise StorageFault(f"its files changed {_LOOKS_MAX} times while they were looked at", folder)
 
     def earliest(self, places: Iterable[Place]) -> Offsets:
         return {place: self.partition(place).start_offset for place in places}
@@ -177,6 +194,16 @@ def _signature(folder: str) -> object:
     with contextlib.suppress(FileNotFoundError):
         return sorted((each.name, (stat := each.stat()).st_size, stat.st_mtime_ns) for each in Path(folder).iterdir())
     return object()  # a file went while we looked
+
+
+def _segments(folder: str) -> list[tuple[str, int]]:
+    """The names of segments and of rewrites, and which file each is: a rewrite takes an old name."""
+    found = []
+    for each in Path(folder).iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if each.suffix in _SEGMENTS:
+                found.append((each.name, each.stat().st_ino))
+    return sorted(found)
 
 
 def _durable_end(partition: PartitionLog) -> int:
