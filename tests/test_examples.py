@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.debian import have
 
-SECONDS_MAX = 300
+SECONDS_MAX = 600
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 

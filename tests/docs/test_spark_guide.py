@@ -21,7 +21,7 @@ def test_every_block_runs(braid_server: ServerProcess) -> None:
     code = "\n".join(body for language, body in BLOCK.findall(GUIDE) if language == "python")
     for dialect, port in (("kafka", 9092), ("mayfly", 7275)):
         code = code.replace(f"127.0.0.1:{port}", f"127.0.0.1:{braid_server.ports[dialect]}")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["rows: 100", "written: 100", "keys: 7", "in the table: 100"]
 

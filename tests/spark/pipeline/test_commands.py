@@ -19,7 +19,7 @@ from braidlog.spark.pipeline.ledger import Ledger
 from braidlog.spark.pipeline.project import open_project
 from braidlog.testing.server import ServerProcess
 
-SECONDS_MAX = 280
+SECONDS_MAX = 580
 LOOK_SECONDS = 0.2
 SMALL = [
     *("--conf", "spark.ui.enabled=false"),

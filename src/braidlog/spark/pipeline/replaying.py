@@ -161,8 +161,7 @@ def settle(project: Project) -> Generation:
     ledger = Ledger(project.storage)
     generation = ledger.generation()
     for table in generation.replacing:
-        if not project.replaced(table, generation.latest).exists():
-            tables.put_aside(project, table, generation.latest)
+        tables.put_aside(project, table, generation.latest)  # one that is aside already is not in its place any more
     if generation.replacing:
         generation = msgspec.structs.replace(generation, replacing=())
         ledger.begin(generation)

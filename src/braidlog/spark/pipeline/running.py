@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -28,6 +27,11 @@ from braidlog.spark.pipeline.stages import Layers, Stage, ToKeys, ToTable, ToTop
 
 WAIT_SECONDS: Final = 0.2
 END_SECONDS_MAX: Final = 15.0
+START_ATTEMPTS_MAX: Final = 5
+_NOT_UP: Final = "Python worker failed to connect back"
+"""Spark's only word for a process that took longer than ten seconds to start; the query has done nothing then."""
+_RAISED: Final = "[USER_RAISED_EXCEPTION] "
+_BLANKS: Final = "\t "
 
 
 class StageFailed(Exception):  # noqa: N818 - what it says
@@ -187,17 +191,9 @@ class Runner:
                 self._reporter.wait_for_end(str(query.runId), END_SECONDS_MAX)
 
 
-START_ATTEMPTS_MAX: Final = 5
-_NOT_UP: Final = "Python worker failed to connect back"
-
-
 def _is_up(query: StreamingQuery) -> bool:
     """Whether the sources of a query are there; also of one that has ended."""
     return not query.isActive or not query.status["message"].startswith("Initializing")
-
-
-_RAISED: Final = "[USER_RAISED_EXCEPTION] "
-_BLANKS: Final = "\t "
 
 
 def cause(story: str) -> str:
@@ -216,8 +212,3 @@ def _is_python_error(line: str) -> bool:
     """`braidlog.client.errors.ConnectError: …`, `OptionError: …`: the last line of a traceback."""
     name, colon, _ = line.partition(": ")
     return bool(colon) and name.replace(".", "").isidentifier() and name.endswith(("Error", "Failed", "Fault"))
-
-
-def encode_offsets(offsets: Offsets) -> str:
-    """As `startingOffsets` takes them."""
-    return msgspec.json.encode(offsets).decode()

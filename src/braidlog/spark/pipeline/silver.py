@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from braidlog.spark.pipeline import records
 from braidlog.spark.pipeline.config import HEADER, Silver, refusal
@@ -97,8 +97,8 @@ def _is_there(value: Column, name: str) -> Column:
     return f.get_json_object(value, f"$['{name}']").isNotNull()
 
 
-def _word(field: object) -> str:
-    return str(field.dataType.simpleString())  # type: ignore[attr-defined]
+def _word(field: StructField) -> str:
+    return field.dataType.simpleString()
 
 
 # -- good and bad --------------------------------------------------------------------------------------------------
