@@ -91,7 +91,7 @@ class Desk:
         self._drain: threading.Thread | None = None
         self._ports: dict[str, int] = {}
         self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("BRAID_")},
+            **{name: value for name, value in os.environ.items() if not name.startswith(("BRAID_", "PYTEST_"))},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "NO_COLOR": "1",
             "PYTHONUNBUFFERED": "1",

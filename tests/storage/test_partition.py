@@ -335,6 +335,20 @@ def test_truncating_the_batch_that_holds_the_start_leaves_an_empty_log(disk: Sim
     assert open_partition(disk.after_kill()).end_offset == 1
 
 
+def test_epochs_of_what_was_deleted_are_forgotten_by_a_killed_partition_too(disk: SimulatedDisk) -> None:
+    partition = make_partition(disk)
+    for _ in range(2):
+        partition.append(batch(bytes(3000)), leader_epoch=1, now_ms=NOW)
+    partition.sync()
+    partition.advance_start(1)
+    assert partition.image().epochs == [(1, 1)]
+    again = open_partition(disk.after_kill())
+    assert again.image().epochs == [(1, 1)]
+    for each in (partition, again):
+        assert each.truncate(1) == 1
+        assert each.image().epochs == []
+
+
 def test_a_closed_partition_says_so_and_was_stopped_cleanly(disk: SimulatedDisk) -> None:
     partition = make_partition(disk)
     add(partition, b"a")

@@ -97,6 +97,8 @@ class Recovery:
         state = self._walk_tail(segments, image, images[0] if images else None, strict=strict)
         if not segments:
             raise StorageFault("no segment could be opened; the partition's data is gone", self._folder)
+        # The checkpoint of a retention is older than what the retention then forgot: its files first, then their epochs.
+        state.epochs.cut_start(segments[0].base_offset)
         if not self._read_only:
             self._settle(segments, state)
         return Recovered(segments, state, self._slots, self.report)
