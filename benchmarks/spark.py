@@ -1,8 +1,8 @@
 """Spark over braidlog against Spark over Parquet and Spark's own Kafka connector, in one run: `make bench-spark`.
 
 Knows: what to ask of whom, and the targets. One Spark (`local[2]`) reads and writes the same rows in turn: a ratio is one of
-neighbours within a repeat. Rows have a value of 100 bytes and a key of 8; all seven columns of the connectors are read, and the
-Parquet files hold the same seven.
+neighbours within a repeat. Rows have a value of 100 random bytes and a key of 8; all seven columns of the connectors are read, and
+the Parquet files hold the same seven.
 
 | part | ours | against |
 |---|---|---|
@@ -40,6 +40,8 @@ POM = Path(__file__).parent / "peers" / "spark" / "pom.xml"
 VALUE_BYTES = 100
 PARTITIONS = 2
 BATCH_RECORDS = 1000
+DISTINCT_BATCHES = 256
+"""Then they repeat: too many values for a dictionary of Parquet's, which would make a column of one value out of them."""
 PRODUCE_VERSION = 9
 WINDOW = 8
 TRIGGERS = 30
@@ -72,10 +74,9 @@ def fill(address: str, topic: str, rows: int) -> None:
     make_topic_of(address, topic, PARTITIONS)
     host, port = address.split(":")
     line = Line((host, int(port)))
-    value = os.urandom(VALUE_BYTES)
     try:
         for partition in range(PARTITIONS):
-            requests = [_request(topic, partition, value, number) for number in range(16)]
+            requests = [_request(topic, partition, number) for number in range(DISTINCT_BATCHES)]
             left = rows // PARTITIONS // BATCH_RECORDS
             while left > 0:
                 chunks = [requests[at % len(requests)] for at in range(min(left, 1000))]
@@ -85,10 +86,12 @@ def fill(address: str, topic: str, rows: int) -> None:
         line.close()
 
 
-def _request(topic: str, partition: int, value: bytes, number: int) -> bytes:
+def _request(topic: str, partition: int, number: int) -> bytes:
     keys = [b"%08d" % (number * BATCH_RECORDS + at) for at in range(BATCH_RECORDS)]
     stamps = [NOW_MS + at for at in range(BATCH_RECORDS)]
-    batch = encode_batch([value] * BATCH_RECORDS, keys=keys, timestamps=stamps, base_timestamp=NOW_MS)
+    noise = os.urandom(VALUE_BYTES * BATCH_RECORDS)
+    values = [noise[at : at + VALUE_BYTES] for at in range(0, len(noise), VALUE_BYTES)]
+    batch = encode_batch(values, keys=keys, timestamps=stamps, base_timestamp=NOW_MS)
     wanted = kafka.ProduceRequestTopic(topic, partition_data=[kafka.ProduceRequestPartition(partition, batch)])
     return ClientConnection("bench").request(kafka.ProduceRequest(None, 1, 30_000, [wanted]), PRODUCE_VERSION)
 
