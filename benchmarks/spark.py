@@ -1,8 +1,8 @@
 """Spark over braidlog against Spark over Parquet and Spark's own Kafka connector, in one run: `make bench-spark`.
 
 Knows: what to ask of whom, and the targets. One Spark (`local[2]`) reads and writes the same rows in turn: a ratio is one of
-neighbours within a repeat. Rows have a value of 100 random bytes and a key of 8; all seven columns of the connectors are read, and
-the Parquet files hold the same seven.
+neighbours within a repeat. Rows have a value of 100 random bytes and a key of 8; all seven columns of the connectors are read,
+and the Parquet files hold the same seven.
 
 | part | ours | against |
 |---|---|---|
