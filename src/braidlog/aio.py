@@ -3,11 +3,11 @@
 Knows: nothing; it is the short name of what `braidlog.client` has. The same names, blocking: `braidlog.connect`.
 """
 
-from braidlog.client.admin import Admin, PartitionLag, TopicInfo
-from braidlog.client.consumer import Consumer
-from braidlog.client.contract import Acks, Capabilities, ConsumedRecord, GroupInfo, Placed, Setting, Span
-from braidlog.client.delivery import Delivery, Retries
-from braidlog.client.producer import Producer
+from braidlog.client.drivers.contract import Acks, Capabilities, ConsumedRecord, GroupInfo, Placed, Setting, Span
+from braidlog.client.engine.admin import Admin, PartitionLag, TopicInfo
+from braidlog.client.engine.consumer import Consumer
+from braidlog.client.engine.delivery import Delivery, Retries
+from braidlog.client.engine.producer import Producer
 from braidlog.client.session import Client, connect
 
 __all__ = [

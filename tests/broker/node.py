@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from random import Random
 
-from braidlog.broker.append import Acks
-from braidlog.broker.authorize import Authorize
+from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, open_services
 from braidlog.codec.records import encode_batch
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.settings import TopicSettings
+from braidlog.partition.append import Acks
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import Appended
 from braidlog.testing.clock import ManualClock

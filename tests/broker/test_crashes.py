@@ -11,12 +11,12 @@ from random import Random
 import pytest
 from tests.broker.node import Node, batch_of
 
-from braidlog.broker.groups.elected import INITIAL_DELAY_MS
-from braidlog.broker.groups.group import Group
-from braidlog.broker.groups.seats import Joining
-from braidlog.broker.offsets import Commit
-from braidlog.broker.streams import Snapshot
-from braidlog.broker.transactions import Producing
+from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
+from braidlog.coordinator.groups.group import Group
+from braidlog.coordinator.groups.messages import Joining
+from braidlog.coordinator.offsets import Commit
+from braidlog.coordinator.streams import Snapshot
+from braidlog.coordinator.transactions import Producing
 from braidlog.model.stages import stage_name
 from braidlog.testing.faults import Operation
 

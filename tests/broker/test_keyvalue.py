@@ -12,7 +12,6 @@ from tests.kv.crashing import plain
 from tests.kv.workloads import Mixed
 
 from braidlog.broker.feed import last_sequence
-from braidlog.broker.hosted import Role
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.topics import FEED_TOPIC
 from braidlog.kv import feed as f
@@ -22,6 +21,7 @@ from braidlog.kv.values import HashValue, ListValue, read_value
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.record import Record
 from braidlog.model.settings import Flush
+from braidlog.partition.hosted import Role
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.faults import Operation

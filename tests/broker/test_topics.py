@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.broker.node import Node, batch_of
 
-from braidlog.broker.groups.assignors import Assignor
-from braidlog.broker.hosted import Role
-from braidlog.broker.offsets import Commit
 from braidlog.broker.services import JOURNAL_TOPIC
-from braidlog.broker.streams import Snapshot
+from braidlog.coordinator.groups.assignors import Assignor
+from braidlog.coordinator.offsets import Commit
+from braidlog.coordinator.streams import Snapshot
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.partition.hosted import Role
 
 
 @pytest.fixture

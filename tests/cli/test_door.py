@@ -9,7 +9,7 @@ import trustme
 from tests.cli.braid import Braid, as_, fresh, guarded
 from tests.cli.braid import url_of as url_of_server
 
-from braidlog.cli.door import Door, url_of
+from braidlog.cli.terminal.connection import Door, url_of
 from braidlog.testing.server import ServerProcess
 
 COMMANDS = [

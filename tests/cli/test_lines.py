@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.cli import lines as module
-from braidlog.cli.lines import Lines
+from braidlog.cli.records import lines as module
+from braidlog.cli.records.lines import Lines
 from braidlog.model.errors import BrokerError
 
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from braidlog import Compression, Log, NewRecord
 from braidlog.cli import main
-from braidlog.cli.show import PROGRESS_FROM_BYTES, size
+from braidlog.cli.terminal.output import PROGRESS_FROM_BYTES, size
 from braidlog.tools.dump import TopicListing
 from braidlog.tools.findings import VerifyReport
 from braidlog.tools.repair import RepairPlan, RepairReport

@@ -22,7 +22,7 @@ import yaml
 from tests.cli.braid import Braid, check
 
 from braidlog.cli import main
-from braidlog.cli.config_init import NOTES, template
+from braidlog.cli.node.config_init import NOTES, template
 from braidlog.model.errors import BrokerError
 from braidlog.server.config import ServerConfig, check_exposure, load_config
 from braidlog.testing.server import ServerProcess

@@ -113,7 +113,7 @@ def test_errors_become_one_line_and_a_code(error: BaseException, code: int, monk
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("braidlog.cli.log_list.list_topics", fail)
+    monkeypatch.setattr("braidlog.cli.log.list.list_topics", fail)
     result = CliRunner().invoke(main, ["log", "list", "data"])
     assert result.exit_code == code
     assert result.stdout == ""
@@ -124,7 +124,7 @@ def test_our_own_mistakes_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> Non
     def fail(*_: object) -> None:
         raise AssertionError("we are wrong")
 
-    monkeypatch.setattr("braidlog.cli.log_list.list_topics", fail)
+    monkeypatch.setattr("braidlog.cli.log.list.list_topics", fail)
     result = CliRunner().invoke(main, ["log", "list", "data"])
     assert isinstance(result.exception, AssertionError)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.braid import check
 
-from braidlog.cli.record_text import (
+from braidlog.cli.records.text import (
     ENCODINGS,
     Given,
     json_line,
@@ -17,7 +17,7 @@ from braidlog.cli.record_text import (
     unescape,
     writer,
 )
-from braidlog.client.contract import ConsumedRecord
+from braidlog.client.drivers.contract import ConsumedRecord
 
 RECORD = ConsumedRecord("clicks", 3, 42, b"ada", b"one\xff", (("a", b"1"), ("b", None)), 1_700_000_000_123)
 BARE = ConsumedRecord("clicks", 0, 0, None, None)

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from tests.cli.braid import SCHEMAS
 
-from braidlog.cli.bench import Measurement
-from braidlog.cli.doctor import Examination
-from braidlog.cli.group_change import ResetReport
-from braidlog.cli.group_look import GroupDescription, GroupRow
-from braidlog.cli.health import Readiness
-from braidlog.cli.record_text import RecordInput, RecordJson
-from braidlog.cli.topic_look import TopicDescription, TopicRow
+from braidlog.cli.group.change import ResetReport
+from braidlog.cli.group.inspect import GroupDescription, GroupRow
+from braidlog.cli.node.bench import Measurement
+from braidlog.cli.node.doctor import Examination
+from braidlog.cli.node.health import Readiness
+from braidlog.cli.records.text import RecordInput, RecordJson
+from braidlog.cli.topic.inspect import TopicDescription, TopicRow
 from braidlog.tools.clicks import Click
 
 GENERATED: dict[str, Any] = {

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from tests.client.dialects import run, until
 
-from braidlog.client.contract import Acks, Batch, BatchLimits, Capabilities, Driver, Fetched, Placed, Span
-from braidlog.client.delivery import Retries, judge, leaves_doubt
+from braidlog.client.drivers.contract import Acks, Batch, BatchLimits, Capabilities, Driver, Fetched, Placed, Span
+from braidlog.client.engine.delivery import Retries, judge, leaves_doubt
+from braidlog.client.engine.producer import Producer, ProducerOptions
+from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import (
     BufferFullError,
     ClientError,
@@ -20,8 +22,6 @@ from braidlog.client.errors import (
     Stored,
     UnknownOutcomeError,
 )
-from braidlog.client.patience import Policy
-from braidlog.client.producer import Producer, ProducerOptions
 from braidlog.model.record import NewRecord
 
 Answer = Sequence[Placed | ClientError] | ClientError

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import trustme
 
+from braidlog.client.drivers.kafka.bulk import EARLIEST, LATEST, BulkReader
+from braidlog.client.drivers.kafka.driver import KafkaDriver
+from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.client.kafka.bulk import EARLIEST, LATEST, BulkReader
-from braidlog.client.kafka.driver import KafkaDriver
-from braidlog.client.patience import Policy
 from braidlog.client.schemes import make_driver, parse_url
 from braidlog.client.session import connect
 from braidlog.codec.batch import iter_batches

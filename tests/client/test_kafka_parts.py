@@ -6,11 +6,11 @@ from itertools import count
 
 import pytest
 
+from braidlog.client.drivers.kafka.groups import ranges
+from braidlog.client.drivers.kafka.records import batch_of, fetched, weigh, whole_batches
+from braidlog.client.drivers.kafka.rules import refused
+from braidlog.client.drivers.kafka.sasl import SaslError, exchange
 from braidlog.client.errors import Refusal
-from braidlog.client.kafka.groups import ranges
-from braidlog.client.kafka.records import batch_of, fetched, weigh, whole_batches
-from braidlog.client.kafka.rules import refused
-from braidlog.client.kafka.sasl import SaslError, exchange
 from braidlog.codec.batch import HEADER_BYTES
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError

@@ -11,9 +11,8 @@ from tests.client.dialects import fresh, run, server_url
 from tests.client.gate import Gate
 from tests.client.kafka_broker import Broker
 
-from braidlog.client.errors import Refusal, RefusedError, UnsupportedError
-from braidlog.client.kafka.driver import KafkaDriver
-from braidlog.client.kafka.staging import (
+from braidlog.client.drivers.kafka.driver import KafkaDriver
+from braidlog.client.drivers.kafka.staging import (
     IN_FLIGHT_MAX,
     NO_BATCH,
     BatchWriter,
@@ -23,7 +22,8 @@ from braidlog.client.kafka.staging import (
     Stage,
     coordinator_name,
 )
-from braidlog.client.patience import Policy
+from braidlog.client.engine.retry import Policy
+from braidlog.client.errors import Refusal, RefusedError, UnsupportedError
 from braidlog.client.schemes import make_driver, parse_url
 from braidlog.codec.compression import Compression
 from braidlog.codec.kernel import encode_records

@@ -24,8 +24,8 @@ from braidlog.client.errors import (
     UnknownOutcomeError,
     UnsupportedError,
 )
-from braidlog.client.kv_blocking import KeyValue as BlockingKeyValue
-from braidlog.client.kv_commands import REFUSALS
+from braidlog.client.kv.blocking import KeyValue as BlockingKeyValue
+from braidlog.client.kv.commands import REFUSALS
 from braidlog.kv import commands as c
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.contract import NEED_DATA

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.client.dialects import COLUMNS, FACES, connected, fresh, read, run, server_url
 
-from braidlog.client.contract import Commits, Headers
+from braidlog.client.drivers.contract import Commits, Headers
 from braidlog.client.errors import RecordError, Refusal, RefusedError, UnsupportedError
 from braidlog.client.schemes import capabilities
 from braidlog.codec.murmur import partition_for_key

@@ -8,11 +8,11 @@ from tests.client.dialects import run
 
 import braidlog
 from braidlog import aio
-from braidlog.client import cursus, flux, mlog, rustlog
-from braidlog.client.contract import FEATURES, Capabilities
+from braidlog.client.drivers import cursus, flux, mlog, rustlog
+from braidlog.client.drivers.contract import FEATURES, Capabilities
+from braidlog.client.drivers.kafka import rules as kafka
+from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ConnectError, UnsupportedError
-from braidlog.client.kafka import rules as kafka
-from braidlog.client.patience import Policy
 from braidlog.client.schemes import SCHEMES, Scheme, make_driver, parse_url
 from braidlog.wire.cursus.failures import ErrorCode as CursusCode
 from braidlog.wire.flux.messages import ErrorCode as FluxCode

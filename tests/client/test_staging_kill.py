@@ -13,10 +13,10 @@ from pathlib import Path
 from tests.client.dialects import until
 from tests.client.test_kafka_staging import committed, driver_of, section
 
+from braidlog.client.drivers.kafka.driver import KafkaDriver
+from braidlog.client.drivers.kafka.staging import BatchWriter, Sinks, Stage, coordinator_name
+from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ClientError
-from braidlog.client.kafka.driver import KafkaDriver
-from braidlog.client.kafka.staging import BatchWriter, Sinks, Stage, coordinator_name
-from braidlog.client.patience import Policy
 from braidlog.model.stages import stage_name
 from braidlog.testing.server import ServerProcess
 

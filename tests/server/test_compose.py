@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.server.toy import ToyAdapter, until
 
-from braidlog.broker.append import Acks
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError
+from braidlog.partition.append import Acks
 from braidlog.server.budget import Budget
 from braidlog.server.census import Census
 from braidlog.server.compose import Server

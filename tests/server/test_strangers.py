@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 from tests.server.toy import Scene, until
 
-from braidlog.broker.authenticate import Authenticate, Pauses
-from braidlog.broker.authorize import ANONYMOUS, Authorize
+from braidlog.broker.access.authenticate import Authenticate, Pauses
+from braidlog.broker.access.authorize import ANONYMOUS, Authorize
 from braidlog.model.clock import SystemClock
 from braidlog.server import descriptors
 from braidlog.server.census import Census

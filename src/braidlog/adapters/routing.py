@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from braidlog.adapters.contract import Conversation
-from braidlog.broker.authorize import Operation
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
 
 Handler = Callable[[Any, Services, Conversation], Coroutine[Any, Any, Any]]

@@ -7,10 +7,10 @@ of them.
 
 import msgspec
 
-from braidlog.broker.ports import World
-from braidlog.cluster.journal import Table
+from braidlog.coordinator.journal import Table
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import BROKERS_MAX
+from braidlog.model.world import World
 
 
 class Broker(msgspec.Struct, frozen=True):

@@ -9,8 +9,6 @@ goes on after the number in its last record: no mutation is missing, none is tol
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from braidlog.broker.hosted import HostedPartition
-from braidlog.broker.ports import Wakeup, World
 from braidlog.broker.topics import FEED_TOPIC, Topics
 from braidlog.codec.batch import read_header
 from braidlog.codec.records import decode_batch, encode_batch
@@ -19,6 +17,8 @@ from braidlog.kv.store import Mutation, Store
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush, TopicSettings
+from braidlog.model.world import Wakeup, World
+from braidlog.partition.hosted import HostedPartition
 from braidlog.storage.partition import PartitionLog
 
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)

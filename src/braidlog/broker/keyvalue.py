@@ -15,15 +15,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from braidlog.broker.feed import Feed
-from braidlog.broker.ports import World
 from braidlog.broker.topics import Topics
-from braidlog.broker.turns import Turns
 from braidlog.kv import snapshot as snapshots
 from braidlog.kv.operations import MemoryUsage, Operation, SnapshotDone, Stats
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Snapshotting, Store
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import Flush
+from braidlog.model.turns import Turns
+from braidlog.model.world import World
 from braidlog.storage.files import Disk
 
 R = TypeVar("R")

@@ -6,9 +6,9 @@ Knows: names and units. Refuses to know: who scrapes.
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.services import Services
 from braidlog.model.errors import StorageFault
+from braidlog.partition.hosted import HostedPartition
 
 _GAUGES: tuple[tuple[str, str, Callable[[HostedPartition], int]], ...] = (
     ("braidlog_partition_start_offset", "First offset that can be read.", lambda h: h.start_offset),

@@ -9,33 +9,33 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from braidlog.broker.append import Append
-from braidlog.broker.authorize import Authorize, Rule
+from braidlog.broker.access.authorize import Authorize, Rule
+from braidlog.broker.access.rules import Rules
+from braidlog.broker.access.users import User, Users
 from braidlog.broker.brokers import Broker, Brokers
 from braidlog.broker.configs import Configs
-from braidlog.broker.fetch import Fetch
-from braidlog.broker.groups.elected import INITIAL_DELAY_MS
-from braidlog.broker.groups.group import GroupImage
-from braidlog.broker.groups.kept import KeptGroups
-from braidlog.broker.groups.seats import ElectedImage
-from braidlog.broker.groups.service import Groups
 from braidlog.broker.keyvalue import KeyValue
-from braidlog.broker.named import NamedProducer, NamedProducers
-from braidlog.broker.offsets import Committed, Offsets
-from braidlog.broker.ports import World
-from braidlog.broker.producers import IdBlock, ProducerIds
-from braidlog.broker.rules import Rules
-from braidlog.broker.staging import Sink, Staging
-from braidlog.broker.streams import EventStreams, Snapshot
 from braidlog.broker.topics import PartitionRole, Placement, Topics
-from braidlog.broker.transactions import Transaction, Transactions
-from braidlog.broker.trim import Trim
-from braidlog.broker.users import User, Users
-from braidlog.cluster.journal import Journal, Key, Table, load_tables
+from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
+from braidlog.coordinator.groups.group import GroupImage
+from braidlog.coordinator.groups.messages import ElectedImage
+from braidlog.coordinator.groups.registry import KeptGroups
+from braidlog.coordinator.groups.service import Groups
+from braidlog.coordinator.journal import Journal, Key, Table, load_tables
+from braidlog.coordinator.named_producers import NamedProducer, NamedProducers
+from braidlog.coordinator.offsets import Committed, Offsets
+from braidlog.coordinator.producer_ids import IdBlock, ProducerIds
+from braidlog.coordinator.staging import Sink, Staging
+from braidlog.coordinator.streams import EventStreams, Snapshot
+from braidlog.coordinator.transactions import Transaction, Transactions
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.clock import Clock
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
+from braidlog.model.world import World
+from braidlog.partition.append import Append
+from braidlog.partition.fetch import Fetch
+from braidlog.partition.trim import Trim
 from braidlog.storage.files import join
 from braidlog.storage.folder import DataFolder
 

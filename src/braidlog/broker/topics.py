@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from braidlog.broker.hosted import HostedPartition, Role
-from braidlog.broker.ports import World
-from braidlog.broker.turns import Turns
-from braidlog.cluster.journal import Table
+from braidlog.coordinator.journal import Table
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import FOLLOWERS_PER_TOPIC_MAX, NODE_NAME_CHARS_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings, settings_from
+from braidlog.model.turns import Turns
+from braidlog.model.world import World
+from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.replication.replicas import ReplicaSet
 from braidlog.storage.folder import DataFolder, TopicMeta
 

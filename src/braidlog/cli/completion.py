@@ -6,7 +6,7 @@ Knows: the shells that click knows. Refuses to know: the commands; they are look
 import click
 from click.shell_completion import get_completion_class
 
-from braidlog.cli.show import QUIET, hint
+from braidlog.cli.terminal.output import QUIET, hint
 
 _HOW = {
     "bash": 'eval "$(braid completion bash)"     # in ~/.bashrc',

@@ -15,15 +15,15 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from braidlog.client import admin as aio_admin
-from braidlog.client import consumer as aio_consumer
-from braidlog.client import delivery as aio_delivery
-from braidlog.client import producer as aio_producer
 from braidlog.client import session
-from braidlog.client.admin import PartitionLag, TopicInfo
-from braidlog.client.contract import Capabilities, ConsumedRecord, GroupInfo, Placed, Setting
+from braidlog.client.drivers.contract import Capabilities, ConsumedRecord, GroupInfo, Placed, Setting
+from braidlog.client.engine import admin as aio_admin
+from braidlog.client.engine import consumer as aio_consumer
+from braidlog.client.engine import delivery as aio_delivery
+from braidlog.client.engine import producer as aio_producer
+from braidlog.client.engine.admin import PartitionLag, TopicInfo
+from braidlog.client.engine.member import Place, Rebalanced, Start
 from braidlog.client.errors import ClientError, ClosedError
-from braidlog.client.member import Place, Rebalanced, Start
 from braidlog.model.record import Header, NewRecord
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from braidlog.client.contract import FEATURES, Capabilities, Driver, shown
+from braidlog.client.drivers.contract import FEATURES, Capabilities, Driver, shown
+from braidlog.client.drivers.link import read_address, show_address
+from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, UnsupportedError
-from braidlog.client.link import read_address, show_address
-from braidlog.client.patience import Policy
 
 
 class Scheme(NamedTuple):
@@ -30,15 +30,15 @@ class Scheme(NamedTuple):
 
 
 SCHEMES = {
-    "mlog": Scheme(9094, "braidlog.client.mlog:MlogDriver", (("mlog", {}),)),
-    "flux": Scheme(9097, "braidlog.client.flux:FluxDriver", (("flux", {}),)),
-    "cursus": Scheme(9000, "braidlog.client.cursus:CursusDriver", (("cursus", {}),)),
+    "mlog": Scheme(9094, "braidlog.client.drivers.mlog:MlogDriver", (("mlog", {}),)),
+    "flux": Scheme(9097, "braidlog.client.drivers.flux:FluxDriver", (("flux", {}),)),
+    "cursus": Scheme(9000, "braidlog.client.drivers.cursus:CursusDriver", (("cursus", {}),)),
     "rustlog": Scheme(
         9096,
-        "braidlog.client.rustlog:RustlogDriver",
+        "braidlog.client.drivers.rustlog:RustlogDriver",
         (("rustlog", {}), ("rustlog?format=binary", {"format": "binary"})),
     ),
-    "kafka": Scheme(9092, "braidlog.client.kafka.driver:KafkaDriver", (("kafka", {}),)),
+    "kafka": Scheme(9092, "braidlog.client.drivers.kafka.driver:KafkaDriver", (("kafka", {}),)),
     "mayfly": Scheme(7275, None),
 }
 KEY_VALUE = "mayfly"

@@ -12,12 +12,12 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from braidlog.client.admin import Admin
-from braidlog.client.consumer import Consumer, ConsumerOptions
-from braidlog.client.contract import Capabilities
+from braidlog.client.drivers.contract import Capabilities
+from braidlog.client.engine.admin import Admin
+from braidlog.client.engine.consumer import Consumer, ConsumerOptions
+from braidlog.client.engine.producer import Producer, ProducerOptions
+from braidlog.client.engine.retry import Policy, patiently
 from braidlog.client.errors import ClosedError
-from braidlog.client.patience import Policy, patiently
-from braidlog.client.producer import Producer, ProducerOptions
 from braidlog.client.schemes import make_driver, parse_url
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
-from braidlog.client.contract import ConsumedRecord, Fetched, Placed, Span
+from braidlog.client.drivers.contract import ConsumedRecord, Fetched, Placed, Span
+from braidlog.client.engine.retry import Policy, patiently
 from braidlog.client.errors import ClientError
-from braidlog.client.kv import KeyValue
-from braidlog.client.patience import Policy, patiently
+from braidlog.client.kv.client import KeyValue
 from braidlog.client.schemes import make_driver, parse_url
 from braidlog.client.session import Client
 from braidlog.model.record import Header

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from braidlog.client.contract import ConsumedRecord
+from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.console.doors import Doors, Reader
 
 PARTITIONS_MAX: Final = 64

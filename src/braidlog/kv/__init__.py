@@ -12,14 +12,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from braidlog.client import kv as aio
-    from braidlog.client import kv_commands as commands
-    from braidlog.client.kv_blocking import connect
+    from braidlog.client.kv import client as aio
+    from braidlog.client.kv import commands
+    from braidlog.client.kv.blocking import connect
 
 _HOMES = {
-    "aio": ("braidlog.client.kv", None),
-    "commands": ("braidlog.client.kv_commands", None),
-    "connect": ("braidlog.client.kv_blocking", "connect"),
+    "aio": ("braidlog.client.kv.client", None),
+    "commands": ("braidlog.client.kv.commands", None),
+    "connect": ("braidlog.client.kv.blocking", "connect"),
 }
 
 __all__ = ["aio", "commands", "connect"]

@@ -25,14 +25,14 @@ from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.mayfly.handlers import MayflyAdapter
 from braidlog.adapters.mlog.handlers import MlogAdapter
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
-from braidlog.broker.authenticate import Authenticate, Pauses
-from braidlog.broker.authorize import Authorize, Operation, Rule, hash_token
-from braidlog.broker.ports import World
+from braidlog.broker.access.authenticate import Authenticate, Pauses
+from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.report import Welcome
+from braidlog.model.world import World
 from braidlog.server.budget import Budget
 from braidlog.server.census import Census
 from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, ServerConfig, TlsConfig, check_exposure

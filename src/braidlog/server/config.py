@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from braidlog.broker.authorize import Rule
-from braidlog.broker.groups.elected import INITIAL_DELAY_MS
+from braidlog.broker.access.authorize import Rule
 from braidlog.broker.quotas import Rates
+from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX

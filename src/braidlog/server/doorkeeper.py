@@ -7,7 +7,7 @@ address.
 
 import msgspec
 
-from braidlog.broker.authenticate import Authenticate, Proof, network_of
+from braidlog.broker.access.authenticate import Authenticate, Proof, network_of
 from braidlog.server.census import Census
 
 

@@ -7,7 +7,7 @@ asks). Invariant: whoever was counted as a stranger is let go exactly once.
 from collections.abc import Coroutine
 from typing import Any
 
-from braidlog.broker.authenticate import Proof
+from braidlog.broker.access.authenticate import Proof
 from braidlog.server.doorkeeper import Doorkeeper
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.preamble import Introduction, Preamble

@@ -15,14 +15,14 @@ from typing import Final
 
 import msgspec
 
-from braidlog.broker.groups.service import Lag, Reads
-from braidlog.broker.hosted import HostedPartition
 from braidlog.broker.services import Services
+from braidlog.coordinator.groups.service import Lag, Reads
 from braidlog.kv.values import kind_of
 from braidlog.model import report as r
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.measure import Seconds, added
+from braidlog.partition.hosted import HostedPartition
 from braidlog.server.budget import Budget
 from braidlog.server.census import Census
 from braidlog.server.config import LoadedConfig

@@ -17,8 +17,8 @@ from typing import Any, cast
 import msgspec
 
 from braidlog.adapters.contract import Adapter, Stream
-from braidlog.broker.authenticate import Proof
-from braidlog.broker.authorize import ANONYMOUS
+from braidlog.broker.access.authenticate import Proof
+from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget

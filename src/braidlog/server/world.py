@@ -13,8 +13,9 @@ from typing import TypeVar
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.measure import Seconds
+from braidlog.model.world import Syncable
 from braidlog.server.eager import Abandonable, Patient
-from braidlog.storage.commit import Flusher, Syncable
+from braidlog.storage.commit import Flusher
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class LoopWakeup:
 
 
 class LoopWorld:
-    """What broker/ports.py asks for, on this loop."""
+    """What model/world.py asks for, on this loop."""
 
     def __init__(self, clock: Clock, flusher: Flusher) -> None:
         self._clock = clock

@@ -10,46 +10,16 @@ loop), and for syncs that nobody waits for: intervals and windows.
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.measure import Seconds
 from braidlog.model.settings import Flush
+from braidlog.model.world import Syncable
 from braidlog.storage.partition import PartitionLog
 
 Done = Callable[[StorageFault | None], None]
 IDLE_SECONDS = 60.0
-
-
-class FlushSettings(Protocol):
-    """When something wants to be synced."""
-
-    @property
-    def flush(self) -> Flush: ...
-
-    @property
-    def flush_interval_ms(self) -> int: ...
-
-    @property
-    def flush_window_bytes(self) -> int: ...
-
-
-class Syncable(Protocol):
-    """What grows, and becomes durable by a sync: a partition, the log of the key-value store."""
-
-    @property
-    def settings(self) -> FlushSettings: ...
-
-    @property
-    def durable_offset(self) -> int:
-        """Everything below survives power loss."""
-        ...
-
-    @property
-    def unsynced_bytes(self) -> int: ...
-
-    def sync(self, upto: int | None = None) -> int: ...
 
 
 class _Waiter:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from braidlog.storage.commit import Syncable
+from braidlog.model.world import Syncable
 from braidlog.storage.partition import PartitionLog
 from braidlog.testing.clock import ManualClock
 
@@ -138,7 +138,9 @@ class ManualWorld:
         if log.durable_offset < next_offset:
             self._sync_one(log)
 
-    def sync_soon(self, log: PartitionLog, then: Callable[[], object]) -> None:
+    def sync_soon(self, log: Syncable, then: Callable[[], object]) -> None:
+        assert isinstance(log, PartitionLog)
+
         async def later() -> None:
             await self.durable(log, log.end_offset)
             then()

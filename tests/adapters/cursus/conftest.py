@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from tests.adapters.cursus.drive import Client, batch, prepare
 
-from braidlog.broker.authorize import hash_token
+from braidlog.broker.access.authorize import hash_token
 from braidlog.testing.server import ServerProcess
 
 CONFIG = """

@@ -29,8 +29,8 @@ from tests.adapters.kafka.clients import (
 )
 
 from braidlog.adapters.kafka.scram import Scram, ScramError
-from braidlog.broker.authorize import hash_token
-from braidlog.broker.users import Hash, credential_of, salt_password, show_verifier
+from braidlog.broker.access.authorize import hash_token
+from braidlog.broker.access.users import Hash, credential_of, salt_password, show_verifier
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c

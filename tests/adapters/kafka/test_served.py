@@ -11,9 +11,9 @@ from tests.broker.node import Node
 from braidlog.adapters.kafka.errors import CODES, code_of
 from braidlog.adapters.kafka.handlers import KafkaAdapter
 from braidlog.adapters.kafka.metadata import Creating
-from braidlog.broker.authorize import Authorize, Operation, Rule
-from braidlog.broker.hosted import Role
+from braidlog.broker.access.authorize import Authorize, Operation, Rule
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.partition.hosted import Role
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, OWN, OWN_CLIENT, Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection

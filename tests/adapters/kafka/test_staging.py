@@ -6,7 +6,7 @@ import pytest
 from tests.adapters.kafka.client import batch_of, produce_of
 from tests.adapters.kafka.test_served import Door, Talk, produced
 
-from braidlog.broker.authorize import Operation, Rule
+from braidlog.broker.access.authorize import Operation, Rule
 from braidlog.model.stages import stage_name
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import staging as s

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from braidlog.broker.authorize import Authorize
+from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, open_services
 from braidlog.model.clock import SystemClock
 from braidlog.model.settings import TopicSettings

@@ -11,10 +11,10 @@ import pytest
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.mlog.handlers import MlogAdapter
-from braidlog.broker.hosted import Role
 from braidlog.broker.services import Services
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.hosted import Role
 from braidlog.server.budget import Budget
 from braidlog.server.census import Census
 from braidlog.server.listener import Listener

@@ -3,12 +3,12 @@
 import shutil
 from pathlib import Path
 
-from braidlog.broker.hosted import Role
 from braidlog.broker.services import JOURNAL_TOPIC
 from braidlog.broker.topics import PartitionRole
-from braidlog.cluster.journal import Journal, Table
+from braidlog.coordinator.journal import Journal, Table
 from braidlog.model.clock import SystemClock
 from braidlog.model.settings import Flush, TopicSettings
+from braidlog.partition.hosted import Role
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import braidlog
-from braidlog.client.contract import ConsumedRecord
+from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.testing.server import ServerProcess
 
 START = datetime(2026, 5, 1, 8, tzinfo=UTC)

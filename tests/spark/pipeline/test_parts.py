@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braidlog import BrokerError
-from braidlog.cli import pipeline_options
+from braidlog.cli.pipeline import options as pipeline_options
 from braidlog.spark.pipeline import ledger as ledger_module
 from braidlog.spark.pipeline.checkpoints import Position, position
 from braidlog.spark.pipeline.config import parse

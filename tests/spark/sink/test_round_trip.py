@@ -13,8 +13,8 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.client.dialects import fresh
 
-from braidlog.client.kafka.staging import Section, Stage, coordinator_name
-from braidlog.client.patience import Policy
+from braidlog.client.drivers.kafka.staging import Section, Stage, coordinator_name
+from braidlog.client.engine.retry import Policy
 from braidlog.codec.kernel import encode_records
 from braidlog.codec.murmur import partition_for_key
 from braidlog.model.stages import stage_name

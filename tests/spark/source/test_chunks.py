@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType, _parse_datatype_json_string
 from tests.spark.source.topics import Row, World
 
 import braidlog
+from braidlog.client.drivers.kafka.bulk import EARLIEST, LATEST
+from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ConnectError
-from braidlog.client.kafka.bulk import EARLIEST, LATEST
-from braidlog.client.patience import Policy
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.bounds import ends, find_places, starts
 from braidlog.spark.source.chunks import WINDOW, Ahead, read_chunks

@@ -5,10 +5,10 @@ Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason`
 
 from typing import Any
 
-from braidlog.broker.fetch import OffsetOutOfRange
-from braidlog.broker.groups.group import StaleGeneration
-from braidlog.broker.streams import VersionConflict
+from braidlog.coordinator.groups.group import StaleGeneration
+from braidlog.coordinator.streams import VersionConflict
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
+from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch

@@ -7,7 +7,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.reading import fit
 from braidlog.adapters.cursus.records import headers_of
 from braidlog.broker.services import Services
-from braidlog.broker.streams import Snapshot, VersionConflict
+from braidlog.coordinator.streams import Snapshot, VersionConflict
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r

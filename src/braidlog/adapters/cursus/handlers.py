@@ -15,11 +15,11 @@ from braidlog.adapters.cursus.producing import show_address
 from braidlog.adapters.cursus.served import ServedConnection
 from braidlog.adapters.cursus.transactions import TransactionHandlers
 from braidlog.adapters.routing import Route, RoutedAdapter
-from braidlog.broker.authorize import Operation
-from braidlog.broker.groups.assignors import Assignor
-from braidlog.broker.groups.group import Group, Member, Membership
-from braidlog.broker.offsets import Commit
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
+from braidlog.coordinator.groups.assignors import Assignor
+from braidlog.coordinator.groups.group import Group, Member, Membership
+from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.storage.folder import TopicMeta

@@ -10,12 +10,12 @@ from itertools import takewhile
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.records import can_show, show
-from braidlog.broker.authorize import Operation
-from braidlog.broker.fetch import OffsetOutOfRange
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
 from braidlog.codec.layout import Packed
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Record
+from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import SHOWN_ROW, Batch, PackedBatch

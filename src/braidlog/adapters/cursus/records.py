@@ -17,8 +17,8 @@ A header is written only for what is neither empty nor 0; numbers are decimal.
 import re
 from collections.abc import Sequence
 
-from braidlog.broker.streams import VERSION_HEADER
 from braidlog.codec.records import encode_batch
+from braidlog.coordinator.streams import VERSION_HEADER
 from braidlog.model.record import Header, Record
 from braidlog.wire.cursus.batch import STRING_BYTES_MAX, BatchRecord, PlainRecords
 

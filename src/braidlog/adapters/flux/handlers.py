@@ -10,17 +10,17 @@ from typing import Any, ClassVar
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.routing import Route, RoutedAdapter
-from braidlog.broker.append import Acks
-from braidlog.broker.authorize import Operation
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.brokers import broker_number
-from braidlog.broker.groups.assignors import Assignor
-from braidlog.broker.groups.group import Membership
-from braidlog.broker.hosted import HostedPartition, Role
-from braidlog.broker.offsets import Commit
 from braidlog.broker.services import Services
 from braidlog.broker.topics import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
+from braidlog.coordinator.groups.assignors import Assignor
+from braidlog.coordinator.groups.group import Membership
+from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.append import Acks
+from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.connection import ServerConnection
 from braidlog.wire.flux.operations import REPLICAS_MAX

@@ -13,7 +13,7 @@ from braidlog.adapters.kafka.errors import Refusal, code_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import id_of, may, named, require, unknown
-from braidlog.broker.authorize import Operation
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.configs import MIN_IN_SYNC
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason, StorageFault

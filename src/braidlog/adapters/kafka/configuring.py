@@ -15,7 +15,7 @@ from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.settings import Kind, Shown, Source
 from braidlog.adapters.kafka.topics import may, require
-from braidlog.broker.authorize import Operation
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.kafka.apis import Key

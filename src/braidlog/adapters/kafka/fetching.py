@@ -13,11 +13,11 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import may, named
-from braidlog.broker.authorize import Operation
-from braidlog.broker.fetch import Outcome, Wanted
-from braidlog.broker.reading import Fetched
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.fetch import Outcome, Wanted
+from braidlog.partition.reading import Fetched
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request

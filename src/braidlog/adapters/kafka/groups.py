@@ -11,11 +11,11 @@ from braidlog.adapters.kafka import consumer
 from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import id_of, may, named, unknown
-from braidlog.broker.authorize import Operation
-from braidlog.broker.groups.seats import Joining, MemberIdRequired, State
-from braidlog.broker.groups.service import GroupView, MemberView
-from braidlog.broker.offsets import Commit, Committed
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
+from braidlog.coordinator.groups.messages import Joining, MemberIdRequired, State
+from braidlog.coordinator.groups.service import GroupView, MemberView
+from braidlog.coordinator.offsets import Commit, Committed
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E

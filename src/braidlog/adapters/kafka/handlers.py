@@ -26,7 +26,7 @@ from braidlog.adapters.kafka import (
 from braidlog.adapters.kafka.errors import code_of, text_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
-from braidlog.broker.authorize import ANONYMOUS
+from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.broker.services import Services
 from braidlog.wire.kafka.apis import BY_KEY, Key
 from braidlog.wire.kafka.connection import Request, Served, ServerConnection

@@ -10,10 +10,10 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import require
-from braidlog.broker.authorize import Operation
-from braidlog.broker.hosted import HostedPartition
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.partition.hosted import HostedPartition
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request

@@ -12,11 +12,11 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import cluster_id, id_of, may, named, operations
-from braidlog.broker.authorize import Operation
-from braidlog.broker.hosted import Role
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
+from braidlog.partition.hosted import Role
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, Served, versions_told

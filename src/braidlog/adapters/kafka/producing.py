@@ -11,12 +11,12 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of, text_of
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import named, require, unknown
-from braidlog.broker.append import Acks, Written
-from braidlog.broker.authorize import Operation
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
 from braidlog.codec.batch import MAGIC, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
+from braidlog.partition.append import Acks, Written
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request

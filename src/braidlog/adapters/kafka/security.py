@@ -15,9 +15,9 @@ from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.scram import Scram, ScramError
 from braidlog.adapters.kafka.topics import may
-from braidlog.broker.authorize import Operation
+from braidlog.broker.access.authorize import Operation
+from braidlog.broker.access.users import Credential, Hash
 from braidlog.broker.services import Services
-from braidlog.broker.users import Credential, Hash
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E

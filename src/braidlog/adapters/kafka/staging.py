@@ -1,6 +1,6 @@
 """Batches that count once: our own three requests on Kafka's port.
 
-Knows: who may decide about stages. Refuses to know: what a decision means (`broker/staging.py`).
+Knows: who may decide about stages. Refuses to know: what a decision means (`coordinator/staging.py`).
 Invariant: whoever commits may write to every topic that the stages hold records of.
 """
 
@@ -9,9 +9,9 @@ from braidlog.adapters.kafka.errors import said_by_coordinator
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import require
 from braidlog.adapters.kafka.transactions import require_writer
-from braidlog.broker.authorize import Operation
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
-from braidlog.broker.transactions import Producing
+from braidlog.coordinator.transactions import Producing
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request

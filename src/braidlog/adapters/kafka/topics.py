@@ -7,7 +7,7 @@ Invariant: what a client may not do is answered for that topic alone, and the sa
 import base64
 
 from braidlog.adapters.contract import Conversation
-from braidlog.broker.authorize import Operation
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.kafka.codes import ErrorCode as E

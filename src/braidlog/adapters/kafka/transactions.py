@@ -1,7 +1,7 @@
 """Transactions, and the ids of producers.
 
 Knows: Kafka's words for states, and which versions tell a fenced producer from an old epoch. Refuses to know: markers, how
-anything ends (`broker/transactions.py`).
+anything ends (`coordinator/transactions.py`).
 Invariant: partitions are added all together or not at all. This node coordinates every transactional id.
 """
 
@@ -12,12 +12,12 @@ from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.groups import checked_commit
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.topics import may
-from braidlog.broker.authorize import Operation
-from braidlog.broker.hosted import ActiveProducer
-from braidlog.broker.offsets import Commit
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
-from braidlog.broker.transactions import Transaction, TxnState
+from braidlog.coordinator.offsets import Commit
+from braidlog.coordinator.transactions import Transaction, TxnState
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.partition.hosted import ActiveProducer
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request

@@ -11,7 +11,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.mayfly.errors import failure
 from braidlog.adapters.mayfly.served import ServedConnection, Unserved
 from braidlog.adapters.routing import Route, RoutedAdapter
-from braidlog.broker.authorize import ANONYMOUS, Operation
+from braidlog.broker.access.authorize import ANONYMOUS, Operation
 from braidlog.broker.services import Services
 from braidlog.kv import operations as o
 from braidlog.model.errors import BrokerError, Reason

@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 from braidlog.adapters.contract import Conversation, Stream
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.routing import Route, RoutedAdapter
-from braidlog.broker.append import Acks
-from braidlog.broker.authorize import Operation
-from braidlog.broker.fetch import OffsetOutOfRange
-from braidlog.broker.hosted import HostedPartition
-from braidlog.broker.offsets import Commit, check_group_name
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.services import Services
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
+from braidlog.coordinator.offsets import Commit, check_group_name
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Record
+from braidlog.partition.append import Acks
+from braidlog.partition.fetch import OffsetOutOfRange
+from braidlog.partition.hosted import HostedPartition
 from braidlog.storage.partition import Appended
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ServerConnection, frame

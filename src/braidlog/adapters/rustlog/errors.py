@@ -3,8 +3,8 @@
 Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass.
 """
 
-from braidlog.broker.fetch import OffsetOutOfRange
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.connection import Request
 from braidlog.wire.rustlog.messages import BinaryErrorCode as B

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.routing import Route, RoutedAdapter
 from braidlog.adapters.rustlog.errors import failure
-from braidlog.broker.append import Acks
-from braidlog.broker.authorize import Operation
+from braidlog.broker.access.authorize import Operation
 from braidlog.broker.metrics import render_metrics
-from braidlog.broker.offsets import Commit
 from braidlog.broker.services import Services
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
+from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.append import Acks
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.binary import RECORD_ROW as BINARY_ROW
 from braidlog.wire.rustlog.connection import Request, ServerConnection

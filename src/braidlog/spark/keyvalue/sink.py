@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from braidlog.client import kv_commands as c
 from braidlog.client.errors import ClientError, UnknownOutcomeError
-from braidlog.client.kv_blocking import KeyValue, connect
-from braidlog.client.kv_commands import Command
+from braidlog.client.kv import commands as c
+from braidlog.client.kv.blocking import KeyValue, connect
+from braidlog.client.kv.commands import Command
 from braidlog.model.clock import SystemClock
 from braidlog.model.limits import KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
 from braidlog.spark.keyvalue.table import FORMAT, Target

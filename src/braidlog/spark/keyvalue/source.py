@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
-from braidlog.client.kv_blocking import connect
+from braidlog.client.kv.blocking import connect
 from braidlog.model.clock import SystemClock
 from braidlog.spark.keyvalue.changes import change_columns, live_rows
 from braidlog.spark.keyvalue.sink import KeyValueStreamWriter, KeyValueWriter

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 from pyspark.sql.types import StructType
 
-from braidlog.client.link import show_address
+from braidlog.client.drivers.link import show_address
 from braidlog.client.schemes import parse_url
 from braidlog.spark.options import (
     REQUIRED,

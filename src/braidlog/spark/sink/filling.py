@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braidlog.client.kafka.staging import Section
+from braidlog.client.drivers.kafka.staging import Section
 from braidlog.codec.batch import HEADER_BYTES
 from braidlog.codec.kernel import encode_records
 from braidlog.codec.pack import Strings, append_rows, group_rows

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from braidlog.client.drivers.kafka.staging import BatchWriter, Section, Stage, coordinator_name
 from braidlog.client.errors import ClientError
-from braidlog.client.kafka.staging import BatchWriter, Section, Stage, coordinator_name
 from braidlog.model.clock import SystemClock
 from braidlog.model.stages import stage_name
 from braidlog.spark.sink.doors import Door, door_to

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
+from braidlog.client.drivers.kafka.bulk import EARLIEST, BulkReader, RawFetched, whole
+from braidlog.client.drivers.kafka.records import Aborted
+from braidlog.client.engine.retry import Patience, patiently
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.client.kafka.bulk import EARLIEST, BulkReader, RawFetched, whole
-from braidlog.client.kafka.records import Aborted
-from braidlog.client.patience import Patience, patiently
 from braidlog.codec.batch import BatchHeader, Buffer
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.spark.source.connection import Connection, borrowed

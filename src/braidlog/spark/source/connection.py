@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from braidlog.client.blocking import LoopThread
+from braidlog.client.drivers.kafka.bulk import BulkReader
+from braidlog.client.drivers.kafka.driver import KafkaDriver
+from braidlog.client.engine.retry import Policy, patiently
 from braidlog.client.errors import ClientError
-from braidlog.client.kafka.bulk import BulkReader
-from braidlog.client.kafka.driver import KafkaDriver
-from braidlog.client.patience import Policy, patiently
 from braidlog.client.schemes import make_driver, parse_url
 
 T = TypeVar("T")

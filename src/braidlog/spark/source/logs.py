@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from braidlog.client.drivers.kafka.bulk import EARLIEST, LATEST
 from braidlog.client.errors import ClientError
-from braidlog.client.kafka.bulk import EARLIEST, LATEST
 from braidlog.codec.records import decode_batch
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault

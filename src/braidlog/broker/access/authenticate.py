@@ -1,0 +1,140 @@
+"""Whether someone is who it says, and how long a wrong answer takes.
+
+Knows: which networks guessed wrong lately, and how often. Refuses to know: how the proof came over the wire, sockets.
+Invariants: of one network at most one wrong proof is looked at per pause, however many connections ask, leave and come back;
+the pause doubles with every failure up to a limit; an unknown principal and a wrong token take the same way; a network that
+never failed waits for nothing; the table is bounded, and forgets.
+
+Only a failure makes others wait: those who prove themselves pass together, as soon as the pause of the last failure is over.
+"""
+
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from braidlog.broker.access.authorize import Authorize
+from braidlog.model.world import World
+
+NETWORKS_MAX = 10_000
+WAITING_PER_NETWORK_MAX = 16
+WAIT_SECONDS_MAX = 30.0
+_IPV6_PREFIX = 64
+"""Whoever has one IPv6 address has all of its /64."""
+
+
+Proof = Callable[[], Coroutine[Any, Any, bool]]
+"""Looks at a proof, and tells whether it holds."""
+
+
+class Pauses(msgspec.Struct, frozen=True):
+    """The pause after a first failure, after many, and how long a failure is remembered."""
+
+    first_seconds: float = 0.1
+    seconds_max: float = 5.0
+    forget_seconds: float = 300.0
+
+    def after(self, failures: int) -> float:
+        return min(self.first_seconds * 2.0 ** min(failures - 1, 60), self.seconds_max)
+
+
+class _Suspect:
+    """A network that guessed wrong."""
+
+    __slots__ = ("failed_at", "failures", "free_at", "waiting")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.failed_at = 0.0
+        self.free_at = 0.0
+        self.waiting = 0
+
+
+class Authenticate:
+    """One for all doors of a node: whoever guesses at one of them is slow at all."""
+
+    def __init__(self, authorize: Authorize, world: World, pauses: Pauses | None = None) -> None:
+        self._authorize = authorize
+        self._world = world
+        self._pauses = pauses or Pauses()
+        self._suspects: OrderedDict[str, _Suspect] = OrderedDict()
+
+    @property
+    def required(self) -> bool:
+        return self._authorize.required
+
+    async def prove(self, address: str, principal: str, token: bytes) -> bool:
+        """Whether the token is that principal's. Who is wrong hears it late; who was wrong lately waits before it is heard."""
+
+        async def holds() -> bool:
+            return self._authorize.authenticate(token) == principal
+
+        return await self.judge(address, holds)
+
+    async def judge(self, address: str, holds: Proof) -> bool:
+        """The same for a proof that is no token: it is looked at when its turn has come."""
+        network = network_of(address)
+        if not await self._wait_for_turn(network):
+            return False
+        if await holds():
+            return True
+        await self._world.wakeup().wait(self._failed(network))
+        return False
+
+    async def _wait_for_turn(self, network: str) -> bool:
+        """False: too many wait, or it took too long; the proof is not looked at."""
+        deadline = self._world.monotonic() + WAIT_SECONDS_MAX
+        while (suspect := self._suspect(network)) is not None:
+            now = self._world.monotonic()
+            pause = suspect.free_at - now
+            if pause <= 0:
+                return True
+            heard = suspect.waiting < WAITING_PER_NETWORK_MAX and now < deadline
+            suspect.waiting += heard
+            try:
+                await self._world.wakeup().wait(pause)
+            finally:
+                suspect.waiting -= heard
+            if not heard:
+                return False
+        return True
+
+    def _suspect(self, network: str) -> _Suspect | None:
+        """What is remembered of a network, if that is not long ago."""
+        suspect = self._suspects.get(network)
+        if suspect is not None and self._world.monotonic() - suspect.failed_at > self._pauses.forget_seconds:
+            del self._suspects[network]
+            return None
+        return suspect
+
+    def _failed(self, network: str) -> float:
+        """Remember it; return the pause."""
+        suspect = self._suspect(network)
+        if suspect is None:
+            suspect = self._suspects[network] = _Suspect()
+            if len(self._suspects) > NETWORKS_MAX:
+                self._suspects.popitem(last=False)  # the one that has not failed for longest
+        self._suspects.move_to_end(network)
+        suspect.failures += 1
+        suspect.failed_at = self._world.monotonic()
+        pause = self._pauses.after(suspect.failures)
+        suspect.free_at = suspect.failed_at + pause
+        return pause
+
+    def __len__(self) -> int:
+        return len(self._suspects)
+
+
+def network_of(address: str) -> str:
+    """The addresses that are one guesser: an IPv4 address, the /64 of an IPv6 one; anything else stands for itself."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((ip, _IPV6_PREFIX), strict=False))

@@ -1,0 +1,145 @@
+"""`braid demo clicks`: events to try things out with.
+
+Knows: rates, counts, when to stop. Refuses to know: what the events are (`tools/clicks.py`).
+Invariants: it is never ahead of --rate; every count that is printed is of acknowledged events.
+"""
+
+import asyncio
+import random
+import secrets
+from typing import NamedTuple
+
+import click
+
+from braidlog.cli import INTERRUPTED, say
+from braidlog.cli.records.produce import Ledger, settle
+from braidlog.cli.terminal.connection import Door, with_door
+from braidlog.cli.terminal.interrupts import Interrupts
+from braidlog.cli.terminal.output import hint, is_watched
+from braidlog.client.drivers.contract import Headers
+from braidlog.client.engine.producer import Producer
+from braidlog.client.errors import ClientError
+from braidlog.client.session import Client
+from braidlog.model.clock import SystemClock
+from braidlog.model.record import NewRecord
+from braidlog.tools.clicks import Clicks
+
+TICK_SECONDS = 0.05
+"""Events that are due within one are sent together."""
+TURN_EVENTS = 100
+
+
+@click.command(
+    epilog="""\b
+Example:
+  braid demo clicks --rate 10 &
+  braid tail clicks -f '%k %s\\n'
+"""
+)
+@click.option("--topic", default="clicks", show_default=True, help="Where to; it is made if it is not there.")
+@click.option("-p", "--partitions", type=click.IntRange(1), default=3, show_default=True, help="If it is made.")
+@click.option(
+    "--rate", type=click.FloatRange(0), default=10.0, show_default=True, help="Events a second; 0: as many as go."
+)
+@click.option("--count", type=click.IntRange(1), help="End after so many; else at an interrupt.")
+@click.option("--producer", help="The name that the events carry.  [default: one of its own]")
+@click.option("--seed", type=int, help="The same seed and name make the same events, but for their times.")
+@with_door
+def clicks(
+    door: Door, *, topic: str, partitions: int, rate: float, count: int | None, producer: str | None, seed: int | None
+) -> None:
+    """People who look at pages, fill baskets, and sometimes order: JSON events, with a session as their key.
+
+    Each event has event_id, type, user, page, aggregate (its session), version (1, 2, 3, … within the session), producer,
+    sequence (1, 2, 3, … of this producer) and at; also id (the aggregate), latency_ms and amount, as the template of `braid
+    pipeline init` reads them. Producer and sequence are headers too, through doors that carry headers. So a reader can tell
+    whether it has every event, once and in order.
+    """
+    name = producer or f"demo-{secrets.token_hex(4)}"
+    source = Clicks(name, random.Random(seed))  # noqa: S311 - events of nobody
+    ledger = Ledger()
+    hint(f"braid tail {topic}", "Ctrl-C ends it")
+    try:
+        asyncio.run(_run(door, Plan(topic, partitions, rate, count), source, ledger))
+    except asyncio.CancelledError:
+        say(f"gave up; {ledger}")
+        click.get_current_context().exit(INTERRUPTED)
+    if ledger.failure is not None:
+        say(str(ledger))
+        raise ledger.failure
+    click.echo(f"{ledger} in {topic} by {name}")
+    hint(f"braid consume {topic} -o -5", f"braid topic describe {topic}")
+
+
+class Plan(NamedTuple):
+    """What was asked for."""
+
+    topic: str
+    partitions: int
+    rate: float
+    events_max: int | None
+
+    def is_done(self, sent: int) -> bool:
+        return self.events_max is not None and sent >= self.events_max
+
+    def due_seconds(self, sent: int) -> float:
+        """When the next event is due, from the first one on."""
+        return sent / self.rate if self.rate else 0.0
+
+
+async def _run(door: Door, plan: Plan, source: Clicks, ledger: Ledger) -> None:
+    stopping = asyncio.Event()
+    Interrupts(stopping.set)
+    async with door.connect_aio() as client:
+        await client.admin.ensure_topic(plan.topic, plan.partitions if client.capabilities.partitions else 1)
+        producer = client.producer(linger_ms=5)
+        try:
+            await _send(client, producer, plan, source, ledger, stopping)
+            await settle(producer, ledger)
+        except ClientError as error:
+            ledger.failure = ledger.failure or error
+        except asyncio.CancelledError:
+            client.abandon()  # or closing it would wait for the same answers once more
+            raise
+        ledger.settle()
+
+
+async def _send(
+    client: Client, producer: Producer, plan: Plan, source: Clicks, ledger: Ledger, stopping: asyncio.Event
+) -> None:
+    clock, loop = SystemClock(), asyncio.get_running_loop()
+    began, watched = loop.time(), is_watched()
+    while not stopping.is_set() and ledger.failure is None and not plan.is_done(ledger.sent):
+        early = began + plan.due_seconds(ledger.sent) - loop.time()
+        if early > 0:
+            await _pause(stopping, max(early, TICK_SECONDS if early < TICK_SECONDS else 0))
+            ledger.settle()
+            if watched:
+                click.echo(f"\r{ledger}", nl=False, err=True)
+            continue
+        now_ms = clock.now_ms()
+        ledger.add(await producer.send_record(plan.topic, _fitting(client, source.next(now_ms).record(now_ms))))
+        if ledger.sent % TURN_EVENTS == 0:
+            ledger.settle()
+            await asyncio.sleep(0)  # sending waits for nothing while there is room: an interrupt must be heard
+    if watched:
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _fitting(client: Client, record: NewRecord) -> NewRecord:
+    """What the door's protocol can carry of it: all that matters is in the value too."""
+    able = client.capabilities
+    return NewRecord(
+        record.value,
+        record.key if able.keys else None,
+        record.headers if able.headers is Headers.ANY else (),
+        record.timestamp_ms if able.stamps else None,
+    )
+
+
+async def _pause(stopping: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stopping.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,73 @@
+"""`braid generate systemd`, `k8s`, `prometheus`, `grafana`.
+
+Knows: options. Refuses to know: what stands in the files (`tools/manifests.py`, `console/grafana.json`).
+"""
+
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import click
+
+from braidlog.cli import FAULT, say
+from braidlog.cli.terminal.output import QUIET, hint
+from braidlog.server.config import AdminConfig, ListenersConfig
+from braidlog.tools.manifests import Deployment, kubernetes, prometheus, systemd
+
+ADMIN_PORT = AdminConfig().port
+NAME = click.option("--name", default="braidlog", show_default=True, help="Of the service.")
+
+
+def _ports() -> dict[str, int]:
+    defaults = ListenersConfig()
+    return {name: getattr(defaults, name).port for name in ListenersConfig.__struct_fields__}
+
+
+def _wanted(**fields: Any) -> Deployment:  # noqa: ANN401 - the fields of a deployment
+    return Deployment(ports=_ports(), admin_port=ADMIN_PORT, **fields)
+
+
+@click.command("systemd", epilog="Example: braid generate systemd > /etc/systemd/system/braidlog.service")
+@NAME
+@click.option("--program", help="Where braid is.  [default: where this one is]")
+@click.option("--config", default="/etc/braidlog/braid.toml", show_default=True, help="Settings of the node.")
+@QUIET
+def systemd_(name: str, program: str | None, config: str) -> None:
+    """A systemd unit: its own user and folder, a clean stop, and no rights that it does not need."""
+    found = program or shutil.which("braid") or "/usr/local/bin/braid"
+    click.echo(systemd(_wanted(name=name, program=str(Path(found).absolute()), config=config)), nl=False)
+    hint("systemctl enable --now braidlog")
+
+
+@click.command("k8s", epilog="Example: braid generate k8s --image registry.example/braidlog:0.1 | kubectl apply -f -")
+@NAME
+@click.option("--image", required=True, help="A container image in which braidlog is installed.")
+@click.option("--storage", default="20Gi", show_default=True, help="How large its volume is.")
+@QUIET
+def k8s(name: str, image: str, storage: str) -> None:
+    """A StatefulSet with a volume and probes, a Service, and a Secret for the settings."""
+    click.echo(kubernetes(_wanted(name=name, image=image, storage=storage)), nl=False)
+    hint("kubectl apply -f -")
+
+
+@click.command("prometheus", epilog="Example: braid generate prometheus --target node1:9644")
+@NAME
+@click.option("--target", default=f"127.0.0.1:{ADMIN_PORT}", show_default=True, help="The node's admin port.")
+@click.option("--token-file", default="", help="Where Prometheus finds the admin token.")
+@QUIET
+def prometheus_(name: str, target: str, token_file: str) -> None:
+    """What Prometheus needs to collect a node's figures."""
+    click.echo(prometheus(_wanted(name=name, admin=target, token_file=token_file)), nl=False)
+    hint("braid generate grafana")
+
+
+@click.command("grafana", epilog="Example: braid generate grafana > braidlog-dashboard.json")
+@QUIET
+def grafana() -> None:
+    """A dashboard of a node's figures, to be imported into Grafana."""
+    file = resources.files("braidlog") / "console" / "grafana.json"
+    if not file.is_file():
+        say("this installation has no dashboard (console/grafana.json)")
+        click.get_current_context().exit(FAULT)
+    click.echo(file.read_text(encoding="utf-8"), nl=False)

@@ -1,0 +1,173 @@
+"""`braid group reset`, `delete`: a group is sent elsewhere, or forgotten.
+
+Knows: the places a group can be sent to. Refuses to know: how a commit is made.
+Invariants: while a group has members nothing is changed: they would go on where they are and commit over it. An offset is always
+one that the partition has.
+"""
+
+import sys
+
+import click
+import msgspec
+
+from braidlog.cli import NO, REFUSED, say
+from braidlog.cli.group.inspect import commits_of
+from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.output import OUTPUT, hint, plural, print_json, table
+from braidlog.cli.terminal.times import FORMS, parse_moment
+from braidlog.cli.topic.change import YES, confirm
+from braidlog.client.blocking import Client
+from braidlog.client.drivers.contract import Commits, Span
+from braidlog.client.errors import UnsupportedError
+from braidlog.model.clock import SystemClock
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Where a group was in a partition, and where it goes on. `committed` is null where nothing was committed."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    to: int
+    lag: int
+
+
+class ResetReport(msgspec.Struct, frozen=True):
+    """What `braid group reset -o json` prints."""
+
+    group: str
+    done: bool
+    moves: list[Move]
+
+
+class Aim(msgspec.Struct, frozen=True):
+    """Where to: a word, an offset or a time; or so many records on or back."""
+
+    word: str | None = None
+    offset: int | None = None
+    at_ms: int | None = None
+    by: int | None = None
+
+
+def aim_of(to: str | None, by: int | None) -> Aim:
+    if (to is None) == (by is None):
+        raise click.UsageError("where to? say --to earliest, latest, OFFSET or TIME; or --by N")
+    if to is None:
+        return Aim(by=by)
+    if to in ("earliest", "latest"):
+        return Aim(word=to)
+    if to.isdecimal():
+        return Aim(offset=int(to))
+    try:
+        return Aim(at_ms=parse_moment(to, SystemClock().now_ms()))
+    except ValueError:
+        raise click.UsageError(f"{to!r} is none of earliest, latest, an offset, or a time: {FORMS}") from None
+
+
+@click.command(
+    epilog="""\b
+Example:
+  braid group reset billing --to earliest --dry-run
+  braid group reset billing --to 2026-11-15T08:00:00Z --topic orders
+  braid group reset billing --by -100 --topic orders -p 0
+"""
+)
+@click.argument("group")
+@click.option("--to", metavar="earliest|latest|OFFSET|TIME", help="Where to go on, in each partition.")
+@click.option("--by", type=int, help="So many records on, or back if below 0, from where it is.")
+@click.option("--topic", "topics", multiple=True, help="Only this one; may be repeated. Else all it has committed.")
+@click.option(
+    "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; may be repeated."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@OUTPUT
+@with_client
+def reset(  # noqa: PLR0913 - one parameter an option
+    client: Client,
+    *,
+    group: str,
+    to: str | None,
+    by: int | None,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    dry_run: bool,
+    output: str,
+) -> None:
+    """Let GROUP go on somewhere else: at an end of each partition, an offset, a time, or some records on or back.
+
+    Refused while the group has members: stop them first.
+    """
+    aim = aim_of(to, by)
+    if client.capabilities.commits is Commits.MEMBERS:
+        raise UnsupportedError(f"{client.dialect} takes commits of members only: nobody can reset a group")
+    _refuse_members(client, group)
+    moves = _moves(client, group, aim, topics, partitions)
+    if not moves:
+        say(f"group {group!r} has committed nothing there; say --topic for one that it shall begin with")
+        sys.exit(NO)
+    if not dry_run:
+        for topic in {move.topic for move in moves}:
+            client.admin.reset_group(group, topic, {move.partition: move.to for move in moves if move.topic == topic})
+    if output == "json":
+        print_json(ResetReport(group, not dry_run, moves))
+        return
+    cells = [
+        [m.topic, str(m.partition), "" if m.committed is None else str(m.committed), str(m.to), str(m.lag)]
+        for m in moves
+    ]
+    click.echo("\n".join(table(["TOPIC", "PARTITION", "WAS AT", "GOES TO", "LAG"], cells)))
+    click.echo("Nothing was changed: --dry-run." if dry_run else f"{group} goes on there.")
+    hint(f"braid group describe {group}")
+
+
+def _refuse_members(client: Client, group: str) -> None:
+    """Dialects without members have nobody to ask about."""
+    if not client.capabilities.group_admin or group not in client.admin.list_groups():
+        return
+    members = client.admin.describe_group(group).members
+    if members:
+        say(f"group {group!r} has {plural(len(members), 'member')}: they would commit over it; stop them first")
+        sys.exit(REFUSED)
+
+
+def _moves(client: Client, group: str, aim: Aim, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[Move]:
+    if not topics and not client.capabilities.group_offsets:
+        raise click.UsageError(f"{client.dialect} tells the commits of one topic at a time: say --topic")
+    commits = commits_of(client, group, topics)
+    found = []
+    for topic in topics or sorted({topic for topic, _ in commits}):
+        spans = client.admin.describe_topic(topic).partitions
+        for number, span in enumerate(spans):
+            committed = commits.get((topic, number))
+            if (partitions and number not in partitions) or (committed is None and not topics):
+                continue
+            offset = _offset(client, topic, number, span, committed, aim)
+            found.append(Move(topic, number, committed, offset, span.latest - offset))
+    return found
+
+
+def _offset(client: Client, topic: str, partition: int, span: Span, committed: int | None, aim: Aim) -> int:
+    wanted = span.latest
+    if aim.word == "earliest":
+        wanted = span.earliest
+    elif aim.offset is not None:
+        wanted = aim.offset
+    elif aim.by is not None:
+        wanted = (span.earliest if committed is None else committed) + aim.by
+    elif aim.at_ms is not None:
+        found = client.admin.offset_at(topic, partition, aim.at_ms)
+        wanted = span.latest if found is None else found
+    return min(max(wanted, span.earliest), span.latest)
+
+
+@click.command(epilog="Example: braid group delete billing --yes")
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+@YES
+@with_client
+def delete(client: Client, groups: tuple[str, ...], *, yes: bool) -> None:
+    """Forget each GROUP and all that it has committed. Refused while it has members."""
+    client.require("group_offsets")
+    confirm(f"Forget {', '.join(groups)} and all their commits?", yes=yes)
+    for group in groups:
+        client.admin.delete_group(group)
+        click.echo(f"deleted {group}")

@@ -1,0 +1,189 @@
+"""`braid kv get`, `set`, …: one key at a time."""
+
+import click
+
+from braidlog.cli.kv.options import (
+    KeyValue,
+    as_json,
+    print_number,
+    print_value,
+    say_no,
+    shown,
+    value_of,
+    with_store,
+)
+from braidlog.cli.terminal.output import print_json, table
+from braidlog.client.kv import commands as c
+from braidlog.wire.mayfly.messages import Condition
+
+KEY = click.argument("key")
+NUMBERS = {"ignore_unknown_options": True}
+"""So that -1 is a number, and not an option."""
+
+
+@click.command()
+@KEY
+@with_store
+def get(store: KeyValue, key: str, output: str) -> None:
+    """Print the value of KEY, a string or a counter."""
+    print_value(store.get(key), output, f"{key!r} is not there")
+
+
+@click.command("set")
+@KEY
+@click.argument("value")
+@click.option("--ttl", type=click.IntRange(0, 2**32 - 1), default=0, help="Seconds until it goes; 0 is never.")
+@click.option("--if-absent", "only_if", flag_value="IF_ABSENT", help="Only if there is no such key.")
+@click.option("--if-present", "only_if", flag_value="IF_PRESENT", help="Only if there is such a key.")
+@with_store
+def set_(store: KeyValue, key: str, value: str, ttl: int, only_if: str | None, output: str) -> None:
+    """Make KEY a string that holds VALUE, whatever it was."""
+    condition = Condition[only_if or "ALWAYS"]
+    stored = store.set(key, value_of(value), ttl_seconds=ttl, only_if=condition)
+    if output == "json":
+        print_json({"stored": stored})
+    if not stored:
+        say_no(f"{key!r} is {'there already' if condition is Condition.IF_ABSENT else 'not there'}")
+
+
+@click.command("del")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@with_store
+def delete(store: KeyValue, keys: tuple[str, ...], output: str) -> None:
+    """Forget each KEY, whatever it holds; print how many were there."""
+    outcomes = store.run([c.delete(key) for key in keys])
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+    print_number("deleted", sum(outcomes), output)
+    if not any(outcomes):
+        say_no("there was no such key")
+
+
+@click.command()
+@KEY
+@click.argument("seconds", type=click.IntRange(0, 2**32 - 1))
+@with_store
+def expire(store: KeyValue, key: str, seconds: int, output: str) -> None:
+    """Let KEY go in so many SECONDS; 0 is never."""
+    if not store.expire(key, seconds):
+        say_no(f"{key!r} is not there")
+    elif output == "json":
+        print_json({"ttl_seconds": seconds})
+
+
+@click.command()
+@KEY
+@with_store
+def ttl(store: KeyValue, key: str, output: str) -> None:
+    """Seconds until KEY goes, begun ones counted; 0 is never."""
+    seconds = store.ttl(key)
+    if seconds is None:
+        say_no(f"{key!r} is not there")
+    else:
+        print_number("ttl_seconds", seconds, output)
+
+
+@click.command()
+@KEY
+@click.option("--by", type=int, default=1, show_default=True, help="What to add; may be below 0.")
+@with_store
+def incr(store: KeyValue, key: str, by: int, output: str) -> None:
+    """Add to the counter KEY, and print what it is then. One that is not there begins at 0."""
+    print_number("value", store.incr(key, by), output)
+
+
+@click.command()
+@KEY
+@click.argument("values", nargs=-1, required=True, metavar="VALUE...")
+@with_store
+def lpush(store: KeyValue, key: str, values: tuple[str, ...], output: str) -> None:
+    """Put each VALUE before the list KEY, one after the other; print the new length."""
+    print_number("length", store.lpush(key, *map(value_of, values)), output)
+
+
+@click.command()
+@KEY
+@click.argument("values", nargs=-1, required=True, metavar="VALUE...")
+@with_store
+def rpush(store: KeyValue, key: str, values: tuple[str, ...], output: str) -> None:
+    """Put each VALUE behind the list KEY; print the new length."""
+    print_number("length", store.rpush(key, *map(value_of, values)), output)
+
+
+@click.command()
+@KEY
+@with_store
+def lpop(store: KeyValue, key: str, output: str) -> None:
+    """Take the first value of the list KEY, and print it."""
+    print_value(store.lpop(key), output, f"{key!r} is not there")
+
+
+@click.command()
+@KEY
+@with_store
+def rpop(store: KeyValue, key: str, output: str) -> None:
+    """Take the last value of the list KEY, and print it."""
+    print_value(store.rpop(key), output, f"{key!r} is not there")
+
+
+@click.command(context_settings=NUMBERS)
+@KEY
+@click.argument("start", type=int, default=0)
+@click.argument("stop", type=int, default=-1)
+@with_store
+def lrange(store: KeyValue, key: str, start: int, stop: int, output: str) -> None:
+    """Print the values of the list KEY from START to STOP, both included; below 0 from the end. Without them: all."""
+    values = store.lrange(key, start, stop)
+    if output == "json":
+        print_json([as_json(value) for value in values])
+    else:
+        for value in values:
+            click.echo(shown(value))
+
+
+@click.command()
+@KEY
+@click.argument("fields", nargs=-1, required=True, metavar="FIELD=VALUE...")
+@with_store
+def hset(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> None:
+    """Set each FIELD of the hash KEY; print how many are new."""
+    pairs = dict(field.partition("=")[::2] for field in fields)
+    if not all("=" in field for field in fields):
+        raise click.UsageError("a field is given as FIELD=VALUE")
+    print_number("added", store.hset(key, {field: value_of(value) for field, value in pairs.items()}), output)
+
+
+@click.command()
+@KEY
+@click.argument("field")
+@with_store
+def hget(store: KeyValue, key: str, field: str, output: str) -> None:
+    """Print the value of FIELD of the hash KEY."""
+    print_value(store.hget(key, field), output, f"{key!r} has no field {field!r}")
+
+
+@click.command()
+@KEY
+@click.argument("fields", nargs=-1, required=True, metavar="FIELD...")
+@with_store
+def hdel(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> None:
+    """Take each FIELD from the hash KEY; print how many were there."""
+    count = store.hdel(key, *fields)
+    print_number("deleted", count, output)
+    if not count:
+        say_no(f"{key!r} has none of these fields")
+
+
+@click.command()
+@KEY
+@with_store
+def hgetall(store: KeyValue, key: str, output: str) -> None:
+    """Print every field of the hash KEY and its value."""
+    pairs = store.hgetall(key)
+    if output == "json":
+        print_json([{"field": as_json(field), "value": as_json(value)} for field, value in pairs.items()])
+    elif pairs:
+        click.echo("\n".join(table(["FIELD", "VALUE"], [[shown(f), shown(v)] for f, v in pairs.items()])))
+    else:
+        say_no(f"{key!r} is not there")

@@ -1,0 +1,69 @@
+"""What the commands of `braid kv` share: the store, and how bytes look.
+
+Knows: flags, exit codes, text and what is none. Refuses to know: commands.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from braidlog.cli import NO, say
+from braidlog.cli.terminal.output import OUTPUT, as_json, print_json, shown
+from braidlog.client.kv.blocking import KeyValue
+from braidlog.client.kv.blocking import connect as connect_store
+
+DEFAULT_URL = "mayfly://127.0.0.1:7275"
+TIMEOUT_SECONDS = 5.0
+
+URL = click.option("--url", envvar="BRAID_KV_URL", default=DEFAULT_URL, show_default=True, help="Where the store is.")
+SECONDS = click.option(
+    "--timeout", type=click.FloatRange(0.01, 3600), default=TIMEOUT_SECONDS, show_default=True, help="Seconds to try."
+)
+
+
+def with_store(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first argument is an open store, and which has --url, --timeout and -o."""
+
+    @wraps(command)
+    def run(*, url: str, timeout: float, **arguments: Any) -> None:  # noqa: ANN401 - click's own
+        try:
+            store = connect_store(url, connect_timeout=timeout, request_timeout=timeout, retry_timeout=timeout)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        with store:
+            command(store, **arguments)
+
+    return URL(SECONDS(OUTPUT(run)))
+
+
+def value_of(text: str) -> bytes:
+    """A value as it was typed; `-` stands for standard input."""
+    return sys.stdin.buffer.read() if text == "-" else text.encode()
+
+
+def print_value(raw: bytes | None, output: str, missing: str) -> None:
+    """One value, or the answer no."""
+    if raw is None:
+        say_no(missing)
+    elif output == "json":
+        print_json({"value": as_json(raw)})
+    else:
+        click.echo(shown(raw))
+
+
+def print_number(name: str, number: int, output: str) -> None:
+    if output == "json":
+        print_json({name: number})
+    else:
+        click.echo(str(number))
+
+
+def say_no(why: str) -> None:
+    say(why)
+    click.get_current_context().exit(NO)
+
+
+__all__ = ["KeyValue", "as_json", "print_number", "print_value", "say_no", "shown", "value_of", "with_store"]

@@ -1,0 +1,105 @@
+"""`braid kv watch`: the change feed of a store, as it grows.
+
+Knows: where the feed is read, how a change looks. Refuses to know: how the feed is made.
+"""
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from braidlog.cli import say
+from braidlog.cli.kv.options import as_json, shown
+from braidlog.cli.terminal.output import moment
+from braidlog.client.blocking import connect
+from braidlog.client.drivers.contract import ConsumedRecord
+from braidlog.client.errors import Refusal, RefusedError
+from braidlog.kv.feed import EXPIRES, OPERATION, SEQUENCE, STAMP, TYPE
+from braidlog.kv.values import HashValue, ListValue, read_value
+
+FEED_TOPIC = "__kv"
+DEFAULT_URL = "rustlog://127.0.0.1:9096"
+POLL_SECONDS = 1.0
+VALUE_CHARS_MAX = 100
+_KINDS = ("string", "counter", "list", "hash")
+
+
+@click.command()
+@click.option(
+    "--feed-url",
+    envvar="BRAID_FEED_URL",
+    default=DEFAULT_URL,
+    show_default=True,
+    help="Where the topic __kv is read: any door of the node that shows headers.",
+)
+@click.option("--from-start", is_flag=True, help="Every key's last change first, then what is new.")
+@click.option("-n", "count", type=click.IntRange(1), help="End after so many changes.")
+@click.option("--prefix", default="", help="Only keys that begin so.")
+@click.option(
+    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
+)
+def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, output: str) -> None:
+    """Follow every change as it is made, until interrupted: one line each, with when, what, and the new value.
+
+    The changes are records of the topic __kv of the same node. It is there once something was changed, unless kv.feed is off.
+    """
+    try:
+        client = connect(feed_url, retry_timeout=5.0, connect_timeout=5.0)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    with client, client.consumer() as consumer:
+        try:
+            consumer.assign(FEED_TOPIC, [0], start="earliest" if from_start else "latest")
+        except RefusedError as error:
+            if error.reason is not Refusal.TOPIC_NOT_FOUND:
+                raise
+            say(f"{feed_url} has no topic {FEED_TOPIC}: nothing was changed yet, or kv.feed is off")
+            click.get_current_context().exit(1)
+        left = sys.maxsize if count is None else count
+        while left > 0:
+            for record in consumer.poll(timeout=POLL_SECONDS):
+                if left > 0 and (record.key or b"").startswith(prefix.encode()):
+                    click.echo(_json(record) if output == "json" else _line(record))
+                    left -= 1
+            sys.stdout.flush()
+
+
+def _headers(record: ConsumedRecord) -> dict[str, str]:
+    return {name: shown(value or b"") for name, value in record.headers}
+
+
+def _value(record: ConsumedRecord, kind: str) -> Any:  # noqa: ANN401 - whatever JSON has
+    """What the key holds since, in JSON's words. None: it is gone, or only a part of it is told."""
+    if kind not in _KINDS or record.value is None:
+        return None  # not every door can show that a value is null: a record without a type tells it
+    value = read_value(kind, record.value)
+    if isinstance(value, ListValue):
+        return [as_json(item) for item in value.items]
+    if isinstance(value, HashValue):
+        return [{"field": as_json(field), "value": as_json(held)} for field, held in value.fields.items()]
+    return value if isinstance(value, int) else as_json(value)
+
+
+def _line(record: ConsumedRecord) -> str:
+    headers = _headers(record)
+    kind = headers.get(TYPE, "")
+    when = "" if record.timestamp_ms is None else moment(record.timestamp_ms)
+    value = "gone" if not kind else "…" if kind not in _KINDS else _value(record, kind)
+    told = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return "  ".join([when, headers.get(OPERATION, "?"), shown(record.key or b""), told[:VALUE_CHARS_MAX]])
+
+
+def _json(record: ConsumedRecord) -> str:
+    headers = _headers(record)
+    told = {
+        "sequence": int(headers.get(SEQUENCE, "0")),
+        "timestamp_ms": record.timestamp_ms,
+        "stamp": headers.get(STAMP),
+        "operation": headers.get(OPERATION),
+        "key": as_json(record.key or b""),
+        "type": headers.get(TYPE),
+        "value": _value(record, headers.get(TYPE, "")),
+        "expires_ms": int(headers[EXPIRES]) if EXPIRES in headers else None,
+    }
+    return msgspec.json.encode(told).decode()

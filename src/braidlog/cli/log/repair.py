@@ -1,0 +1,85 @@
+"""`braid log repair`: mend a folder, after saying how and asking."""
+
+import sys
+import uuid
+
+import click
+
+from braidlog.cli import NO
+from braidlog.cli.log.verify import show_report
+from braidlog.cli.terminal.output import DATA, OUTPUT, lost, paint, print_json, progress, table
+from braidlog.model.clock import SystemClock
+from braidlog.storage.files import OsDisk
+from braidlog.tools.layout import Layout
+from braidlog.tools.repair import Repair, RepairPlan, RepairReport
+
+
+@click.command("repair")
+@DATA
+@click.argument("topic", required=False)
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--drop-unreadable", is_flag=True, help="Also take out batches that are as written but whose records do not decode."
+)
+@OUTPUT
+def repair(*, data: str, topic: str | None, dry_run: bool, yes: bool, drop_unreadable: bool, output: str) -> None:
+    """Mend the folder DATA, or one TOPIC in it.
+
+    Every whole batch is kept. Damaged bytes are first copied to DATA/quarantine, with a report beside them; then the segment is
+    written anew, with empty batches in the place of lost offsets, which are never given out again. A repair that is
+    interrupted is simply run again. The log must not be open elsewhere.
+    """
+
+    layout = Layout(OsDisk(), data)
+    with progress("survey", layout.data_bytes(layout.choose(topic))) as advance:
+        work = Repair(
+            layout.disk,
+            data,
+            SystemClock(),
+            topic,
+            drop_unreadable=drop_unreadable,
+            progress=advance,
+            new_id=lambda: uuid.uuid4().hex,
+        )
+        plan = work.plan()
+    if output == "json" and (dry_run or not plan.steps):
+        print_json(plan)
+    elif output == "table":
+        _show_plan(plan, dry_run=dry_run)
+    if not dry_run and plan.steps:
+        if not yes and not click.confirm("Do this?", err=True):
+            click.echo("Nothing was changed.", err=True)
+            sys.exit(NO)
+        report = work.run()
+        if output == "json":
+            print_json(report)
+        else:
+            _show_repaired(report)
+        if not report.verified.sound:
+            sys.exit(NO)
+    if plan.beyond_repair:
+        sys.exit(NO)
+
+
+def _show_plan(plan: RepairPlan, *, dry_run: bool) -> None:
+    if plan.steps:
+        rows = [[step.action, step.file, step.detail] for step in plan.steps]
+        click.echo("\n".join(table(["ACTION", "FILE", "DETAIL"], rows)))
+        click.echo()
+        click.echo(f"{len(plan.steps)} steps; {lost(plan.offsets_lost)}.")
+    for sentence in plan.beyond_repair:
+        click.echo(f"{paint('beyond repair', 'red')}: {sentence}")
+    if not plan.steps and not plan.beyond_repair:
+        click.echo("Nothing to repair.")
+    elif dry_run:
+        click.echo("Nothing was changed (--dry-run).")
+
+
+def _show_repaired(report: RepairReport) -> None:
+    if report.quarantined:
+        click.echo(f"In {report.folder}/quarantine: {', '.join(report.quarantined)}")
+    if report.verified.sound:
+        click.echo("Repaired: the folder is sound and takes writes again.")
+    else:
+        show_report(report.verified)

@@ -1,0 +1,59 @@
+"""`braid doctor`: is this machine fit?
+
+Knows: how findings look, and which exit code they are. Refuses to know: what is checked (`tools/doctor.py`).
+"""
+
+import os
+import sys
+
+import click
+import msgspec
+
+from braidlog.cli import NO
+from braidlog.cli.terminal.output import OUTPUT, QUIET, hint, paint, print_json
+from braidlog.server.config import ListenersConfig, load_config
+from braidlog.tools.doctor import Finding, Status, examine
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """What `braid doctor -o json` prints."""
+
+    fit: bool
+    findings: list[Finding]
+
+
+_COLOURS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}
+
+
+@click.command(epilog="Example: braid doctor --data-dir /var/lib/braidlog")
+@click.option("--data-dir", metavar="FOLDER", help="Where the log would live.  [default: as `braid config show` says]")
+@OUTPUT
+@QUIET
+def doctor(data_dir: str | None, output: str) -> None:
+    """Check this machine: Python and the compiled kernel, the disk and how long it takes to keep a byte, ports, open files, the
+    clock; and for Spark and lakes Java and packages.
+
+    `fail` is what keeps a node from working, `warn` what some uses lack or what is slow. Exits with 1 if anything fails.
+    """
+    config = load_config(None, os.environ, {} if data_dir is None else {"data_dir": data_dir}).config
+    listeners = {name: getattr(config.listeners, name) for name in ListenersConfig.__struct_fields__}
+    ports = {f"listeners.{name}.port": each.port for name, each in listeners.items() if each.enabled}
+    if config.admin.enabled:
+        ports["admin.port"] = config.admin.port
+    findings = []
+    for found in examine(config.data_dir, ports):
+        findings.append(found)
+        if output == "table":
+            _print(found)
+    fit = all(found.status is not Status.FAIL for found in findings)
+    if output == "json":
+        print_json(Examination(fit, findings))
+    if not fit:
+        sys.exit(NO)
+    hint("braid dev")
+
+
+def _print(found: Finding) -> None:
+    click.echo(f"{paint(f'{found.status:4}', _COLOURS[found.status])}  {found.check:12}  {found.detail}")
+    if found.remedy:
+        click.echo(f"{'':20}-> {found.remedy}")

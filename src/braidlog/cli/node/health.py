@@ -1,0 +1,95 @@
+"""`braid health`: is a node ready?
+
+Knows: the admin port's /readyz and which answer is which exit code. Refuses to know: what the node looks at.
+"""
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from typing import Any
+
+import click
+import msgspec
+
+from braidlog.cli import FAULT, NO, UNREACHED, say
+from braidlog.cli.terminal.connection import read_token
+from braidlog.cli.terminal.output import OUTPUT, paint, print_json, table
+
+DEFAULT_URL = "http://127.0.0.1:9644"
+ANSWER_BYTES_MAX = 1024 * 1024
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that the node looked at."""
+
+    name: str
+    ok: bool
+    reason: str | None = None
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """What `braid health -o json` prints: the node's own answer."""
+
+    status: str
+    checks: list[Check]
+
+
+@click.command(epilog="Example: until braid health --quiet; do sleep 1; done")
+@click.option(
+    "--url", envvar="BRAID_ADMIN_URL", show_envvar=True, default=DEFAULT_URL, show_default=True, help="The admin port."
+)
+@click.option(
+    "--token-file",
+    envvar="BRAID_TOKEN_FILE",
+    show_envvar=True,
+    type=click.Path(exists=True),
+    help="Holds the admin token.",
+)
+@click.option("--timeout", type=click.FloatRange(0.01, 3600), default=5.0, show_default=True, help="Seconds to wait.")
+@click.option("-q", "--quiet", is_flag=True, help="The exit code alone.")
+@OUTPUT
+def health(url: str, token_file: str | None, timeout: float, output: str, *, quiet: bool) -> None:
+    """Ask the node at its admin port whether it is ready to serve. Exits with 0 if it is, 1 if not, 5 if nobody answers."""
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"--url is http://HOST:PORT, not {url!r}")
+    answer = _ask(f"{url.rstrip('/')}/readyz", read_token(token_file), timeout)
+    if not quiet:
+        _print(answer, output)
+    if answer.status != "ready":
+        sys.exit(NO)
+
+
+def _ask(url: str, token: str | None, timeout: float) -> Readiness:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})  # noqa: S310 - checked above
+    # Not through a proxy that the environment names: a node's admin port is near, and its token is nobody else's business.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=timeout) as found:
+            body = found.read(ANSWER_BYTES_MAX)
+    except urllib.error.HTTPError as error:
+        with error:
+            body = error.read(ANSWER_BYTES_MAX)  # 503 says why in the same form
+    except OSError as error:
+        say(f"{url} cannot be reached: {getattr(error, 'reason', error)}")
+        sys.exit(UNREACHED)
+    return _read(url, body)
+
+
+def _read(url: str, body: bytes) -> Readiness:
+    try:
+        told: Any = json.loads(body)
+        return msgspec.convert(told, Readiness)
+    except (ValueError, msgspec.ValidationError):
+        say(f"{url} is not the admin port of a node: it answers {body[:60]!r}")
+        sys.exit(FAULT)
+
+
+def _print(answer: Readiness, output: str) -> None:
+    if output == "json":
+        print_json(answer)
+        return
+    click.echo(paint(answer.status, "green" if answer.status == "ready" else "red"))
+    if answer.checks:
+        rows = [["ok" if each.ok else "no", each.name, each.reason or ""] for each in answer.checks]
+        click.echo("\n".join(table(["", "CHECK", "REASON"], rows)))

@@ -1,0 +1,196 @@
+"""`braid serve`, `braid dev`, `braid config`: run a node, and show what it would run with.
+
+Knows: flags, signals, what to print when the node is ready. Refuses to know: what a node does.
+"""
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+
+from braidlog.cli import LazyGroup
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.logline import TEXT, formatter
+from braidlog.server.allocator import keep_freed_memory
+from braidlog.server.compose import Server
+from braidlog.server.config import ListenersConfig, LoadedConfig, load_config
+from braidlog.server.logs import Sparing
+
+
+def _load(config: str | None, data_dir: str | None, changes: tuple[str, ...], more: dict[str, Any]) -> LoadedConfig:
+    flags: dict[str, Any] = dict(more)
+    if data_dir is not None:
+        flags["data_dir"] = data_dir
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set takes NAME=VALUE, not {change!r}")
+        flags[name] = value
+    return load_config(_read(config), os.environ, flags)
+
+
+def _read(config: str | None) -> tuple[str, str] | None:
+    if config is None:
+        return None
+    try:
+        return config, Path(config).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BrokerError(Reason.INVALID_SETTING, f"{config}: {error.strerror}") from error
+
+
+def _common(command: Any) -> Any:  # noqa: ANN401 - a decorator over click's commands
+    command = click.option("--config", "-c", metavar="FILE", help="Settings in TOML.")(command)
+    command = click.option("--data-dir", metavar="FOLDER", help="Where the log lives.")(command)
+    return click.option(
+        "--set",
+        "changes",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="Any setting, e.g. listeners.flux.port=0; may be repeated. `braid config show` lists them.",
+    )(command)
+
+
+@click.command(epilog="Example: braid serve --data-dir /var/lib/braidlog --set listeners.cursus.port=10000")
+@_common
+@click.option("--free-ports", is_flag=True, help="Listen on free ports, and print which as JSON.")
+@click.option("--allow-open", is_flag=True, help="Listen beyond loopback without authentication.")
+@click.option("--wire-log", metavar="FILE", help="Take apart and log every message, without secrets; `-` is stdout.")
+@click.option("--wire-format", type=click.Choice(["text", "json"]), help="Of the wire log.  [default: text]")
+@click.option("--wire-hex", is_flag=True, help="With the bytes of each message: then `braid wire send` takes the log.")
+@click.option("--wire-pcapng", metavar="FILE", help="Also write a capture for Wireshark (see `braid wire dissector`).")
+def serve(  # noqa: PLR0913 - one parameter an option
+    config: str | None,
+    data_dir: str | None,
+    changes: tuple[str, ...],
+    *,
+    free_ports: bool,
+    allow_open: bool,
+    wire_log: str | None,
+    wire_format: str | None,
+    wire_hex: bool,
+    wire_pcapng: str | None,
+) -> None:
+    """Run a node: one port per protocol, until SIGTERM or SIGINT; SIGHUP reads its certificates again.
+
+    When it is ready it prints one line of JSON with its ports. It stops gracefully: answers what was asked, syncs, notes the
+    clean stop. Settings come from the file, then the environment (BRAID_DATA_DIR, BRAID_LISTENERS__CURSUS__PORT=…), then flags.
+    """
+    more: dict[str, Any] = {"auth.allow_open": True} if allow_open else {}
+    wire = {"path": wire_log, "format": wire_format, "hex": wire_hex or None, "pcapng": wire_pcapng}
+    more |= {f"wire_log.{name}": value for name, value in wire.items() if value is not None}
+    if free_ports:
+        more |= {f"listeners.{name}.port": 0 for name in ListenersConfig.__struct_fields__} | {"admin.port": 0}
+    loaded = _load(config, data_dir, changes, more)
+    _log(loaded, TEXT)
+    _run(_serve(loaded))
+
+
+@click.command(epilog="Example: braid dev --data-dir ./data")
+@_common
+def dev(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> None:
+    """Run a node on this machine for trying things out, and say how to reach it."""
+    loaded = _load(config, data_dir, changes, {})
+    _log(loaded, "%(levelname)s %(name)s: %(message)s", quiet=True)
+    _run(_serve(loaded, friendly=True))
+
+
+def _log(loaded: LoadedConfig, text: str, *, quiet: bool = False) -> None:
+    """Say what the settings want said; who only tries things out hears of warnings, unless it asked for more."""
+    settings = loaded.config.log
+    is_default = loaded.origins.get("log.level", "default") == "default"
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Sparing())
+    handler.setFormatter(formatter(settings.format, text))
+    logging.basicConfig(level="WARNING" if quiet and is_default else settings.level.upper(), handlers=[handler])
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    # What is loaded by now stays; and a request makes objects by the dozen that form no cycles: looking for some among them
+    # after every 700 is work for nothing.
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+    keep_freed_memory()
+    try:
+        import uvloop  # noqa: PLC0415 - optional: faster where it is installed
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def _serve(loaded: LoadedConfig, *, friendly: bool = False) -> None:
+    server = Server(loaded.config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.request_stop)
+    loop.add_signal_handler(signal.SIGHUP, server.reload_certificates)
+    try:
+        await server.start()
+        await server.start_console(loaded)
+        _announce(server, friendly=friendly)
+        await server.run()
+    finally:
+        await server.stop()
+
+
+def _announce(server: Server, *, friendly: bool) -> None:
+    if not friendly:
+        click.echo(json.dumps({"ready": True, "pid": os.getpid(), "ports": server.ports, "admin": server.admin_port}))
+        sys.stdout.flush()
+        return
+    click.echo(f"braidlog is ready; its data is in {server.config.data_dir}")
+    for dialect, port in sorted(server.ports.items()):
+        click.echo(f"  {dialect + '://':12}127.0.0.1:{port}")
+    if server.admin_port is not None:
+        click.echo(f"  {'console':12}{_console_url(server)}")
+    click.echo("Stop it with Ctrl-C.")
+
+
+def _console_url(server: Server) -> str:
+    host = server.config.admin.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.admin_port}/"
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "show": ("braidlog.cli.node.serve:show", "Every setting and its value."),
+        "init": ("braidlog.cli.node.config_init:init", "Write a file of settings to begin with."),
+    },
+)
+def config() -> None:
+    """What a node would run with.
+
+    Who may use it: in the settings file, [auth.tokens] holds a line NAME = "SHA-256 of the token, in hex" for each client
+    (printf %s TOKEN | sha256sum), and [[auth.rules]] what each may do. A client shows its token with the line
+
+        AUTH NAME TOKEN
+
+    before its first frame, on any listener; nothing is answered if it is right. Cursus clients may use their own AUTH. What those
+    may do who have not shown one is in auth.strangers.*; how slowly wrong ones are answered in auth.pause_seconds and
+    auth.pause_seconds_max. Use TLS (listeners.NAME.tls.cert) wherever others can listen.
+    """
+
+
+@click.command(epilog="Example: BRAID_LISTENERS__FLUX__PORT=7000 braid config show --origin")
+@_common
+@click.option("--origin", is_flag=True, help="Also say where each value comes from.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def show(config: str | None, data_dir: str | None, changes: tuple[str, ...], *, origin: bool, output: str) -> None:
+    """Every setting and its value."""
+    loaded = _load(config, data_dir, changes, {})
+    rows = {name: (value, loaded.origins.get(name, "default")) for name, value in loaded.flat().items()}
+    if output == "json":
+        click.echo(json.dumps({n: {"value": v, "origin": o} if origin else v for n, (v, o) in rows.items()}, indent=2))
+        return
+    width = max(map(len, rows))
+    for name, (value, where) in rows.items():
+        click.echo(f"{name:{width}}  {json.dumps(value)}" + (f"  ({where})" if origin else ""))

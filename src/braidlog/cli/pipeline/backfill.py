@@ -1,0 +1,41 @@
+"""`braid pipeline backfill`: a range of the log for tables that lack it."""
+
+import click
+
+from braidlog.cli.pipeline.options import CONF, FOLDER, MASTER, spark_of, wishes
+from braidlog.cli.terminal.output import OUTPUT, print_json
+
+
+@click.command("backfill")
+@FOLDER
+@click.option("--start", default="earliest", show_default=True, metavar="WHERE", help="An offset or a time.")
+@click.option("--end", default="latest", show_default=True, metavar="WHERE", help="An offset or a time, exclusive.")
+@click.option("--dry-run", is_flag=True, help="Count what would be added, and add nothing.")
+@MASTER
+@CONF
+@OUTPUT
+def backfill(
+    folder: str, start: str, end: str, master: str | None, conf: tuple[str, ...], output: str, *, dry_run: bool
+) -> None:
+    """Put the records of a range into the tables bronze, silver and windows of the pipeline in FOLDER, as far as they lack them.
+
+    In batch, beside the stream's checkpoints. What the stream has not read yet is left to it; a row that is there is not added
+    again, so that a backfill may be repeated. Topics and keys are not touched.
+    """
+    from braidlog.spark.pipeline import operating  # noqa: PLC0415 - Spark, not for --help
+    from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
+
+    project = open_project(folder)
+    wanted = wishes(master, conf)
+    with spark_of(project, wanted) as spark:
+        done = operating.backfill(spark, project, start, end, dry_run=dry_run)
+    if output == "json":
+        print_json(done)
+        return
+    would = "would be " if dry_run else ""
+    click.echo(f"{done.records} records in the range")
+    click.echo(f"{would}added: {done.bronze} to bronze, {done.silver} to silver, {done.windows} to windows")
+    if done.windows_kept:
+        click.echo(
+            f"{done.windows_kept} windows are there already and stay as they are; replay --from silver sums them up anew"
+        )

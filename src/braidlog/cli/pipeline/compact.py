@@ -1,0 +1,46 @@
+"""`braid pipeline compact`: few large files in the place of many small ones."""
+
+import click
+
+from braidlog.cli.pipeline.options import FOLDER
+from braidlog.cli.terminal.output import OUTPUT, print_json, size, table
+
+HOUR_SECONDS = 3600
+
+
+@click.command("compact")
+@FOLDER
+@click.option("--table", "names", multiple=True, metavar="NAME", help="Only this table; repeatable.")
+@click.option(
+    "--vacuum-hours",
+    type=click.IntRange(min=0),
+    default=168,
+    show_default=True,
+    help="Remove files that are no part of the table any more and older than this.",
+)
+@OUTPUT
+def compact(folder: str, names: tuple[str, ...], vacuum_hours: int, output: str) -> None:
+    """Put the small files of the tables of the pipeline in FOLDER together, and remove what is no part of them any more.
+
+    Starts no Spark. The pipeline may run meanwhile: a micro-batch that is written at the same time is not lost, and who reads an
+    older version of a table can do so for --vacuum-hours.
+    """
+    from braidlog.spark.pipeline import upkeep  # noqa: PLC0415 - not for --help
+    from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
+
+    done = upkeep.compact_tables(open_project(folder), frozenset(names), vacuum_hours * HOUR_SECONDS)
+    if output == "json":
+        print_json(done)
+        return
+    rows = [
+        [
+            name,
+            str(each.files_removed),
+            str(each.files_added),
+            size(each.bytes_removed),
+            size(each.bytes_added),
+            str(len(each.vacuumed)),
+        ]
+        for name, each in done.items()
+    ]
+    click.echo("\n".join(table(["TABLE", "FILES", "BECAME", "BYTES", "BECAME", "REMOVED"], rows)))

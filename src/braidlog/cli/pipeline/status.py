@@ -1,0 +1,43 @@
+"""`braid pipeline status`: how it stands."""
+
+import click
+
+from braidlog.cli.pipeline.options import FOLDER
+from braidlog.cli.terminal.output import OUTPUT, print_json, table
+
+
+@click.command("status")
+@FOLDER
+@click.option("--offline", is_flag=True, help="Do not ask the server for the ends of topics: no lag.")
+@OUTPUT
+def status(folder: str, output: str, *, offline: bool) -> None:
+    """Per stage of the pipeline in FOLDER: the last batch, how far it has read, how far it is behind, rows and expectations.
+
+    Reads the checkpoints and what was told of batches; starts no Spark, and may be asked while the pipeline runs.
+    """
+    from braidlog.spark.pipeline import operating  # noqa: PLC0415 - not for --help
+    from braidlog.spark.pipeline import status as tool  # noqa: PLC0415
+    from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
+
+    project = open_project(folder)
+    found = tool.status(project, None if offline else operating.topic_ends(project))
+    if output == "json":
+        print_json(found)
+        return
+    rows = [
+        [
+            each.stage,
+            str(each.generation),
+            "-" if each.batch < 0 else str(each.batch),
+            "-" if each.lag is None else str(each.lag),
+            str(each.rows),
+            "-" if each.rows_per_second is None else f"{each.rows_per_second:.0f}",
+            str(each.late_rows),
+            each.last or "-",
+        ]
+        for each in found.stages
+    ]
+    click.echo("\n".join(table(["STAGE", "GENERATION", "BATCH", "LAG", "ROWS", "ROWS/S", "LATE", "LAST BATCH"], rows)))
+    for each in found.stages:
+        for name, count in each.violations.items():
+            click.echo(f"{each.stage}: {name} broken by {count} {'row' if count == 1 else 'rows'}")

@@ -1,0 +1,1 @@
+"""`braid produce`, `consume`, `tail`: records in and out, and how they look as text."""

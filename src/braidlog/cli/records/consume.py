@@ -1,0 +1,238 @@
+"""`braid consume`, `braid tail`: records of a topic, printed.
+
+Knows: where to begin, when to end, what a terminal may be shown. Refuses to know: how records are written (`record_text.py`).
+Invariants: `consume` ends at what was the end when it began; `tail` ends when it is told to. With --group an offset is committed
+only after its record was written out. Who closes the pipe ends the command, without an error.
+"""
+
+import select
+import sys
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+
+from braidlog.cli.records.text import ENCODINGS, TOKENS, json_line, writer
+from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.output import hint
+from braidlog.cli.terminal.times import MOMENT
+from braidlog.client.blocking import Client, Consumer
+from braidlog.client.drivers.contract import ConsumedRecord
+from braidlog.client.errors import Refusal, RefusedError
+
+POLL_RECORDS = 500
+POLL_SECONDS = 0.5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CONTROLS = {**{code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127, *range(128, 160))}, 9: "\t"}
+"""What could command a terminal, and how it is shown instead."""
+_LETTERS = "\n".join(f"  %{letter}  {token.what}" for letter, token in TOKENS.items())
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    topic: str
+    offset: str
+    partitions: tuple[int, ...]
+    count: int | None
+    since_ms: int | None
+    until_ms: int | None
+    group: str | None
+    follow: bool
+
+    def wants(self, record: ConsumedRecord) -> bool:
+        """Times need not be in order: each record is looked at."""
+        at = record.timestamp_ms
+        if at is None:
+            return True
+        return (self.since_ms is None or at >= self.since_ms) and (self.until_ms is None or at < self.until_ms)
+
+
+class OffsetType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic in newer clicks only
+    """beginning, end, N or -N; kept as it was typed."""
+
+    name = "offset"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
+        if isinstance(value, str) and value not in ("beginning", "end") and not value.removeprefix("-").isdecimal():
+            self.fail(f"{value!r} is none of beginning, end, N, -N", param, ctx)
+        return value
+
+
+def _options(default_offset: str) -> Callable[[Any], Any]:
+    """What both commands take; they differ in where they begin and when they end."""
+    options = (
+        click.argument("topic"),
+        click.option(
+            "-o",
+            "--offset",
+            type=OffsetType(),
+            default=default_offset,
+            show_default=True,
+            metavar="beginning|end|N|-N",
+            help="Where to begin, in each partition; -N: so many before the end.",
+        ),
+        click.option(
+            "-p",
+            "--partition",
+            "partitions",
+            type=click.IntRange(0),
+            multiple=True,
+            help="Only this one; may be repeated.",
+        ),
+        click.option("-n", "--count", type=click.IntRange(1), help="End after so many records."),
+        click.option("--from", "since_ms", type=MOMENT, help="Records of this time and later."),
+        click.option("--until", "until_ms", type=MOMENT, help="Records before this time."),
+        click.option(
+            "--group",
+            help="Read as a member of this group: only its share, from where it has committed; what was printed is committed.",
+        ),
+        click.option("-f", "--format", "shape", metavar="FORMAT", help="How to print a record, e.g. '%p %o %k %s\\n'."),
+        click.option(
+            "--output",
+            type=click.Choice([*ENCODINGS, "json"]),
+            default="text",
+            show_default=True,
+            help="Keys and values as they are, in hex, in base64; or a record a line, in JSON.",
+        ),
+        click.option("--json", "output", flag_value="json", help="The same as --output json."),
+    )
+
+    def decorate(command: Any) -> Any:  # noqa: ANN401 - click's own
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_EPILOG = f"""\b
+Example:
+  braid {{command}} clicks -f '%p/%o %k: %s\\n'
+  braid {{command}} clicks --json | jq .value
+\b
+In a format:
+{_LETTERS}
+  %%, \\n, \\t, \\r, \\0, \\xNN
+"""
+
+
+@click.command(epilog=_EPILOG.replace("{command}", "consume"))
+@_options("beginning")
+@with_client
+def consume(client: Client, *, shape: str | None, output: str, **wish: Any) -> None:  # noqa: ANN401 - the fields of a wish
+    """Print the records of TOPIC that are there now, then end. `braid tail` waits for more.
+
+    Within a partition records come in order; partitions take turns.
+    """
+    _run(client, Wish(follow=False, **wish), shape, output)
+
+
+@click.command(epilog=_EPILOG.replace("{command}", "tail"))
+@_options("end")
+@with_client
+def tail(client: Client, *, shape: str | None, output: str, **wish: Any) -> None:  # noqa: ANN401 - the fields of a wish
+    """Print the records of TOPIC as they come, until interrupted, until -n records, or until nobody reads them any more.
+
+    It begins at the end; `-o -5` prints the last five of each partition first.
+    """
+    _run(client, Wish(follow=True, **wish), shape, output)
+
+
+def _run(client: Client, wish: Wish, shape: str | None, output: str) -> None:
+    write = _writer(shape, output)
+    if wish.until_ms is not None:
+        client.require("timestamps")
+    try:
+        ends = [span.latest for span in client.admin.describe_topic(wish.topic).partitions]
+        _check_partitions(wish, len(ends))
+        with client.consumer(wait_ms=int(POLL_SECONDS * 1000)) as consumer:
+            _begin(client, consumer, wish)
+            printed = _print(consumer, wish, ends, write)
+    except RefusedError as error:
+        if error.reason is Refusal.TOPIC_NOT_FOUND:
+            hint("braid topic list")
+        raise
+    if not printed and not wish.follow:
+        hint(f"braid tail {wish.topic}")
+
+
+def _writer(shape: str | None, output: str) -> Callable[[ConsumedRecord], bytes]:
+    if output == "json":
+        if shape is not None:
+            raise click.UsageError("--format and --json are two ways to print: choose one")
+        return json_line
+    try:
+        write = writer("%s\\n" if shape is None else shape, output)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    return (lambda record: _harmless(write(record))) if sys.stdout.isatty() else write
+
+
+def _harmless(text: bytes) -> bytes:
+    """What a terminal may be shown: nothing that somebody else wrote shall move its cursor or rename its window."""
+    return text.decode("utf-8", "backslashreplace").translate(_CONTROLS).encode()
+
+
+def _check_partitions(wish: Wish, count: int) -> None:
+    for number in wish.partitions:
+        if number >= count:
+            raise click.UsageError(f"{wish.topic} has {count} partitions; there is no {number}")
+    if wish.group is not None and wish.partitions:
+        raise click.UsageError("a group shares out partitions itself: --group or --partition, not both")
+
+
+def _begin(client: Client, consumer: Consumer, wish: Wish) -> None:
+    since = None if wish.since_ms is None else _EPOCH + timedelta(milliseconds=wish.since_ms)
+    start: Any = since or {"beginning": "earliest", "end": "latest"}.get(wish.offset, 0)
+    if wish.group is not None:
+        if start == 0:
+            raise click.UsageError("a group begins where it has committed, else at -o beginning, end or --from")
+        consumer.subscribe(wish.topic, group=wish.group, start=start)
+        return
+    partitions = wish.partitions or None
+    if since is not None or wish.offset in ("beginning", "end"):
+        consumer.assign(wish.topic, partitions, start=start)
+        return
+    spans = client.admin.describe_topic(wish.topic).partitions
+    wanted = int(wish.offset)
+    for number in wish.partitions or range(len(spans)):
+        first, last = spans[number].earliest, spans[number].latest
+        consumer.assign(wish.topic, [number], start=min(max(wanted if wanted >= 0 else last + wanted, first), last))
+
+
+def _print(consumer: Consumer, wish: Wish, ends: list[int], write: Callable[[ConsumedRecord], bytes]) -> int:
+    """How many were printed."""
+    out = sys.stdout.buffer
+    left = sys.maxsize if wish.count is None else wish.count
+    printed = 0
+    while left > 0 and (wish.follow or not _is_done(consumer, ends)):
+        for record in consumer.poll(min(POLL_RECORDS, left), POLL_SECONDS):
+            if wish.wants(record) and (wish.follow or record.offset < ends[record.partition]):
+                out.write(write(record))
+                left -= 1
+                printed += 1
+        out.flush()
+        if wish.group is not None:
+            consumer.commit()
+        if _nobody_reads(out):
+            break
+    return printed
+
+
+def _is_done(consumer: Consumer, ends: list[int]) -> bool:
+    assigned: Iterable[tuple[str, int]] = consumer.assignment
+    return all(consumer.reached(topic, number) >= ends[number] for topic, number in assigned)
+
+
+def _nobody_reads(out: BinaryIO) -> bool:
+    """Whether the other end of a pipe is closed: who waits for records would learn of it only when the next one comes."""
+    try:
+        descriptor = out.fileno()
+    except (OSError, ValueError):
+        return False
+    watch = select.poll()
+    watch.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in watch.poll(0))

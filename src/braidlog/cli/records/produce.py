@@ -1,0 +1,233 @@
+"""`braid produce`: lines, files and JSON become records.
+
+Knows: options, when to stop, what to report. Refuses to know: how a line becomes a record (`record_text.py`), where bytes come
+from (`lines.py`), how records travel.
+Invariants: a count of acknowledged records is of those that the node has answered for, no other. An interrupt stops the reading,
+not the sending: what was read is still delivered; a second interrupt gives up. At the first failure nothing more is read.
+"""
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from braidlog.cli import INTERRUPTED, USAGE, say
+from braidlog.cli.records.lines import LineError, Lines
+from braidlog.cli.records.text import ENCODINGS, Given, Placing, json_reader, text_reader, unescape
+from braidlog.cli.terminal.connection import Door, with_door
+from braidlog.cli.terminal.interrupts import Interrupts
+from braidlog.cli.terminal.output import hint, is_watched, plural
+from braidlog.cli.terminal.times import MOMENT
+from braidlog.cli.topic.change import pairs
+from braidlog.client.engine.delivery import Delivery
+from braidlog.client.engine.producer import Producer
+from braidlog.client.errors import ClientError, Refusal, RefusedError
+from braidlog.model.errors import BrokerError
+
+Reader = Callable[[bytes], Placing]
+
+
+class Ledger:
+    """What was sent, what became of it."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.acknowledged = 0
+        self.failure: Exception | None = None
+        self._waiting: deque[Delivery] = deque()
+
+    def add(self, delivery: Delivery) -> None:
+        self.sent += 1
+        self._waiting.append(delivery)
+
+    def settle(self) -> None:
+        """Count those at the front that have their outcome."""
+        while self._waiting and self._waiting[0].done():
+            try:
+                self._waiting.popleft().result()
+            except ClientError as error:
+                self.failure = self.failure or error
+            else:
+                self.acknowledged += 1
+
+    def __str__(self) -> str:
+        if self.acknowledged == self.sent:
+            return f"{plural(self.sent, 'record')} acknowledged"
+        return f"{self.acknowledged:,} of {plural(self.sent, 'record')} acknowledged"
+
+
+@click.command(
+    epilog="""\b
+Example:
+  echo hello | braid produce greetings
+  braid produce users -K : < users.txt                  each line is KEY:VALUE
+  braid produce clicks -f '%k\\t%T\\t%s' clicks.tsv       key, milliseconds, value
+  braid consume clicks --json | braid produce copy --json
+"""
+)
+@click.argument("topic")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("-k", "--key", help="Of every record whose line has none.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="A line is a key, this, and a value.")
+@click.option(
+    "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="For every record; may be repeated."
+)
+@click.option("-p", "--partition", type=click.IntRange(0), help="Where to; else by the key.")
+@click.option("--timestamp", "timestamp_ms", type=MOMENT, help="Of every record; else the time of sending.")
+@click.option("-Z", "--null", "empty_is_none", is_flag=True, help="An empty value is none at all: a tombstone.")
+@click.option("-f", "--format", "shape", metavar="FORMAT", help="Of a line: %k %s %h %p %T, and what is between them.")
+@click.option(
+    "-D",
+    "--delimiter",
+    default="\\n",
+    show_default=True,
+    help="What ends a record; \\n, \\t, \\0, \\xNN are understood.",
+)
+@click.option("--whole", is_flag=True, help="Each file, or all of standard input, is one record.")
+@click.option(
+    "--input",
+    "form",
+    type=click.Choice([*ENCODINGS, "json"]),
+    default="text",
+    show_default=True,
+    help="Keys and values as they are, in hex, in base64; or a record a line, in JSON.",
+)
+@click.option("--json", "form", flag_value="json", help="The same as --input json: what `braid consume --json` prints.")
+@click.option(
+    "--acks", type=click.Choice(["leader", "all"]), default="leader", show_default=True, help="Who must have it."
+)
+@click.option(
+    "--at-least-once", is_flag=True, help="Where a protocol cannot recognise a retry: rather twice than unknown."
+)
+@with_door
+def produce(  # noqa: PLR0913 - one parameter an option
+    door: Door,
+    *,
+    topic: str,
+    files: tuple[str, ...],
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    shape: str | None,
+    delimiter: str,
+    whole: bool,
+    form: str,
+    acks: str,
+    at_least_once: bool,
+    **given: Any,  # noqa: ANN401 - the fields of Given
+) -> None:
+    """Write each line of the FILEs, or of standard input, to TOPIC as a record; `-` is standard input too.
+
+    Ends when all is acknowledged. At an interrupt it reads no more, delivers what it has read, and says how many records were
+    acknowledged.
+    """
+    try:
+        every = Given(
+            key=None if key is None else key.encode(),
+            headers=tuple((name, value.encode()) for name, value in pairs(headers, "-H").items()),
+            **given,
+        )
+        reader = _reader(form, shape, key_separator, every)
+        lines = Lines(files or ("-",), None if whole else unescape(delimiter))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    options = {"acks": acks, "retries": "at-least-once" if at_least_once else "safe"}
+    ledger = Ledger()
+    try:
+        interrupted = asyncio.run(_produce(door, topic, lines, reader, ledger, options))
+    except asyncio.CancelledError:
+        say(f"gave up; {ledger}")
+        click.get_current_context().exit(INTERRUPTED)
+    _report(topic, ledger, interrupted=interrupted)
+
+
+def _reader(form: str, shape: str | None, separator: str | None, given: Given) -> Reader:
+    if form == "json":
+        if shape is not None or separator is not None:
+            raise ValueError("JSON has its own form: --format and --key-separator are for lines of text")
+        return json_reader(given)
+    if shape is not None and separator is not None:
+        raise ValueError("--format and --key-separator say the same: choose one")
+    if separator is not None:
+        shape = f"%k{separator.replace('%', '%%')}%s"
+    return text_reader("%s" if shape is None else shape, form, given)
+
+
+async def _produce(
+    door: Door, topic: str, lines: Lines, reader: Reader, ledger: Ledger, options: dict[str, str]
+) -> bool:
+    """Whether it was interrupted."""
+    async with door.connect_aio() as client:
+        with lines:
+            interrupts = Interrupts(lambda: _read_no_more(lines, ledger))
+            producer = client.producer(**options)
+            try:
+                await _send(producer, topic, lines, reader, ledger)
+                await settle(producer, ledger)
+            except asyncio.CancelledError:
+                client.abandon()  # or closing it would wait for the same answers once more
+                raise
+        return interrupts.count > 0
+
+
+def _read_no_more(lines: Lines, ledger: Ledger) -> None:
+    lines.stop()
+    ledger.settle()
+    if waiting := ledger.sent - ledger.acknowledged:
+        say(f"{plural(waiting, 'record')} on the way; another interrupt gives up")
+
+
+async def _send(producer: Producer, topic: str, lines: Lines, reader: Reader, ledger: Ledger) -> None:
+    """Until there are no more lines, or one cannot be sent: why is in the ledger."""
+    try:
+        await _send_all(producer, topic, lines, reader, ledger)
+    except (ClientError, BrokerError, LineError) as error:
+        ledger.failure = ledger.failure or error
+
+
+async def _send_all(producer: Producer, topic: str, lines: Lines, reader: Reader, ledger: Ledger) -> None:
+    progress = is_watched() and not sys.stdin.isatty()
+    while ledger.failure is None and (chunk := await asyncio.to_thread(lines.next_chunk)) is not None:
+        for line in chunk:
+            try:
+                record, partition = reader(line.text)
+                delivery = await producer.send_record(topic, record, partition)
+            except (ValueError, ClientError) as error:
+                raise LineError(line, error) from error
+            ledger.add(delivery)
+        ledger.settle()
+        if progress:
+            click.echo(f"\r{ledger}", nl=False, err=True)
+    if progress:
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
+async def settle(producer: Producer, ledger: Ledger) -> None:
+    """Wait for every outcome. What flush raises has an entry in the ledger."""
+    try:
+        await producer.flush()
+    except ClientError as error:
+        ledger.failure = ledger.failure or error
+    ledger.settle()
+
+
+def _report(topic: str, ledger: Ledger, *, interrupted: bool) -> None:
+    failure = ledger.failure
+    if failure is not None:
+        say(str(ledger))
+        cause = failure.__cause__ if isinstance(failure, LineError) else failure
+        if isinstance(cause, RefusedError) and cause.reason is Refusal.TOPIC_NOT_FOUND:
+            hint(f"braid topic create {topic}")
+        if isinstance(failure, LineError) and isinstance(cause, ValueError):
+            say(str(failure))
+            click.get_current_context().exit(USAGE)
+        raise cause or failure
+    if interrupted:
+        say(f"interrupted; {ledger}")
+        click.get_current_context().exit(INTERRUPTED)
+    if is_watched():
+        click.echo(str(ledger), err=True)
+    hint(f"braid consume {topic} -o -{max(min(ledger.sent, 5), 1)}")

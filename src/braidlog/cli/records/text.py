@@ -1,0 +1,309 @@
+"""Records as text: format strings, JSON lines, hex and base64; written for readers, read from writers.
+
+Knows: the letters of a format (they are kcat's where kcat has them), escapes, JSON's form. Refuses to know: servers, terminals.
+Invariants: what JSON lines print, JSON lines read: nothing of a record is lost. A line that does not fit its format is refused
+with a sentence, never guessed at.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from braidlog.cli.terminal.output import moment
+from braidlog.client.drivers.contract import ConsumedRecord
+from braidlog.model.record import Header, NewRecord
+
+Encode = Callable[[bytes], bytes]
+
+
+class Encoding(NamedTuple):
+    """How keys and values stand in text."""
+
+    write: Encode
+    read: Encode
+
+
+def _from_hex(text: bytes) -> bytes:
+    try:
+        return bytes.fromhex(text.decode("ascii"))
+    except ValueError as error:
+        raise ValueError(f"not hex: {error}") from None
+
+
+def _from_base64(text: bytes) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"not base64: {error}") from None
+
+
+ENCODINGS = {
+    "text": Encoding(bytes, bytes),
+    "hex": Encoding(lambda raw: raw.hex().encode(), _from_hex),
+    "base64": Encoding(base64.b64encode, _from_base64),
+}
+
+# -- format strings ------------------------------------------------------------------------------------------------
+
+
+class Token(NamedTuple):
+    """One letter after a %: what it stands for, how it is written, and what it matches where records are read."""
+
+    what: str
+    write: Callable[[ConsumedRecord, Encode], bytes]
+    pattern: bytes | None = None
+
+
+def _number(value: int) -> bytes:
+    return b"%d" % value
+
+
+def _length(value: bytes | None) -> bytes:
+    return _number(-1 if value is None else len(value))
+
+
+def _header_text(headers: tuple[Header, ...], encode: Encode) -> bytes:
+    return b",".join(name.encode() + b"=" + encode(value or b"") for name, value in headers)
+
+
+TOKENS: dict[str, Token] = {
+    "s": Token("the value", lambda record, encode: encode(record.value or b""), rb".*"),
+    "S": Token("the value's length, -1 for none", lambda record, _: _length(record.value)),
+    "k": Token("the key", lambda record, encode: encode(record.key or b""), rb".*?"),
+    "K": Token("the key's length, -1 for none", lambda record, _: _length(record.key)),
+    "h": Token("headers: name=value,…", lambda record, encode: _header_text(record.headers, encode), rb".*?"),
+    "t": Token("the topic", lambda record, _: record.topic.encode()),
+    "p": Token("the partition", lambda record, _: _number(record.partition), rb"\d+"),
+    "o": Token("the offset", lambda record, _: _number(record.offset)),
+    "T": Token(
+        "the time in milliseconds, -1 for none",
+        lambda record, _: _number(-1 if record.timestamp_ms is None else record.timestamp_ms),
+        rb"-?\d+",
+    ),
+    "D": Token(
+        "the time in UTC",
+        lambda record, _: b"" if record.timestamp_ms is None else moment(record.timestamp_ms).encode(),
+    ),
+}
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\", "%": b"%"}
+_PART = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|([^%\\]+)", re.DOTALL)
+
+
+def unescape(text: str) -> bytes:
+    """`\\n`, `\\t`, `\\x1f` and so on, for delimiters."""
+    parts = split_format(text.replace("%", "%%"))
+    return b"".join(part for part in parts if isinstance(part, bytes))
+
+
+def split_format(text: str) -> list[str | bytes]:
+    """Letters as str, what stands for itself as bytes; or a ValueError."""
+    parts: list[str | bytes] = []
+    position = 0
+    while position < len(text):
+        found = _PART.match(text, position)
+        if found is None:
+            raise ValueError(f"the format ends with a lone {text[position:]!r}")
+        letter, code, escaped, plain = found.groups()
+        if letter is not None and letter != "%":
+            if letter not in TOKENS:
+                raise ValueError(f"%{letter} is none of %{', %'.join(TOKENS)}, %%")
+            parts.append(letter)
+        elif escaped is not None and escaped not in _ESCAPES:
+            raise ValueError(f"\\{escaped} is none of \\n \\t \\r \\0 \\\\ \\xNN")
+        else:
+            literal = (
+                b"%" if letter else bytes([int(code, 16)]) if code else _ESCAPES[escaped] if escaped else plain.encode()
+            )
+            parts.append(literal)
+        position = found.end()
+    return parts
+
+
+def writer(text: str, encoding: str) -> Callable[[ConsumedRecord], bytes]:
+    """What writes a record in a format."""
+    encode = ENCODINGS[encoding].write
+    parts = [TOKENS[part].write if isinstance(part, str) else part for part in split_format(text)]
+
+    def write(record: ConsumedRecord) -> bytes:
+        return b"".join(part if isinstance(part, bytes) else part(record, encode) for part in parts)
+
+    return write
+
+
+# -- JSON ----------------------------------------------------------------------------------------------------------
+
+
+class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that are no text."""
+
+    base64: bytes
+
+
+Bytes = str | Base64 | None
+
+
+class HeaderJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    value: Bytes = None
+
+
+class RecordJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of `braid consume --json`. `timestamp_ms` is null where the door's protocol does not show it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: Bytes
+    value: Bytes
+    headers: list[HeaderJson]
+
+
+class RecordInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line that `braid produce --json` reads: all that `braid consume --json` prints; topic and offset are not looked at."""
+
+    value: Bytes
+    key: Bytes = None
+    headers: list[HeaderJson] = []
+    timestamp_ms: int | None = None
+    partition: int | None = None
+    topic: str | None = None
+    offset: int | None = None
+
+
+_READER = msgspec.json.Decoder(RecordInput)
+
+
+def _json_bytes(raw: bytes | None) -> Bytes:
+    if raw is None:
+        return None
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return Base64(raw)
+
+
+def _raw(value: Bytes) -> bytes | None:
+    return value.base64 if isinstance(value, Base64) else None if value is None else value.encode()
+
+
+def json_line(record: ConsumedRecord) -> bytes:
+    told = RecordJson(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        _json_bytes(record.key),
+        _json_bytes(record.value),
+        [HeaderJson(name, _json_bytes(value)) for name, value in record.headers],
+    )
+    return msgspec.json.encode(told) + b"\n"
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+class Placing(NamedTuple):
+    """A record that was read, and the partition its line names."""
+
+    record: NewRecord
+    partition: int | None
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What the options say of every record; a line that says it too is right."""
+
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None
+    empty_is_none: bool = False
+
+
+def json_reader(given: Given) -> Callable[[bytes], Placing]:
+    def read(line: bytes) -> Placing:
+        try:
+            told = _READER.decode(line)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"not a record in JSON: {error}") from None
+        headers = tuple((each.name, _raw(each.value)) for each in told.headers)
+        return _placing(
+            given, value=_raw(told.value), key=_raw(told.key), headers=headers, at=told.timestamp_ms, to=told.partition
+        )
+
+    return read
+
+
+def text_reader(text: str, encoding: str, given: Given) -> Callable[[bytes], Placing]:
+    """What reads lines of a format. The end of the line is no part of it."""
+    decode = ENCODINGS[encoding].read
+    pattern = _pattern(text)
+
+    def read(line: bytes) -> Placing:
+        found = pattern.fullmatch(line)
+        if found is None:
+            raise ValueError(f"the line does not have the form {text!r}")
+        parts = found.groupdict()
+        headers = _read_headers(parts["h"], decode) if parts.get("h") else ()
+        return _placing(
+            given,
+            value=decode(parts["s"]) if "s" in parts else b"",
+            key=decode(parts["k"]) if "k" in parts else None,
+            headers=headers,
+            at=_time(parts.get("T")),
+            to=int(parts["p"]) if "p" in parts else None,
+        )
+
+    return read
+
+
+def _time(text: bytes | None) -> int | None:
+    return None if text is None or int(text) < 0 else int(text)
+
+
+def _pattern(text: str) -> re.Pattern[bytes]:
+    pieces: list[bytes] = []
+    for part in split_format(text.removesuffix("\\n").removesuffix("\n")):
+        if isinstance(part, bytes):
+            pieces.append(re.escape(part))
+            continue
+        pattern = TOKENS[part].pattern
+        if pattern is None or b"(?P<%s>" % part.encode() in b"".join(pieces):
+            able = ", ".join(f"%{letter}" for letter, token in TOKENS.items() if token.pattern is not None)
+            raise ValueError(f"%{part} cannot be read here; a format to read has {able}, each once")
+        pieces.append(b"(?P<%s>%s)" % (part.encode(), pattern))
+    return re.compile(b"".join(pieces), re.DOTALL)
+
+
+def _read_headers(text: bytes, decode: Encode) -> tuple[Header, ...]:
+    found = []
+    for word in text.split(b","):
+        name, equals, value = word.partition(b"=")
+        if not equals or not name:
+            raise ValueError(f"headers are name=value,…, not {word[:60]!r}")
+        found.append((name.decode("utf-8"), decode(value)))
+    return tuple(found)
+
+
+def _placing(
+    given: Given,
+    *,
+    value: bytes | None,
+    key: bytes | None,
+    headers: tuple[Header, ...],
+    at: int | None,
+    to: int | None,
+) -> Placing:
+    if given.empty_is_none and value == b"":
+        value = None
+    record = NewRecord(
+        value,
+        given.key if key is None else key,
+        (*given.headers, *headers),
+        given.timestamp_ms if at is None else at,
+    )
+    return Placing(record, given.partition if to is None else to)

@@ -1,0 +1,32 @@
+"""`braid spark shell`: a prompt with a session."""
+
+import code
+
+import click
+
+from braidlog.cli.pipeline.options import CONF
+
+BANNER = """\
+spark.read.format("braidlog").option("servers", "127.0.0.1:9092").option("subscribe", "TOPIC").load().show()
+"""
+
+
+@click.command("shell")
+@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark's master.")
+@CONF
+def shell(master: str, conf: tuple[str, ...]) -> None:
+    """A Python prompt in which `spark` is a session that knows braidlog's formats, and `f` is pyspark.sql.functions."""
+    from braidlog.cli.pipeline.options import wishes  # noqa: PLC0415 - not for --help
+    from braidlog.spark import session  # noqa: PLC0415
+    from braidlog.spark.sessions import JavaMissingError  # noqa: PLC0415
+
+    try:
+        spark = session("braid spark shell", master, log_level="ERROR", **wishes(master, conf).conf)
+    except (JavaMissingError, ImportError) as error:
+        raise click.ClickException(str(error)) from error
+    from pyspark.sql import functions  # noqa: PLC0415
+
+    try:
+        code.interact(BANNER, local={"spark": spark, "f": functions}, exitmsg="")
+    finally:
+        spark.stop()

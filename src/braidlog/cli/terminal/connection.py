@@ -1,0 +1,166 @@
+"""What the commands that talk to a node share: where it is, who asks, how long it is tried.
+
+Knows: options, and how they become one URL. Refuses to know: commands, dialects.
+Invariant: a secret comes from a file, the environment or a URL, never from an option of its own: other users of a machine can see
+what was typed.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import click
+import msgspec
+
+from braidlog.cli.terminal.output import QUIET
+from braidlog.client.blocking import Client, connect
+from braidlog.client.errors import Refusal, RefusedError
+from braidlog.client.session import Client as AioClient
+from braidlog.client.session import connect as connect_aio
+
+DEFAULT_URL = "kafka://127.0.0.1:9092"
+TIMEOUT_SECONDS = 10.0
+_TLS = "+tls"
+_FILE = click.Path(exists=True, dir_okay=False)
+
+OPTIONS = (
+    click.option(
+        "--server",
+        envvar="BRAID_SERVER",
+        show_envvar=True,
+        default=DEFAULT_URL,
+        show_default=True,
+        metavar="URL",
+        help="Any door of a node: kafka://, cursus://, mlog://, rustlog://, flux://. HOST:PORT alone is kafka's.",
+    ),
+    click.option("--principal", envvar="BRAID_PRINCIPAL", show_envvar=True, metavar="NAME", help="Who asks."),
+    click.option(
+        "--token-file", envvar="BRAID_TOKEN_FILE", show_envvar=True, type=_FILE, help="Its token or password."
+    ),
+    click.option("--ca", envvar="BRAID_CA", show_envvar=True, type=_FILE, help="Use TLS; whose signature to trust."),
+    click.option("--cert", envvar="BRAID_CERT", show_envvar=True, type=_FILE, help="Use TLS; show this certificate."),
+    click.option("--cert-key", envvar="BRAID_CERT_KEY", show_envvar=True, type=_FILE, help="The certificate's key."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0.01, 3600),
+        default=TIMEOUT_SECONDS,
+        show_default=True,
+        help="Seconds to try.",
+    ),
+    QUIET,
+)
+
+
+class Door(msgspec.Struct, frozen=True):
+    """Where a node is, as the options say."""
+
+    url: str
+    timeout: float
+
+    def __repr__(self) -> str:
+        """Without the URL, in which a token may stand."""
+        return f"<Door {self.url.partition('://')[0]}>"
+
+    @contextmanager
+    def connect(self) -> Iterator[Client]:
+        try:
+            client = connect(self.url, **self._policy())
+        except (ValueError, OSError) as error:  # of the URL, or of the certificates it names
+            raise click.UsageError(str(error)) from error
+        with client:
+            _refuse_strangers(client.dialect, client.asked_for())
+            yield client
+
+    @asynccontextmanager
+    async def connect_aio(self) -> AsyncIterator[AioClient]:
+        """The same for asyncio."""
+        try:
+            connecting = connect_aio(self.url, **self._policy())
+        except (ValueError, OSError) as error:
+            raise click.UsageError(str(error)) from error
+        async with connecting as client:
+            _refuse_strangers(client.dialect, await client.asked_for())
+            yield client
+
+    def _policy(self) -> dict[str, Any]:
+        return dict.fromkeys(("connect_timeout", "request_timeout", "retry_timeout"), self.timeout)
+
+
+def _refuse_strangers(dialect: str, ways: list[str]) -> None:
+    if ways:
+        words = f"the server wants to know who asks, by {', '.join(ways)}: say --principal and --token-file"
+        raise RefusedError(Refusal.NOT_ALLOWED, dialect, "nothing", words)
+
+
+def url_of(
+    server: str,
+    *,
+    principal: str | None = None,
+    token: str | None = None,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+) -> str:
+    """One URL of all the options; what the URL itself says of the same is replaced."""
+    parts = urlsplit(server if "://" in server else f"kafka://{server}")
+    scheme, hosts = parts.scheme, parts.netloc
+    if principal is not None:
+        hosts = f"{quote(principal, safe='')}:{quote(token or '', safe='')}@{hosts.rpartition('@')[2]}"
+    elif token is not None:
+        raise click.UsageError("--token-file needs --principal: whose token is it?")
+    files = {name: file for name, file in (("cafile", ca), ("certfile", cert), ("keyfile", key)) if file is not None}
+    if files and not scheme.endswith(_TLS):
+        scheme += _TLS
+    options = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **files}
+    return parts._replace(scheme=scheme, netloc=hosts, query=urlencode(options)).geturl()
+
+
+def read_token(file: str | None) -> str | None:
+    """The first line of a file."""
+    if file is None:
+        return None
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{file}: {error}") from error
+    if not lines or not lines[0].strip():
+        raise click.UsageError(f"{file} holds no token")
+    return lines[0].strip()
+
+
+def with_door(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first argument is a door, and which has the options of all that talk to a node."""
+
+    @wraps(command)
+    def run(
+        *,
+        server: str,
+        principal: str | None,
+        token_file: str | None,
+        ca: str | None,
+        cert: str | None,
+        cert_key: str | None,
+        timeout: float,
+        **arguments: Any,  # noqa: ANN401 - click's own
+    ) -> None:
+        token = read_token(token_file)
+        url = url_of(server, principal=principal, token=token, ca=ca, cert=cert, key=cert_key)
+        command(Door(url, timeout), **arguments)
+
+    for option in reversed(OPTIONS):
+        run = option(run)
+    return run
+
+
+def with_client(command: Callable[..., None]) -> Callable[..., None]:
+    """The same with a client that is connected."""
+
+    @wraps(command)
+    def run(door: Door, **arguments: Any) -> None:  # noqa: ANN401 - click's own
+        with door.connect() as client:
+            command(client, **arguments)
+
+    return with_door(run)

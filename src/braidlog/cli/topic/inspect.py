@@ -1,0 +1,105 @@
+"""`braid topic list`, `describe`: what is there.
+
+Knows: how topics look. Refuses to know: how a door tells of them.
+"""
+
+import click
+import msgspec
+
+from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, table
+from braidlog.client.blocking import Client
+
+
+class TopicRow(msgspec.Struct, frozen=True):
+    """A row of `braid topic list -o json`. `offsets`: from earliest to latest; compaction may have left fewer records."""
+
+    topic: str
+    partitions: int
+    offsets: int
+
+
+class PartitionRow(msgspec.Struct, frozen=True):
+    """Offsets are `[earliest, latest)`."""
+
+    partition: int
+    earliest: int
+    latest: int
+
+
+class SettingRow(msgspec.Struct, frozen=True):
+    name: str
+    value: str | None
+    is_default: bool
+
+
+class TopicDescription(msgspec.Struct, frozen=True):
+    """What `braid topic describe -o json` says of each topic. `settings` is null through a door that does not tell them."""
+
+    topic: str
+    partitions: list[PartitionRow]
+    settings: list[SettingRow] | None
+
+
+@click.command("list", epilog="Example: braid topic list -o name")
+@LISTING
+@with_client
+def list_(client: Client, output: str) -> None:
+    """Which topics there are, with their partitions and how many offsets they have."""
+    names = client.admin.list_topics()
+    if output == "name":
+        for name in names:
+            click.echo(name)
+        return
+    rows = []
+    for name in names:
+        spans = client.admin.describe_topic(name).partitions
+        rows.append(TopicRow(name, len(spans), sum(span.latest - span.earliest for span in spans)))
+    if output == "json":
+        print_json(rows)
+    elif not rows:
+        click.echo("There are no topics yet.")
+        hint("braid topic create NAME", "braid demo clicks")
+    else:
+        cells = [[row.topic, str(row.partitions), str(row.offsets)] for row in rows]
+        click.echo("\n".join(table(["TOPIC", "PARTITIONS", "OFFSETS"], cells)))
+        hint(f"braid topic describe {rows[0].topic}")
+
+
+@click.command(epilog="Example: braid topic describe clicks -o json")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--all", "everything", is_flag=True, help="Also settings that have their default.")
+@OUTPUT
+@with_client
+def describe(client: Client, topics: tuple[str, ...], output: str, *, everything: bool) -> None:
+    """Partitions and offsets of each TOPIC, and its settings where the door tells them."""
+    found = [_described(client, name, everything=everything) for name in topics]
+    if output == "json":
+        print_json(found)
+        return
+    for at, each in enumerate(found):
+        if at:
+            click.echo()
+        _print(each)
+    hint(f"braid consume {topics[0]} -o -5")
+
+
+def _described(client: Client, topic: str, *, everything: bool) -> TopicDescription:
+    info = client.admin.describe_topic(topic)
+    partitions = [PartitionRow(number, span.earliest, span.latest) for number, span in enumerate(info.partitions)]
+    settings = None
+    if client.capabilities.settings:
+        told = client.admin.topic_settings(topic)
+        settings = [
+            SettingRow(each.name, each.value, each.is_default) for each in told if everything or not each.is_default
+        ]
+    return TopicDescription(topic, partitions, settings)
+
+
+def _print(found: TopicDescription) -> None:
+    click.echo(f"{found.topic}")
+    rows = [[str(row.partition), str(row.earliest), str(row.latest)] for row in found.partitions]
+    click.echo("\n".join(f"  {line}" for line in table(["PARTITION", "EARLIEST", "LATEST"], rows)))
+    if found.settings:
+        cells = [[row.name, row.value or "", "default" if row.is_default else ""] for row in found.settings]
+        click.echo("\n".join(f"  {line}" for line in table(["SETTING", "VALUE", ""], cells)))

@@ -1,0 +1,142 @@
+"""`braid wire decode`: bytes, message by message."""
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from braidlog.cli import NO
+from braidlog.cli.terminal.output import paint
+from braidlog.cli.wire.options import DIALECT, read_bytes
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.tools.wire.annotated import NotationError
+from braidlog.tools.wire.decoding import FORMS, Decoded, Unknown
+from braidlog.tools.wire.decoding import decode as decode_bytes
+from braidlog.tools.wire.dialects import PORTS
+from braidlog.tools.wire.pcapng import Address, CaptureError, CaptureWriter
+from braidlog.tools.wire.seen import Seen, Side
+from braidlog.tools.wire.shown import fields_text, hex_pairs, hex_rows, message_object
+from braidlog.tools.wire.transcript import ARROWS
+
+_AROUND_BYTES = 8
+
+
+@click.command(
+    epilog="""\b
+Example:
+  braid wire decode request.bin --dialect mayfly
+  echo 'CA FE 01 04 00000007 00000000' | braid wire decode - -d mayfly
+  braid wire decode talk.log                       what tap or serve wrote with its bytes
+  braid wire decode capture.pcapng --port 9000     the dialect by its port, or by --dialect
+\b
+Exit codes: 0 all of it is sound, 1 something is not, 2 wrong usage, 3 no such file.
+"""
+)
+@click.argument("file", default="-")
+@DIALECT
+@click.option(
+    "--from",
+    "side",
+    type=click.Choice(["client", "server"]),
+    default="client",
+    show_default=True,
+    help="Who sent raw bytes.",
+)
+@click.option("--form", type=click.Choice(FORMS), default="auto", show_default=True, help="What FILE is.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The server's port, in a capture.")
+@click.option("--hex", "with_bytes", is_flag=True, help="With the bytes of each message.")
+@click.option("--pcapng", "capture", metavar="FILE", help="Also write what was read as a capture for Wireshark.")
+@click.option(
+    "-o",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="`json` prints one object a line.",
+)
+def decode(  # noqa: PLR0913 - one parameter an option
+    *,
+    file: str,
+    dialect: str | None,
+    side: str,
+    form: str,
+    port: int | None,
+    with_bytes: bool,
+    capture: str | None,
+    output: str,
+) -> None:
+    """Take FILE (`-` is standard input) apart: raw bytes, hex text, a wire log, or a capture (pcapng, pcap).
+
+    Prints each message field by field, without secrets. Where bytes are wrong it points at the first of them and says what was
+    expected there.
+    """
+    is_sound = True
+    captured: list[Decoded] = []
+    try:
+        for found in decode_bytes(read_bytes(file), dialect, Side(side), form, port):
+            is_sound &= found.seen.fault is None
+            click.echo(_json(found, with_bytes=with_bytes) if output == "json" else _text(found, with_bytes=with_bytes))
+            if capture:
+                captured.append(found)
+    except (NotationError, Unknown) as error:
+        raise click.UsageError(f"{file}: {error}") from error
+    except CaptureError as error:
+        raise BrokerError(Reason.INVALID_SETTING, f"{file}: {error}") from error
+    if capture:
+        _write_capture(capture, captured)
+    if not is_sound:
+        sys.exit(NO)
+
+
+def _text(found: Decoded, *, with_bytes: bool) -> str:
+    seen = found.seen
+    size = f"[{seen.header_bytes}+{seen.size - seen.header_bytes}={seen.size} bytes]"
+    lines = [
+        f"{found.connection} {ARROWS[seen.side]} {size} at byte {seen.position}: {paint(seen.name, 'cyan')}",
+        *fields_text(seen),
+    ]
+    if with_bytes:
+        lines += hex_rows(seen)
+    if seen.fault is not None:
+        lines += _fault_lines(seen)
+    return "\n".join(lines)
+
+
+def _fault_lines(seen: Seen) -> list[str]:
+    assert seen.fault is not None
+    position = seen.fault.position
+    if position is None:
+        return [f"    {paint('!!', 'red')} {seen.fault.message}"]
+    start = max(position - _AROUND_BYTES, 0)
+    row = hex_pairs(seen.data[start : position + _AROUND_BYTES], seen.hidden, start)
+    return [
+        f"    {paint('!!', 'red')} byte {seen.position + position} (byte {position} of the message): {seen.fault.message}",
+        f"       {row}",
+        f"       {'   ' * (position - start)}^^",
+    ]
+
+
+def _json(found: Decoded, *, with_bytes: bool) -> bytes:
+    entry: dict[str, Any] = {"dialect": found.dialect, "connection": found.connection, **message_object(found.seen)}
+    if with_bytes:
+        entry["hex"] = hex_pairs(found.seen.data, found.seen.hidden)
+    return msgspec.json.encode(entry)
+
+
+def _write_capture(path: str, captured: list[Decoded]) -> None:
+    try:
+        with open(path, "wb") as file:
+            writer = CaptureWriter(file)
+            opened: set[str] = set()
+            for number, found in enumerate(captured):
+                if found.connection not in opened:
+                    opened.add(found.connection)
+                    client = Address(*found.client) if found.client else Address("127.0.0.1", 49_152 + len(opened))
+                    server = Address(*found.server) if found.server else Address("127.0.0.1", PORTS[found.dialect])
+                    writer.open(found.connection, client, server, found.time_ns)
+                writer.write(found.connection, found.seen.side, found.seen.data, found.time_ns + number)
+            for connection in opened:
+                writer.close(connection, 0)
+    except OSError as error:
+        raise BrokerError(Reason.INVALID_SETTING, f"{path}: {error.strerror}") from error

@@ -1,0 +1,113 @@
+"""`braid wire fuzz`: a server that is told nonsense must stay well."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from braidlog.cli import NO
+from braidlog.cli.terminal.output import paint, print_json, size
+from braidlog.cli.wire.options import DIALECT, SERVER, dialect_of
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.tools.wire.fuzzing import FuzzSettings, Report, as_script
+from braidlog.tools.wire.fuzzing import fuzz as fuzz_server
+from braidlog.tools.wire.pcapng import Address
+
+
+@click.command(
+    epilog="""\b
+Example:
+  braid wire fuzz --server mayfly://127.0.0.1:7275 --runs 10000 --seed 1 --pid $(pidof -s braid)
+  braid wire fuzz --server :9000 --dialect cursus --out failing.wire && echo well
+  braid wire send failing.wire --server :9000        the run that failed, once more
+\b
+Exit codes: 0 it stays well, 1 it does not, 2 wrong usage, 3 no server.
+"""
+)
+@SERVER
+@DIALECT
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=1000, show_default=True, help="How many damaged conversations."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same runs.")
+@click.option("--first-run", type=click.IntRange(min=0), default=0, show_default=True, help="Begin with this one.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.001), default=10.0, show_default=True, help="Seconds for a valid answer."
+)
+@click.option("--pid", type=click.IntRange(min=1), help="The server's process, on this machine: watch its memory.")
+@click.option("--memory-mb", type=click.IntRange(min=1), default=256, show_default=True, help="How much it may grow.")
+@click.option("--out", metavar="FILE", help="Where a run that fails is written.  [default: printed]")
+@click.option(
+    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
+)
+def fuzz(  # noqa: PLR0913 - one parameter an option
+    *,
+    server: tuple[str | None, Address],
+    dialect: str | None,
+    runs: int,
+    seed: int,
+    first_run: int,
+    timeout: float,
+    pid: int | None,
+    memory_mb: int,
+    out: str | None,
+    output: str,
+) -> None:
+    """Send conversations with one damaged request each; see that the server answers or closes, and stays well.
+
+    After each run a fresh connection must get a right answer. A run that fails is printed as annotated hex, for
+    `braid wire send`. Use a server whose data you can lose: a damaged request may still be a valid one.
+    """
+    scheme, address = server
+    spoken = dialect_of(dialect, scheme)
+    settings = FuzzSettings(
+        spoken, address.host, address.port, runs, seed, first_run, timeout, pid or 0, memory_mb * 1024 * 1024
+    )
+    try:
+        report = fuzz_server(settings)
+    except OSError as error:
+        raise BrokerError(Reason.UNAVAILABLE, f"{address.host}:{address.port}: {error.strerror or error}") from error
+    script = None if report.failure is None else as_script(report.failure, settings)
+    if out is not None and script is not None:
+        Path(out).write_text(script, encoding="utf-8")
+    if output == "json":
+        print_json(_object(report, settings, script))
+    else:
+        _print(report, settings, None if out is not None else script)
+    if report.failure is not None:
+        sys.exit(NO)
+
+
+def _print(report: Report, settings: FuzzSettings, script: str | None) -> None:
+    grown = (
+        "not watched (--pid)"
+        if report.memory_growth_bytes is None
+        else f"{size(max(report.memory_growth_bytes, 0))} more"
+    )
+    click.echo(
+        f"{settings.dialect}: {report.runs} runs of seed {settings.seed}: {report.answered} answered, {report.closed} closed, "
+        f"{report.silent} silent; memory {grown}"
+    )
+    if report.failure is None:
+        click.echo(paint("it stays well", "green"))
+        return
+    click.echo(f"{paint('FAILED', 'red')} in run {report.failure.run.number}: {report.failure.why}")
+    if script is not None:
+        click.echo(script, nl=False)
+
+
+def _object(report: Report, settings: FuzzSettings, script: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "dialect": settings.dialect,
+        "seed": settings.seed,
+        "runs": report.runs,
+        "answered": report.answered,
+        "closed": report.closed,
+        "silent": report.silent,
+        "memory_growth_bytes": report.memory_growth_bytes,
+        "well": report.failure is None,
+    }
+    if report.failure is not None:
+        found["failure"] = {"run": report.failure.run.number, "why": report.failure.why, "script": script}
+    return found

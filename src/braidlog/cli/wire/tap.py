@@ -1,0 +1,95 @@
+"""`braid wire tap`: a proxy that tells what passes."""
+
+import asyncio
+import contextlib
+import signal
+
+import click
+
+from braidlog.cli import say
+from braidlog.cli.wire.options import ADDRESS, DIALECT, dialect_of
+from braidlog.model.clock import SystemClock
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.tools.wire.faults import Splitter
+from braidlog.tools.wire.pcapng import Address
+from braidlog.tools.wire.recorder import Recorder, RecorderSettings
+from braidlog.tools.wire.tapping import Tap, TapSettings
+
+
+@click.command(
+    epilog="""\b
+Example:
+  braid wire tap --listen :7000 --to :9000 --dialect cursus
+  braid wire tap --listen :7000 --to kafka://broker:9092 --format json --hex > talk.json
+  braid wire tap --listen :7000 --to mlog://127.0.0.1 --split random --delay 20      a poor network
+  braid wire tap --listen :7000 --to flux://127.0.0.1 --pcapng talk.pcapng            for Wireshark
+"""
+)
+@click.option(
+    "--listen",
+    required=True,
+    type=ADDRESS,
+    metavar="[HOST]:PORT",
+    help="Where clients connect; port 0 is any free one.",
+)
+@click.option("--to", required=True, type=ADDRESS, metavar="HOST:PORT", help="The server. Also dialect://host:port.")
+@DIALECT
+@click.option(
+    "--log", "path", default="-", show_default=True, metavar="FILE", help="Where to write; `-` is standard output."
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log."
+)
+@click.option(
+    "--hex", "with_bytes", is_flag=True, help="With the bytes of each message: then `braid wire send` takes the log."
+)
+@click.option("--pcapng", default="", metavar="FILE", help="Also write a capture for Wireshark.")
+@click.option("--split", default="", metavar="N|random", help="Pass bytes on in pieces of N, or of any size.")
+@click.option(
+    "--delay", "delay_ms", type=click.IntRange(min=0, max=60_000), default=0, metavar="MS", help="Hold each piece back."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of `--split random`.")
+def tap(  # noqa: PLR0913 - one parameter an option
+    *,
+    listen: tuple[str | None, Address],
+    to: tuple[str | None, Address],
+    dialect: str | None,
+    path: str,
+    form: str,
+    with_bytes: bool,
+    pcapng: str,
+    split: str,
+    delay_ms: int,
+    seed: int,
+) -> None:
+    """Stand between clients and a server; log every message of both, without secrets, until SIGTERM or SIGINT.
+
+    Neither side is read from faster than the other takes it. TLS passes through, and cannot be read.
+    """
+    try:
+        Splitter(split)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    settings = TapSettings(dialect_of(dialect, to[0] or listen[0]), listen[1], to[1], split, delay_ms, seed)
+    try:
+        recorder = Recorder(RecorderSettings(path, form, with_bytes, pcapng), SystemClock().now_ns)
+    except OSError as error:
+        raise BrokerError(Reason.INVALID_SETTING, f"{error.filename}: {error.strerror}") from error
+    try:
+        asyncio.run(_tap(Tap(settings, recorder), settings))
+    except OSError as error:
+        raise BrokerError(Reason.INVALID_SETTING, f"cannot listen: {error.strerror or error}") from error
+    finally:
+        recorder.close()
+
+
+async def _tap(tap: Tap, settings: TapSettings) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, stopping.set)
+    await tap.start()
+    say(f"tap {settings.dialect} {settings.listen.host}:{tap.port} -> {settings.to.host}:{settings.to.port}")
+    await stopping.wait()
+    await tap.stop()

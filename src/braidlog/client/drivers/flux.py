@@ -1,0 +1,262 @@
+"""The flux driver: one line for each record, many lines on their way at once.
+
+Knows: flux's commands, that answers come in any order, that the server chooses the partition. Refuses to know: sockets, retries.
+
+Flux has no command that tells a topic's partitions or where a log begins. Both are found by asking: a CONSUME far beyond the end
+answers the high watermark of a partition that is there, and an error for one that is not; the first offset is the lowest that
+can be read.
+"""
+
+import ssl
+from collections.abc import Hashable, Sequence
+from itertools import count
+from typing import Any, ClassVar
+
+from braidlog.client.drivers.contract import (
+    Acks,
+    Batch,
+    BatchLimits,
+    Capabilities,
+    Commits,
+    ConsumedRecord,
+    Fetched,
+    Membership,
+    Placed,
+    Span,
+)
+from braidlog.client.drivers.routed import PRODUCE, RoutedDriver, fetch_lane
+from braidlog.client.engine.retry import Policy
+from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError
+from braidlog.client.schemes import Target
+from braidlog.codec.errors import ProtocolError
+from braidlog.model.record import NewRecord
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.flux import messages as m
+from braidlog.wire.flux.connection import ClientConnection
+from braidlog.wire.flux.messages import ErrorCode as E
+from braidlog.wire.flux.operations import WAIT_MS_MAX
+from braidlog.wire.flux.records import LINE_BYTES_MAX
+from braidlog.wire.flux.tokens import I64_MAX, KEY_BYTES_MAX
+
+REASONS: dict[str, Refusal] = {
+    E.BAD_REQUEST: Refusal.INVALID,
+    E.UNKNOWN_COMMAND: Refusal.INVALID,
+    E.REPLICATION_TIMEOUT: Refusal.TIMED_OUT,
+    E.NOT_LEADER: Refusal.NOT_LEADER,
+    E.GENERATION_MISMATCH: Refusal.REJOIN,
+    E.UNAVAILABLE: Refusal.FAILED,
+}
+_ACKS = {Acks.LEADER: m.Acks.LEADER, Acks.ALL: m.Acks.ALL}
+_NOT_AN_ANSWER = "0"
+_LINE_OVERHEAD_BYTES = 400  # id, command, the longest topic and the options
+_PROBED_AT_ONCE = 16
+_RECORD_BYTES_GUESS = 128
+_B64 = m.Encoding.BASE64
+
+
+class FluxWire:
+    """Answers are found by their ids."""
+
+    def __init__(self) -> None:
+        self._connection = ClientConnection()
+
+    def ask(self, message: m.Request) -> tuple[bytes, Hashable]:
+        return self._connection.request(message), message.correlation_id
+
+    def receive(self, data: bytes) -> None:
+        self._connection.receive(data)
+
+    def next_answer(self) -> tuple[Hashable, Any] | NeedData:
+        event = self._connection.next_event()
+        if isinstance(event, Refused):
+            raise event.error
+        if event is NEED_DATA:
+            return NEED_DATA
+        assert isinstance(event, m.Response)
+        if event.correlation_id == _NOT_AN_ANSWER:
+            # A line of ours could not be read, and nobody knows which: who waits for its answer would wait in vain.
+            raise ProtocolError(f"it could not read a line: {event.answer}")
+        return event.correlation_id, event.answer
+
+
+class FluxDriver(RoutedDriver):
+    name: ClassVar[str] = "flux"
+    capabilities = Capabilities(
+        keys=True, null_values=True, places=False, batches=False, commits=Commits.MEMBERS, groups=True
+    )
+
+    def __init__(
+        self, target: Target, options: dict[str, str], policy: Policy, tls: ssl.SSLContext | None = None
+    ) -> None:
+        if options:
+            raise ValueError(f"flux:// takes no options: {', '.join(options)}")
+        super().__init__(target, policy, tls, FluxWire)
+        self._numbers = count(1)
+
+    def _id(self) -> str:
+        return str(next(self._numbers))
+
+    async def _checked_ask(self, message: m.Request, lane: str = "control", waits_ms: int = 0) -> Any:  # noqa: ANN401
+        return self._checked(await self.ask(message, lane=lane, waits_ms=waits_ms))
+
+    def _checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
+        if isinstance(answer, m.Failed):
+            raise self._refused(answer)
+        return answer
+
+    def _refused(self, answer: m.Failed) -> RefusedError:
+        if answer.code == E.NOT_LEADER:
+            self.unreachable(self.home)  # the dialect does not say who leads: ask the URL's next node
+        return RefusedError(REASONS.get(answer.code, Refusal.FAILED), self.name, answer.code, answer.message)
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    async def create_topic(self, topic: str, partitions: int) -> None:
+        try:
+            await self._checked_ask(m.CreateTopic(self._id(), topic, partitions, 1))
+        except RefusedError as error:
+            # One code for all that is wrong with a request: whether it is there already, the list tells.
+            if error.reason is Refusal.INVALID and topic in await self.list_topics():
+                raise RefusedError(Refusal.TOPIC_EXISTS, self.name, error.code, error.words) from error
+            raise
+
+    async def list_topics(self) -> list[str]:
+        return sorted((await self._checked_ask(m.GetMetadata(self._id()))).topics)
+
+    async def partitions(self, topic: str) -> int:
+        await self._require_topic(topic)
+        found = 0
+        while True:
+            probes = [self._probe(topic, found + at) for at in range(_PROBED_AT_ONCE)]
+            answers = await self.ask_all(probes)
+            for answer in answers:
+                if isinstance(answer, ClientError):
+                    raise answer
+                if isinstance(answer, m.Failed):
+                    if answer.code != E.BAD_REQUEST or not found:
+                        raise self._refused(answer)
+                    return found
+                found += 1
+
+    async def _require_topic(self, topic: str) -> None:
+        """CONSUME would create it."""
+        if topic not in await self.list_topics():
+            raise RefusedError(
+                Refusal.TOPIC_NOT_FOUND, self.name, "ADMIN_GET_METADATA", f"topic {topic!r} is not in the list"
+            )
+
+    def _probe(self, topic: str, partition: int, offset: int = I64_MAX) -> m.Consume:
+        return m.Consume(self._id(), topic, partition, offset, _B64, records_max=1)
+
+    async def span(self, topic: str, partition: int) -> Span:
+        await self._require_topic(topic)
+        return await self._span(topic, partition)
+
+    async def _span(self, topic: str, partition: int) -> Span:
+        latest = (await self._checked_ask(self._probe(topic, partition))).high_watermark + 1
+        if await self._can_read(topic, partition, 0):
+            return Span(0, latest)
+        gone, there = 0, latest
+        while there - gone > 1:
+            middle = (gone + there) // 2
+            if await self._can_read(topic, partition, middle):
+                there = middle
+            else:
+                gone = middle
+        return Span(there, latest)
+
+    async def _can_read(self, topic: str, partition: int, offset: int) -> bool:
+        try:
+            await self._checked_ask(self._probe(topic, partition, offset))
+        except RefusedError as error:
+            if error.reason is not Refusal.INVALID:
+                raise
+            return False
+        return True
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    def limits(self, topic: str) -> BatchLimits:  # noqa: ARG002 - every topic has the same
+        return BatchLimits(LINE_BYTES_MAX, 512, LINE_BYTES_MAX)
+
+    def weigh(self, record: NewRecord) -> int:
+        text = sum((len(part) + 2) // 3 * 4 for part in (record.key, record.value) if part is not None)
+        return text + _LINE_OVERHEAD_BYTES
+
+    def check(self, topic: str, record: NewRecord) -> int:
+        if record.key is not None and len(record.key) > KEY_BYTES_MAX:
+            raise RecordError(f"a key has {len(record.key)} bytes, flux takes {KEY_BYTES_MAX}")
+        return super().check(topic, record)
+
+    async def produce(self, batch: Batch) -> Sequence[Placed | ClientError]:
+        messages = [
+            m.Produce(self._id(), batch.topic, record.key, record.value, _ACKS[batch.acks], _B64)
+            for record in batch.records
+        ]
+        answers = await self.ask_all(messages, lane=PRODUCE)
+        return [self._placed(batch.topic, answer) for answer in answers]
+
+    def _placed(self, topic: str, answer: Any) -> Placed | ClientError:  # noqa: ANN401 - an answer, or why there is none
+        if isinstance(answer, ClientError):
+            return answer
+        if isinstance(answer, m.Failed):
+            return self._refused(answer)
+        return Placed(topic, answer.partition, answer.offset)
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int,
+        wait_ms: int,
+        slot: int = 0,  # noqa: ARG002 - a slow answer holds back nobody
+        member: Membership | None = None,  # noqa: ARG002 - CONSUME names no member
+    ) -> Fetched:
+        wait_ms = min(wait_ms, WAIT_MS_MAX)
+        records_max = max(bytes_max // _RECORD_BYTES_GUESS, 1)
+        message = m.Consume(self._id(), topic, partition, offset, _B64, records_max, wait_ms)
+        try:
+            answer: m.Consumed = await self._checked_ask(message, fetch_lane(0), wait_ms)
+        except RefusedError as error:
+            # One code for all that is wrong with a request: whether the offset is gone, the log's first one tells.
+            if error.reason is Refusal.INVALID and offset < (await self._span(topic, partition)).earliest:
+                raise RefusedError(Refusal.OFFSET_OUT_OF_RANGE, self.name, error.code, error.words) from error
+            raise
+        records = [ConsumedRecord(topic, partition, r.offset, r.key, r.value) for r in answer.records]
+        next_offset = records[-1].offset + 1 if records else offset
+        return Fetched(records, next_offset, answer.high_watermark + 1)
+
+    # -- offsets and groups ----------------------------------------------------------------------------------
+
+    async def commit(self, group: str, topic: str, offsets: dict[int, int], member: Membership | None) -> None:
+        assert member is not None, "the consumer asks `commits` before it commits"
+        answers = await self.ask_all(
+            [
+                m.Commit(self._id(), group, topic, member.member, member.generation, partition, offset)
+                for partition, offset in offsets.items()
+            ]
+        )
+        for answer in answers:
+            if isinstance(answer, ClientError):
+                raise answer
+            self._checked(answer)
+
+    async def committed(self, group: str, topic: str, partition: int) -> int | None:
+        answer = await self._checked_ask(m.ReadOffset(self._id(), group, topic, partition))
+        return answer.offset if answer.offset > 0 else None
+
+    async def join(self, group: str, topic: str, member: str) -> Membership:
+        answer = await self._checked_ask(m.Join(self._id(), group, topic, member))
+        return Membership(group, topic, member, answer.generation, answer.assigned)
+
+    async def heartbeat(self, membership: Membership) -> None:
+        await self._checked_ask(
+            m.Heartbeat(self._id(), membership.group, membership.topic, membership.member, membership.generation)
+        )
+
+    async def leave(self, membership: Membership) -> None:
+        await self._checked_ask(
+            m.Leave(self._id(), membership.group, membership.topic, membership.member, membership.generation)
+        )

@@ -1,0 +1,199 @@
+"""Reading in bulk: batches as they are, and the ends of many partitions in one question.
+
+Knows: which leader is asked for which partitions. Refuses to know: what is in a record, when to ask again.
+Invariants: what is given are whole batches, cut at no other place; the next offset is the one after the last of them. A method is
+one attempt, as a driver's are.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from struct import Struct
+from typing import TypeVar
+
+import msgspec
+
+from braidlog.client.drivers.kafka.driver import EARLIEST, LATEST, KafkaDriver
+from braidlog.client.drivers.kafka.routing import only
+from braidlog.client.drivers.routed import CONTROL, fetch_lane
+from braidlog.client.errors import Address, Refusal, RefusedError
+from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
+from braidlog.wire.kafka.messages import data as d
+
+T = TypeVar("T")
+Place = tuple[str, int]
+
+__all__ = ["EARLIEST", "LATEST", "BulkReader", "Place", "RawFetched", "whole"]
+
+_CONSUMER = -1
+_NOWHERE = -1
+_WAIT_SLOT = 1
+"""Waiting for news has a connection of its own: what is fetched meanwhile does not stand behind it."""
+_LENGTH = Struct(">i")
+_LENGTH_AT = 8
+_LAST_DELTA_AT = 23
+_BASE = Struct(">q")
+
+
+class RawFetched(msgspec.Struct, frozen=True):
+    """Whole batches as the server has them; `aborted` are first offset and producer of transactions that are not to be seen."""
+
+    data: memoryview
+    next_offset: int
+    start_offset: int
+    readable_end: int
+    """Where the reader may go now: the last stable offset for who reads what is committed, else the high watermark."""
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+class BulkReader:
+    """A driver, asked for much at once."""
+
+    def __init__(self, driver: KafkaDriver) -> None:
+        self.driver = driver
+
+    async def topics(self) -> dict[str, int]:
+        """The topics that are not the server's own, and how many partitions each has."""
+        told = await self.driver.metadata(None)
+        return {
+            each.name: len(each.partitions)
+            for each in told.topics
+            if each.name and not each.is_internal and not each.error_code
+        }
+
+    async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions each of these has; one that is not there is left out."""
+        told = await self.driver.metadata(list(topics))
+        found = {}
+        for each in told.topics:
+            if not each.error_code and each.name:
+                found[each.name] = len(each.partitions)
+            elif each.error_code:
+                error = self.driver.refuse(each.error_code, f"topic {each.name!r}")
+                if error.reason is not Refusal.TOPIC_NOT_FOUND:
+                    raise error
+        return found
+
+    async def offsets(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
+        """Of each place the first offset at or after a time in ms (or EARLIEST, LATEST); None where there is none."""
+
+        async def ask(leader: Address, places: list[Place]) -> dict[Place, int | None]:
+            topics = _by_topic(places, lambda place: d.ListOffsetsRequestPartition(place[1], timestamp=wanted[place]))
+            message = d.ListOffsetsRequest(
+                _CONSUMER,
+                self.driver.settings.isolation,
+                [d.ListOffsetsRequestTopic(topic, parts) for topic, parts in topics.items()],
+            )
+            answer: d.ListOffsetsResponse = await self.driver.ask(message, leader, CONTROL)
+            found: dict[Place, int | None] = {}
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    place = topic.name, part.partition_index
+                    if part.error_code:
+                        raise self.driver.refuse(part.error_code, f"{topic.name}/{part.partition_index}", place=place)
+                    found[place] = None if part.offset == _NOWHERE else part.offset
+            return found
+
+        return await self._of_each_leader(wanted, ask)
+
+    async def fetch(self, place: Place, offset: int, *, bytes_max: int, wait_ms: int) -> RawFetched:
+        """Batches from the one that holds `offset`; `RefusedError(OFFSET_OUT_OF_RANGE)` if there is no such offset."""
+        leader = await self.driver.leader_of(*place)
+        message = self._fetch_request({place: offset}, bytes_max, wait_ms)
+        answer: d.FetchResponse = await self.driver.ask(message, leader, fetch_lane(0), wait_ms)
+        if answer.error_code:
+            raise self.driver.refuse(answer.error_code, place=place)
+        found = only([part for each in answer.responses for part in each.partitions], "Fetch")
+        if found.error_code:
+            raise self.driver.refuse(found.error_code, f"{place[0]}/{place[1]} at {offset}", place=place)
+        committed = self.driver.settings.committed_only
+        aborted = (found.aborted_transactions or []) if committed else []
+        records = found.records or b""
+        assert isinstance(records, bytes | bytearray | memoryview), "slices of files are written, never read"
+        data, next_offset = whole(memoryview(records), offset)
+        return RawFetched(
+            data,
+            next_offset,
+            found.log_start_offset,
+            found.last_stable_offset if committed and found.last_stable_offset >= 0 else found.high_watermark,
+            tuple((each.first_offset, each.producer_id) for each in aborted),
+        )
+
+    async def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:
+        """Return when one of the places has more than this, or when the time is over; what there is, is not told."""
+
+        async def ask(leader: Address, places: list[Place]) -> dict[Place, int]:
+            message = self._fetch_request({place: ends[place] for place in places}, 1, wait_ms)
+            await self.driver.ask(message, leader, fetch_lane(_WAIT_SLOT), wait_ms)
+            return {}
+
+        await self._of_each_leader(ends, ask, return_when=asyncio.FIRST_COMPLETED)
+
+    async def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
+        for topic, parts in _by_topic(offsets, lambda place: (place[1], offsets[place])).items():
+            await self.driver.commit(group, topic, dict(parts), None)
+
+    def close(self) -> None:
+        self.driver.close()
+
+    # -- whom to ask -------------------------------------------------------------------------------------------
+
+    async def _of_each_leader(
+        self,
+        places: Iterable[Place],
+        ask: Callable[[Address, list[Place]], Awaitable[dict[Place, T]]],
+        return_when: str = asyncio.ALL_COMPLETED,
+    ) -> dict[Place, T]:
+        by_leader: dict[Address, list[Place]] = defaultdict(list)
+        for place in places:
+            by_leader[await self.driver.leader_of(*place)].append(place)
+        if not by_leader:
+            return {}
+        asked = [asyncio.ensure_future(ask(leader, its)) for leader, its in by_leader.items()]
+        try:
+            done, _ = await asyncio.wait(asked, return_when=return_when)
+            return {place: value for each in done for place, value in each.result().items()}
+        finally:
+            for each in asked:
+                each.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    def _fetch_request(self, wanted: Mapping[Place, int], bytes_max: int, wait_ms: int) -> d.FetchRequest:
+        topics = _by_topic(
+            wanted,
+            lambda place: d.FetchRequestPartition(
+                place[1], fetch_offset=wanted[place], partition_max_bytes=min(bytes_max, 2**31 - 1)
+            ),
+        )
+        return d.FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=min(bytes_max, 2**31 - 1),
+            isolation_level=self.driver.settings.isolation,
+            topics=[d.FetchRequestTopic(topic, partitions=parts) for topic, parts in topics.items()],
+        )
+
+
+def _by_topic(places: Iterable[Place], make: Callable[[Place], T]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = defaultdict(list)
+    for place in places:
+        found[place[0]].append(make(place))
+    return found
+
+
+def whole(data: memoryview, offset: int) -> tuple[memoryview, int]:
+    """The batches that are there entirely (a server may stop in the middle of one), and the offset after them.
+
+    Only lengths and offsets are looked at; whoever decodes the batches checks them.
+    """
+    position, end, following = 0, len(data), offset
+    while end - position >= HEADER_BYTES:
+        size = LENGTH_PREFIX_BYTES + _LENGTH.unpack_from(data, position + _LENGTH_AT)[0]
+        if size < HEADER_BYTES:
+            raise RefusedError(Refusal.FAILED, "kafka", "records", f"a batch of {size} bytes at byte {position}")
+        if size > end - position:
+            break
+        base: int = _BASE.unpack_from(data, position)[0]
+        following = max(following, base + _LENGTH.unpack_from(data, position + _LAST_DELTA_AT)[0] + 1)
+        position += size
+    return data[:position], following

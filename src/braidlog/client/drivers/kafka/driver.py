@@ -1,0 +1,315 @@
+"""The kafka driver: whole record batches, producers that are recognised, groups, offsets by time.
+
+Knows: which of Kafka's messages answers which question of the port. Refuses to know: who is to be asked (`routing.py`), members
+(`groups.py`), settings (`settings.py`), batches (`records.py`), what a code means (`rules.py`).
+Invariant: a batch that is sent again is the very same batch under the same numbers, one on its way for each partition.
+
+| URL option | what |
+|---|---|
+| `compression=` | `none`, `gzip`, `snappy`, `lz4`, `zstd`: of what is written; all are read |
+| `isolation=` | `read_uncommitted`, `read_committed` |
+| `sasl=` | `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`: how the URL's principal proves who it is |
+| `session_timeout_ms=` | after so long without a heartbeat a member counts as gone |
+"""
+
+import ssl
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeVar
+
+from braidlog.client.drivers.contract import (
+    Acks,
+    Batch,
+    BatchLimits,
+    Capabilities,
+    Fetched,
+    GroupInfo,
+    Headers,
+    Identity,
+    Membership,
+    Placed,
+    Setting,
+    Span,
+)
+from braidlog.client.drivers.kafka import records as r
+from braidlog.client.drivers.kafka.groups import Groups
+from braidlog.client.drivers.kafka.routing import Router, only, settings_of
+from braidlog.client.drivers.kafka.rules import refused
+from braidlog.client.drivers.kafka.settings import TopicSettings
+from braidlog.client.drivers.routed import CONTROL, PRODUCE, fetch_lane
+from braidlog.client.engine.retry import Patience, Policy
+from braidlog.client.errors import ClientError, ConnectError, NoAnswerError, RecordError, Refusal, RefusedError
+from braidlog.client.schemes import Target
+from braidlog.codec.batch import NO_PRODUCER
+from braidlog.codec.errors import ProtocolError
+from braidlog.model.record import NewRecord
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.messages import topics as m
+from braidlog.wire.kafka.messages import transactions as t
+
+T = TypeVar("T")
+
+LATEST, EARLIEST = -1, -2
+"""Times that stand for the ends of a log."""
+_NOBODY = (NO_PRODUCER, -1)
+_NOWHERE = -1
+_ACKS = {Acks.LEADER: 1, Acks.ALL: -1}
+_AS_DEFAULT = -1
+_CONSUMER = -1
+"""In place of a replica's number: who asks is none."""
+_TIMEOUT_MS_MAX = 2**31 - 1
+_BATCH_BYTES_MAX = 8 * 1024 * 1024
+"""What this client makes at most. A server may take less (Apache Kafka: 1 MiB unless set), and says so."""
+_RECORDS_MAX = 1_000_000
+
+
+class KafkaDriver(Router):
+    capabilities = Capabilities(
+        keys=True,
+        null_values=True,
+        headers=Headers.ANY,
+        timestamps=True,
+        stamps=True,
+        idempotence=True,
+        tells_uncommitted=True,
+        finds_times=True,
+        groups=True,
+        group_admin=True,
+        group_offsets=True,
+        deletes=True,
+        settings=True,
+        trims=True,
+        credentials=True,
+    )
+
+    def __init__(
+        self, target: Target, options: dict[str, str], policy: Policy, tls: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(target, settings_of(options), policy, tls)
+        self._groups = Groups(self)
+        self._topic_settings = TopicSettings(self)
+        self._producers: dict[str, tuple[int, int]] = {}
+        """Id and epoch that the server gave to each name under which somebody writes here."""
+
+    # -- topics ------------------------------------------------------------------------------------------------
+
+    async def create_topic(self, topic: str, partitions: int) -> None:
+        await self.create_topic_with(topic, partitions, {})
+
+    async def create_topic_with(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        timeout_ms = self._timeout_ms
+        configs = [m.CreateTopicsRequestConfig(name, value) for name, value in settings.items()]
+        wanted = m.CreateTopicsRequestTopic(topic, partitions, _AS_DEFAULT, configs=configs)
+        answer: m.CreateTopicsResponse = await self.ask_controller(
+            m.CreateTopicsRequest([wanted], timeout_ms), timeout_ms
+        )
+        for each in answer.topics:
+            if each.error_code:
+                raise self.refuse(each.error_code, each.error_message)
+        await self._until(topic, there=True)
+
+    async def delete_topic(self, topic: str) -> None:
+        timeout_ms = self._timeout_ms
+        # Until version 5 names alone, then names or ids: what a version does not have is not written.
+        message = m.DeleteTopicsRequest([m.DeleteTopicsRequestTopic(topic)], [topic], timeout_ms)
+        answer: m.DeleteTopicsResponse = await self.ask_controller(message, timeout_ms)
+        for each in answer.responses:
+            if each.error_code:
+                raise self.refuse(each.error_code, each.error_message)
+        await self._until(topic, there=False)
+
+    async def _until(self, topic: str, *, there: bool) -> None:
+        """The change is made; brokers learn of it a little later, and until then say otherwise."""
+        patience = Patience(self._policy, self._policy.request_timeout)
+        while await self._is_there(topic) is not there:
+            if not await patience.pause():
+                raise NoAnswerError(f"topic {topic!r} was changed, and not every broker knows it yet")
+
+    async def _is_there(self, topic: str) -> bool | None:
+        """None: in between, some partition has no leader."""
+        found = only((await self.metadata([topic])).topics, "Metadata")
+        if found.error_code:
+            return False if found.error_code == E.UNKNOWN_TOPIC_OR_PARTITION else None
+        return True if found.partitions and not any(each.error_code for each in found.partitions) else None
+
+    async def list_topics(self) -> list[str]:
+        told = await self.metadata(None)
+        return sorted(each.name for each in told.topics if each.name and not each.is_internal and not each.error_code)
+
+    async def partitions(self, topic: str) -> int:
+        return len((await self.describe(topic)).partitions)
+
+    async def span(self, topic: str, partition: int) -> Span:
+        earliest = await self._offset(topic, partition, EARLIEST)
+        return Span(earliest, max(await self._offset(topic, partition, LATEST), earliest))
+
+    async def settings_of(self, topic: str) -> list[Setting]:
+        return await self._topic_settings.read(topic)
+
+    async def change_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        await self._topic_settings.change(topic, changes)
+
+    async def add_partitions(self, topic: str, partitions: int) -> None:
+        timeout_ms = self._timeout_ms
+        wanted = m.CreatePartitionsRequestTopic(topic, partitions, None)
+        message = m.CreatePartitionsRequest([wanted], timeout_ms)
+        answer: m.CreatePartitionsResponse = await self.ask_controller(message, timeout_ms)
+        told = only(answer.results, "CreatePartitions")
+        if told.error_code:
+            raise self.refuse(told.error_code, told.error_message)
+        await self._until(topic, there=True)
+
+    async def trim(self, topic: str, partition: int, offset: int) -> int:
+        place = topic, partition
+        asked = m.DeleteRecordsRequestTopic(topic, [m.DeleteRecordsRequestPartition(partition, offset)])
+        message = m.DeleteRecordsRequest([asked], self._timeout_ms)
+        answer: m.DeleteRecordsResponse = await self.ask_leader(place, message, CONTROL, self._timeout_ms)
+        told = only([part for each in answer.topics for part in each.partitions], "DeleteRecords")
+        if told.error_code:
+            raise self.refuse(told.error_code, f"{topic}/{partition} before {offset}", place=place)
+        return told.low_watermark
+
+    async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        found = await self._offset(topic, partition, max(timestamp_ms, 0))
+        return None if found == _NOWHERE else found
+
+    async def _offset(self, topic: str, partition: int, timestamp: int) -> int:
+        asked = d.ListOffsetsRequestPartition(partition, timestamp=timestamp)
+        message = d.ListOffsetsRequest(
+            _CONSUMER, self.settings.isolation, [d.ListOffsetsRequestTopic(topic, [asked])], self._timeout_ms
+        )
+        answer: d.ListOffsetsResponse = await self.ask_leader((topic, partition), message, CONTROL)
+        found = only([part for each in answer.topics for part in each.partitions], "ListOffsets")
+        if found.error_code:
+            raise self.refuse(found.error_code, f"{topic}/{partition}", place=(topic, partition))
+        return found.offset
+
+    # -- records -----------------------------------------------------------------------------------------------
+
+    def limits(self, topic: str) -> BatchLimits:  # noqa: ARG002 - every topic has the same
+        return BatchLimits(_BATCH_BYTES_MAX, _RECORDS_MAX, _BATCH_BYTES_MAX)
+
+    def weigh(self, record: NewRecord) -> int:
+        return r.weigh(record)
+
+    def check(self, topic: str, record: NewRecord) -> int:
+        if record.timestamp_ms is not None and not 0 <= record.timestamp_ms < 2**63:
+            raise RecordError(f"a time is a number of milliseconds since 1970, not {record.timestamp_ms}")
+        return super().check(topic, record)
+
+    async def produce(self, batch: Batch) -> Sequence[Placed | ClientError]:
+        place = batch.topic, batch.partition
+        producer, sequence = await _not_sent_yet(self._producer(batch.identity))
+        leader = await _not_sent_yet(self.leader_of(*place))
+        sealed = r.batch_of(batch.records, self.settings.compression, producer, sequence)
+        timeout_ms = self._timeout_ms
+        message = d.ProduceRequest(
+            None,
+            _ACKS[batch.acks],
+            timeout_ms,
+            [d.ProduceRequestTopic(batch.topic, partition_data=[d.ProduceRequestPartition(batch.partition, sealed)])],
+        )
+        answer: d.ProduceResponse = await self.ask(message, leader, PRODUCE, timeout_ms)
+        stored = only([part for each in answer.responses for part in each.partition_responses], "Produce")
+        if stored.error_code:
+            raise self.refuse(stored.error_code, stored.error_message, place=place)
+        if stored.base_offset < 0:
+            raise NoAnswerError(f"kafka acknowledged {batch.topic}/{batch.partition}, and did not say where it is")
+        return [Placed(batch.topic, batch.partition, stored.base_offset + at) for at in range(len(batch.records))]
+
+    async def _producer(self, identity: Identity | None) -> tuple[tuple[int, int], int]:
+        """Id and epoch, and the number of the first record: here they count from 0."""
+        if identity is None:
+            return _NOBODY, -1
+        found = self._producers.get(identity.producer)
+        if found is None:
+            answer: t.InitProducerIdResponse = await self.ask(t.InitProducerIdRequest(None, _TIMEOUT_MS_MAX))
+            if answer.error_code:
+                raise refused(answer.error_code)
+            found = self._producers[identity.producer] = (answer.producer_id, answer.producer_epoch)
+        return found, (identity.sequence - 1) % r.SEQUENCES
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int,
+        wait_ms: int,
+        slot: int = 0,
+        member: Membership | None = None,  # noqa: ARG002 - Kafka fences commits, not fetches
+    ) -> Fetched:
+        place = topic, partition
+        asked = d.FetchRequestPartition(partition, fetch_offset=offset, partition_max_bytes=bytes_max)
+        message = d.FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=bytes_max,
+            isolation_level=self.settings.isolation,
+            topics=[d.FetchRequestTopic(topic, partitions=[asked])],
+        )
+        answer: d.FetchResponse = await self.ask_leader(place, message, fetch_lane(slot), wait_ms)
+        if answer.error_code:
+            raise self.refuse(answer.error_code, place=place)
+        found = only([part for each in answer.responses for part in each.partitions], "Fetch")
+        if found.error_code:
+            raise self.refuse(found.error_code, f"{topic}/{partition} at {offset}", place=place)
+        return self._read(place, offset, found)
+
+    def _read(self, place: tuple[str, int], offset: int, found: d.FetchResponsePartition) -> Fetched:
+        aborted = found.aborted_transactions or [] if self.settings.committed_only else []
+        data = found.records or b""
+        assert isinstance(data, bytes | bytearray | memoryview), "slices of files are written, never read"
+        try:
+            return r.fetched(
+                place,
+                offset,
+                data,
+                high_watermark=found.high_watermark,
+                aborted=[(each.first_offset, each.producer_id) for each in aborted],
+            )
+        except ProtocolError as error:
+            raise RefusedError(Refusal.FAILED, self.name, "records", str(error)) from error
+
+    # -- offsets and groups ------------------------------------------------------------------------------------
+
+    async def commit(self, group: str, topic: str, offsets: dict[int, int], member: Membership | None) -> None:
+        await self._groups.commit(group, topic, offsets, member)
+
+    async def committed(self, group: str, topic: str, partition: int) -> int | None:
+        return await self._groups.committed(group, topic, partition)
+
+    async def join(self, group: str, topic: str, member: str) -> Membership:
+        return await self._groups.join(group, topic, member)
+
+    async def heartbeat(self, membership: Membership) -> None:
+        await self._groups.heartbeat(membership)
+
+    async def leave(self, membership: Membership) -> None:
+        await self._groups.leave(membership)
+
+    async def list_groups(self) -> list[str]:
+        return await self._groups.list()
+
+    async def describe_group(self, group: str) -> GroupInfo:
+        return await self._groups.describe(group)
+
+    async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        return await self._groups.all_committed(group)
+
+    async def delete_group(self, group: str) -> None:
+        await self._groups.delete(group)
+
+    @property
+    def _timeout_ms(self) -> int:
+        """How long the server may wait, for replicas or for the cluster."""
+        return min(int(self._policy.request_timeout * 1000), _TIMEOUT_MS_MAX)
+
+
+async def _not_sent_yet(asked: Awaitable[T]) -> T:
+    """What is asked before a batch is sent, and not answered, leaves no doubt about the batch."""
+    try:
+        return await asked
+    except NoAnswerError as error:
+        raise ConnectError(f"not sent: {error}") from error

@@ -1,0 +1,233 @@
+"""Groups by the classic protocol: members join, one of them shares out, all of them are heard of.
+
+Knows: members' ids, ranges, commits under a generation. Refuses to know: records, when to join again (`client/engine/member.py`).
+Invariants: a member that is asked to name itself keeps the id it is given until the group says that it does not know it. A join
+may wait for the others, so that each member has a connection of its own for it: a heartbeat must never stand behind a join.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from braidlog.client.drivers.contract import GroupInfo, GroupMember, Membership
+from braidlog.client.drivers.kafka.routing import Router, only
+from braidlog.client.drivers.kafka.rules import Forget, refused, rule_of
+from braidlog.client.errors import Refusal, RefusedError
+from braidlog.codec.errors import ProtocolError
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.consumer import PROTOCOL_TYPE, assignment, read_assignment, read_subscription, subscription
+from braidlog.wire.kafka.messages import groups as g
+
+ASSIGNOR = "range"
+REBALANCE_TIMEOUT_MS = 60_000
+"""How long the others wait for a member to join again. It does so at its next heartbeat, whatever its program does meanwhile."""
+_NO_GENERATION = -1
+_NOTHING = -1
+
+
+class Groups:
+    """What a driver asks coordinators."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._ids: dict[tuple[str, str], str] = {}
+        """The id of each member that has one, by group and its own name."""
+
+    # -- members -----------------------------------------------------------------------------------------------
+
+    async def join(self, group: str, topic: str, name: str) -> Membership:
+        """Join and sync: one round. The one whom the coordinator calls leader shares out for all."""
+        joined = await self._enter(group, topic, name)
+        if joined.error_code == E.MEMBER_ID_REQUIRED:
+            self._ids[group, name] = joined.member_id
+            joined = await self._enter(group, topic, name)
+        self._check(joined.error_code, group, self._ids.get((group, name), ""))
+        self._ids[group, name] = joined.member_id
+        shares: list[g.SyncGroupRequestAssignment] = []
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            shares = await self._share_out(joined.members)
+        message = g.SyncGroupRequest(
+            group,
+            joined.generation_id,
+            joined.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=ASSIGNOR,
+            assignments=shares,
+        )
+        synced: g.SyncGroupResponse = await self._router.ask_coordinator(
+            group, message, _lane(group, name), REBALANCE_TIMEOUT_MS
+        )
+        self._check(synced.error_code, group, joined.member_id)
+        mine = _partitions(synced.assignment).get(topic, ())
+        return Membership(group, topic, joined.member_id, joined.generation_id, tuple(mine))
+
+    async def _enter(self, group: str, topic: str, name: str) -> g.JoinGroupResponse:
+        message = g.JoinGroupRequest(
+            group,
+            self._router.settings.session_timeout_ms,
+            REBALANCE_TIMEOUT_MS,
+            self._ids.get((group, name), ""),
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[g.JoinGroupRequestProtocol(ASSIGNOR, subscription([topic]))],
+        )
+        answer: g.JoinGroupResponse = await self._router.ask_coordinator(
+            group, message, _lane(group, name), REBALANCE_TIMEOUT_MS
+        )
+        return answer
+
+    async def _share_out(self, members: Sequence[g.JoinGroupResponseMember]) -> list[g.SyncGroupRequestAssignment]:
+        """Members of other clients may read other topics too: all of them are shared out."""
+        wishes = {each.member_id: _topics(each.metadata) for each in members}
+        wanted = sorted({topic for topics in wishes.values() for topic in topics})
+        told = await self._router.metadata(wanted)
+        counts = {topic.name or "": len(topic.partitions) for topic in told.topics if not topic.error_code}
+        return [
+            g.SyncGroupRequestAssignment(member, assignment(shares))
+            for member, shares in ranges(wishes, counts).items()
+        ]
+
+    async def heartbeat(self, membership: Membership) -> None:
+        message = g.HeartbeatRequest(membership.group, membership.generation, membership.member)
+        answer: g.HeartbeatResponse = await self._router.ask_coordinator(membership.group, message)
+        self._check(answer.error_code, membership.group, membership.member)
+
+    async def leave(self, membership: Membership) -> None:
+        group, member = membership.group, membership.member
+        names = [name for (of, name), known in self._ids.items() if of == group and known == member]
+        message = g.LeaveGroupRequest(group, member, [g.LeaveGroupRequestMember(member)])
+        try:
+            answer: g.LeaveGroupResponse = await self._router.ask_coordinator(group, message)
+        finally:
+            self._forget(group, member)
+            for name in names:
+                self._router.end_lane(_lane(group, name), "the member has left")
+        self._check(answer.error_code, group, member)
+        for each in answer.members:
+            self._check(each.error_code, group, member)
+
+    # -- commits -----------------------------------------------------------------------------------------------
+
+    async def commit(self, group: str, topic: str, offsets: Mapping[int, int], member: Membership | None) -> None:
+        partitions = [g.OffsetCommitRequestPartition(number, offset) for number, offset in offsets.items()]
+        message = g.OffsetCommitRequest(
+            group,
+            _NO_GENERATION if member is None else member.generation,
+            "" if member is None else member.member,
+            topics=[g.OffsetCommitRequestTopic(topic, partitions=partitions)],
+        )
+        answer: g.OffsetCommitResponse = await self._router.ask_coordinator(group, message)
+        for each in (part for found in answer.topics for part in found.partitions):
+            self._check(each.error_code, group, message.member_id)
+
+    async def committed(self, group: str, topic: str, partition: int) -> int | None:
+        asked = [g.OffsetFetchRequestTopic(topic, partition_indexes=[partition])]
+        # Until version 7 one group, then several: what a version does not have is not written.
+        message = g.OffsetFetchRequest(
+            group,
+            asked,
+            [g.OffsetFetchRequestGroup(group, topics=asked)],
+            require_stable=self._router.settings.committed_only,
+        )
+        answer: g.OffsetFetchResponse = await self._router.ask_coordinator(group, message)
+        told = answer.groups[0] if answer.groups else answer
+        self._check(told.error_code, group)
+        for each in (part for found in told.topics for part in found.partitions):
+            self._check(each.error_code, group)
+            return None if each.committed_offset == _NOTHING else each.committed_offset
+        return None
+
+    async def all_committed(self, group: str) -> dict[tuple[str, int], int]:
+        """Of every topic: that is what no list of topics asks for."""
+        message = g.OffsetFetchRequest(
+            group,
+            None,
+            [g.OffsetFetchRequestGroup(group, topics=None)],
+            require_stable=self._router.settings.committed_only,
+        )
+        answer: g.OffsetFetchResponse = await self._router.ask_coordinator(group, message)
+        told = answer.groups[0] if answer.groups else answer
+        self._check(told.error_code, group)
+        found: dict[tuple[str, int], int] = {}
+        for topic in told.topics:
+            for each in topic.partitions:
+                self._check(each.error_code, group)
+                if each.committed_offset != _NOTHING:
+                    found[topic.name, each.partition_index] = each.committed_offset
+        return found
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    async def list(self) -> list[str]:
+        """Each broker knows those that it coordinates."""
+        found: set[str] = set()
+        for broker in await self._router.all_brokers():
+            answer: g.ListGroupsResponse = await self._router.ask(g.ListGroupsRequest(), broker)
+            if answer.error_code:
+                raise refused(answer.error_code)
+            found.update(each.group_id for each in answer.groups)
+        return sorted(found)
+
+    async def describe(self, group: str) -> GroupInfo:
+        answer: g.DescribeGroupsResponse = await self._router.ask_coordinator(group, g.DescribeGroupsRequest([group]))
+        told = only(answer.groups, "DescribeGroups")
+        self._check(told.error_code, group, words=told.error_message)
+        members = [(each.member_id, _partitions(each.member_assignment)) for each in told.members]
+        topics = sorted({topic for _, shares in members for topic in shares})
+        shown = tuple(
+            GroupMember(member, tuple(number for topic in sorted(shares) for number in shares[topic]))
+            for member, shares in sorted(members)
+        )
+        return GroupInfo(group, told.group_state, _NO_GENERATION, tuple(topics), shown)
+
+    async def delete(self, group: str) -> None:
+        answer: g.DeleteGroupsResponse = await self._router.ask_coordinator(group, g.DeleteGroupsRequest([group]))
+        self._check(only(answer.results, "DeleteGroups").error_code, group, words=f"group {group!r}")
+
+    # -- what is wrong -----------------------------------------------------------------------------------------
+
+    def _check(self, code: int, group: str, member: str = "", words: str | None = None) -> None:
+        if code:
+            if rule_of(code).forget is Forget.MEMBER:
+                self._forget(group, member)
+            raise self._router.refuse(code, words, group=group)
+
+    def _forget(self, group: str, member: str) -> None:
+        for who in [who for who, known in self._ids.items() if who[0] == group and known == member]:
+            del self._ids[who]
+
+
+def ranges(wishes: Mapping[str, Iterable[str]], counts: Mapping[str, int]) -> dict[str, dict[str, list[int]]]:
+    """Of each topic, neighbouring partitions to each member that reads it; where it does not divide, the first have one more.
+
+    Members stand in the order of their ids, as every client's range assignor has them.
+    """
+    shares: dict[str, dict[str, list[int]]] = {member: {} for member in wishes}
+    for topic in sorted(counts):
+        readers = sorted(member for member, topics in wishes.items() if topic in topics)
+        if not readers:
+            continue
+        each, more = divmod(counts[topic], len(readers))
+        first = 0
+        for at, member in enumerate(readers):
+            after = first + each + (at < more)
+            if after > first:
+                shares[member][topic] = list(range(first, after))
+            first = after
+    return shares
+
+
+def _lane(group: str, name: str) -> str:
+    return f"member-{group}-{name}"
+
+
+def _topics(metadata: bytes) -> list[str]:
+    """What a member wants to read; one that cannot be understood gets nothing, and the others theirs."""
+    try:
+        return read_subscription(metadata).topics
+    except ProtocolError:
+        return []
+
+
+def _partitions(data: bytes) -> dict[str, list[int]]:
+    try:
+        return {each.topic: each.partitions for each in read_assignment(data).assigned_partitions}
+    except ProtocolError as error:
+        raise RefusedError(Refusal.FAILED, "kafka", "assignment", str(error)) from error

@@ -1,0 +1,311 @@
+"""Batches that are sealed already, written under a producer of their own: a stage, or an idempotent producer without one.
+
+Knows: producers, sequences, what is on its way to each partition; how a stage's batch is committed, aborted, asked for. Refuses
+to know: records, who decides that a batch is whole.
+Invariants: batches of a partition are stored in the order they were given, each once: what is sent again is the very same batch
+under the same numbers, and no more are on their way than the log remembers of a producer. No more than `window_bytes` are held.
+What failed is not tried under another producer: whoever stages begins a new stage.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from braidlog.client.drivers.kafka.routing import TRANSACTION, Router, only
+from braidlog.client.drivers.routed import PRODUCE
+from braidlog.client.engine.byte_budget import Room
+from braidlog.client.engine.retry import Patience, Policy, patiently
+from braidlog.client.engine.tasks import Tasks
+from braidlog.client.errors import ClientError, ClosedError, UnsupportedError
+from braidlog.codec.compression import Compression
+from braidlog.codec.records import seal_section
+from braidlog.model.stages import PREFIX
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.messages import staging as s
+from braidlog.wire.kafka.messages import transactions as t
+from braidlog.wire.kafka.rows import Message
+
+Place = tuple[str, int]
+
+IN_FLIGHT_MAX = 5
+"""Batches of one producer on their way to one partition: what brokers remember of it."""
+WINDOW_BYTES = 32 * 1024 * 1024
+NO_BATCH = -1
+_SEQUENCES = 2**31
+_TIMEOUT_MS_MAX = 2**31 - 1
+_ALL = -1
+
+
+class Stage(NamedTuple):
+    """A transaction that is open: what whoever commits the batch must be told."""
+
+    name: str
+    producer_id: int
+    epoch: int
+
+
+class Section(NamedTuple):
+    """Records that are packed, and what a batch says of them."""
+
+    data: bytes | bytearray
+    records: int
+    base_time: int
+    latest_time: int
+
+
+class Sealed(NamedTuple):
+    place: Place
+    batch: bytes
+
+
+class Decision(NamedTuple):
+    """`already`: the batch had been committed before, and nothing of what was handed in counts."""
+
+    last_batch: int
+    already: bool
+
+
+class BatchWriter:
+    """Made by one task, used by it alone. With a `stage` name all that is written is one open transaction."""
+
+    def __init__(
+        self,
+        router: Router,
+        policy: Policy,
+        *,
+        stage: str | None = None,
+        coordinator: str = "",
+        timeout_ms: int = _TIMEOUT_MS_MAX,
+        compression: Compression = Compression.NONE,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        self._router = router
+        self._policy = policy
+        self._stage = stage
+        self._coordinator = coordinator
+        self._timeout_ms = timeout_ms
+        self._compression = compression
+        self._producer = (-1, -1)
+        self._sequences: dict[Place, int] = {}
+        self._added: set[Place] = set()
+        self._lanes: dict[Place, deque[Sealed]] = {}
+        self._room = Room(window_bytes)
+        self._tasks = Tasks()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._failure: ClientError | None = None
+
+    @property
+    def stage(self) -> Stage | None:
+        """What was opened; None without a stage, or before `begin`."""
+        return None if self._stage is None or self._producer[0] < 0 else Stage(self._stage, *self._producer)
+
+    # -- before ------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Become a producer."""
+        message = t.InitProducerIdRequest(self._stage, self._timeout_ms)
+
+        async def ask() -> tuple[int, int]:
+            answer: t.InitProducerIdResponse = await (
+                self._router.ask(message) if self._stage is None else self._ask_coordinator(message)
+            )
+            if answer.error_code:
+                raise self._refuse(answer.error_code, self._stage)
+            return answer.producer_id, answer.producer_epoch
+
+        self._producer = await patiently(self._policy, ask)
+
+    async def add(self, places: Sequence[Place]) -> None:
+        """These will be written to. In a stage they must be told before."""
+        missing = [place for place in dict.fromkeys(places) if place not in self._added]
+        if missing and self._stage is not None:
+            await patiently(self._policy, lambda: self._add(missing))
+        self._added.update(missing)
+
+    async def _add(self, places: Sequence[Place]) -> None:
+        assert self._stage is not None
+        topics: dict[str, list[int]] = {}
+        for topic, number in places:
+            topics.setdefault(topic, []).append(number)
+        message = t.AddPartitionsToTxnRequest(
+            self._stage, *self._producer, [t.AddPartitionsToTxnRequestTopic(*each) for each in topics.items()]
+        )
+        answer: t.AddPartitionsToTxnResponse = await self._ask_coordinator(message)
+        codes = {
+            part.partition_error_code: f"{topic.name}/{part.partition_index}"
+            for topic in answer.results_by_topic
+            for part in topic.results_by_partition
+        }
+        # What was not attempted says nothing; another one says why.
+        wrong = [code for code in codes if code] and sorted(
+            codes, key=lambda code: code in (0, E.OPERATION_NOT_ATTEMPTED)
+        )
+        if wrong:
+            raise self._refuse(wrong[0], codes[wrong[0]])
+
+    async def _ask_coordinator(self, message: Message) -> Any:  # noqa: ANN401 - any answer
+        return await self._router.ask(message, await self._router.coordinator_of(self._coordinator, TRANSACTION))
+
+    def _refuse(self, code: int, words: str | None) -> ClientError:
+        return self._router.refuse(code, words, transaction=self._coordinator)
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def seal(self, place: Place, section: Section) -> Sealed:
+        """The batch of a section, under its partition's next numbers. In any thread, one at a time; then it must be sent."""
+        assert self._producer[0] >= 0, "a producer has an id"
+        sequence = self._sequences.get(place, 0)
+        self._sequences[place] = (sequence + section.records) % _SEQUENCES
+        batch = seal_section(
+            section.data,
+            section.records,
+            base_timestamp=section.base_time,
+            max_timestamp=section.latest_time,
+            compression=self._compression,
+            leader_epoch=-1,
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            base_sequence=sequence,
+            transactional=self._stage is not None,
+        )
+        return Sealed(place, batch)
+
+    async def send(self, sealed: Sealed) -> None:
+        """Hand a batch over; waits while the window is full. What failed since is raised here."""
+        assert sealed.place in self._added, "a partition is told before it is written to"
+        await self._room.take(len(sealed.batch))
+        self._check()
+        lane = self._lanes.get(sealed.place)
+        if lane is None:
+            self._lanes[sealed.place] = deque((sealed,))
+            self._idle.clear()
+            self._tasks.start(self._run(sealed.place), f"stage {sealed.place}")
+        else:
+            lane.append(sealed)
+
+    async def flush(self) -> None:
+        """Wait until everything is stored; raise if something is not."""
+        await self._idle.wait()
+        self._check()
+
+    async def close(self) -> None:
+        """Nothing is sent any more."""
+        self._fail(ClosedError("the writer is closed"))
+        await self._tasks.close()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, error: ClientError) -> None:
+        self._failure = self._failure or error
+        for lane in self._lanes.values():
+            self._room.give(sum(len(each.batch) for each in lane))
+            lane.clear()
+        self._lanes.clear()
+        self._idle.set()
+
+    async def _run(self, place: Place) -> None:
+        """Send what waits for one partition, as many at once as may be; what is not stored goes again, in order."""
+        lane = self._lanes[place]
+        patience = Patience(self._policy)
+        try:
+            while lane:
+                stored, error = await self._wave(place, list(islice(lane, IN_FLIGHT_MAX)))
+                if not lane:
+                    return  # all was given up meanwhile
+                for _ in range(stored):
+                    self._room.give(len(lane.popleft().batch))
+                if stored:
+                    patience = Patience(self._policy)
+                if error is not None and (not error.retriable or not await patience.pause()):
+                    self._fail(error)
+                    return
+        except Exception:
+            self._fail(ClosedError("the writer crashed"))  # a defect: nobody must wait for it for ever
+            raise
+        self._lanes.pop(place, None)
+        if not self._lanes:
+            self._idle.set()
+
+    async def _wave(self, place: Place, wave: Sequence[Sealed]) -> tuple[int, ClientError | None]:
+        """How many of these are stored, from the first on, and why the next one is not."""
+        timeout_ms = min(int(self._policy.request_timeout * 1000), _TIMEOUT_MS_MAX)
+        topic, number = place
+        messages = [
+            d.ProduceRequest(
+                self._stage,
+                _ALL,
+                timeout_ms,
+                [d.ProduceRequestTopic(topic, partition_data=[d.ProduceRequestPartition(number, each.batch)])],
+            )
+            for each in wave
+        ]
+        try:
+            leader = await self._router.leader_of(*place)
+            answers = await self._router.ask_all(messages, leader, PRODUCE)
+        except ClientError as error:
+            return 0, error
+        for stored, answer in enumerate(answers):
+            if isinstance(answer, ClientError):
+                return stored, answer
+            part = only([part for each in answer.responses for part in each.partition_responses], "Produce")
+            if part.error_code not in (E.NONE, E.DUPLICATE_SEQUENCE_NUMBER):
+                words = f"{topic}/{number}: {part.error_message}" if part.error_message else f"{topic}/{number}"
+                return stored, self._router.refuse(part.error_code, words, place=place)
+        return len(wave), None
+
+
+# -- decisions -------------------------------------------------------------------------------------------------------
+
+
+class Sinks:
+    """What the broker remembers of sinks. Every question may be asked twice."""
+
+    def __init__(self, router: Router, policy: Policy) -> None:
+        self._router = router
+        self._policy = policy
+
+    async def state(self, sink: str, writer: str = "") -> int:
+        """The last batch that counts, NO_BATCH if none does."""
+        answer: s.SinkStateResponse = await self._ask(sink, s.SinkStateRequest(sink, writer))
+        return answer.last_batch
+
+    async def commit(self, sink: str, batch_id: int, stages: Sequence[Stage], writer: str = "") -> Decision:
+        """Let a batch count: all of its stages, or none."""
+        answer: s.CommitBatchResponse = await self._ask(
+            sink, s.CommitBatchRequest(sink, batch_id, writer, [s.BatchStage(*each) for each in stages])
+        )
+        return Decision(answer.last_batch, answer.already)
+
+    async def abort(self, sink: str, batch_id: int, stages: Sequence[Stage] | None) -> Decision:
+        """Let stages go, None: all that are open of this batch and those before it. What was committed stays."""
+        named = None if stages is None else [s.BatchStage(*each) for each in stages]
+        answer: s.AbortBatchResponse = await self._ask(sink, s.AbortBatchRequest(sink, batch_id, named))
+        return Decision(answer.last_batch, answer.already)
+
+    async def _ask(self, sink: str, message: Message) -> Any:  # noqa: ANN401 - any answer
+        name = coordinator_name(sink)
+
+        async def ask() -> Any:  # noqa: ANN401 - any answer
+            at = await self._router.coordinator_of(name, TRANSACTION)
+            answer = await self._router.ask(message, at)
+            if answer.error_code:
+                raise self._router.refuse(answer.error_code, answer.error_message, transaction=name)
+            return answer
+
+        try:
+            return await patiently(self._policy, ask)
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"the server commits no batches of several writers ({error}): braidlog does, other brokers write at least once"
+            ) from error
+
+
+def coordinator_name(sink: str) -> str:
+    """All stages of a sink are decided by one node: whoever coordinates this name."""
+    return f"{PREFIX}{sink}"

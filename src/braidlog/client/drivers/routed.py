@@ -1,0 +1,89 @@
+"""What the drivers share: whom to ask, through which connection.
+
+Knows: the URL's nodes, leaders that were told, lanes. Refuses to know: messages.
+Invariant: a request goes to who was last said to lead, else to the first node of the URL that answers; a node that cannot be
+reached leads nothing.
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from braidlog.client.drivers.contract import Driver
+from braidlog.client.drivers.link import Endpoint, Link, Links, Wire
+from braidlog.client.engine.retry import Policy
+from braidlog.client.errors import Address, ConnectError
+from braidlog.client.schemes import Target
+
+CONTROL, PRODUCE = "control", "produce"
+FETCH_LANES_MAX = 8
+"""Connections that may wait for records; more partitions than this share them."""
+
+
+def fetch_lane(slot: int) -> str:
+    return f"fetch-{slot % FETCH_LANES_MAX}"
+
+
+class RoutedDriver(Driver):
+    """A driver over links."""
+
+    def __init__(
+        self,
+        target: Target,
+        policy: Policy,
+        tls: ssl.SSLContext | None,
+        make_wire: Callable[[], Wire],
+        greet: Callable[[Link], Awaitable[None]] | None = None,
+    ) -> None:
+        self._target = target
+        self._policy = policy
+        self._nodes = list(target.nodes)
+        self._leaders: dict[tuple[str, int], Address] = {}
+        self._links = Links(Endpoint(make_wire, policy.connect_timeout, tls, greet))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._target}>"
+
+    @property
+    def home(self) -> Address:
+        """The node to ask when nobody in particular is meant."""
+        return self._nodes[0]
+
+    def leader(self, topic: str, partition: int) -> Address:
+        return self._leaders.get((topic, partition), self.home)
+
+    async def ask(self, message: Any, at: Address | None = None, lane: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
+        """One request, one answer. `waits_ms`: how long the server was told that it may take."""
+        address = at or self.home
+        try:
+            link = await self._links.get(address, lane)
+            return await link.ask(message, self._policy.request_timeout + waits_ms / 1000)
+        except ConnectError:
+            self.unreachable(address)
+            raise
+
+    async def ask_all(self, messages: Sequence[Any], at: Address | None = None, lane: str = CONTROL) -> list[Any]:
+        address = at or self.home
+        try:
+            link = await self._links.get(address, lane)
+            return await link.ask_all(messages, self._policy.request_timeout)
+        except ConnectError:
+            self.unreachable(address)
+            raise
+
+    def unreachable(self, address: Address) -> None:
+        """Nobody is there: the next attempt goes to another node, if the URL names one."""
+        for place in [place for place, leader in self._leaders.items() if leader == address]:
+            del self._leaders[place]
+        if address == self.home:
+            self._nodes.append(self._nodes.pop(0))
+
+    async def connect(self) -> None:
+        try:
+            await self._links.get(self.home, CONTROL)
+        except ConnectError:
+            self.unreachable(self.home)
+            raise
+
+    def close(self) -> None:
+        self._links.close()

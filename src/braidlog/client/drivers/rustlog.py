@@ -1,0 +1,207 @@
+"""The rustlog driver, in both of its forms.
+
+Knows: rustlog's messages and codes. Refuses to know: sockets, retries.
+
+JSON is the default: it carries keys, and shows headers, timestamps and offsets. `?format=binary` is faster and carries values
+alone: where offsets have gaps, a value's own offset is not in the answer, so that one fetch is repeated in JSON, not guessed.
+"""
+
+import ssl
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from braidlog.client.drivers.contract import (
+    Acks,
+    Batch,
+    BatchLimits,
+    Capabilities,
+    ConsumedRecord,
+    Fetched,
+    Headers,
+    Membership,
+    Placed,
+    Span,
+)
+from braidlog.client.drivers.link import Endpoint, Links, OrderedWire
+from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_lane
+from braidlog.client.engine.retry import Policy
+from braidlog.client.errors import ClientError, Refusal, RefusedError
+from braidlog.client.schemes import Target
+from braidlog.model.record import NewRecord
+from braidlog.wire.rustlog import messages as m
+from braidlog.wire.rustlog.connection import ClientConnection, Response
+from braidlog.wire.rustlog.messages import BinaryErrorCode as B
+from braidlog.wire.rustlog.messages import ErrorCode as E
+from braidlog.wire.rustlog.messages import Form
+from braidlog.wire.rustlog.sizes import base64_bytes
+
+REASONS: dict[Form, dict[int, Refusal]] = {
+    Form.JSON: {
+        E.INVALID_REQUEST: Refusal.INVALID,
+        E.TOPIC_NOT_FOUND: Refusal.TOPIC_NOT_FOUND,
+        E.PARTITION_NOT_FOUND: Refusal.TOPIC_NOT_FOUND,
+        E.RECORD_TOO_LARGE: Refusal.TOO_LARGE,
+        E.OFFSET_OUT_OF_RANGE: Refusal.OFFSET_OUT_OF_RANGE,
+        E.INTERNAL_SERVER_ERROR: Refusal.FAILED,
+        E.STORAGE_ERROR: Refusal.FAILED,
+        E.INSUFFICIENT_SPACE: Refusal.BUSY,  # nothing was kept of it (docs/dialects/rustlog.md), and room may come back
+    },
+    Form.BINARY: {
+        B.FRAME: Refusal.INVALID,
+        B.DECODE: Refusal.INVALID,
+        B.FETCH_FAILED: Refusal.FAILED,
+        B.COMMIT_FAILED: Refusal.FAILED,
+        B.DOES_NOT_EXIST: Refusal.TOPIC_NOT_FOUND,
+        B.ALREADY_EXISTS: Refusal.TOPIC_EXISTS,
+        B.BAD_PARTITION_COUNT: Refusal.INVALID,
+        B.DESCRIBE_TOPIC_FAILED: Refusal.TOPIC_NOT_FOUND,
+        B.DESCRIBE_PARTITION_FAILED: Refusal.TOPIC_NOT_FOUND,
+        B.INTERNAL: Refusal.FAILED,
+    },
+}
+_FRAME_OVERHEAD_BYTES = 2048
+_ROOM_BYTES = m.FRAME_BYTES_MAX - _FRAME_OVERHEAD_BYTES
+_LIMITS = {
+    Form.JSON: BatchLimits(_ROOM_BYTES, m.RECORDS_PER_PRODUCE_MAX, _ROOM_BYTES),
+    Form.BINARY: BatchLimits(_ROOM_BYTES, 100_000, _ROOM_BYTES),
+}
+_JSON_RECORD_BYTES = len('"","",')
+
+
+class RustlogDriver(RoutedDriver):
+    name: ClassVar[str] = "rustlog"
+    capabilities = Capabilities(
+        keys=True, headers=Headers.SHOWN, timestamps=True, acks=(Acks.LEADER,), tells_uncommitted=True
+    )
+
+    def __init__(
+        self, target: Target, options: dict[str, str], policy: Policy, tls: ssl.SSLContext | None = None
+    ) -> None:
+        form = options.pop("format", Form.JSON.value)
+        if options or form not in {each.value for each in Form}:
+            raise ValueError(f"rustlog:// takes the option format=json or format=binary, not {options or form}")
+        self._form = Form(form)
+        super().__init__(target, policy, tls, lambda: _wire(self._form))
+        if self._form is Form.BINARY:
+            self.capabilities = msgspec.structs.replace(
+                self.capabilities, keys=False, headers=Headers.NONE, timestamps=False, waits=False
+            )
+        self._json_links = Links(Endpoint(lambda: _wire(Form.JSON), policy.connect_timeout, tls))
+
+    async def _checked_ask(self, message: Any, lane: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401 - any answer
+        answer: Response = await self.ask(message, lane=lane, waits_ms=waits_ms)
+        return self._checked(answer)
+
+    async def _json_ask(self, message: Any) -> Any:  # noqa: ANN401 - any answer
+        """What the binary form cannot tell."""
+        if self._form is Form.JSON:
+            return await self._checked_ask(message)
+        link = await self._json_links.get(self.home, CONTROL)
+        return self._checked(await link.ask(message, self._policy.request_timeout))
+
+    def _checked(self, answer: Response) -> Any:  # noqa: ANN401 - any answer
+        said = answer.message
+        if not isinstance(said, m.Error):
+            return said
+        reason = REASONS[answer.form].get(said.code, Refusal.FAILED)
+        if answer.request is m.CreateTopic and said.details == {"success": False}:
+            reason = Refusal.TOPIC_EXISTS  # the seed has no code for it, only this
+        raise RefusedError(reason, self.name, said.code, said.message)
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    async def create_topic(self, topic: str, partitions: int) -> None:
+        await self._checked_ask(m.CreateTopic(topic=topic, partition_count=partitions))
+
+    async def list_topics(self) -> list[str]:
+        return sorted(each.name for each in (await self._checked_ask(m.ListTopics())).topics)
+
+    async def partitions(self, topic: str) -> int:
+        return len((await self._checked_ask(m.DescribeTopic(topic=topic))).partitions)
+
+    async def span(self, topic: str, partition: int) -> Span:
+        answer = await self._json_ask(m.DescribePartition(topic=topic, partition=partition))
+        return Span(answer.log_start_offset, answer.high_watermark)
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    def limits(self, topic: str) -> BatchLimits:  # noqa: ARG002 - every topic has the same
+        return _LIMITS[self._form]
+
+    def weigh(self, record: NewRecord) -> int:
+        value = len(record.value or b"")
+        if self._form is Form.BINARY:
+            return 4 + value
+        return base64_bytes(value) + base64_bytes(len(record.key or b"")) + _JSON_RECORD_BYTES
+
+    async def produce(self, batch: Batch) -> Sequence[Placed | ClientError]:
+        keys = [record.key for record in batch.records]
+        message = m.Produce(
+            topic=batch.topic,
+            partition=batch.partition,
+            records=[record.value or b"" for record in batch.records],
+            keys=keys if any(key is not None for key in keys) else None,
+        )
+        answer: m.ProduceResponse = await self._checked_ask(message, PRODUCE)
+        return [Placed(batch.topic, batch.partition, answer.base_offset + at) for at in range(len(keys))]
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int,
+        wait_ms: int,
+        slot: int = 0,
+        member: Membership | None = None,  # noqa: ARG002 - there are none
+    ) -> Fetched:
+        if self._form is Form.BINARY:
+            return await self._fetch_values(topic, partition, offset, bytes_max, slot)
+        message = m.Fetch(
+            group_id="", topic=topic, partition=partition, offset=offset, max_bytes=bytes_max, max_wait_ms=wait_ms
+        )
+        return _fetched(topic, partition, await self._checked_ask(message, fetch_lane(slot), wait_ms))
+
+    async def _fetch_values(self, topic: str, partition: int, offset: int, bytes_max: int, slot: int) -> Fetched:
+        # With a group's name the binary form would begin where that group has committed, whatever the offset.
+        message = m.Fetch(group_id="", topic=topic, partition=partition, offset=offset, max_bytes=bytes_max)
+        answer: m.BriefFetchResponse = await self._checked_ask(message, fetch_lane(slot))
+        if answer.records and answer.next_offset != offset + len(answer.records):
+            return _fetched(topic, partition, await self._json_ask(message))
+        records = [
+            ConsumedRecord(topic, partition, offset + at, None, value) for at, value in enumerate(answer.records)
+        ]
+        return Fetched(records, answer.next_offset)
+
+    # -- offsets ---------------------------------------------------------------------------------------------
+
+    async def commit(self, group: str, topic: str, offsets: dict[int, int], member: Membership | None) -> None:
+        assert member is None
+        for partition, offset in offsets.items():
+            message = m.OffsetCommit(group=group, topic=topic, partition=partition, offset=offset)
+            if not (await self._checked_ask(message)).success:
+                raise RefusedError(Refusal.TOPIC_NOT_FOUND, self.name, "success: false", f"no {topic}/{partition}")
+
+    async def committed(self, group: str, topic: str, partition: int) -> int | None:
+        answer = await self._checked_ask(m.OffsetFetch(group=group, topic=topic, partition=partition))
+        offset: int | None = answer.offset
+        return offset
+
+    def close(self) -> None:
+        self._json_links.close()
+        super().close()
+
+
+def _wire(form: Form) -> OrderedWire:
+    return OrderedWire(ClientConnection(form))
+
+
+def _fetched(topic: str, partition: int, answer: m.FetchResponse) -> Fetched:
+    records = [
+        ConsumedRecord(topic, partition, each.offset, each.key, each.payload, each.headers, each.timestamp // 1000)
+        for each in answer.records
+    ]
+    return Fetched(records, answer.next_offset)

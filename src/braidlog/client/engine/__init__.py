@@ -1,0 +1,1 @@
+"""Producer, consumer and admin in no dialect: buffers, retries, membership."""

@@ -1,0 +1,161 @@
+"""Topics and groups: make, remove, look.
+
+Knows: what a retry of a change may be told. Refuses to know: dialects.
+Invariant: a change whose answer was lost is asked for again, and "it is there" (or "it is gone") is then no error: that is what
+was wanted.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from braidlog.client.drivers.contract import Commits, Driver, GroupInfo, Setting, Span
+from braidlog.client.engine.retry import Patience, Policy, patiently
+from braidlog.client.errors import ClientError, NoAnswerError, Refusal, RefusedError, UnsupportedError
+
+T = TypeVar("T")
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic and the offsets of each of its partitions."""
+
+    topic: str
+    partitions: tuple[Span, ...]
+
+
+class PartitionLag(msgspec.Struct, frozen=True):
+    """How far a group is behind in one partition. `committed` is None before the first commit."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    latest: int
+    lag: int
+
+
+class Admin:
+    """`client.admin`."""
+
+    def __init__(self, driver: Driver, policy: Policy) -> None:
+        self._driver = driver
+        self._policy = policy
+
+    def __repr__(self) -> str:
+        return f"<Admin {self._driver!r}>"
+
+    async def create_topic(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
+        """`RefusedError(TOPIC_EXISTS)` if it is there; see `ensure_topic`. Settings have the dialect's names."""
+        if settings:
+            self._driver.require("settings")
+            wanted = dict(settings)
+            await self._change(lambda: self._driver.create_topic_with(topic, partitions, wanted), Refusal.TOPIC_EXISTS)
+        else:
+            await self._change(lambda: self._driver.create_topic(topic, partitions), Refusal.TOPIC_EXISTS)
+
+    async def ensure_topic(self, topic: str, partitions: int = 1) -> bool:
+        """Create it unless it is there; whether it was created. What is there is left as it is."""
+        try:
+            await self.create_topic(topic, partitions)
+        except RefusedError as error:
+            if error.reason is not Refusal.TOPIC_EXISTS:
+                raise
+            return False
+        return True
+
+    async def delete_topic(self, topic: str) -> None:
+        self._driver.require("deletes")
+        await self._change(lambda: self._driver.delete_topic(topic), Refusal.TOPIC_NOT_FOUND)
+
+    async def list_topics(self) -> list[str]:
+        return await self._ask(self._driver.list_topics)
+
+    async def describe_topic(self, topic: str) -> TopicInfo:
+        count = await self._ask(lambda: self._driver.partitions(topic))
+        return TopicInfo(topic, tuple([await self._span(topic, number) for number in range(count)]))
+
+    async def topic_settings(self, topic: str) -> list[Setting]:
+        self._driver.require("settings")
+        return await self._ask(lambda: self._driver.settings_of(topic))
+
+    async def alter_topic(
+        self, topic: str, settings: Mapping[str, str | None] | None = None, *, partitions: int | None = None
+    ) -> None:
+        """Change settings, all of them or none (None is back to the default); then add partitions until there are so many."""
+        self._driver.require("settings")
+        if settings:
+            changes = dict(settings)
+            await self._ask(lambda: self._driver.change_settings(topic, changes))
+        if partitions is not None and partitions != await self._ask(lambda: self._driver.partitions(topic)):
+            # Asked for again after an answer was lost, it is refused because they are there: that is what was wanted.
+            await self._change(lambda: self._driver.add_partitions(topic, partitions), Refusal.INVALID)
+
+    async def trim(self, topic: str, partition: int, before: int) -> int:
+        """Delete the records before an offset; which is the earliest then."""
+        self._driver.require("trims")
+        return await self._ask(lambda: self._driver.trim(topic, partition, before))
+
+    async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """Of the first record at or after a time; None if there is none."""
+        self._driver.require("finds_times")
+        return await self._ask(lambda: self._driver.offset_at(topic, partition, timestamp_ms))
+
+    async def list_groups(self) -> list[str]:
+        self._driver.require("group_admin")
+        return await self._ask(self._driver.list_groups)
+
+    async def describe_group(self, group: str) -> GroupInfo:
+        self._driver.require("group_admin")
+        return await self._ask(lambda: self._driver.describe_group(group))
+
+    async def delete_group(self, group: str) -> None:
+        """With all that it has committed. Refused while it has members."""
+        self._driver.require("group_offsets")
+        await self._change(lambda: self._driver.delete_group(group), Refusal.REJOIN)
+
+    async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        """All that a group has committed, by topic and partition."""
+        self._driver.require("group_offsets")
+        return await self._ask(lambda: self._driver.group_offsets(group))
+
+    async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""
+        if self._driver.capabilities.commits is Commits.MEMBERS:
+            raise UnsupportedError(f"{self._driver.name} takes commits of members only: nobody can reset a group")
+        wanted = dict(offsets)
+        await self._ask(lambda: self._driver.commit(group, topic, wanted, None))
+
+    async def lag(self, group: str, topic: str) -> list[PartitionLag]:
+        """How far a group is behind in each partition of a topic."""
+        info = await self.describe_topic(topic)
+        return [await self._lag(group, topic, number, span) for number, span in enumerate(info.partitions)]
+
+    async def _lag(self, group: str, topic: str, partition: int, span: Span) -> PartitionLag:
+        committed = await self._ask(lambda: self._driver.committed(group, topic, partition))
+        behind = span.latest - max(committed or 0, span.earliest)
+        return PartitionLag(topic, partition, committed, span.latest, max(behind, 0))
+
+    async def _span(self, topic: str, partition: int) -> Span:
+        return await self._ask(lambda: self._driver.span(topic, partition))
+
+    async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await patiently(self._policy, call)
+
+    async def _change(self, call: Callable[[], Awaitable[None]], already: Refusal) -> None:
+        patience = Patience(self._policy)
+        may_be_done = False
+        while True:
+            try:
+                return await call()
+            except RefusedError as error:
+                if may_be_done and error.reason is already:
+                    return None
+                await self._again(error, patience)
+            except ClientError as error:
+                may_be_done |= isinstance(error, NoAnswerError)
+                await self._again(error, patience)
+
+    @staticmethod
+    async def _again(error: ClientError, patience: Patience) -> None:
+        if not error.retriable or not await patience.pause():
+            raise error

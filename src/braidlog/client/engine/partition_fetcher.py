@@ -1,0 +1,182 @@
+"""One partition that a consumer reads: where it is, what was fetched ahead.
+
+Knows: positions, the buffer and its bound. Refuses to know: groups, who else reads.
+Invariant: records are handed out in order and once; `position` is the offset after the last one handed out, so what is committed
+was handed out. A share that was dropped hands out nothing more.
+"""
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+import msgspec
+
+from braidlog.client.drivers.contract import ConsumedRecord, Driver, Fetched, Membership
+from braidlog.client.drivers.routed import FETCH_LANES_MAX
+from braidlog.client.engine.retry import Policy, patiently
+from braidlog.client.errors import ClientError, Refusal, RefusedError
+
+_RECORD_OVERHEAD_BYTES = 128
+_IDLE_SECONDS_MIN, _IDLE_SECONDS_MAX = 0.005, 0.25
+_FETCH_BYTES_MIN = 64 * 1024
+
+
+class FetchSettings(msgspec.Struct, frozen=True, kw_only=True):
+    fetch_bytes_max: int
+    prefetch_bytes_max: int
+    wait_ms: int
+    reset: str | None
+
+
+class ShareOwner(Protocol):
+    """What a share asks of its consumer, and tells it."""
+
+    @property
+    def share_count(self) -> int: ...
+
+    @property
+    def membership(self) -> Membership | None: ...
+
+    def arrived(self) -> None:
+        """There is something to hand out."""
+
+    def stopped(self, error: ClientError) -> None:
+        """Fetching has ended; it begins again when the consumer is asked for records again."""
+
+    def rejoin(self) -> None:
+        """The server says that the group has changed."""
+
+
+class Share:
+    """A partition's place in a consumer."""
+
+    def __init__(
+        self,
+        owner: ShareOwner,
+        driver: Driver,
+        policy: Policy,
+        settings: FetchSettings,
+        place: tuple[str, int],
+        offset: int,
+        slot: int,
+    ) -> None:
+        self._owner = owner
+        self._driver = driver
+        self._policy = policy
+        self._settings = settings
+        self.topic, self.partition = place
+        self.position = offset
+        self.processed = offset
+        """Where the consumer had got when it was last asked for more: all before that was worked on."""
+        self.committed: int | None = None
+        self.high_watermark: int | None = None
+        self._next_fetch = offset
+        self._slot = slot
+        self._records: deque[ConsumedRecord] = deque()
+        self._bytes = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self.task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Share {self.topic}/{self.partition} at {self.position}, {len(self._records)} fetched ahead>"
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+    # -- handing out -----------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> int:
+        return len(self._records)
+
+    @property
+    def reached(self) -> int:
+        """All before this was handed out, or is nothing to hand out: marks of transactions, what compaction took."""
+        return self.position if self._records else max(self.position, self._next_fetch)
+
+    def take(self) -> ConsumedRecord:
+        record = self._records.popleft()
+        self._bytes -= _weigh(record)
+        self.position = record.offset + 1
+        if self._bytes <= self._quota // 2:
+            self._has_room.set()
+        return record
+
+    def clear(self) -> None:
+        """Forget what was fetched ahead."""
+        self._records.clear()
+        self._bytes = 0
+        self._has_room.set()
+
+    # -- fetching --------------------------------------------------------------------------------------------
+
+    @property
+    def _quota(self) -> int:
+        return max(self._settings.prefetch_bytes_max // self._owner.share_count, _FETCH_BYTES_MIN)
+
+    async def run(self) -> None:
+        """Fetch ahead until something is in the way."""
+        idle = _IDLE_SECONDS_MIN
+        while True:
+            await self._has_room.wait()
+            try:
+                fetched = await patiently(self._policy, self._fetch)
+            except RefusedError as error:
+                if not await self._cope(error):
+                    return
+                continue
+            except ClientError as error:
+                self._owner.stopped(error)
+                return
+            self._keep(fetched)
+            if fetched.records or self._driver.capabilities.waits:
+                idle = _IDLE_SECONDS_MIN
+            else:
+                await asyncio.sleep(idle)
+                idle = min(idle * 2, _IDLE_SECONDS_MAX)
+
+    async def _fetch(self) -> Fetched:
+        # Partitions that share a connection wait one after the other: each for less.
+        sharing = -(-self._owner.share_count // FETCH_LANES_MAX)
+        return await self._driver.fetch(
+            self.topic,
+            self.partition,
+            self._next_fetch,
+            bytes_max=min(self._settings.fetch_bytes_max, max(self._quota // 2, _FETCH_BYTES_MIN)),
+            wait_ms=self._settings.wait_ms // sharing,
+            slot=self._slot,
+            member=self._owner.membership,
+        )
+
+    async def _cope(self, error: RefusedError) -> bool:
+        """Whether to go on after a refusal."""
+        if error.reason is Refusal.REJOIN and self._owner.membership is not None:
+            self._owner.rejoin()
+            return False
+        if error.reason is Refusal.OFFSET_OUT_OF_RANGE and self._settings.reset is not None:
+            try:
+                span = await patiently(self._policy, lambda: self._driver.span(self.topic, self.partition))
+            except ClientError as fault:
+                self._owner.stopped(fault)
+                return False
+            self._next_fetch = span.earliest if self._settings.reset == "earliest" else span.latest
+            return True
+        self._owner.stopped(error)
+        return False
+
+    def _keep(self, fetched: Fetched) -> None:
+        self._next_fetch = fetched.next_offset
+        self.high_watermark = fetched.high_watermark
+        if fetched.records:
+            self._records.extend(fetched.records)
+            self._bytes += sum(map(_weigh, fetched.records))
+            if self._bytes > self._quota // 2:
+                self._has_room.clear()
+            self._owner.arrived()
+
+
+def _weigh(record: ConsumedRecord) -> int:
+    size = _RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
+    return size + sum(len(name) + len(value or b"") for name, value in record.headers) if record.headers else size

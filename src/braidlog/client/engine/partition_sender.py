@@ -1,0 +1,244 @@
+"""The records of one partition on their way: batch after batch, each tried until it has an outcome.
+
+Knows: batching, attempts, identities. Refuses to know: dialects; what an outcome allows (`delivery.py`).
+Invariants: one batch is on its way at a time, so acknowledged records stand in the order they were sent. A batch that is sent
+again under an identity is the very same batch. A sequence number that may have been used is never used for another record: after
+a batch that ended in doubt the partition is written under a new name.
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from braidlog.client.drivers.contract import Acks, Batch, Driver, Identity, Placed
+from braidlog.client.engine.delivery import Delivery, Retries, judge, leaves_doubt, unknown
+from braidlog.client.engine.retry import Patience, Policy
+from braidlog.client.errors import ClientError, ClosedError, ConnectError, Refusal, RefusedError
+
+RECORD_OVERHEAD_BYTES = 256
+"""What a record costs in memory beside its bytes: `Delivery.size` is what it weighs on the wire and this."""
+
+
+class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
+    acks: Acks
+    retries: Retries
+    identified: bool
+    linger_seconds: float
+    batch_bytes_max: int
+    batch_records_max: int
+
+
+class LaneOwner(Protocol):
+    """What a lane tells its producer."""
+
+    def settled(self, deliveries: Sequence[Delivery]) -> None:
+        """These have their outcome."""
+
+    def batch_taken(self, topic: str, partition: int) -> None: ...
+
+    def forget(self, topic: str) -> None:
+        """The topic is not what it was."""
+
+
+class Lane:
+    """One partition of a topic; all of a topic where the server chooses."""
+
+    def __init__(
+        self, owner: LaneOwner, driver: Driver, policy: Policy, settings: LaneSettings, topic: str, partition: int
+    ) -> None:
+        self._owner = owner
+        self._driver = driver
+        self._policy = policy
+        self._settings = settings
+        self._topic = topic
+        self._partition = partition
+        limits = driver.limits(topic)
+        self._bytes_max = min(settings.batch_bytes_max, limits.bytes_max)
+        self._records_max = min(settings.batch_records_max, limits.records_max)
+        self._identity = _new_identity() if settings.identified else None
+        self._waiting: deque[Delivery] = deque()
+        self._waiting_bytes = 0
+        self._flying: list[Delivery] = []
+        self._some, self._full = asyncio.Event(), asyncio.Event()
+        self._put_count = self._done_count = 0
+        self._flushing: list[tuple[int, asyncio.Future[None]]] = []
+        self._last_error: ClientError | None = None
+
+    @property
+    def unsettled(self) -> int:
+        return self._put_count - self._done_count
+
+    # -- in --------------------------------------------------------------------------------------------------
+
+    def put(self, delivery: Delivery) -> None:
+        self._waiting.append(delivery)
+        self._waiting_bytes += delivery.size - RECORD_OVERHEAD_BYTES
+        self._put_count += 1
+        self._some.set()
+        if self._waiting_bytes >= self._bytes_max or len(self._waiting) >= self._records_max:
+            self._full.set()
+
+    async def flush(self) -> None:
+        """Wait until all that was put so far has its outcome."""
+        if self.unsettled:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._flushing.append((self._put_count, done))
+            self._full.set()
+            await done
+
+    # -- out -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._some.wait()
+                if self._settings.linger_seconds and not self._flushing:
+                    await self._linger()
+                await self._deliver(self._take())
+        except Exception:
+            # A defect: nobody must wait for it for ever.
+            self.abandon("the producer crashed")
+            raise
+
+    async def _linger(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.linger_seconds):
+                await self._full.wait()
+        except TimeoutError:
+            return
+
+    def _take(self) -> list[Delivery]:
+        """The next batch: as many as fit, at least one."""
+        batch: list[Delivery] = []
+        size = 0
+        while self._waiting and len(batch) < self._records_max:
+            grown = size + self._waiting[0].size - RECORD_OVERHEAD_BYTES
+            if batch and grown > self._bytes_max:
+                break
+            size = grown
+            batch.append(self._waiting.popleft())
+        self._waiting_bytes -= size
+        if not self._waiting:
+            self._some.clear()
+        if self._waiting_bytes < self._bytes_max and len(self._waiting) < self._records_max:
+            self._full.clear()
+        self._flying = batch
+        self._owner.batch_taken(self._topic, self._partition)
+        return batch
+
+    async def _deliver(self, batch: list[Delivery]) -> None:
+        left = batch[0].deadline - asyncio.get_running_loop().time()
+        if left <= 0 and self._last_error is not None:
+            # The batch before it was given up, and this one has waited as long: it is not tried at all.
+            self._tell_all(batch, ConnectError(f"not sent in time: {self._last_error}"))
+        patience = Patience(self._policy, left)
+        pending = [delivery for delivery in batch if not delivery.done()]
+        while pending:
+            pending = self._settle(pending, await self._attempt(pending))
+            if pending and not await patience.pause():
+                self._give_up(pending)
+                pending = []
+        self._finish(batch)
+
+    async def _attempt(self, pending: Sequence[Delivery]) -> Sequence[Placed | ClientError]:
+        records = [delivery.record for delivery in pending]
+        batch = Batch(self._topic, self._partition, records, self._settings.acks, self._identity)
+        try:
+            return await self._driver.produce(batch)
+        except ClientError as error:
+            if isinstance(error, RefusedError) and error.reason is Refusal.TOPIC_NOT_FOUND:
+                self._owner.forget(self._topic)
+            return [error] * len(records)
+
+    def _settle(self, pending: Sequence[Delivery], outcomes: Sequence[Placed | ClientError]) -> list[Delivery]:
+        """Tell those that have their outcome; return those to send again, in order.
+
+        Only where records are answered one by one can some be stored and others not. A record is then not sent again once a later
+        one of its key is stored: it would come after it.
+        """
+        last_stored = {
+            delivery.record.key: at
+            for at, (delivery, outcome) in enumerate(zip(pending, outcomes, strict=True))
+            if isinstance(outcome, Placed)
+        }
+        again: list[Delivery] = []
+        for at, (delivery, outcome) in enumerate(zip(pending, outcomes, strict=True)):
+            if isinstance(outcome, Placed):
+                delivery.stored(outcome)
+                continue
+            told = self._verdict(delivery, outcome)
+            if told is None and at < last_stored.get(delivery.record.key, -1):
+                told = unknown(outcome) if delivery.in_doubt else outcome
+            if told is None:
+                again.append(delivery)
+            else:
+                self._tell(delivery, told)
+        return again
+
+    def _verdict(self, delivery: Delivery, error: ClientError) -> ClientError | None:
+        doubtful = leaves_doubt(error, self._settings.acks)
+        delivery.in_doubt |= doubtful
+        delivery.error = error
+        return judge(
+            error,
+            in_doubt=delivery.in_doubt,
+            doubtful=doubtful,
+            identified=self._identity is not None,
+            retries=self._settings.retries,
+        )
+
+    def _give_up(self, pending: Sequence[Delivery]) -> None:
+        for delivery in pending:
+            assert delivery.error is not None
+            self._tell(delivery, unknown(delivery.error) if delivery.in_doubt else delivery.error)
+
+    def _tell_all(self, deliveries: Sequence[Delivery], error: ClientError) -> None:
+        for delivery in deliveries:
+            self._tell(delivery, error)
+
+    def _tell(self, delivery: Delivery, error: ClientError) -> None:
+        self._last_error = error
+        delivery.failed(error)
+
+    def _finish(self, batch: Sequence[Delivery]) -> None:
+        self._flying = []
+        self._done_count += len(batch)
+        if batch[-1].is_stored:
+            self._last_error = None
+        if self._identity is not None:
+            self._identity = _next_identity(self._identity, batch)
+        self._owner.settled(batch)
+        for entry in [entry for entry in self._flushing if entry[0] <= self._done_count]:
+            self._flushing.remove(entry)
+            if not entry[1].done():
+                entry[1].set_result(None)
+
+    def abandon(self, why: str) -> None:
+        """Nothing more will be tried: tell whoever still waits what is known."""
+        left = [*self._flying, *self._waiting]
+        for at, delivery in enumerate(left):
+            if not delivery.done():
+                closed = ClosedError(why)
+                # What is on its way may have arrived.
+                self._tell(delivery, unknown(closed) if at < len(self._flying) else closed)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        if left:
+            self._finish(left)
+
+
+def _new_identity() -> Identity:
+    return Identity(f"braidlog-{uuid.uuid4().hex}", 1)
+
+
+def _next_identity(identity: Identity, batch: Sequence[Delivery]) -> Identity:
+    """Whole batches are stored or not: what became of the first record became of all."""
+    first = batch[0]
+    if first.is_stored:
+        return Identity(identity.producer, identity.sequence + len(batch))
+    fenced = isinstance(first.error, RefusedError) and first.error.reason is Refusal.FENCED
+    return _new_identity() if first.in_doubt or fenced else identity

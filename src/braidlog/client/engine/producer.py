@@ -1,0 +1,265 @@
+"""The producer: records in, acknowledgements out.
+
+Knows: which partition a record goes to, how much may wait. Refuses to know: dialects; batches and attempts (`lane.py`); what an
+outcome allows (`delivery.py`).
+Invariant: the buffer never holds more than `buffer_bytes_max`: `send` waits. Every record that was taken gets an outcome, and a
+failure that nobody looked at is raised by `flush`.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from braidlog.client.drivers.contract import Acks, Driver, Placed
+from braidlog.client.engine.byte_budget import Room
+from braidlog.client.engine.delivery import Delivery, Retries
+from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, Lane, LaneSettings
+from braidlog.client.engine.retry import Policy, patiently
+from braidlog.client.engine.tasks import Tasks
+from braidlog.client.errors import BufferFullError, ClosedError, Refusal, RefusedError, UnsupportedError
+from braidlog.codec.murmur import partition_for_key
+from braidlog.model.clock import Clock, SystemClock
+from braidlog.model.record import Header, NewRecord
+
+SERVER_CHOOSES = -1
+_METADATA_SECONDS = 300.0
+"""So long a topic's number of partitions is believed."""
+_UNSEEN_MAX = 1000
+"""Failures that are kept for `flush` to raise; beyond, they are counted by nobody."""
+
+
+class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`idempotent` None: wherever the dialect can."""
+
+    acks: Acks = Acks.LEADER
+    linger_ms: float = 0
+    """How long a batch waits for more. Without it, what was sent while another batch was on its way still goes together."""
+    batch_bytes_max: int = 1024 * 1024
+    batch_records_max: int = 10_000
+    buffer_bytes_max: int = 32 * 1024 * 1024
+    delivery_timeout: float = 120.0
+    """Seconds from `send` until a record is given up. An attempt that is on its way then is waited for."""
+    send_timeout: float = 60.0
+    """Seconds that `send` waits for room in the buffer."""
+    idempotent: bool | None = None
+    retries: Retries = Retries.SAFE
+
+
+class _Topic:
+    """What is known of a topic: its partitions, and which one keyless records go to now."""
+
+    __slots__ = ("_learned_at", "partitions", "sticky")
+
+    def __init__(self) -> None:
+        self.partitions = 1
+        self.sticky = 0
+        self._learned_at = 0.0
+
+    def learned(self, partitions: int, now: float) -> None:
+        self.partitions = partitions
+        self.sticky %= partitions
+        self._learned_at = now
+
+    def is_old(self, now: float) -> bool:
+        return now - self._learned_at > _METADATA_SECONDS
+
+
+class Producer:
+    """Made by `client.producer()`. `await send(...)` gives a `Delivery`; await that for the acknowledgement."""
+
+    def __init__(self, driver: Driver, policy: Policy, options: ProducerOptions, clock: Clock | None = None) -> None:
+        if options.acks not in driver.capabilities.acks:
+            able = ", ".join(driver.capabilities.acks)
+            raise UnsupportedError(f"{driver.name} cannot: acks={options.acks}. It has: {able}")
+        if options.idempotent:
+            driver.require("idempotence")
+        self._driver = driver
+        self._policy = policy
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._stamps = driver.capabilities.stamps
+        self._settings = LaneSettings(
+            acks=options.acks,
+            retries=options.retries,
+            identified=driver.capabilities.idempotence and options.idempotent is not False,
+            linger_seconds=options.linger_ms / 1000,
+            batch_bytes_max=options.batch_bytes_max,
+            batch_records_max=options.batch_records_max,
+        )
+        self._room = Room(options.buffer_bytes_max)
+        self._topics: dict[str, _Topic] = {}
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._tasks = Tasks()
+        self._unseen: list[Delivery] = []
+        self._closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.unflushed} unflushed"
+        return f"<Producer {self._driver!r} {state}>"
+
+    @property
+    def unflushed(self) -> int:
+        """Records that were sent and have no outcome yet."""
+        return sum(lane.unsettled for lane in self._lanes.values())
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._room.taken
+
+    # -- sending ---------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Iterable[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """Hand a record over; waits only while the buffer is full. Await what it returns for the acknowledgement."""
+        return await self.send_record(topic, NewRecord(value, key, tuple(headers), timestamp_ms), partition)
+
+    async def send_record(self, topic: str, record: NewRecord, partition: int | None = None) -> Delivery:
+        self._check_open()
+        if self._stamps and record.timestamp_ms is None:
+            # Once, here: a batch that is sent again must be the same to the last bit.
+            record = NewRecord(record.value, record.key, record.headers, self._clock.now_ms())
+        size = self._driver.check(topic, record) + RECORD_OVERHEAD_BYTES
+        if not self._room.take_now(size):
+            await self._wait_for_room(size)
+        try:
+            place = await self._place(topic, record, partition)
+            self._check_open()
+        except BaseException:
+            self._room.give(size)
+            raise
+        delivery = Delivery(record, size, self._options.delivery_timeout)
+        self._lane(topic, place).put(delivery)
+        return delivery
+
+    async def send_many(
+        self, topic: str, records: Iterable[NewRecord | bytes], *, partition: int | None = None
+    ) -> list[Delivery]:
+        """Several records, in order."""
+        return [
+            await self.send_record(topic, record if isinstance(record, NewRecord) else NewRecord(record), partition)
+            for record in records
+        ]
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Iterable[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> Placed:
+        """Send one record and wait until it is acknowledged."""
+        return await (
+            await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+        )
+
+    async def _wait_for_room(self, size: int) -> None:
+        try:
+            await self._room.take(size, self._options.send_timeout)
+        except TimeoutError:
+            held = f"{self._room.taken} of {self._room.bytes_max} bytes wait to be acknowledged"
+            raise BufferFullError(f"no room in {self._options.send_timeout:g} s: {held}") from None
+
+    async def _place(self, topic: str, record: NewRecord, partition: int | None) -> int:
+        if not self._driver.capabilities.places:
+            if partition is not None:
+                self._driver.require("places")
+            return SERVER_CHOOSES
+        known = self._topics.get(topic)
+        if known is None or known.is_old(asyncio.get_running_loop().time()):
+            known = await self._learn(topic)
+        if partition is not None:
+            if not 0 <= partition < known.partitions:
+                words = f"{topic!r} has {known.partitions} partitions, there is no {partition}"
+                raise RefusedError(Refusal.TOPIC_NOT_FOUND, self._driver.name, "metadata", words)
+            return partition
+        return known.sticky if record.key is None else partition_for_key(record.key, known.partitions)
+
+    async def _learn(self, topic: str) -> _Topic:
+        partitions = await patiently(self._policy, lambda: self._driver.partitions(topic))
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = _Topic()
+        known.learned(partitions, asyncio.get_running_loop().time())
+        return known
+
+    def _lane(self, topic: str, partition: int) -> Lane:
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            lane = Lane(self, self._driver, self._policy, self._settings, topic, partition)
+            self._lanes[topic, partition] = lane
+            self._tasks.start(lane.run(), f"producer {topic}/{partition}")
+        return lane
+
+    # -- outcomes, told by lanes -----------------------------------------------------------------------------
+
+    def settled(self, deliveries: Sequence[Delivery]) -> None:
+        self._room.give(sum(delivery.size for delivery in deliveries))
+        failed = [delivery for delivery in deliveries if delivery.unseen_failure is not None]
+        self._unseen += failed[: _UNSEEN_MAX - len(self._unseen)]
+
+    def batch_taken(self, topic: str, partition: int) -> None:
+        """Keyless records go on to the next partition: batches stay large, and all partitions get some."""
+        known = self._topics.get(topic)
+        if known is not None and known.sticky == partition:
+            known.sticky = (partition + 1) % known.partitions
+
+    def forget(self, topic: str) -> None:
+        """What was known of a topic is wrong."""
+        self._topics.pop(topic, None)
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Wait until every record sent so far has its outcome. Raises the first failure that nobody has looked at."""
+        await asyncio.gather(*(lane.flush() for lane in self._lanes.values()))
+        failures, self._unseen = self._unseen, []
+        unseen = [failure for failure in (delivery.unseen_failure for delivery in failures) if failure is not None]
+        if unseen:
+            first = unseen[0]
+            if len(unseen) > 1:
+                first.add_note(f"and {len(unseen) - 1} more records were not acknowledged")
+            raise first
+
+    async def close(self) -> None:
+        """Flush, then stop. Whatever flush raises is raised when all is stopped."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self.flush()
+            await self._tasks.close()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Stop at once: what is not acknowledged fails, as closed or as unknown."""
+        self._closed = True
+        self._tasks.cancel()
+        for lane in self._lanes.values():
+            lane.abandon("the producer was closed before the record was acknowledged")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the producer is closed")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,309 @@
+"""The key-value client for asyncio: `async with braidlog.kv.aio.connect("mayfly://127.0.0.1:7275") as store: ...`
+
+Knows: how to ask, and when to ask again. Refuses to know: bytes, threads (`kv_blocking.py`).
+Invariants: what was not sent is tried for as long as the policy says; what was sent and not answered is asked again only if it
+changes nothing, or if `retries="at-least-once"` and sending it twice leaves the same as sending it once. A counter is never
+incremented twice by the client: such a call ends with `UnknownOutcomeError`.
+
+Calls may be made at once: each has a request id of its own, and none waits for another's answer. `run` sends many in one piece.
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from braidlog.client.drivers.link import Endpoint, Link, Links
+from braidlog.client.engine.retry import Patience, Policy, patiently
+from braidlog.client.errors import (
+    Address,
+    ClientError,
+    ClosedError,
+    ConnectError,
+    NoAnswerError,
+    RefusedError,
+    UnknownOutcomeError,
+)
+from braidlog.client.kv import commands as c
+from braidlog.client.kv.commands import Command, Text
+from braidlog.client.schemes import parse_url, tls_of
+from braidlog.client.session import options_of
+from braidlog.codec.errors import ProtocolError
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.mayfly import messages as m
+from braidlog.wire.mayfly.connection import NO_ID, ClientConnection, Request, Response
+from braidlog.wire.mayfly.messages import Condition, Consistency
+
+T = TypeVar("T")
+Retries = Literal["unknown-outcome", "at-least-once"]
+
+RUN_COMMANDS_MAX = 1000
+"""Sent in one piece by `run`; more go piece by piece."""
+MOVES_MAX = 3
+PLACES_MAX = 10_000
+_LANE = "commands"
+
+
+class MayflyWire:
+    """Answers are found by their ids."""
+
+    def __init__(self, consistency: Consistency | None) -> None:
+        self._connection = ClientConnection()
+        self._consistency = consistency or Consistency.QUORUM
+        self._version = 1 if consistency is None else 2
+
+    def ask(self, message: m.Message) -> tuple[bytes, Hashable]:
+        request_id = self._connection.next_id()
+        request = Request(request_id, message, self._consistency)
+        return self._connection.request(request, version=self._version), request_id
+
+    def receive(self, data: bytes) -> None:
+        self._connection.receive(data)
+
+    def next_answer(self) -> tuple[Hashable, Any] | NeedData:
+        event = self._connection.next_event()
+        if isinstance(event, Refused):
+            raise event.error
+        if event is NEED_DATA:
+            return NEED_DATA
+        assert isinstance(event, Response)
+        if event.id == NO_ID:
+            raise ProtocolError(f"it says to nobody in particular: {event.message}")
+        return event.id, event.message
+
+
+class KeyValue:
+    """A key-value store, over one connection that is made anew when it is lost."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        consistency: Consistency | None = None,
+        retries: Retries = "unknown-outcome",
+        **policy: float,
+    ) -> None:
+        self._target = parse_url(url)
+        if self._target.scheme != "mayfly":
+            raise ValueError(f"{self._target.scheme}:// is no key-value store; mayfly:// is")
+        self._policy = options_of(Policy, policy)
+        self._again = retries == "at-least-once"
+        context, options = tls_of(self._target, tls)
+        if options:
+            raise ValueError(f"mayfly:// has no option {', '.join(options)}")
+        self._nodes = list(self._target.nodes)
+        self._places: dict[bytes, Address] = {}
+        greet = self._greet if self._target.token else None
+        self._links = Links(Endpoint(lambda: MayflyWire(consistency), self._policy.connect_timeout, context, greet))
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<KeyValue {self._target}{' closed' if self._closed else ''}>"
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    async def _greet(self, link: Link) -> None:
+        assert self._target.token is not None
+        answer = await link.ask(m.Auth(self._target.token.encode()), self._policy.request_timeout)
+        Command(m.Ping(), lambda _: None).result(answer)
+
+    async def do(self, command: Command[T]) -> T:
+        """Carry out one command."""
+        return command.result(await self._answer(command))
+
+    async def run(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """Carry out many, sent in one piece and in order; a result, or the error that stands for it, for each.
+
+        They are not one: others may come between them, and one that fails does not keep the next from being done. Nothing of
+        it is asked again.
+        """
+        results: list[Any] = []
+        for start in range(0, len(commands), RUN_COMMANDS_MAX):
+            piece = commands[start : start + RUN_COMMANDS_MAX]
+            link = await patiently(self._policy, self._link)
+            answers = await link.ask_all([command.message for command in piece], self._policy.request_timeout)
+            results += [_outcome(command, answer) for command, answer in zip(piece, answers, strict=True)]
+        return results
+
+    async def _answer(self, command: Command[Any]) -> m.Message:
+        patience = Patience(self._policy)
+        moves = 0
+        while True:
+            address = self._places.get(getattr(command.message, "key", b""))
+            try:
+                link = await self._link(address)
+                answer: m.Message = await link.ask(command.message, self._policy.request_timeout)
+            except ClientError as error:
+                if address is not None and isinstance(error, ConnectError):
+                    self._places.clear()
+                self._check_again(command, error)
+                if not await patience.pause():
+                    raise
+                continue
+            if not isinstance(answer, m.Moved) or moves >= MOVES_MAX:
+                return answer
+            moves += 1
+            self._note_moved(command.message, answer)
+
+    def _check_again(self, command: Command[Any], error: ClientError) -> None:
+        """Raise, unless the command may be asked again."""
+        if isinstance(error, NoAnswerError) and not (command.reads or (self._again and command.settles)):
+            raise UnknownOutcomeError(f"nobody knows whether it was done: {error}") from error
+        if not error.retriable:
+            raise error
+
+    def _note_moved(self, message: m.Message, moved: m.Moved) -> None:
+        if len(self._places) >= PLACES_MAX:
+            self._places.clear()
+        self._places[getattr(message, "key", b"")] = (moved.host, moved.port)
+
+    async def _link(self, address: Address | None = None) -> Link:
+        try:
+            return await self._links.get(address or self._nodes[0], _LANE)
+        except ConnectError:
+            if address is None:
+                self._nodes.append(self._nodes.pop(0))
+            raise
+
+    async def open(self) -> Self:
+        """See that somebody is there."""
+        await patiently(self._policy, self._link)
+        return self
+
+    async def close(self) -> None:
+        """Say goodbye where there is a connection; then nothing more can be asked."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._say_goodbye()
+        finally:
+            self._links.close()
+
+    async def _say_goodbye(self) -> None:
+        for link in self._links.opened():
+            try:
+                await link.ask(m.Quit(), self._policy.connect_timeout)
+            except ClientError:
+                continue  # it is gone already, which is what was wanted
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- commands, as `kv_commands.py` tells them ------------------------------------------------------------
+
+    async def set(self, key: Text, value: Text, *, ttl_seconds: int = 0, only_if: Condition = Condition.ALWAYS) -> bool:
+        return await self.do(c.set_(key, value, ttl_seconds=ttl_seconds, only_if=only_if))
+
+    async def get(self, key: Text) -> bytes | None:
+        return await self.do(c.get(key))
+
+    async def delete(self, key: Text) -> bool:
+        return await self.do(c.delete(key))
+
+    async def exists(self, key: Text) -> bool:
+        return await self.do(c.exists(key))
+
+    async def expire(self, key: Text, ttl_seconds: int) -> bool:
+        return await self.do(c.expire(key, ttl_seconds))
+
+    async def ttl(self, key: Text) -> int | None:
+        return await self.do(c.ttl(key))
+
+    async def lpush(self, key: Text, *values: Text) -> int:
+        return await self.do(c.lpush(key, *values))
+
+    async def rpush(self, key: Text, *values: Text) -> int:
+        return await self.do(c.rpush(key, *values))
+
+    async def lpop(self, key: Text) -> bytes | None:
+        return await self.do(c.lpop(key))
+
+    async def rpop(self, key: Text) -> bytes | None:
+        return await self.do(c.rpop(key))
+
+    async def lrange(self, key: Text, start: int = 0, stop: int = -1) -> list[bytes]:
+        return await self.do(c.lrange(key, start, stop))
+
+    async def llen(self, key: Text) -> int:
+        return await self.do(c.llen(key))
+
+    async def incr(self, key: Text, by: int = 1) -> int:
+        return await self.do(c.incr(key, by))
+
+    async def hset(self, key: Text, fields: Mapping[Text, Text]) -> int:
+        return await self.do(c.hset(key, fields))
+
+    async def hget(self, key: Text, field: Text) -> bytes | None:
+        return await self.do(c.hget(key, field))
+
+    async def hdel(self, key: Text, *fields: Text) -> int:
+        return await self.do(c.hdel(key, *fields))
+
+    async def hgetall(self, key: Text) -> dict[bytes, bytes]:
+        return await self.do(c.hgetall(key))
+
+    async def ping(self) -> bool:
+        return await self.do(c.ping())
+
+    async def stats(self) -> m.Statistics:
+        return await self.do(c.stats())
+
+    async def memory(self) -> m.MemoryUse:
+        return await self.do(c.memory())
+
+    async def snapshot(self) -> m.SnapshotTaken:
+        return await self.do(c.snapshot())
+
+
+def _outcome(command: Command[Any], answer: Any) -> Any:  # noqa: ANN401 - a result, or an error
+    if isinstance(answer, NoAnswerError) and not command.reads:
+        unknown = UnknownOutcomeError(f"nobody knows whether it was done: {answer}")
+        unknown.__cause__ = answer
+        return unknown
+    if isinstance(answer, ClientError):
+        return answer
+    try:
+        return command.result(answer)
+    except RefusedError as error:
+        return error
+
+
+class Connecting:
+    """What `connect` returns: `await` it for a store, or enter it with `async with`."""
+
+    def __init__(self, make: Callable[[], KeyValue]) -> None:
+        self._store = make()
+
+    def __await__(self) -> Generator[Any, None, KeyValue]:
+        opening: Awaitable[KeyValue] = self._store.open()
+        return opening.__await__()
+
+    async def __aenter__(self) -> KeyValue:
+        return await self._store.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._store.close()
+
+
+def connect(
+    url: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    consistency: Consistency | None = None,
+    retries: Retries = "unknown-outcome",
+    **policy: float,
+) -> Connecting:
+    """Connect to `mayfly://[:token@]host[:port]` or `mayfly+tls://`; `policy` takes the fields of `Policy`, in seconds."""
+    return Connecting(lambda: KeyValue(url, tls=tls, consistency=consistency, retries=retries, **policy))
+
+
+__all__ = ["ClosedError", "Condition", "Connecting", "Consistency", "KeyValue", "connect"]

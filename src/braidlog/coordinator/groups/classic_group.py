@@ -1,0 +1,488 @@
+"""One consumer group whose members elect a leader, and the leader divides the work: a state machine.
+
+Knows: members, what each can speak, rounds of joining, generations, what the leader assigned. Refuses to know: clocks (time is an
+argument), journals, dialects, what metadata and assignments mean: they are bytes.
+
+    EMPTY ──join──▶ JOINING ──all are back, or their time is up──▶ SYNCING ──the leader's assignment──▶ STABLE
+      ▲                ▲  └──nobody is left──▶ EMPTY                  │                                  │
+      └────────────────┴──────────── a member comes, goes, changes its mind, or is not heard of ─────────┘
+
+Invariants: the generation grows by one with each round and never goes back; a generation has one leader and at most one
+assignment; no round and no wait for an assignment is without an end; what a member of an old generation, or an earlier self of a
+static member, asks for is refused. What has to be kept before anyone is answered comes out of `take_ready`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from braidlog.coordinator.groups.group import MEMBERS_MAX, NAME_CHARS_MAX, StaleGeneration
+from braidlog.coordinator.groups.messages import (
+    ElectedImage,
+    ElectedMember,
+    Joined,
+    Joining,
+    MemberIdRequired,
+    Ready,
+    State,
+    Synced,
+    Ticket,
+)
+from braidlog.model.errors import BrokerError, Reason
+
+PROTOCOLS_MAX = 100
+OPAQUE_BYTES_MAX = 1024 * 1024
+INITIAL_DELAY_MS = 300
+"""How long the first member of an empty group waits for others: a fleet that starts together is one generation, not many."""
+
+
+class Elected:
+    """Join, sync, heartbeat, leave, and time."""
+
+    def __init__(self, name: str, *, generation: int = 0, initial_delay_ms: int = INITIAL_DELAY_MS) -> None:
+        self.name = name
+        self.generation = generation
+        self._initial_delay_ms = initial_delay_ms
+        self._settled: list[Ticket] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self.state = State.EMPTY
+        self.protocol_type = ""
+        self.protocol = ""
+        self.leader = ""
+        self.changed_ms = 0
+        self._members: dict[str, ElectedMember] = {}
+        self._statics: dict[str, str] = {}
+        self._seen: dict[str, int] = {}
+        self._pending: dict[str, int] = {}
+        """Ids that were handed out to who has not come again yet, and until when they hold."""
+        self._joins: dict[str, list[Ticket]] = {}
+        self._syncs: dict[str, list[Ticket]] = {}
+        self._synced: set[str] = set()
+        self._due_ms = 0
+        self._initial_until_ms: int | None = None
+        self._has_grown = False
+        self._must_keep = False
+
+    # -- what is kept ----------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> list[ElectedMember]:
+        return [self._members[name] for name in sorted(self._members)]
+
+    @property
+    def has_members(self) -> bool:
+        return bool(self._members or self._pending)
+
+    def image(self) -> ElectedImage:
+        return ElectedImage(
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            self.leader,
+            self.members,
+            self.state is State.STABLE,
+            self.changed_ms,
+        )
+
+    def restore(self, image: ElectedImage | None, now_ms: int) -> None:
+        """Be again as it was kept, after a restart or when a change could not be kept; who waits has to ask again.
+
+        Every member has its whole session timeout to be heard of again.
+        """
+        for tickets in (*self._joins.values(), *self._syncs.values()):
+            self._refuse(tickets, Reason.REBALANCE_IN_PROGRESS, "the group begins anew")
+        self._clear()
+        if image is None:
+            return
+        self.generation, self.changed_ms = image.generation, image.changed_ms
+        self.protocol_type, self.protocol, self.leader = image.protocol_type, image.protocol, image.leader
+        self._members = {member.member: member for member in image.members}
+        self._statics = {member.instance: member.member for member in image.members if member.instance is not None}
+        self._seen = dict.fromkeys(self._members, now_ms)
+        if self._members:
+            self.state = State.STABLE if image.is_assigned else State.SYNCING
+            self._due_ms = now_ms + self._patience_ms()
+
+    def take_ready(self) -> Ready:
+        ready = Ready(self._must_keep, self._settled)
+        self._must_keep, self._settled = False, []
+        return ready
+
+    # -- joining ---------------------------------------------------------------------------------------------
+
+    def join(self, asked: Joining, new_id: str, now_ms: int) -> Ticket:
+        """Come in, or come again. The ticket is settled when the generation is known, often later."""
+        self._check_joining(asked)
+        if asked.member:
+            member = self._known_or_pending(asked)
+        elif asked.instance is not None and asked.instance in self._statics:
+            return self._take_over(asked, new_id, now_ms)
+        elif asked.id_required and asked.instance is None:
+            self._pending[new_id] = now_ms + asked.session_timeout_ms
+            self._has_grown = True
+            raise MemberIdRequired(self.name, new_id)
+        else:
+            member = new_id
+        self._pending.pop(member, None)
+        known = self._members.get(member)
+        if known is None:
+            return self._enter(member, asked, now_ms)
+        self._seen[member] = now_ms
+        same = known.protocols == asked.protocols
+        if (self.state is State.SYNCING and same) or (self.state is State.STABLE and same and member != self.leader):
+            # The answer of this generation was lost on its way, or a follower asks what it knows: nothing changes.
+            return self._told(member, members=self.state is State.SYNCING)
+        self._seat(member, asked)
+        return self._enter_round(member, now_ms)
+
+    def _check_joining(self, asked: Joining) -> None:
+        for word in (asked.member, asked.instance or "", asked.protocol_type, *(name for name, _ in asked.protocols)):
+            if len(word) > NAME_CHARS_MAX or not word.isprintable():
+                raise BrokerError(
+                    Reason.INVALID_GROUP,
+                    f"names of members and protocols have at most {NAME_CHARS_MAX} printable characters, not {word[:60]!r}",
+                )
+        if not 1 <= len(asked.protocols) <= PROTOCOLS_MAX or not asked.protocol_type:
+            raise BrokerError(
+                Reason.INCONSISTENT_PROTOCOLS, f"a member names a protocol type and 1 to {PROTOCOLS_MAX} protocols"
+            )
+        _check_opaque(sum(len(data) for _, data in asked.protocols))
+        others = [m for m in self._members.values() if m.member != asked.member and not _is_same(m, asked)]
+        if others:
+            self._check_common(asked, others)
+
+    def _check_common(self, asked: Joining, others: Sequence[ElectedMember]) -> None:
+        spoken = _common(others) & {name for name, _ in asked.protocols}
+        if asked.protocol_type != self.protocol_type or not spoken:
+            raise BrokerError(
+                Reason.INCONSISTENT_PROTOCOLS,
+                f"the members of group {self.name!r} speak {self.protocol_type!r} and have no protocol in common with "
+                f"this one of {asked.protocol_type!r}",
+            )
+        if len(others) >= MEMBERS_MAX and asked.member not in self._members:
+            raise BrokerError(Reason.GROUP_FULL, f"group {self.name!r} has {MEMBERS_MAX} members and takes no more")
+
+    def _known_or_pending(self, asked: Joining) -> str:
+        if asked.instance is None and asked.member in self._pending:
+            return asked.member
+        self._find(asked.member, asked.instance)
+        return asked.member
+
+    def _seat(self, member: str, asked: Joining) -> None:
+        self._members[member] = ElectedMember(
+            member,
+            asked.instance,
+            asked.client,
+            asked.host,
+            asked.session_timeout_ms,
+            asked.rebalance_timeout_ms,
+            asked.protocols,
+        )
+        if asked.instance is not None:
+            self._statics[asked.instance] = member
+        self.protocol_type = asked.protocol_type
+
+    def _enter(self, member: str, asked: Joining, now_ms: int) -> Ticket:
+        self._seat(member, asked)
+        self._seen[member] = now_ms
+        self._has_grown = True
+        return self._enter_round(member, now_ms)
+
+    def _enter_round(self, member: str, now_ms: int) -> Ticket:
+        if self.state is State.EMPTY:
+            self._begin_round(now_ms)
+            if self._initial_delay_ms:
+                self._initial_until_ms = self._due_ms
+                self._due_ms = min(now_ms + self._initial_delay_ms, self._due_ms)
+            self._has_grown = False
+        elif self.state is not State.JOINING:
+            self._begin_round(now_ms)
+        ticket = Ticket(member)
+        self._joins.setdefault(member, []).append(ticket)
+        self._maybe_end_round(now_ms)
+        return ticket
+
+    def _take_over(self, asked: Joining, new_id: str, now_ms: int) -> Ticket:
+        """A static member's next life: the same seat under a new id, and its earlier self is fenced."""
+        assert asked.instance is not None
+        old = self._members.pop(self._statics[asked.instance])
+        self._seen.pop(old.member)
+        for waiting in (self._joins, self._syncs):
+            self._refuse(
+                waiting.pop(old.member, []), Reason.FENCED_INSTANCE, f"{asked.instance!r} has come back elsewhere"
+            )
+        led, was_synced = self.leader == old.member, old.member in self._synced
+        self._synced.discard(old.member)
+        self._seat(new_id, asked)
+        self._seen[new_id] = now_ms
+        if led:
+            self.leader = new_id
+        if self.state is State.STABLE and self._choose_protocol() == self.protocol:
+            self._members[new_id] = msgspec.structs.replace(self._members[new_id], assignment=old.assignment)
+            if was_synced:
+                self._synced.add(new_id)
+            self._must_keep = True
+            skips = led and asked.knows_skipping
+            # One that cannot be told to skip must not believe that it leads: it would assign anew, and nobody would ask it.
+            return self._told(new_id, members=skips, skip=skips, leader=self.leader if skips or not led else old.member)
+        return self._enter_round(new_id, now_ms)
+
+    def _told(self, member: str, *, members: bool, skip: bool = False, leader: str | None = None) -> Ticket:
+        ticket = Ticket(member)
+        self._settle(ticket, self._answer(member, members=members, skip=skip, leader=leader))
+        return ticket
+
+    def _answer(self, member: str, *, members: bool = True, skip: bool = False, leader: str | None = None) -> Joined:
+        led_by = self.leader if leader is None else leader
+        shown: list[tuple[str, str | None, bytes]] = []
+        if members and led_by == member:
+            shown = [(m.member, m.instance, m.metadata(self.protocol)) for m in self.members]
+        return Joined(self.generation, self.protocol_type, self.protocol, led_by, member, shown, skip)
+
+    def abandon(self, ticket: Ticket, now_ms: int) -> None:
+        """Who waited has gone away. It is still a member; from now on its session runs."""
+        for waiting in (self._joins, self._syncs):
+            tickets = waiting.get(ticket.member, [])
+            if ticket in tickets:
+                tickets.remove(ticket)
+                self._seen[ticket.member] = now_ms
+                if not tickets:
+                    del waiting[ticket.member]
+
+    # -- a round ---------------------------------------------------------------------------------------------
+
+    def _patience_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self._members.values()), default=0)
+
+    def _begin_round(self, now_ms: int) -> None:
+        for tickets in self._syncs.values():
+            self._refuse(tickets, Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} begins a new generation")
+        self._syncs.clear()
+        self._initial_until_ms = None
+        self.state = State.JOINING
+        self._due_ms = now_ms + self._patience_ms()
+
+    def _maybe_end_round(self, now_ms: int) -> None:
+        """End it when nobody is missing; the first round of an empty group only when its delay is over, or nobody is left."""
+        if self.state is not State.JOINING:
+            return
+        waits_on = self._initial_until_ms is not None and self._members
+        missing = self._pending or self._members.keys() - self._joins.keys()
+        if not missing and not waits_on:
+            self._end_round(now_ms)
+
+    def _round_is_due(self, now_ms: int) -> None:
+        until = self._initial_until_ms
+        if until is not None and self._has_grown and now_ms < until:
+            # Others are still coming: wait once more, but no longer than a rebalance may take.
+            self._due_ms = min(now_ms + self._initial_delay_ms, until)
+            self._has_grown = False
+            return
+        self._end_round(now_ms)
+
+    def _end_round(self, now_ms: int) -> None:
+        for member in [m for m in self._members.values() if m.member not in self._joins and m.instance is None]:
+            self._unseat(member.member)
+        if self._members and not self._joins:
+            # Static members only, and none is back: their seats stay until their sessions end.
+            self._due_ms = now_ms + self._patience_ms()
+            return
+        if self.leader not in self._joins:
+            self.leader = next(iter(self._joins), "")
+        self.generation += 1
+        self._must_keep = True
+        self._initial_until_ms = None
+        self._synced.clear()
+        self._members = {
+            name: msgspec.structs.replace(member, assignment=b"") for name, member in self._members.items()
+        }
+        self.protocol = self._choose_protocol() if self._members else ""
+        self.state = State.SYNCING if self._members else State.EMPTY
+        self._due_ms = now_ms + self._patience_ms()
+        joins, self._joins = self._joins, {}
+        for name, tickets in joins.items():
+            self._seen[name] = now_ms
+            for ticket in tickets:
+                self._settle(ticket, self._answer(name))
+
+    def _choose_protocol(self) -> str:
+        """Each member votes for the first of its protocols that all can speak."""
+        common = _common(self._members.values())
+        votes: dict[str, int] = {}
+        first = self._members.get(self.leader)
+        for member in (*([first] if first else []), *self._members.values()):
+            vote = next(name for name, _ in member.protocols if name in common)
+            votes[vote] = votes.get(vote, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def _settle(self, ticket: Ticket, answer: Joined | Synced) -> None:
+        ticket.answer = answer
+        self._settled.append(ticket)
+
+    def _refuse(self, tickets: Iterable[Ticket], reason: Reason, why: str) -> None:
+        for ticket in tickets:
+            ticket.error = BrokerError(reason, why)
+            self._settled.append(ticket)
+
+    # -- an assignment ---------------------------------------------------------------------------------------
+
+    def sync(
+        self,
+        member: str,
+        generation: int,
+        instance: str | None,
+        spoken: tuple[str | None, str | None],
+        assignments: Sequence[tuple[str, bytes]],
+        now_ms: int,
+    ) -> Ticket:
+        """A member asks for its share; the leader brings everyone's. `spoken` is (protocol type, protocol), None unsaid."""
+        self._check(member, generation, instance)
+        for said, known in zip(spoken, (self.protocol_type, self.protocol), strict=True):
+            if said is not None and said != known:
+                raise BrokerError(
+                    Reason.INCONSISTENT_PROTOCOLS, f"group {self.name!r} speaks {known!r}, its member said {said!r}"
+                )
+        self._seen[member] = now_ms
+        if self.state is State.JOINING:
+            raise self._in_progress()
+        ticket = Ticket(member)
+        self._synced.add(member)
+        if self.state is State.SYNCING and member != self.leader:
+            self._syncs.setdefault(member, []).append(ticket)
+            return ticket
+        if self.state is State.SYNCING:
+            self._assign(dict(assignments), now_ms)
+        self._settle(ticket, self._share(member))
+        return ticket
+
+    def _assign(self, assignments: dict[str, bytes], now_ms: int) -> None:
+        _check_opaque(sum(len(data) for data in assignments.values()))
+        for name, member in self._members.items():
+            self._members[name] = msgspec.structs.replace(member, assignment=assignments.get(name, b""))
+        self.state = State.STABLE
+        self._must_keep = True
+        syncs, self._syncs = self._syncs, {}
+        for name, tickets in syncs.items():
+            self._seen[name] = now_ms
+            for ticket in tickets:
+                self._settle(ticket, self._share(name))
+
+    def _share(self, member: str) -> Synced:
+        return Synced(self.protocol_type, self.protocol, self._members[member].assignment)
+
+    # -- staying and leaving ---------------------------------------------------------------------------------
+
+    def heartbeat(self, member: str, generation: int, instance: str | None, now_ms: int) -> None:
+        self._check(member, generation, instance)
+        self._seen[member] = now_ms
+        if self.state is State.JOINING:
+            raise self._in_progress()
+
+    def leave(self, member: str, instance: str | None, now_ms: int) -> None:
+        """Go. A static member may be sent away by its instance alone."""
+        if instance is None and self._pending.pop(member, None) is not None:
+            self._maybe_end_round(now_ms)
+            return
+        found = self._find(member or self._statics.get(instance or "", ""), instance)
+        self._unseat(found.member)
+        self._lost_some(now_ms)
+
+    def tick(self, now_ms: int) -> list[str]:
+        """Let time do its work: take out who is overdue, end what is due. Returns who went."""
+        for member in [member for member, until in self._pending.items() if now_ms > until]:
+            del self._pending[member]
+        gone = [m.member for m in self.members if self._is_overdue(m, now_ms)]
+        if self.state is State.SYNCING and now_ms >= self._due_ms:
+            # The leader is one of them, else there would be an assignment: so this always begins a new round.
+            gone += [name for name in self._members if name not in self._synced and name not in gone]
+        for member in gone:
+            self._unseat(member)
+        if gone:
+            self._lost_some(now_ms)
+        else:
+            self._maybe_end_round(now_ms)
+        if self.state is State.JOINING and now_ms >= self._due_ms:
+            self._round_is_due(now_ms)
+        return gone
+
+    def _is_overdue(self, member: ElectedMember, now_ms: int) -> bool:
+        """Who waits for our answer owes no sign of life."""
+        if member.member in self._joins or member.member in self._syncs:
+            return False
+        return now_ms - self._seen[member.member] > member.session_timeout_ms
+
+    def next_due_ms(self) -> int:
+        """When who waits should have a look at the time."""
+        return self._due_ms
+
+    def _lost_some(self, now_ms: int) -> None:
+        if self.state in (State.STABLE, State.SYNCING):
+            self._begin_round(now_ms)
+        self._maybe_end_round(now_ms)
+
+    def _unseat(self, member: str) -> None:
+        found = self._members.pop(member)
+        self._seen.pop(member)
+        self._synced.discard(member)
+        if found.instance is not None and self._statics.get(found.instance) == member:
+            del self._statics[found.instance]
+        for waiting in (self._joins, self._syncs):
+            self._refuse(waiting.pop(member, []), Reason.MEMBER_NOT_FOUND, f"{member!r} was taken out of {self.name!r}")
+
+    # -- fences ----------------------------------------------------------------------------------------------
+
+    def check_commit(self, member: str, generation: int, instance: str | None, now_ms: int) -> None:
+        """Refuse a commit by who is not in, or of an old generation, or before the work is divided."""
+        if not member and generation < 0 and instance is None and not self._members:
+            return
+        self._check(member, generation, instance)
+        self._seen[member] = now_ms
+        if self.state is State.SYNCING:
+            raise self._in_progress()
+
+    def check_transactional(self, member: str, generation: int, instance: str | None) -> None:
+        """The same for a commit in a transaction: who says nothing of itself is fenced by its producer's epoch alone."""
+        if member or generation >= 0 or instance is not None:
+            self._check(member, generation, instance)
+
+    def _find(self, member: str, instance: str | None) -> ElectedMember:
+        if instance is not None:
+            present = self._statics.get(instance)
+            if present is not None and present != member:
+                raise BrokerError(
+                    Reason.FENCED_INSTANCE, f"static member {instance!r} of group {self.name!r} is another one by now"
+                )
+        found = self._members.get(member)
+        if found is None or (found.instance != instance and instance is not None):
+            raise BrokerError(Reason.MEMBER_NOT_FOUND, f"group {self.name!r} has no member {member[:60]!r}")
+        return found
+
+    def _check(self, member: str, generation: int, instance: str | None) -> ElectedMember:
+        found = self._find(member, instance)
+        if generation != self.generation:
+            raise StaleGeneration(self.name, member, current=self.generation, requested=generation)
+        return found
+
+    def _in_progress(self) -> BrokerError:
+        return BrokerError(
+            Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} goes on after generation {self.generation}: join again"
+        )
+
+
+def _is_same(member: ElectedMember, asked: Joining) -> bool:
+    return asked.instance is not None and member.instance == asked.instance
+
+
+def _common(members: Iterable[ElectedMember]) -> set[str]:
+    spoken = [{name for name, _ in member.protocols} for member in members]
+    return set.intersection(*spoken) if spoken else set()
+
+
+def _check_opaque(size: int) -> None:
+    if size > OPAQUE_BYTES_MAX:
+        raise BrokerError(
+            Reason.INVALID_GROUP,
+            f"a member brings at most {OPAQUE_BYTES_MAX} bytes of metadata or assignments, not {size}",
+        )

@@ -1,0 +1,200 @@
+"""Groups that elect a leader, as their members use them: join, sync, heartbeat, leave, commit.
+
+Knows: who waits for which group, and when to look at the time. Refuses to know: how a member asks, what it was assigned.
+Invariants: a generation, and an assignment, is durable before any member hears of it; if it cannot be kept, everyone who waited
+is told why and the group is as it was kept; no wait is without an end.
+"""
+
+import uuid
+from collections.abc import Callable, Sequence
+
+from braidlog.coordinator.groups.classic_group import Elected
+from braidlog.coordinator.groups.messages import ElectedImage, Joined, Joining, MemberIdRequired, Synced, Ticket
+from braidlog.coordinator.groups.registry import KeptGroups
+from braidlog.coordinator.offsets import Commit, Offsets, check_group_name
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.world import Wakeup, World
+
+SESSION_TIMEOUT_MS_MIN = 100
+SESSION_TIMEOUT_MS_MAX = 1_800_000
+REBALANCE_TIMEOUT_MS_MAX = 2**31 - 1
+_WAIT_SECONDS_MIN = 0.001
+
+NewId = Callable[[str], str]
+
+
+def name_member(client: str) -> str:
+    """An id for a new member: a name nobody has had before, which tells whose it is."""
+    return f"{client[:100]}-{uuid.uuid4()}" if client.isprintable() else str(uuid.uuid4())
+
+
+class Elections:
+    """The use case."""
+
+    def __init__(self, kept: KeptGroups, offsets: Offsets, world: World, new_id: NewId = name_member) -> None:
+        self._kept = kept
+        self._offsets = offsets
+        self._world = world
+        self._new_id = new_id
+        self._waiting: dict[Ticket, Wakeup] = {}
+
+    # -- membership ------------------------------------------------------------------------------------------
+
+    async def join(self, group: str, asked: Joining) -> Joined:
+        """Come in, or come again; waits until the round of joining is over."""
+        check_group_name(group)
+        _check_timeouts(asked)
+        found = self._kept.elected(group)
+        if found is None:
+            if asked.member:
+                raise _unknown(group, asked.member)
+            found = self._kept.new_elected(group)
+        new_id = self._new_id(asked.instance or asked.client)
+        try:
+            ticket = found.join(asked, new_id, self._kept.session_ms())
+        except MemberIdRequired:
+            self._kept.present(found)
+            raise
+        self._kept.present(found)
+        self._carry_out(found)
+        answer = await self._wait(found, ticket)
+        assert isinstance(answer, Joined)
+        return answer
+
+    async def sync(
+        self,
+        group: str,
+        member: str,
+        generation: int,
+        assignments: Sequence[tuple[str, bytes]],
+        *,
+        instance: str | None = None,
+        spoken: tuple[str | None, str | None] = (None, None),
+    ) -> Synced:
+        """A member's share; waits until the leader has brought it."""
+        found = self._find(group, member)
+        ticket = found.sync(member, generation, instance, spoken, assignments, self._kept.session_ms())
+        self._carry_out(found)
+        answer = await self._wait(found, ticket)
+        assert isinstance(answer, Synced)
+        return answer
+
+    def heartbeat(self, group: str, member: str, generation: int, instance: str | None = None) -> None:
+        self._find(group, member).heartbeat(member, generation, instance, self._kept.session_ms())
+
+    async def leave(self, group: str, members: Sequence[tuple[str, str | None]]) -> list[BrokerError | None]:
+        """Send members, (id, instance) each, away; what became of each. An empty id with an instance is fine."""
+        found = self._kept.elected(group)
+        results: list[BrokerError | None] = []
+        for member, instance in members:
+            try:
+                if found is None:
+                    raise _unknown(group, member)
+                found.leave(member, instance, self._kept.session_ms())
+                results.append(None)
+            except BrokerError as error:
+                results.append(error)
+        if found is not None:
+            self._carry_out(found)
+            await self._kept.settle(self._kept.kept_offset(group))
+        return results
+
+    def tick(self, group: Elected) -> list[str]:
+        """Let time do its work; returns who went. What that begins is journalled when this returns."""
+        gone = group.tick(self._kept.session_ms())
+        self._carry_out(group)
+        return gone
+
+    # -- commits ---------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, group: str, member: str, generation: int, commits: Sequence[Commit], *, instance: str | None = None
+    ) -> None:
+        """Commit as a member of the present generation; or, with an empty id and generation -1, for a group without any."""
+        self.check_commit(group, member, generation, instance)
+        await self._offsets.commit(group, commits)
+
+    def check_commit(self, group: str, member: str, generation: int, instance: str | None) -> None:
+        found = self._kept.elected(group)
+        if found is not None:
+            found.check_commit(member, generation, instance, self._kept.session_ms())
+        elif generation >= 0 or member:
+            raise _unknown(group, member)
+
+    def check_transactional(self, group: str, member: str, generation: int, instance: str | None) -> None:
+        """Refuse a commit in a transaction by who is not, or no longer, a member; who says nothing of itself passes."""
+        found = self._kept.elected(group)
+        if found is not None:
+            found.check_transactional(member, generation, instance)
+        elif generation >= 0 or member:
+            raise _unknown(group, member)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _find(self, group: str, member: str) -> Elected:
+        found = self._kept.elected(group)
+        if found is None:
+            raise _unknown(group, member)
+        return found
+
+    def _carry_out(self, group: Elected) -> None:
+        """Do what the last step brought about: journal first, then let those who waited go on."""
+        ready = group.take_ready()
+        if ready.must_keep:
+            try:
+                self._kept.put(group)
+            except (BrokerError, StorageFault) as error:
+                self._undo(group, ready.settled, error)
+                raise
+        elif not group.has_members and self._kept.image_of(group) is None:
+            self._kept.unborn(group)
+        for ticket in ready.settled:
+            ticket.kept = self._kept.kept_offset(group.name)
+            self._wake(ticket)
+
+    def _undo(self, group: Elected, settled: Sequence[Ticket], error: BrokerError | StorageFault) -> None:
+        """What could not be kept did not happen."""
+        image = self._kept.image_of(group)
+        assert image is None or isinstance(image, ElectedImage)
+        group.restore(image, self._kept.session_ms())
+        if image is None:
+            self._kept.unborn(group)
+        for ticket in (*settled, *group.take_ready().settled):
+            ticket.answer, ticket.error = None, error
+            self._wake(ticket)
+
+    def _wake(self, ticket: Ticket) -> None:
+        wakeup = self._waiting.get(ticket)
+        if wakeup is not None:
+            wakeup.wake()
+
+    async def _wait(self, group: Elected, ticket: Ticket) -> Joined | Synced:
+        try:
+            while not ticket.is_settled:
+                left_ms = group.next_due_ms() - self._kept.session_ms()
+                wakeup = self._waiting[ticket] = self._world.wakeup()
+                if not await wakeup.wait(max(left_ms / 1000, _WAIT_SECONDS_MIN)) and not ticket.is_settled:
+                    self.tick(group)
+        finally:
+            self._waiting.pop(ticket, None)
+            if not ticket.is_settled:
+                group.abandon(ticket, self._kept.session_ms())
+        if ticket.error is not None:
+            raise ticket.error
+        assert ticket.answer is not None
+        await self._kept.settle(ticket.kept)
+        return ticket.answer
+
+
+def _unknown(group: str, member: str) -> BrokerError:
+    return BrokerError(Reason.MEMBER_NOT_FOUND, f"group {group[:60]!r} has no member {member[:60]!r}")
+
+
+def _check_timeouts(asked: Joining) -> None:
+    if not SESSION_TIMEOUT_MS_MIN <= asked.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
+        raise BrokerError(
+            Reason.INVALID_SESSION_TIMEOUT,
+            f"a session timeout is {SESSION_TIMEOUT_MS_MIN} to {SESSION_TIMEOUT_MS_MAX} ms, not {asked.session_timeout_ms}",
+        )
+    if not 0 <= asked.rebalance_timeout_ms <= REBALANCE_TIMEOUT_MS_MAX:
+        raise BrokerError(Reason.INVALID_SESSION_TIMEOUT, f"a rebalance timeout is not {asked.rebalance_timeout_ms} ms")

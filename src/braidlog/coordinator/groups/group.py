@@ -1,0 +1,198 @@
+"""One consumer group as a state machine.
+
+Knows: members, their wishes, the generation, the assignment. Refuses to know: clocks (time is an argument), journals, dialects.
+Invariants: the generation grows by one with each change of members or wishes and never goes back, not even when the group was
+empty meanwhile; each partition has at most one owner per generation; what a member of an old generation asks for is refused.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from braidlog.coordinator.groups.assignors import Assignment, Assignor, assign
+from braidlog.model.errors import BrokerError, Reason
+
+MEMBERS_MAX = 10_000
+TOPICS_MAX = 1_000
+NAME_CHARS_MAX = 249
+
+
+class Member(msgspec.Struct):
+    member: str
+    topics: list[str]
+    session_timeout_ms: int
+    seen_ms: int
+
+
+class GroupImage(msgspec.Struct, frozen=True):
+    """What is kept of a group."""
+
+    generation: int
+    assignor: Assignor
+    members: list[Member]
+    assignment: Assignment
+    changed_ms: int = 0
+    """Wall time; an empty group is forgotten some time after."""
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """What a member needs to know."""
+
+    member: str
+    generation: int
+    assignment: dict[str, list[int]]
+
+
+class Group:
+    """Join, leave, expire: each may begin a new generation."""
+
+    def __init__(
+        self,
+        name: str,
+        partitions_of: Callable[[str], int],
+        image: GroupImage | None = None,
+        *,
+        generation: int = 0,
+    ) -> None:
+        self.name = name
+        self._partitions_of = partitions_of
+        self.generation = generation
+        self.changed_ms = 0
+        self.assignor = Assignor.RANGE
+        self._members: dict[str, Member] = {}
+        self.assignment: Assignment = {}
+        if image is not None:
+            self.restore(image)
+
+    @property
+    def members(self) -> list[Member]:
+        return [self._members[name] for name in sorted(self._members)]
+
+    @property
+    def has_members(self) -> bool:
+        return bool(self._members)
+
+    def image(self) -> GroupImage:
+        return GroupImage(self.generation, self.assignor, self.members, self.assignment, self.changed_ms)
+
+    def restore(self, image: GroupImage) -> None:
+        """Be again as it was kept: after a restart, or when a change could not be kept."""
+        self.generation = image.generation
+        self.changed_ms = image.changed_ms
+        self.assignor = image.assignor
+        self._members = {m.member: m for m in image.members}
+        self.assignment = dict(image.assignment)
+
+    # -- changes: each returns whether the group changed and must be kept ------------------------------------
+
+    def join(
+        self, member: str, topics: Iterable[str], assignor: Assignor | None, session_timeout_ms: int, now_ms: int
+    ) -> bool:
+        """Come in, or come again: one who is in already with the same wishes changes nothing."""
+        wishes = sorted(set(topics))
+        self._check_new(member, wishes)
+        known = self._members.get(member)
+        chosen = assignor or self.assignor
+        same_share = (
+            known is not None and known.topics == wishes and chosen is self.assignor and not self._has_grown(wishes)
+        )
+        same_session = known is not None and known.session_timeout_ms == session_timeout_ms
+        self._members[member] = Member(member, wishes, session_timeout_ms, now_ms)
+        self.assignor = chosen
+        if not same_share:
+            self._rebalance()
+        return not (same_share and same_session)
+
+    def _check_new(self, member: str, wishes: Sequence[str]) -> None:
+        if not 1 <= len(member) <= NAME_CHARS_MAX or not member.isprintable() or " " in member:
+            raise BrokerError(
+                Reason.INVALID_GROUP,
+                f"a member's name has 1 to {NAME_CHARS_MAX} printable characters and no blanks, not {member[:60]!r}",
+            )
+        if len(wishes) > TOPICS_MAX:
+            raise BrokerError(Reason.INVALID_GROUP, f"a member reads at most {TOPICS_MAX} topics, not {len(wishes)}")
+        if len(self._members) >= MEMBERS_MAX and member not in self._members:
+            raise BrokerError(Reason.INVALID_GROUP, f"group {self.name!r} has {MEMBERS_MAX} members and takes no more")
+
+    def _has_grown(self, topics: Iterable[str]) -> bool:
+        """Whether a topic has partitions that nobody was given: they were added since."""
+        return any(
+            sum(len(shares.get(topic, ())) for shares in self.assignment.values()) != self._partitions_of(topic)
+            for topic in topics
+        )
+
+    def leave(self, member: str, generation: int | None) -> bool:
+        if generation is not None:
+            self._check(member, generation)
+        elif member not in self._members:
+            raise self._unknown(member)
+        del self._members[member]
+        self._rebalance()
+        return True
+
+    def expire(self, now_ms: int) -> list[str]:
+        """Take out who was not heard of for its session timeout."""
+        gone = [m.member for m in self.members if now_ms - m.seen_ms > m.session_timeout_ms]
+        for member in gone:
+            del self._members[member]
+        if gone:
+            self._rebalance()
+        return gone
+
+    def rebalance(self) -> None:
+        """Begin a new generation: a topic got more partitions, or is gone."""
+        self._rebalance()
+
+    def _rebalance(self) -> None:
+        self.generation += 1
+        wishes = {m.member: frozenset(m.topics) for m in self.members}
+        topics = {topic for wish in wishes.values() for topic in wish}
+        counts = {topic: self._partitions_of(topic) for topic in topics}
+        self.assignment = assign(self.assignor, wishes, counts, self.assignment)
+
+    def revive(self, now_ms: int) -> None:
+        """After a restart every member has its whole session timeout to be heard of again."""
+        for member in self._members.values():
+            member.seen_ms = now_ms
+
+    # -- questions -------------------------------------------------------------------------------------------
+
+    def heartbeat(self, member: str, generation: int, now_ms: int) -> Membership:
+        self._check(member, generation).seen_ms = now_ms
+        return self.membership(member)
+
+    def membership(self, member: str) -> Membership:
+        if member not in self._members:
+            raise self._unknown(member)
+        return Membership(member, self.generation, self.assignment.get(member, {}))
+
+    def check_owner(self, member: str, generation: int, topic: str, partition: int) -> None:
+        """Refuse what only the present owner of a partition may do."""
+        self._check(member, generation)
+        if partition not in self.assignment.get(member, {}).get(topic, ()):
+            raise BrokerError(
+                Reason.PARTITION_NOT_ASSIGNED, f"partition {topic}/{partition} is not assigned to member {member!r}"
+            )
+
+    def _check(self, member: str, generation: int) -> Member:
+        found = self._members.get(member)
+        if found is None:
+            raise self._unknown(member)
+        if generation != self.generation:
+            raise StaleGeneration(self.name, member, current=self.generation, requested=generation)
+        return found
+
+    def _unknown(self, member: str) -> BrokerError:
+        return BrokerError(Reason.MEMBER_NOT_FOUND, f"group {self.name!r} has no member {member[:60]!r}")
+
+
+class StaleGeneration(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
+    """A member speaks for a generation that is over. Carries both numbers: some dialects tell them."""
+
+    def __init__(self, group: str, member: str, *, current: int, requested: int) -> None:
+        super().__init__(
+            Reason.STALE_GENERATION,
+            f"group {group!r} is in generation {current}, member {member!r} speaks for {requested}",
+        )
+        self.current = current
+        self.requested = requested

@@ -1,0 +1,147 @@
+"""The groups of this node by name, of both kinds, as the journal keeps them.
+
+Knows: which name is a group of which kind, and up to where the journal must be durable for it. Refuses to know: what groups do.
+Invariants: a name is one group, of one kind; only a group without members changes its kind, in one batch of the journal, and its
+generation goes on from where it was.
+"""
+
+from collections.abc import Callable
+
+from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS, Elected
+from braidlog.coordinator.groups.group import Group
+from braidlog.coordinator.journal import Table, put_together
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.world import World
+
+AnyGroup = Group | Elected
+_WHO: dict[type[AnyGroup], str] = {
+    Group: "the broker divides the work",
+    Elected: "a leader they elect divides the work",
+}
+
+
+class KeptGroups:
+    """`assigned` and `elected` are the tables of the two kinds."""
+
+    def __init__(
+        self,
+        assigned: Table,
+        elected: Table,
+        partitions_of: Callable[[str], int],
+        world: World,
+        initial_delay_ms: int = INITIAL_DELAY_MS,
+    ) -> None:
+        self._tables: dict[type[AnyGroup], Table] = {Group: assigned, Elected: elected}
+        self._world = world
+        self.partitions_of = partitions_of
+        self._initial_delay_ms = initial_delay_ms
+        self._groups: dict[str, AnyGroup] = {}
+        self._offsets: dict[str, int] = {}
+        for (name,), image in assigned.items():
+            group = self._groups[str(name)] = Group(str(name), partitions_of, image)
+            group.revive(world.now_ms())
+        for (name,), image in elected.items():
+            self._groups[str(name)] = restored = self.new_elected(str(name))
+            restored.restore(image, self.session_ms())
+        for found in self._groups.values():
+            # Kept by a version that did not note it: count from now, or the group would be gone at once.
+            found.changed_ms = found.changed_ms or world.now_ms()
+
+    def session_ms(self) -> int:
+        """Time for sessions and rounds of elected groups: it does not jump with the machine's clock."""
+        return int(self._world.monotonic() * 1000)
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> AnyGroup | None:
+        return self._groups.get(name)
+
+    def all(self) -> list[AnyGroup]:
+        return list(self._groups.values())
+
+    def names(self) -> set[str]:
+        return set(self._groups)
+
+    def assigned(self, name: str) -> Group | None:
+        """The group, if the broker assigns in it; an empty one of the other kind is as good as none. Else refuse."""
+        found = self._groups.get(name)
+        if isinstance(found, Elected):
+            _refuse_kind(found)
+            return None
+        return found
+
+    def elected(self, name: str) -> Elected | None:
+        """The same for groups that elect a leader."""
+        found = self._groups.get(name)
+        if isinstance(found, Group):
+            _refuse_kind(found)
+            return None
+        return found
+
+    def new_assigned(self, name: str) -> Group:
+        """A group to be put: it goes on from the generation of an empty one of the other kind."""
+        return Group(name, self.partitions_of, generation=self._generation(name))
+
+    def new_elected(self, name: str) -> Elected:
+        return Elected(name, generation=self._generation(name), initial_delay_ms=self._initial_delay_ms)
+
+    def _generation(self, name: str) -> int:
+        found = self._groups.get(name)
+        return 0 if found is None else found.generation
+
+    # -- keeping ---------------------------------------------------------------------------------------------
+
+    def put(self, group: AnyGroup) -> None:
+        """Journal a group as it is now; from then on it is the one of that name."""
+        before, group.changed_ms = group.changed_ms, self._world.now_ms()
+        entries: list[tuple[Table, tuple[str], object]] = [
+            (table, (group.name,), group.image() if kind is type(group) else None)
+            for kind, table in self._tables.items()
+            if kind is type(group) or table.get(group.name) is not None
+        ]
+        try:
+            self._offsets[group.name] = put_together(entries)  # type: ignore[arg-type]
+        except BaseException:
+            group.changed_ms = before
+            raise
+        self._groups[group.name] = group
+
+    def present(self, group: Elected) -> None:
+        """Let members meet in a group that has no generation yet: there is nothing to keep of it."""
+        self._groups[group.name] = group
+
+    def unborn(self, group: Elected) -> None:
+        """Forget a group in which nobody ever was; what is kept under its name, of the other kind, is back."""
+        self._groups.pop(group.name, None)
+        image = self._tables[Group].get(group.name)
+        if image is not None:
+            self._groups[group.name] = Group(group.name, self.partitions_of, image)
+
+    def image_of(self, group: AnyGroup) -> object:
+        """What is kept of it; None if nothing is."""
+        return self._tables[type(group)].get(group.name)
+
+    def drop(self, name: str) -> int:
+        """Forget a group; done when this returns, durable below the offset it returns."""
+        self._groups.pop(name, None)
+        self._offsets.pop(name, None)
+        there = [table for table in self._tables.values() if table.get(name) is not None]
+        return put_together([(table, (name,), None) for table in there]) if there else 0
+
+    def kept_offset(self, name: str) -> int:
+        return self._offsets.get(name, 0)
+
+    @property
+    def durable_offset(self) -> int:
+        return self._tables[Group].journal.partition.durable_offset
+
+    async def settle(self, next_offset: int) -> None:
+        await self._world.durable(self._tables[Group].journal.partition, next_offset)
+
+
+def _refuse_kind(found: AnyGroup) -> None:
+    if found.has_members:
+        raise BrokerError(
+            Reason.WRONG_GROUP_KIND,
+            f"group {found.name!r} has members for which {_WHO[type(found)]}; it can be used otherwise once they have left",
+        )

@@ -1,0 +1,332 @@
+"""The groups of this node: those in which the broker assigns, and what is common to both kinds.
+
+Knows: when a group must be kept, when its members are overdue, when it is forgotten. Refuses to know: how a member asks.
+Invariants: a generation is durable before any member hears of it; a change is journalled in the step that makes it, and undone
+if it cannot be; a commit of a member is fenced by its generation and assignment at the moment it is journalled, in the same
+step.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import msgspec
+
+from braidlog.broker.topics import Topics
+from braidlog.coordinator.groups.assignors import Assignor
+from braidlog.coordinator.groups.classic_group import Elected
+from braidlog.coordinator.groups.classic_service import Elections
+from braidlog.coordinator.groups.group import Group, GroupImage, Membership
+from braidlog.coordinator.groups.messages import State
+from braidlog.coordinator.groups.registry import AnyGroup, KeptGroups
+from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, check_group_name
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.settings import UNLIMITED
+from braidlog.model.world import World
+
+SESSION_TIMEOUT_MS = 10_000
+SESSION_TIMEOUT_MS_MIN = 100
+SESSION_TIMEOUT_MS_MAX = 1_800_000
+
+
+class Lag(msgspec.Struct, frozen=True):
+    """How far a group is behind in one partition. `committed` is None before the first commit."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end_offset: int
+    lag: int
+    member: str | None
+
+
+class MemberView(msgspec.Struct, frozen=True):
+    """One member, as an administrator sees it. What a leader assigned is bytes, what the broker assigned is `shares`."""
+
+    member: str
+    instance: str | None = None
+    client: str = ""
+    host: str = ""
+    metadata: bytes = b""
+    assignment: bytes = b""
+    topics: list[str] = []
+    shares: dict[str, list[int]] = {}
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """A group of either kind; one that only ever committed is empty and elected nobody yet."""
+
+    name: str
+    state: State
+    generation: int
+    protocol_type: str
+    protocol: str
+    members: list[MemberView]
+    is_elected: bool = True
+
+
+Reads = Callable[[str, bytes], Collection[str]]
+"""reads(protocol type, metadata) tells which topics a member of an elected group reads: only its dialect knows."""
+
+
+class Groups:
+    """The use case."""
+
+    def __init__(self, kept: KeptGroups, offsets: Offsets, topics: Topics, world: World) -> None:
+        self._kept = kept
+        self._offsets = offsets
+        self._topics = topics
+        self._world = world
+        self.elections = Elections(kept, offsets, world)
+
+    # -- membership ------------------------------------------------------------------------------------------
+
+    async def join(
+        self,
+        group: str,
+        member: str,
+        topics: Iterable[str],
+        *,
+        assignor: Assignor | None = None,
+        default_assignor: Assignor = Assignor.RANGE,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    ) -> Membership:
+        """Come into a group; the answer holds the member's share of the new generation.
+
+        Without an `assignor` the group's own stays; a new group has the default.
+        """
+        check_group_name(group)
+        if not SESSION_TIMEOUT_MS_MIN <= session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
+            raise BrokerError(
+                Reason.INVALID_GROUP,
+                f"a session timeout is {SESSION_TIMEOUT_MS_MIN} to {SESSION_TIMEOUT_MS_MAX} ms, not {session_timeout_ms}",
+            )
+        wanted = list(topics)
+        for topic in wanted:
+            self._topics.meta(topic)
+        found = self._kept.assigned(group)
+        if found is None:
+            found, assignor = self._kept.new_assigned(group), assignor or default_assignor
+        changed = found.join(member, wanted, assignor, session_timeout_ms, self._world.now_ms())
+        if changed:
+            self._put(found)
+        # What is told is this generation, once it is durable; a later one may have begun by then and not be durable yet.
+        membership = found.membership(member)
+        await self._settle(found)
+        return membership
+
+    async def register(self, group: str) -> None:
+        """Make a group known before its first member comes."""
+        check_group_name(group)
+        found = self._kept.get(group)
+        if found is None:
+            found = self._kept.new_assigned(group)
+            self._put(found)
+        await self._settle(found)
+
+    async def leave(self, group: str, member: str, generation: int | None = None) -> None:
+        found = self.find(group)
+        found.leave(member, generation)
+        self._put(found)
+        await self._settle(found)
+
+    def heartbeat(self, group: str, member: str, generation: int) -> Membership:
+        found = self.find(group)
+        if not self._is_settled(found):
+            raise BrokerError(
+                Reason.REBALANCE_IN_PROGRESS, f"group {group!r} is beginning generation {found.generation}; try again"
+            )
+        return found.heartbeat(member, generation, self._world.now_ms())
+
+    def sync(self, group: str, member: str, generation: int) -> Membership:
+        """A member's share of the generation it names, if that is the present one."""
+        return self.heartbeat(group, member, generation)
+
+    def _put(self, group: Group) -> None:
+        """Journal a change that was just made; if that fails it was not made."""
+        try:
+            self._kept.put(group)
+        except (BrokerError, StorageFault):
+            image = self._kept.image_of(group)
+            if isinstance(image, GroupImage):
+                group.restore(image)
+            raise
+
+    def _is_settled(self, group: Group) -> bool:
+        return self._kept.durable_offset >= self._kept.kept_offset(group.name)
+
+    async def _settle(self, group: AnyGroup) -> None:
+        """Wait until the group as it is now is durable."""
+        await self._kept.settle(self._kept.kept_offset(group.name))
+
+    async def expire(self) -> dict[str, list[str]]:
+        """Take out overdue members, end rounds that are due; called every now and then. Returns who went, by group."""
+        now_ms = self._world.now_ms()
+        gone = {}
+        for group in self._kept.all():
+            members = self.elections.tick(group) if isinstance(group, Elected) else group.expire(now_ms)
+            if members:
+                gone[group.name] = members
+                if isinstance(group, Group):
+                    self._put(group)
+        await self._settle_all(gone)
+        return gone
+
+    async def topic_changed(self, topic: str) -> None:
+        """A topic has more partitions, or is gone: the groups that read it begin a new generation.
+
+        Members of groups that elect a leader look for themselves.
+        """
+        readers = [g for g in self._assigned() if any(topic in member.topics for member in g.members)]
+        for group in readers:
+            group.rebalance()
+            self._put(group)
+        await self._settle_all([group.name for group in readers])
+
+    def _assigned(self) -> Iterable[Group]:
+        return (group for group in self._kept.all() if isinstance(group, Group))
+
+    async def _settle_all(self, names: Iterable[str]) -> None:
+        """Every change was journalled before this first wait: after it a group may be another, or gone."""
+        await self._kept.settle(max((self._kept.kept_offset(name) for name in names), default=0))
+
+    # -- commits ---------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, group: str, member: str, generation: int, commits: Sequence[Commit], *, forward_only: bool = False
+    ) -> None:
+        """Commit as a member: only what it owns, only in the present generation."""
+        found = self.find(group)
+        for commit in commits:
+            found.check_owner(member, generation, commit.topic, commit.partition)
+        found.heartbeat(member, generation, self._world.now_ms())
+        await self._offsets.commit(group, commits, forward_only=forward_only)
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    def find(self, group: str) -> Group:
+        """A group in which the broker assigns."""
+        found = self._kept.assigned(group)
+        if found is None:
+            raise _not_there(group)
+        return found
+
+    def names(self) -> list[str]:
+        """Groups with members, past or present, and groups that only ever committed."""
+        return sorted(self._kept.names() | self._offsets.groups())
+
+    def known(self) -> set[str]:
+        """Groups that were registered or have had members."""
+        return self._kept.names()
+
+    def describe(self, group: str) -> GroupView:
+        found = self._kept.get(group)
+        if isinstance(found, Elected):
+            return _view_elected(found)
+        if found is not None:
+            return _view_assigned(found)
+        if not self._offsets.has_group(group):
+            raise _not_there(group)
+        return GroupView(group, State.EMPTY, 0, "", "", [])
+
+    def lag(self, group: str, reads: Reads | None = None) -> list[Lag]:
+        """Every partition the group has committed to or reads, and how far it is behind.
+
+        With `reads`, also those that members of an elected group subscribe to and have not committed to yet.
+        """
+        committed = self._offsets.of_group(group)
+        found = self._kept.get(group)
+        if found is None and not committed:
+            raise _not_there(group)
+        owners: dict[Place, str] = {}
+        # What a leader assigned is known to the members alone: there, partitions have no owner.
+        for member, topics in (found.assignment if isinstance(found, Group) else {}).items():
+            owners.update({(topic, p): member for topic, shares in topics.items() for p in shares})
+        wanted = _topics_read(found, reads) if reads is not None else set()
+        subscribed = {(topic, number) for topic in wanted for number in range(self._partitions_of(topic))}
+        places = sorted(place for place in {*committed, *owners, *subscribed} if self._is_there(place))
+        return [self._lag(place, committed.get(place), owners.get(place)) for place in places]
+
+    def _partitions_of(self, topic: str) -> int:
+        return self._kept.partitions_of(topic)
+
+    def _is_there(self, place: Place) -> bool:
+        return place[1] < self._partitions_of(place[0])
+
+    def _lag(self, place: Place, committed: Committed | None, member: str | None) -> Lag:
+        hosted = self._topics.partition(*place)
+        offset = None if committed is None else committed.offset
+        behind = hosted.high_watermark - max(offset or 0, hosted.start_offset)
+        return Lag(*place, offset, hosted.high_watermark, max(behind, 0), member)
+
+    # -- forgetting ------------------------------------------------------------------------------------------
+
+    async def delete(self, group: str) -> None:
+        """Forget a group without members, and its commits."""
+        found = self._kept.get(group)
+        if found is not None and found.has_members:
+            raise BrokerError(Reason.GROUP_NOT_EMPTY, f"group {group!r} has members; let them leave first")
+        if found is None and not self._offsets.has_group(group):
+            raise _not_there(group)
+        await self._kept.settle(self._drop(group))
+
+    def _drop(self, group: str) -> int:
+        # Both before any wait: a member that joins meanwhile makes a new group, which nobody deletes behind its back.
+        next_offset = self._offsets.drop_group(group)
+        return max(self._kept.drop(group), next_offset)
+
+    async def delete_commits(self, group: str, places: Iterable[Place], reads: Reads) -> list[Place]:
+        """Drop some commits of a group; those of topics that its members read stay, and are returned."""
+        found = self._kept.get(group)
+        if found is None and not self._offsets.has_group(group):
+            raise _not_there(group)
+        wanted = list(places)
+        read = _topics_read(found, reads)
+        refused = [place for place in wanted if place[0] in read]
+        next_offset = self._offsets.drop_places(group, [place for place in wanted if place[0] not in read])
+        await self._kept.settle(next_offset)
+        return refused
+
+    async def forget_unused(self, retention_ms: int) -> list[str]:
+        """Drop old commits of groups without members, and such groups once they have none; returns the groups that went."""
+        if retention_ms == UNLIMITED:
+            return []
+        before_ms = self._world.now_ms() - retention_ms
+        gone, next_offset = [], 0
+        for name in self.names():
+            found = self._kept.get(name)
+            if found is not None and (found.has_members or found.changed_ms >= before_ms):
+                continue
+            committed = self._offsets.of_group(name)
+            old = [place for place, commit in committed.items() if commit.committed_ms < before_ms]
+            next_offset = max(next_offset, self._offsets.drop_places(name, old))
+            if len(old) == len(committed):
+                next_offset = max(next_offset, self._kept.drop(name))
+                gone.append(name)
+        await self._kept.settle(next_offset)
+        return gone
+
+
+def _not_there(group: str) -> BrokerError:
+    return BrokerError(Reason.GROUP_NOT_FOUND, f"group {group[:60]!r} does not exist")
+
+
+def _topics_read(found: AnyGroup | None, reads: Reads) -> set[str]:
+    if isinstance(found, Group):
+        return {topic for member in found.members for topic in member.topics}
+    if found is None:
+        return set()
+    metadata = (data for member in found.members for _, data in member.protocols)
+    return {topic for data in metadata for topic in reads(found.protocol_type, data)}
+
+
+def _view_elected(group: Elected) -> GroupView:
+    members = [
+        MemberView(m.member, m.instance, m.client, m.host, m.metadata(group.protocol), m.assignment)
+        for m in group.members
+    ]
+    return GroupView(group.name, group.state, group.generation, group.protocol_type, group.protocol, members)
+
+
+def _view_assigned(group: Group) -> GroupView:
+    members = [MemberView(m.member, topics=m.topics, shares=group.assignment.get(m.member, {})) for m in group.members]
+    state = State.STABLE if members else State.EMPTY
+    return GroupView(group.name, state, group.generation, "", str(group.assignor), members, is_elected=False)

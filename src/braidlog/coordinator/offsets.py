@@ -1,0 +1,171 @@
+"""Committed offsets: how far a group has got in a partition.
+
+Knows: the last commit of each (group, topic, partition). Refuses to know: who is in the group (groups does).
+Invariants: a commit is durable before it is acknowledged; a committed offset is the next one to read; commits of several
+partitions are one batch of the journal: all of them survive a crash, or none; a commit is of a partition that there is, and a
+topic's commits end with it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from braidlog.broker.topics import Topics
+from braidlog.coordinator.journal import Journal, Table
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.world import World
+
+METADATA_CHARS_MAX = 4096
+GROUP_CHARS_MAX = 249
+OFFSET_MAX = 2**63 - 1
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class Committed(msgspec.Struct, frozen=True):
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+    committed_ms: int = 0
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """One partition of a commit."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class Offsets:
+    """The use case."""
+
+    def __init__(self, journal: Journal, table: Table, topics: Topics, world: World) -> None:
+        self._journal = journal
+        self._table = table
+        self._topics = topics
+        self._world = world
+        self._by_group: dict[str, dict[Place, Committed]] = {}
+        for (group, topic, partition), committed in table.items():
+            self._by_group.setdefault(str(group), {})[str(topic), int(partition)] = committed
+        for topic in {topic for places in self._by_group.values() for topic, _ in places}:
+            if topics.is_forgotten(topic):
+                self._drop(self._of_topic(topic))
+
+    # -- committing ------------------------------------------------------------------------------------------
+
+    async def commit(self, group: str, commits: Sequence[Commit], *, forward_only: bool = False) -> None:
+        """Commit several partitions at once, durably. `forward_only` refuses to go back."""
+        self.check(group, commits, forward_only=forward_only)
+        await self._settle(self._put(group, commits))
+
+    async def commit_staged(self, staged: Sequence[tuple[str, Commit]]) -> None:
+        """What a transaction staged, (group, commit) each, as one batch. It was checked then; what is gone is left out."""
+        there = [(group, commit) for group, commit in staged if self._topics.exists(commit.topic)]
+        await self._settle(self._put_all(there))
+
+    def check(self, group: str, commits: Iterable[Commit], *, forward_only: bool = False) -> None:
+        """Refuse what cannot be committed: bad names, places that are not there, impossible offsets, going back."""
+        check_group_name(group)
+        for commit in commits:
+            self._topics.check_partition(commit.topic, commit.partition)
+            if not 0 <= commit.offset <= OFFSET_MAX:
+                raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {commit.offset} cannot be committed")
+            if len(commit.metadata) > METADATA_CHARS_MAX:
+                raise BrokerError(
+                    Reason.METADATA_TOO_LARGE, f"commit metadata has at most {METADATA_CHARS_MAX} characters"
+                )
+            if any("\ud800" <= char <= "\udfff" for char in commit.metadata):
+                raise BrokerError(Reason.INVALID_RECORD, "commit metadata is not Unicode text")
+            if forward_only:
+                self._check_forward(group, commit)
+
+    def _check_forward(self, group: str, commit: Commit) -> None:
+        known = self.committed(group, commit.topic, commit.partition)
+        if known is not None and commit.offset < known.offset:
+            raise BrokerError(
+                Reason.OFFSET_REGRESSION,
+                f"group {group!r} is at {known.offset} in {commit.topic}/{commit.partition}, {commit.offset} goes back",
+            )
+
+    def _put(self, group: str, commits: Sequence[Commit]) -> int:
+        return self._put_all([(group, commit) for commit in commits])
+
+    def _put_all(self, commits: Sequence[tuple[str, Commit]]) -> int:
+        """Journal, then memory, in one step; the offset to wait for."""
+        if not commits:
+            return 0
+        now_ms = self._world.now_ms()
+        entries = [
+            ((group, c.topic, c.partition), Committed(c.offset, c.metadata, c.leader_epoch, now_ms))
+            for group, c in commits
+        ]
+        next_offset = self._table.put_many(entries)
+        for (group, topic, partition), committed in entries:
+            self._by_group.setdefault(group, {})[topic, partition] = committed
+        return next_offset
+
+    async def _settle(self, next_offset: int) -> None:
+        await self._world.durable(self._journal.partition, next_offset)
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    def committed(self, group: str, topic: str, partition: int) -> Committed | None:
+        return self._by_group.get(group, {}).get((topic, partition))
+
+    def of_group(self, group: str) -> dict[Place, Committed]:
+        return dict(self._by_group.get(group, {}))
+
+    def groups(self) -> set[str]:
+        return set(self._by_group)
+
+    def has_group(self, group: str) -> bool:
+        return group in self._by_group
+
+    # -- forgetting ------------------------------------------------------------------------------------------
+
+    async def forget(self, group: str, topic: str | None = None) -> None:
+        """Drop a group's commits, all of them or those of one topic."""
+        await self._settle(self.drop_group(group, topic))
+
+    def drop_group(self, group: str, topic: str | None = None) -> int:
+        """The same without the wait: done when this returns, durable below the offset it returns."""
+        return self.drop_places(group, [(t, p) for t, p in self._by_group.get(group, {}) if topic in (None, t)])
+
+    def drop_places(self, group: str, places: Iterable[Place]) -> int:
+        """Drop a group's commits of some partitions; those it has none of are no error."""
+        known = self._by_group.get(group, {})
+        return self._drop([(group, *place) for place in dict.fromkeys(places) if place in known])
+
+    async def topic_changed(self, topic: str) -> None:
+        """A deleted topic's commits go with it: a new one of that name begins anew."""
+        if not self._topics.exists(topic):
+            await self._settle(self._drop(self._of_topic(topic)))
+
+    def _of_topic(self, topic: str) -> list[tuple[str, str, int]]:
+        return [(group, t, p) for group, places in self._by_group.items() for t, p in places if t == topic]
+
+    def _drop(self, keys: Sequence[tuple[str, str, int]]) -> int:
+        if not keys:
+            return 0
+        next_offset = self._table.put_many([(key, None) for key in keys])
+        for group, topic, partition in keys:
+            places = self._by_group[group]
+            del places[topic, partition]
+            if not places:
+                del self._by_group[group]
+        return next_offset
+
+
+def check_group_name(group: str) -> None:
+    """Wider than a topic's rule, as Kafka's clients are used to; but one word that any dialect can print."""
+    if not 1 <= len(group) <= GROUP_CHARS_MAX:
+        fault = f"a group name has 1 to {GROUP_CHARS_MAX} characters, this one has {len(group)}"
+    elif not group.isprintable() or " " in group:
+        fault = f"group name {group[:60]!r} has blanks or characters that cannot be printed"
+    else:
+        return
+    raise BrokerError(Reason.INVALID_GROUP, fault)

@@ -1,0 +1,223 @@
+"""Streams of events: per topic and key a sequence of versions, appended only by who knows the last one.
+
+Knows: versions, and where each is. Refuses to know: what events mean, how they are packed.
+Invariants: a version is appended only by a writer that expected the one before; the check and the append are one step. The
+index is a fold over the topic's records, whichever door wrote them, and caught up before every question: an event is a record
+with a key whose `aggregateVersion` header is a number above the last version of its key. So the index after a restart equals
+the one before, also where retention has taken early events away; and a stream stays in the partition it began in, also when
+the topic has got more of them. Records of transactions are no events: they may be aborted after they were counted.
+"""
+
+from bisect import bisect_left
+
+import msgspec
+
+from braidlog.broker.topics import Topics
+from braidlog.codec.batch import read_header
+from braidlog.codec.murmur import partition_for_key
+from braidlog.codec.records import decode_batch, encode_batch
+from braidlog.coordinator.journal import Table
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.model.record import Header, Record
+from braidlog.model.world import World
+from braidlog.partition.append import Acks, Append
+from braidlog.partition.hosted import HostedPartition
+
+VERSION_HEADER = "aggregateVersion"
+READ_BYTES = 1024 * 1024
+ANY_VERSION = -1
+_VERSION_DIGITS_MAX = 18
+
+
+class StreamPosition(msgspec.Struct, frozen=True):
+    version: int
+    partition: int
+    offset: int
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A stream's state up to a version, as its owner computed it."""
+
+    version: int
+    payload: bytes
+
+
+class VersionConflict(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
+    def __init__(self, topic: str, key: bytes, *, current: int, expected: int) -> None:
+        super().__init__(
+            Reason.VERSION_CONFLICT,
+            f"stream {key[:60]!r} of {topic!r} is at version {current}, the writer expected {expected}",
+        )
+        self.current = current
+        self.expected = expected
+
+
+class Events:
+    """One stream: its versions, ascending, and the offset of each."""
+
+    __slots__ = ("offsets", "versions")
+
+    def __init__(self) -> None:
+        self.versions: list[int] = []
+        self.offsets: list[int] = []
+
+    @property
+    def last(self) -> int:
+        return self.versions[-1] if self.versions else 0
+
+
+_NONE = Events()
+
+
+class _PartitionIndex:
+    """The streams of one partition, as far as its log was read."""
+
+    def __init__(self, start: int) -> None:
+        self.offset = start
+        self.streams: dict[bytes, Events] = {}
+
+    def catch_up(self, hosted: HostedPartition) -> None:
+        log = hosted.log
+        while self.offset < log.end_offset:
+            found = log.slice_at(max(self.offset, log.start_offset), READ_BYTES)
+            if found is None:
+                break
+            self._take(found.read())
+            self.offset = found.next_offset
+
+    def _take(self, data: bytes) -> None:
+        position = 0
+        while position < len(data):
+            header = read_header(data, position)
+            if not header.is_transactional and not header.is_control:
+                for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                    if row[2] is not None and row[4] and row[0] >= self.offset:
+                        self._take_event(row[2], row[0], row[4])
+            position += header.size_bytes
+
+    def _take_event(self, key: bytes, offset: int, headers: tuple[Header, ...]) -> None:
+        version = _version_in(headers)
+        events = self.streams.get(key, _NONE)
+        if version > events.last:
+            if events is _NONE:
+                events = self.streams[key] = Events()
+            events.versions.append(version)
+            events.offsets.append(offset)
+
+
+def _version_in(headers: tuple[Header, ...]) -> int:
+    """The version a record claims; 0 if it claims none."""
+    for name, value in headers:
+        if name == VERSION_HEADER and value is not None and value.isdigit() and len(value) <= _VERSION_DIGITS_MAX:
+            return int(value)
+    return 0
+
+
+class EventStreams:
+    """The use case."""
+
+    def __init__(self, topics: Topics, append: Append, snapshots: Table, world: World) -> None:
+        self._topics = topics
+        self._append = append
+        self._snapshots = snapshots
+        self._world = world
+        self._indexes: dict[str, tuple[str, dict[int, _PartitionIndex]]] = {}
+        for topic in {str(key[0]) for key, _ in snapshots.items()}:
+            if topics.is_forgotten(topic):
+                self._drop_snapshots(topic)
+
+    async def append(
+        self, topic: str, key: bytes, expected: int, value: bytes, headers: tuple[Header, ...] = ()
+    ) -> StreamPosition:
+        """Append the next event of a stream. `expected` is the version the writer knows: 0 for none, ANY_VERSION for any."""
+        number, events = self._locate(topic, key)
+        current = events.last
+        if expected not in (ANY_VERSION, current):
+            raise VersionConflict(topic, key, current=current, expected=expected)
+        version = current + 1
+        kept = (*(h for h in headers if h[0] != VERSION_HEADER), (VERSION_HEADER, str(version).encode()))
+        batch = encode_batch([value], keys=[key], headers=[kept], base_timestamp=self._world.now_ms())
+        # The append itself happens before the first wait, so nobody can come between the check and it.
+        appended = await self._append.append(topic, number, batch, acks=Acks.ALL)
+        return StreamPosition(version, number, appended.base_offset)
+
+    def partition_of(self, topic: str, key: bytes) -> int:
+        """Where a stream is, or would begin."""
+        return self._locate(topic, key)[0]
+
+    def version(self, topic: str, key: bytes) -> int:
+        """The last version of a stream; 0 if there is none."""
+        return self._locate(topic, key)[1].last
+
+    def read(self, topic: str, key: bytes, from_version: int = 1, count_max: int = 10_000) -> list[tuple[int, Record]]:
+        """(version, record) of a stream's events from a version on, those that are committed and still there."""
+        number, events = self._locate(topic, key)
+        hosted = self._topics.partition(topic, number)
+        first = bisect_left(events.versions, from_version)
+        found = []
+        for place in range(first, min(first + count_max, len(events.versions))):
+            offset = events.offsets[place]
+            if hosted.start_offset <= offset < hosted.high_watermark:
+                data = hosted.log.read(offset, 1)
+                rows = decode_batch(data, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+                found += [(events.versions[place], Record(*row)) for row in rows if row[0] == offset]
+        return found
+
+    # -- the index -------------------------------------------------------------------------------------------
+
+    def _locate(self, topic: str, key: bytes) -> tuple[int, Events]:
+        """The partition of a stream, and its events: where it is, else where its key belongs now."""
+        meta = self._topics.meta(topic)
+        home = partition_for_key(key, meta.partitions)
+        events = self._index(topic, meta.topic_id, home).streams.get(key)
+        if events is not None:
+            return home, events
+        for number in range(meta.partitions):
+            events = self._index(topic, meta.topic_id, number).streams.get(key)
+            if events is not None:
+                return number, events
+        return home, _NONE
+
+    def _index(self, topic: str, topic_id: str, number: int) -> _PartitionIndex:
+        """The index of a partition, caught up with its log."""
+        hosted = self._topics.partition(topic, number)
+        known_id, indexes = self._indexes.get(topic, ("", {}))
+        if known_id != topic_id:
+            indexes = {}
+            self._indexes[topic] = (topic_id, indexes)
+        index = indexes.get(number)
+        if index is None:
+            index = indexes[number] = _PartitionIndex(hosted.start_offset)
+        index.catch_up(hosted)
+        return index
+
+    async def topic_changed(self, topic: str) -> None:
+        """What is known of a deleted topic's streams goes with it."""
+        if not self._topics.exists(topic):
+            self._indexes.pop(topic, None)
+            await self._world.durable(self._snapshots.journal.partition, self._drop_snapshots(topic))
+
+    def _drop_snapshots(self, topic: str) -> int:
+        keys = [key for key, _ in self._snapshots.items() if key[0] == topic]
+        return self._snapshots.put_many([(key, None) for key in keys]) if keys else 0
+
+    # -- snapshots -------------------------------------------------------------------------------------------
+
+    async def save_snapshot(self, topic: str, key: bytes, snapshot: Snapshot) -> None:
+        """Keep a snapshot; an older version does not replace a newer one."""
+        current = self.version(topic, key)
+        if not 0 <= snapshot.version <= current:
+            raise BrokerError(
+                Reason.VERSION_CONFLICT,
+                f"stream {key[:60]!r} of {topic!r} is at version {current}, it has no version {snapshot.version}",
+            )
+        known = self.snapshot(topic, key)
+        if known is None or known.version <= snapshot.version:
+            next_offset = self._snapshots.put(topic, key.hex(), value=snapshot)
+            await self._world.durable(self._snapshots.journal.partition, next_offset)
+
+    def snapshot(self, topic: str, key: bytes) -> Snapshot | None:
+        self._topics.meta(topic)
+        found: Snapshot | None = self._snapshots.get(topic, key.hex())
+        return found

@@ -1,0 +1,470 @@
+"""Transactions: records in several partitions, and committed offsets, that count together or not at all.
+
+Knows: who has a transaction open, where it wrote, how it ended. Refuses to know: how records are appended, any dialect.
+Invariants: a partition is durably in the journal before a transactional record is in it (`check_append` guards every append);
+how a transaction ends is durable before its first marker is written, and from then on it ends that way, crash or no crash;
+several that end together are decided in one entry of the journal; a producer of an old epoch is fenced; what is staged was
+checked, so that an end that was decided can always be carried out. One request of a transactional id at a time.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from braidlog.broker.topics import Topics
+from braidlog.codec.records import control_batch
+from braidlog.coordinator.journal import Key, Table, put_together
+from braidlog.coordinator.offsets import Commit, Offsets, Place, check_group_name
+from braidlog.coordinator.producer_ids import ProducerIds
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.turns import Turns
+from braidlog.model.world import World
+from braidlog.partition.hosted import HostedPartition
+
+TIMEOUT_MS = 60_000
+TIMEOUT_MS_MAX = 900_000
+EPOCH_MAX = 2**15 - 2
+NO_EPOCH = -1
+NAME_CHARS_MAX = 249
+UNUSED_MS_MAX = 7 * 24 * 3600 * 1000
+"""A transactional id that nobody used for so long is forgotten; its producer id is never given again."""
+
+
+class TxnState(StrEnum):
+    EMPTY = "empty"
+    ONGOING = "ongoing"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+DECIDED = (TxnState.COMMITTING, TxnState.ABORTING)
+ENDED = (TxnState.COMMITTED, TxnState.ABORTED)
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """One transactional id's present state."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: TxnState = TxnState.EMPTY
+    partitions: list[tuple[str, int]] = []
+    offsets: list[tuple[str, Commit]] = []
+    """Staged commits: group and commit, the last one of each partition."""
+    started_ms: int = 0
+    used_ms: int = 0
+    last_epoch: int = -1
+    """The epoch this one replaced at its producer's own wish: asking for that again is a retry."""
+    once: bool = False
+    """Its id was made for this transaction alone: once it has ended, it is forgotten."""
+
+
+class Producing(NamedTuple):
+    """A producer as it names itself: its transactional id, its producer id and its epoch."""
+
+    name: str
+    producer_id: int
+    epoch: int
+
+
+class Transactions:
+    """The coordinator."""
+
+    def __init__(self, table: Table, ids: ProducerIds, topics: Topics, offsets: Offsets, world: World) -> None:
+        self._table = table
+        self._ids = ids
+        self._topics = topics
+        self._offsets = offsets
+        self._world = world
+        self._turns = Turns(world)
+        self._added: dict[str, dict[Place, int]] = {}
+        """Name of who has a transaction open → partition of it → up to where the journal must be durable for it to be in.
+
+        Each by itself: what is added later must not hold up who writes to what was added before. A partition that is not
+        here was durable when this node started."""
+        self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
+        self._staging: dict[str, set[str]] = {}
+        """Group → transactional ids with commits staged for it."""
+        for (name,), txn in table.items():
+            self._note_staged(str(name), None, txn)
+            if txn.state is TxnState.ONGOING:
+                self._added[str(name)] = {}
+
+    def find(self, name: str) -> Transaction:
+        found: Transaction | None = self._table.get(name)
+        if found is None:
+            raise BrokerError(Reason.TRANSACTION_NOT_FOUND, f"transactional id {name[:60]!r} is not known")
+        return found
+
+    def names(self) -> list[str]:
+        return sorted(str(key[0]) for key, _ in self._table.items())
+
+    def topics_of(self, names: Iterable[str]) -> set[str]:
+        """Where these transactions write. One that is not known writes nowhere."""
+        known = (self._table.get(name) for name in names)
+        return {topic for found in known if found is not None for topic, _ in found.partitions}
+
+    def open_names(self) -> list[str]:
+        """Who has a transaction open."""
+        return list(self._added)
+
+    def pending_offsets(self, group: str) -> set[Place]:
+        """Where a group's commits may change any moment: some are staged in transactions that have not ended."""
+        staged = [self.find(name).offsets for name in self._staging.get(group, ())]
+        return {(c.topic, c.partition) for offsets in staged for owner, c in offsets if owner == group}
+
+    # -- a producer's requests -------------------------------------------------------------------------------
+
+    async def begin_producer(
+        self, name: str, timeout_ms: int = TIMEOUT_MS, *, expected: tuple[int, int] | None = None
+    ) -> Transaction:
+        """A producer starts (again): what it left open is aborted, and its earlier self is fenced by a new epoch.
+
+        With `expected`, the (producer id, epoch) it has, it only goes on to its own next epoch: if another has begun
+        meanwhile it is fenced.
+        """
+        _check_name(name)
+        if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
+            raise BrokerError(
+                Reason.INVALID_TRANSACTION_TIMEOUT,
+                f"a transaction's timeout is 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms}",
+            )
+        async with self._turns.take(name):
+            known: Transaction | None = self._table.get(name)
+            if known is None:
+                return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
+            if expected is not None and self._is_retry(name, known, expected):
+                return known
+            if known.state is TxnState.ONGOING:
+                known = await self._fence(name, known)
+            known = await self._finish(name, known)
+            if known.epoch >= EPOCH_MAX:
+                return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
+            last_epoch = expected[1] if expected else NO_EPOCH
+            begun = Transaction(known.producer_id, known.epoch + 1, timeout_ms, last_epoch=last_epoch)
+            return await self._keep(name, begun)
+
+    def _is_retry(self, name: str, known: Transaction, expected: tuple[int, int]) -> bool:
+        """Whether a producer asks again for the epoch it has got; refuse one that another has replaced."""
+        producer_id, epoch = expected
+        if producer_id == known.producer_id and epoch == known.last_epoch != NO_EPOCH:
+            return True
+        self._check(name, producer_id, epoch)
+        return False
+
+    async def begin(self, name: str, producer_id: int, epoch: int) -> Transaction:
+        """Begin in so many words, before anything is added; what is open already cannot begin again."""
+        async with self._turns.take(name):
+            found = self._open(name, producer_id, epoch)
+            if found.state is TxnState.ONGOING:
+                raise BrokerError(Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is open already")
+            return await self._extend(name, found)
+
+    def require_ongoing(self, name: str, producer_id: int, epoch: int) -> Transaction:
+        """The transaction that was begun; refuse if there is none."""
+        found = self._check(name, producer_id, epoch)
+        if found.state is not TxnState.ONGOING:
+            raise BrokerError(
+                Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}, nothing can be added to it"
+            )
+        return found
+
+    async def add_partitions(
+        self, name: str, producer_id: int, epoch: int, partitions: Sequence[tuple[str, int]]
+    ) -> Transaction:
+        """The transaction is about to write there; begins it if it has not begun."""
+        for topic, number in partitions:
+            self._topics.refuse_published(topic)
+            self._topics.check_partition(topic, number)
+        async with self._turns.take(name):
+            found = self._open(name, producer_id, epoch)
+            return await self._extend(name, found, partitions=sorted({*found.partitions, *partitions}))
+
+    async def add_group(self, name: str, producer_id: int, epoch: int, group: str) -> Transaction:
+        """The transaction is about to stage commits of a group; begins it if it has not begun."""
+        check_group_name(group)
+        async with self._turns.take(name):
+            return await self._extend(name, self._open(name, producer_id, epoch))
+
+    async def add_offsets(
+        self,
+        name: str,
+        producer_id: int,
+        epoch: int,
+        group: str,
+        commits: Sequence[Commit],
+        *,
+        guard: Callable[[], None] | None = None,
+    ) -> Transaction:
+        """Stage commits that count if and when the transaction does.
+
+        A `guard` is asked in the step that stages them, and raises if who commits is not in the group any more; then the
+        transaction must have begun: a commit that comes late must not begin another.
+        """
+        self._offsets.check(group, commits)
+        async with self._turns.take(name):
+            found = self._open(name, producer_id, epoch)
+            if guard is not None:
+                self.require_ongoing(name, producer_id, epoch)
+                guard()
+            staged = {(owner, commit.topic, commit.partition): commit for owner, commit in found.offsets}
+            staged |= {(group, commit.topic, commit.partition): commit for commit in commits}
+            return await self._extend(name, found, offsets=[(key[0], commit) for key, commit in staged.items()])
+
+    async def _extend(self, name: str, found: Transaction, **changes: object) -> Transaction:
+        if found.state is not TxnState.ONGOING:
+            changes["started_ms"] = self._world.now_ms()
+        changed: Transaction = msgspec.structs.replace(found, state=TxnState.ONGOING, **changes)
+        return found if changed == found else await self._keep(name, changed)
+
+    async def end(self, name: str, producer_id: int, epoch: int, *, commit: bool) -> Transaction:
+        """Commit or abort. Asking again for the same end is fine: a retry must not fail. So is ending what never began."""
+        async with self._turns.take(name):
+            found = self._check(name, producer_id, epoch)
+            decided, ended = (
+                (TxnState.COMMITTING, TxnState.COMMITTED) if commit else (TxnState.ABORTING, TxnState.ABORTED)
+            )
+            if found.state is ended:
+                return found
+            if found.state in (TxnState.EMPTY, TxnState.ONGOING):
+                found = await self._keep(name, msgspec.structs.replace(found, state=decided))
+            if found.state is not decided:
+                raise BrokerError(
+                    Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}, it cannot end so"
+                )
+            return await self._finish(name, found)
+
+    async def end_together(
+        self,
+        commits: Sequence[Producing],
+        aborts: Sequence[str],
+        beside: Sequence[tuple[Table, Key, msgspec.Struct]] = (),
+    ) -> None:
+        """Commit some transactions, abort others, and keep what is told `beside`: decided all at once, or nothing is.
+
+        Their ids were made for this and are forgotten. Every commit must be open; of the aborts, those that are not are let be.
+        """
+        async with AsyncExitStack() as turns:
+            # In one order, whoever asks: two that want the same ids must not wait for each other.
+            for name in sorted({*(each.name for each in commits), *aborts}):
+                await turns.enter_async_context(self._turns.take(name))
+            decided = {
+                each.name: msgspec.structs.replace(self.require_ongoing(*each), state=TxnState.COMMITTING, once=True)
+                for each in commits
+            }
+            for name in aborts:
+                found: Transaction | None = self._table.get(name)
+                if found is not None and found.state is TxnState.ONGOING:
+                    decided[name] = msgspec.structs.replace(_fenced(found), once=True)
+            await self._keep_together(decided, beside)
+            await self._finish_together(decided)
+
+    async def finish(self, names: Sequence[str]) -> None:
+        """Carry out what was decided of these and has not been carried out; raise if that cannot be done yet."""
+        for name in names:
+            async with self._turns.take(name):
+                found: Transaction | None = self._table.get(name)
+                if found is not None:
+                    await self._finish(name, found)
+
+    def check_append(self, producer_id: int, epoch: int, topic: str, partition: int) -> None:
+        """Refuse a transactional batch that no open transaction expects: nothing would ever end it."""
+        name = self._by_producer.get(producer_id)
+        if name is None:
+            raise BrokerError(
+                Reason.INVALID_TRANSACTION_STATE, f"producer {producer_id} has no transactional id on this node"
+            )
+        found = self._check(name, producer_id, epoch)
+        place = (topic, partition)
+        is_durable = self._table.journal.partition.durable_offset >= self._added.get(name, {}).get(place, 0)
+        if found.state is not TxnState.ONGOING or place not in found.partitions or not is_durable:
+            raise BrokerError(
+                Reason.INVALID_TRANSACTION_STATE,
+                f"{topic}/{partition} is not in the transaction of {name!r}, which is {found.state}: add it first",
+            )
+
+    def _check(self, name: str, producer_id: int, epoch: int) -> Transaction:
+        found = self.find(name)
+        if found.producer_id != producer_id:
+            raise BrokerError(
+                Reason.PRODUCER_ID_MISMATCH,
+                f"transactional id {name!r} is producer {found.producer_id}, not {producer_id}",
+            )
+        if epoch != found.epoch:
+            raise BrokerError(
+                Reason.STALE_PRODUCER_EPOCH,
+                f"transactional id {name!r} is producer {found.producer_id} epoch {found.epoch}, "
+                f"not {producer_id} epoch {epoch}",
+            )
+        return found
+
+    def _open(self, name: str, producer_id: int, epoch: int) -> Transaction:
+        """The transaction to add to: the one that is open, or a new one."""
+        found = self._check(name, producer_id, epoch)
+        if found.state in DECIDED:
+            raise BrokerError(Reason.CONCURRENT_TRANSACTIONS, f"transaction {name!r} is {found.state}; try again")
+        return Transaction(found.producer_id, found.epoch, found.timeout_ms) if found.state in ENDED else found
+
+    # -- carrying out ----------------------------------------------------------------------------------------
+
+    async def _fence(self, name: str, found: Transaction) -> Transaction:
+        return await self._keep(name, _fenced(found))
+
+    async def _finish(self, name: str, found: Transaction) -> Transaction:
+        return (await self._finish_together({name: found}))[name] if found.state in DECIDED else found
+
+    async def _finish_together(self, decided: Mapping[str, Transaction]) -> dict[str, Transaction]:
+        """Do what was decided: markers, then offsets, then the end. Repeatable: after a crash it is done again."""
+        marked: dict[HostedPartition, int] = {}
+        for found in decided.values():
+            for topic, number in found.partitions:
+                if self._topics.exists(topic):
+                    hosted = self._topics.partition(topic, number)
+                    marked[hosted] = self._mark(hosted, found)
+        for hosted, next_offset in marked.items():
+            await self._world.durable(hosted.log, next_offset)
+            hosted.advance()
+        await self._offsets.commit_staged(
+            [each for found in decided.values() if found.state is TxnState.COMMITTING for each in found.offsets]
+        )
+        return await self._keep_together({name: _ended(found) for name, found in decided.items()})
+
+    def _mark(self, hosted: HostedPartition, found: Transaction) -> int:
+        """Append the marker of an end; return the offset below which the log must be durable for it to be."""
+        hosted.require_leader()
+        now_ms = self._world.now_ms()
+        marker = control_batch(
+            base_offset=0,
+            leader_epoch=hosted.leader_epoch,
+            producer_id=found.producer_id,
+            producer_epoch=found.epoch,
+            commit=found.state is TxnState.COMMITTING,
+            timestamp_ms=now_ms,
+        )
+        appended = hosted.log.append_marker(marker, leader_epoch=hosted.leader_epoch, now_ms=now_ms)
+        hosted.appended()
+        return appended.next_offset
+
+    async def _keep(self, name: str, transaction: Transaction) -> Transaction:
+        return (await self._keep_together({name: transaction}))[name]
+
+    async def _keep_together(
+        self, changed: Mapping[str, Transaction], beside: Sequence[tuple[Table, Key, msgspec.Struct]] = ()
+    ) -> dict[str, Transaction]:
+        """Keep several, and what is told beside them, as one entry of the journal; durable when this returns."""
+        now_ms = self._world.now_ms()
+        kept = {name: msgspec.structs.replace(each, used_ms=now_ms) for name, each in changed.items()}
+        known: dict[str, Transaction | None] = {name: self._table.get(name) for name in kept}
+        entries = [(self._table, (name,), None if _is_over(each) else each) for name, each in kept.items()]
+        if not entries and not beside:
+            return kept
+        next_offset = put_together([*entries, *beside])
+        for name, each in kept.items():
+            self._note(name, known[name], each, next_offset)
+        await self._world.durable(self._table.journal.partition, next_offset)
+        return kept
+
+    def _note(self, name: str, before: Transaction | None, after: Transaction, next_offset: int) -> None:
+        """What else is known by name, by producer or by group follows the table."""
+        self._note_added(name, before, after, next_offset)
+        if before is not None and (before.producer_id != after.producer_id or _is_over(after)):
+            self._by_producer.pop(before.producer_id, None)
+        if not _is_over(after):
+            self._by_producer[after.producer_id] = name
+        self._note_staged(name, before, after)
+
+    def _note_added(self, name: str, before: Transaction | None, after: Transaction, next_offset: int) -> None:
+        if after.state is not TxnState.ONGOING:
+            self._added.pop(name, None)
+            return
+        was_in = set(before.partitions) if before is not None and before.state is TxnState.ONGOING else set()
+        added = self._added.setdefault(name, {})
+        for place in after.partitions:
+            added.setdefault(place, 0 if place in was_in else next_offset)
+
+    def _note_staged(self, name: str, before: Transaction | None, after: Transaction) -> None:
+        for group in {owner for owner, _ in before.offsets} if before is not None else ():
+            self._staging[group].discard(name)
+            if not self._staging[group]:
+                del self._staging[group]
+        for group in {owner for owner, _ in after.offsets}:
+            self._staging.setdefault(group, set()).add(name)
+
+    # -- upkeep ----------------------------------------------------------------------------------------------
+
+    async def resume(self) -> dict[str, str]:
+        """After a restart, and now and then: end what was decided. Returns what could not be ended yet, and why.
+
+        One partition that takes no markers (damaged, led elsewhere) holds up its own transactions only.
+        """
+        held_up = {}
+        for name in [str(key[0]) for key, txn in self._table.items() if txn.state in DECIDED]:
+            try:
+                async with self._turns.take(name):
+                    found: Transaction | None = self._table.get(name)
+                    if found is not None:
+                        await self._finish(name, found)
+            except (BrokerError, StorageFault) as error:
+                held_up[name] = str(error)
+        return held_up
+
+    async def expire(self) -> list[str]:
+        """Abort what has been open for longer than its timeout, fencing the producer that left it; forget unused ids.
+
+        An abort that cannot be carried out yet stays decided; `resume` tries again.
+        """
+        overdue = []
+        for (word, *_), seen in self._table.items():
+            name = str(word)
+            if not self._is_overdue(seen) and not self._is_unused(seen):
+                continue
+            async with self._turns.take(name):
+                found: Transaction | None = self._table.get(name)  # again: it may have moved while this waited
+                if found is not None and self._is_overdue(found):
+                    overdue.append(name)
+                    await self._fence(name, found)
+                elif found is not None and self._is_unused(found):
+                    await self._forget(name, found)
+        await self.resume()
+        return overdue
+
+    def _is_overdue(self, found: Transaction) -> bool:
+        return found.state is TxnState.ONGOING and self._world.now_ms() - found.started_ms > found.timeout_ms
+
+    def _is_unused(self, found: Transaction) -> bool:
+        idle = found.state is TxnState.EMPTY or found.state in ENDED
+        return idle and self._world.now_ms() - found.used_ms > UNUSED_MS_MAX
+
+    async def _forget(self, name: str, found: Transaction) -> None:
+        next_offset = self._table.drop(name)
+        self._added.pop(name, None)
+        self._by_producer.pop(found.producer_id, None)
+        await self._world.durable(self._table.journal.partition, next_offset)
+
+
+def _fenced(found: Transaction) -> Transaction:
+    """To be aborted, in a new epoch: its markers carry it, so that the earlier self cannot append behind them."""
+    return msgspec.structs.replace(found, epoch=found.epoch + 1, state=TxnState.ABORTING)
+
+
+def _ended(found: Transaction) -> Transaction:
+    ended = TxnState.COMMITTED if found.state is TxnState.COMMITTING else TxnState.ABORTED
+    return Transaction(found.producer_id, found.epoch, found.timeout_ms, ended, once=found.once)
+
+
+def _is_over(found: Transaction) -> bool:
+    """Whether nobody will ask for it again."""
+    return found.once and found.state in ENDED
+
+
+def _check_name(name: str) -> None:
+    if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise BrokerError(
+            Reason.INVALID_TRANSACTION_STATE,
+            f"a transactional id has 1 to {NAME_CHARS_MAX} printable characters, not {name[:60]!r}",
+        )

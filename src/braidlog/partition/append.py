@@ -1,0 +1,163 @@
+"""Append: a producer's batch into a partition, acknowledged as asked.
+
+Knows: what each acknowledgement promises. Refuses to know: how the batch came, how the answer goes.
+Invariants: an acknowledgement is given only for what is kept: `LEADER` as the topic's `flush` says, `ALL` once every in-sync
+replica has it and there are enough of them. A transactional batch goes only where its transaction was said to write.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from braidlog.broker.topics import Topics
+from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, BatchHeader, read_header
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import Flush
+from braidlog.model.world import World
+from braidlog.partition.hosted import HostedPartition
+from braidlog.storage.partition import Appended
+
+ACKS_TIMEOUT_MS = 2_000
+ACKS_TIMEOUT_MS_MAX = 300_000
+SEQUENCES = 2**31
+
+Buffer = bytes | bytearray | memoryview
+_ATTRIBUTES_LOW_AT = 22
+
+Guard = Callable[[int, int, str, int], None]
+"""guard(producer_id, epoch, topic, partition) raises if no open transaction of that producer writes there."""
+
+
+class Acks(IntEnum):
+    """How much of the cluster must have a record before its producer hears of it. Each dialect translates its own spelling."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = -1
+
+
+class Written(NamedTuple):
+    """A batch that is in the log and not acknowledged yet."""
+
+    hosted: HostedPartition
+    appended: Appended
+    now_ms: int
+
+    @property
+    def append_time_ms(self) -> int | None:
+        """What its records were stamped with, where the log stamps them; of a retry nobody knows any more."""
+        stamped = self.hosted.log.settings.append_time and not self.appended.duplicate
+        return self.now_ms if stamped else None
+
+
+class Append:
+    """The use case."""
+
+    def __init__(self, topics: Topics, world: World, guard: Guard) -> None:
+        self._topics = topics
+        self._world = world
+        self._guard = guard
+        self.records_written = 0
+        self.batches_written = 0
+        self.bytes_written = 0
+
+    async def append(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes,
+        *,
+        acks: Acks = Acks.ALL,
+        timeout_ms: int = ACKS_TIMEOUT_MS,
+    ) -> Appended:
+        """Append one batch; return when it is acknowledged as `acks` says."""
+        return await self.acknowledge(self.write(topic, partition, batch), acks=acks, timeout_ms=timeout_ms)
+
+    def write(self, topic: str, partition: int, batch: Buffer, *, records_checked: bool = True) -> Written:
+        """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged."""
+        self._topics.refuse_published(topic)
+        hosted = self._topics.partition(topic, partition)
+        hosted.require_leader()
+        self._check_transactional(topic, partition, batch)
+        now_ms = self._world.now_ms()
+        appended = hosted.log.append(
+            batch, leader_epoch=hosted.leader_epoch, now_ms=now_ms, records_checked=records_checked
+        )
+        hosted.appended()
+        if not appended.duplicate:
+            self.records_written += appended.next_offset - appended.base_offset
+            self.batches_written += 1
+            self.bytes_written += len(batch)
+        return Written(hosted, appended, now_ms)
+
+    def sync_together(self, written: Sequence[Written]) -> None:
+        """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""
+        for hosted, _, _ in written:
+            if hosted.log.settings.flush is Flush.ACK:
+                self._world.sync_soon(hosted.log, hosted.advance)
+
+    async def acknowledge(self, written: Written, *, acks: Acks, timeout_ms: int = ACKS_TIMEOUT_MS) -> Appended:
+        """Return when what was written is kept as `acks` says."""
+        hosted, appended, _ = written
+        log = hosted.log
+        if log.settings.flush is not Flush.ACK:
+            self._world.appended(log)
+        elif acks is Acks.NONE:
+            # Nobody waits, but readers see only what is durable: without a sync of its own it would never be seen.
+            self._world.sync_soon(log, hosted.advance)
+            return appended
+        else:
+            await self._world.durable(log, appended.next_offset)
+        hosted.advance()
+        if acks is Acks.ALL and (hosted.high_watermark < appended.next_offset or not hosted.replicas.has_enough):
+            await self._replicated(hosted, appended.next_offset, timeout_ms)
+        return appended
+
+    def stored_before(self, topic: str, partition: int, header: BatchHeader) -> int:
+        """How many records, from its first on, of an idempotent producer's batch the log has, if it lacks the rest.
+
+        A producer that heard no answer may send again what it sent, with more behind it. Whoever leaves these records out
+        appends before anything else is waited for.
+        """
+        producer = self._topics.partition(topic, partition).log.state.producers.find(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch or not producer.batches:
+            return 0
+        overlap = (producer.batches[-1].last_sequence - header.base_sequence + 1) % SEQUENCES
+        return overlap if overlap < header.record_count else 0
+
+    def _check_transactional(self, topic: str, partition: int, data: Buffer) -> None:
+        """Ask the guard about each transactional batch. What is malformed passes: the log refuses it with the reason."""
+        position = 0
+        while position + HEADER_BYTES <= len(data):
+            if data[position + _ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
+                header = read_header(data, position)
+                self._guard(header.producer_id, header.producer_epoch, topic, partition)
+            size = int.from_bytes(data[position + 8 : position + 12], "big")
+            position += size + LENGTH_PREFIX_BYTES
+
+    async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int) -> None:
+        """Wait until the in-sync replicas have it. If they do not in time the producer does not know: it is not taken back."""
+        deadline = self._world.monotonic() + min(timeout_ms, ACKS_TIMEOUT_MS_MAX) / 1000
+        while True:
+            hosted.require_leader()
+            if hosted.high_watermark >= next_offset and hosted.replicas.has_enough:
+                return
+            left = deadline - self._world.monotonic()
+            if left <= 0:
+                raise _timed_out(hosted, next_offset, timeout_ms)
+            wakeup = self._world.wakeup()
+            hosted.watch(wakeup)
+            try:
+                await wakeup.wait(left)
+            finally:
+                hosted.unwatch(wakeup)
+
+
+def _timed_out(hosted: HostedPartition, next_offset: int, timeout_ms: int) -> BrokerError:
+    replicas = hosted.replicas
+    return BrokerError(
+        Reason.ACKS_TIMED_OUT,
+        f"{len(replicas.in_sync)} of {replicas.replication_factor} replicas of {hosted} are in sync "
+        f"({replicas.min_in_sync} must be), "
+        f"and not all of them have offset {next_offset - 1} after {timeout_ms} ms",
+    )

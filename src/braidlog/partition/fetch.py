@@ -1,0 +1,308 @@
+"""Fetch: batches or records from any offset, waiting a while if there are none yet.
+
+Knows: what a consumer may see, how much fits, how long to wait. Refuses to know: how the answer is packed.
+Invariants: a consumer sees nothing at or above the high watermark (committed readers: the last stable offset); a replica sees
+all; the first batch is given however large it is, so that no record can wedge a reader; no wait is without an end.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from braidlog.broker.topics import Topics
+from braidlog.codec.records import decode_batch
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.model.world import World
+from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.reading import Fetched, Limits, Records, Rows, decode_slice, slice_to_columns
+from braidlog.storage.partition import FileSlice
+
+T = TypeVar("T")
+
+WAIT_MS_MAX = 300_000
+"""Who wants to wait longer is answered with nothing by then, and asks again."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One partition of a fetch."""
+
+    topic: str
+    partition: int
+    offset: int
+    bytes_max: int
+    topic_id: str | None = None
+    """If given: not of another topic that has the name meanwhile."""
+    leader_epoch: int | None = None
+    """If given: only while this is the leader's epoch."""
+
+
+class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
+    """There is no such offset. Carries what there is: some dialects tell it."""
+
+    def __init__(self, hosted: HostedPartition, requested: int) -> None:
+        self.requested = requested
+        self.start_offset = hosted.start_offset
+        self.high_watermark = hosted.high_watermark
+        super().__init__(
+            Reason.OFFSET_OUT_OF_RANGE,
+            f"offset {requested} is not in {hosted}, which has [{hosted.start_offset}, {hosted.high_watermark})",
+        )
+
+
+Outcome = Fetched | BrokerError | StorageFault
+"""What became of one partition of a fetch of several."""
+
+
+class _View(msgspec.Struct, frozen=True):
+    """What a reader may see."""
+
+    committed_only: bool
+    replica: str | None
+    leader_only: bool
+
+    def limit(self, hosted: HostedPartition) -> int:
+        if self.replica is not None:
+            return hosted.end_offset
+        return hosted.last_stable_offset if self.committed_only else hosted.high_watermark
+
+
+class Fetch:
+    """The use case."""
+
+    def __init__(self, topics: Topics, world: World) -> None:
+        self._topics = topics
+        self._world = world
+        self.records_read = 0
+        """Offsets that were handed out, markers among them."""
+        self.bytes_read = 0
+        """Of batches that were found; of the last one a reader may have wanted a part only."""
+
+    async def fetch(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        bytes_max: int,
+        bytes_min: int = 1,
+        wait_ms: int = 0,
+        committed_only: bool = False,
+        replica: str | None = None,
+        leader_only: bool = False,
+    ) -> list[Fetched]:
+        """Batches of several partitions, `bytes_max` in all; wait up to `wait_ms` for `bytes_min` of them.
+
+        `leader_only` refuses partitions that this node follows, also when it begins to follow one while this waits.
+        """
+        outcomes = await self.fetch_each(
+            wanted,
+            bytes_max=bytes_max,
+            bytes_min=bytes_min,
+            wait_ms=wait_ms,
+            committed_only=committed_only,
+            replica=replica,
+            leader_only=leader_only,
+        )
+        results = []
+        for outcome in outcomes:
+            if not isinstance(outcome, Fetched):
+                raise outcome
+            results.append(outcome)
+        return results
+
+    async def fetch_each(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        bytes_max: int,
+        bytes_min: int = 1,
+        wait_ms: int = 0,
+        committed_only: bool = False,
+        replica: str | None = None,
+        leader_only: bool = False,
+    ) -> list[Outcome]:
+        """As `fetch`, but a partition that cannot be served is an outcome of its own, which nothing more is waited for."""
+        deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
+        enough = min(bytes_min, max(bytes_max, 1))
+        view = _View(committed_only=committed_only, replica=replica, leader_only=leader_only)
+        while True:
+            watched: list[HostedPartition] = []
+            outcomes, size = self._collect(wanted, watched, bytes_max, view)
+            if size >= enough or len(watched) < len(wanted) or not await self._more(watched, deadline):
+                self._count(wanted, outcomes)
+                return outcomes
+
+    def _count(self, wanted: Sequence[Wanted], outcomes: Sequence[Outcome]) -> None:
+        for want, outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, Fetched) and outcome.slice is not None:
+                self.records_read += outcome.slice.next_offset - want.offset
+                self.bytes_read += outcome.slice.size
+
+    def _collect(
+        self, wanted: Sequence[Wanted], served: list[HostedPartition], bytes_max: int, view: "_View"
+    ) -> tuple[list[Outcome], int]:
+        """What there is now, and how many bytes; `served` gets the partitions that can be.
+
+        The first batch of all comes however large it is; after it, only what fits.
+        """
+        left = bytes_max
+        outcomes: list[Outcome] = []
+        nothing_yet = True
+        for want in wanted:
+            try:
+                hosted = self._find(want, leader_only=view.leader_only)
+                room = min(want.bytes_max, left)
+                upto = view.limit(hosted)
+                found = hosted.log.slice_at(want.offset, room, upto=upto) if room > 0 or nothing_yet else None
+            except (BrokerError, StorageFault) as error:
+                outcomes.append(error)
+                continue
+            served.append(hosted)
+            if found is not None and not nothing_yet and found.size > room:
+                found = None
+            if found is not None:
+                nothing_yet = False
+                left -= found.size
+            outcomes.append(self._told(hosted, want.offset, found, committed_only=view.committed_only))
+        return outcomes, bytes_max - left
+
+    def _find(self, want: Wanted, *, leader_only: bool) -> HostedPartition:
+        """Looked up in every round: meanwhile a topic may have gone, or a new one of its name may have come."""
+        hosted = self._topics.partition(want.topic, want.partition)
+        if leader_only:
+            hosted.require_leader()
+        if want.topic_id is not None and self._topics.meta(want.topic).topic_id != want.topic_id:
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {want.topic!r} is another one now")
+        if want.leader_epoch is not None:
+            hosted.require_epoch(want.leader_epoch)
+        if not hosted.start_offset <= want.offset <= hosted.end_offset:
+            # The end, not the watermark: a record that is there and not committed yet is waited for.
+            raise OffsetOutOfRange(hosted, want.offset)
+        return hosted
+
+    @staticmethod
+    def _told(hosted: HostedPartition, offset: int, found: FileSlice | None, *, committed_only: bool) -> Fetched:
+        aborted = hosted.log.aborted_in(offset, found.next_offset) if committed_only and found is not None else []
+        return Fetched(found, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, aborted)
+
+    async def _more(self, hosted: Sequence[HostedPartition], deadline: float) -> bool:
+        """Wait until one of the partitions moves; False if the deadline comes first."""
+        left = deadline - self._world.monotonic()
+        if left <= 0:
+            return False
+        wakeup = self._world.wakeup(patient=True)
+        for partition in hosted:
+            partition.watch(wakeup)
+        try:
+            return await wakeup.wait(left)
+        finally:
+            for partition in hosted:
+                partition.unwatch(wakeup)
+
+    async def records(  # noqa: PLR0913 - a fetch has that many limits
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int,
+        records_max: int = 2**31,
+        wait_ms: int = 0,
+        committed_only: bool = True,
+        replica: str | None = None,
+        leader_only: bool = False,
+        beyond_end: bool = False,
+    ) -> Records:
+        """Records of one partition from `offset` on: at least one if there is any, else about `bytes_max` bytes of them.
+
+        Offsets that hold no record (markers, aborted or compacted ones) are stepped over, so that a reader who knows only
+        record offsets is not held up by them. With `beyond_end`, an offset that is not there yet gives no records instead of
+        an error.
+        """
+        limits = Limits(bytes_max, max(records_max, 1))
+        wanted = Wanted(topic, partition, offset, bytes_max)
+        found, next_offset, high_watermark = await self._read(
+            wanted, partial(decode_slice, limits=limits), wait_ms, committed_only, replica, leader_only, beyond_end
+        )
+        return Records(found or [], next_offset, high_watermark)
+
+    async def rows(  # noqa: PLR0913 - a fetch has that many limits
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int,
+        records_max: int = 2**31,
+        wait_ms: int = 0,
+        committed_only: bool = True,
+        leader_only: bool = False,
+        beyond_end: bool = False,
+    ) -> Rows:
+        """The same records as columns, for dialects that declare their rows (codec/layout.py): no object for each record."""
+        limits = Limits(bytes_max, max(records_max, 1))
+        wanted = Wanted(topic, partition, offset, bytes_max)
+        found, next_offset, high_watermark = await self._read(
+            wanted, partial(slice_to_columns, limits=limits), wait_ms, committed_only, None, leader_only, beyond_end
+        )
+        columns, count = found or (None, 0)
+        return Rows(columns, count, next_offset, high_watermark)
+
+    async def _read(
+        self,
+        wanted: Wanted,
+        decode: Callable[[Fetched, int], tuple[T | None, int]],
+        wait_ms: int,
+        committed_only: bool,  # noqa: FBT001
+        replica: str | None,
+        leader_only: bool,  # noqa: FBT001
+        beyond_end: bool,  # noqa: FBT001
+    ) -> tuple[T | None, int, int]:
+        """What `decode` finds in the first slice that holds anything, where to go on, and the high watermark."""
+        offset = wanted.offset
+        hosted = self._topics.partition(wanted.topic, wanted.partition)
+        if beyond_end and offset > hosted.end_offset:
+            return None, offset, hosted.high_watermark
+        deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
+        while True:
+            left_ms = max(round((deadline - self._world.monotonic()) * 1000), 0)
+            (fetched,) = await self.fetch(
+                [Wanted(wanted.topic, wanted.partition, offset, wanted.bytes_max)],
+                bytes_max=wanted.bytes_max,
+                wait_ms=left_ms,
+                committed_only=committed_only,
+                replica=replica,
+                leader_only=leader_only,
+            )
+            if fetched.slice is None:
+                return None, offset, fetched.high_watermark
+            found, offset = decode(fetched, offset)
+            self.records_read -= fetched.slice.next_offset - offset  # found, and not taken
+            if found:
+                return found, offset, fetched.high_watermark
+
+    def offset_at(
+        self, topic: str, partition: int, timestamp_ms: int, *, committed_only: bool = False
+    ) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after a time that a consumer may see; None if there is none."""
+        hosted = self._topics.partition(topic, partition)
+        upto = hosted.last_stable_offset if committed_only else hosted.high_watermark
+        for batch in hosted.log.find_batch_by_time(timestamp_ms):
+            for row in decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                if row[0] >= upto:
+                    return None
+                if row[1] >= timestamp_ms and row[0] >= hosted.start_offset:
+                    return row[0], row[1]
+        return None
+
+    def replica_fetched(self, topic: str, partition: int, replica: str, offset: int) -> HostedPartition:
+        """A follower asks from `offset` on, and thereby says that it has everything below."""
+        hosted = self._topics.partition(topic, partition)
+        hosted.require_leader()
+        if offset < 0:
+            raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {offset} is negative")
+        hosted.replicas.fetched(replica, offset, hosted.end_offset, self._world.now_ms())
+        hosted.advance()
+        hosted.wake()
+        return hosted

@@ -1,0 +1,130 @@
+"""A partition as this node hosts it: its log, its role, its replicas, and who waits for it to move.
+
+Knows: what is committed, and whom to wake. Refuses to know: how records came or go.
+Invariants: only a leader appends for producers; a consumer reads below the high watermark only; with `flush = ack` the leader
+counts what is durable, so nothing is committed that a crash could take back; a deleted partition serves nobody.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import Flush
+from braidlog.model.world import Wakeup
+from braidlog.replication.replicas import ReplicaSet
+from braidlog.storage.partition import PartitionLog
+
+
+class Role(StrEnum):
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class ActiveProducer(NamedTuple):
+    """A producer that the partition remembers. `open_since` is the offset where its open transaction began, if it has one."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int | None
+    timestamp_ms: int
+    open_since: int | None
+
+
+class HostedPartition:
+    """One partition on this node."""
+
+    def __init__(
+        self, topic: str, number: int, log: PartitionLog, replicas: ReplicaSet, *, role: Role, epoch: int
+    ) -> None:
+        self.topic = topic
+        self.number = number
+        self.log = log
+        self.replicas = replicas
+        self.role = role
+        self.leader_epoch = epoch
+        self.is_gone = False
+        self._waiting: set[Wakeup] = set()
+        replicas.restart(log.end_offset)
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+    @property
+    def start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.log.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The next offset after the last committed record."""
+        return self.replicas.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return min(self.log.last_stable_offset, self.high_watermark)
+
+    def producers(self) -> list[ActiveProducer]:
+        image = self.log.image()
+        opened = dict(image.open_transactions)
+        return [
+            ActiveProducer(
+                each.producer_id,
+                each.epoch,
+                each.batches[-1].last_sequence if each.batches else None,
+                each.timestamp_ms,
+                opened.get(each.producer_id),
+            )
+            for each in image.producers
+        ]
+
+    def require_there(self) -> None:
+        if self.is_gone:
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {self.topic!r} does not exist")
+
+    def require_leader(self) -> None:
+        self.require_there()
+        if self.role is not Role.LEADER:
+            raise BrokerError(Reason.NOT_LEADER, f"this node follows {self}, it does not lead it")
+
+    def require_epoch(self, epoch: int) -> None:
+        """Refuse a client whose leader's epoch is not ours: one of us has not heard of the other's yet."""
+        if epoch < self.leader_epoch:
+            raise BrokerError(
+                Reason.STALE_LEADER_EPOCH, f"leader epoch {epoch} of {self} is over, {self.leader_epoch} is in force"
+            )
+        if epoch > self.leader_epoch:
+            raise BrokerError(Reason.NOT_LEADER, f"this node leads {self} in epoch {self.leader_epoch}, not {epoch}")
+
+    def appended(self) -> None:
+        """The log has grown: followers wait for that, long before the high watermark can move."""
+        if self.replicas.replication_factor > 1:
+            self.wake()
+
+    def advance(self) -> int:
+        """Move the high watermark as far as the log and the replicas allow, and wake who waited for it."""
+        counted = self.log.durable_offset if self.log.settings.flush is Flush.ACK else self.log.end_offset
+        before = self.replicas.high_watermark
+        after = self.replicas.advance(counted)
+        if after != before:
+            self.wake()
+        return after
+
+    def retire(self) -> None:
+        """The topic is being deleted: nobody appends any more, and who waits is told."""
+        self.is_gone = True
+        self.wake()
+
+    def wake(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for wakeup in waiting:
+            wakeup.wake()
+
+    def watch(self, wakeup: Wakeup) -> None:
+        """Wake it at the next change of the watermark, the role, the replicas or the log's ends."""
+        self._waiting.add(wakeup)
+
+    def unwatch(self, wakeup: Wakeup) -> None:
+        self._waiting.discard(wakeup)

@@ -1,0 +1,97 @@
+"""Who may do what: default deny, no leaks, no rule that says more than it says."""
+
+import hashlib
+from itertools import product
+
+import pytest
+
+from braidlog.broker.access.authorize import ANONYMOUS, Authorize, Operation, Rule, hash_token
+from braidlog.model.errors import BrokerError, Reason
+
+TOKEN = b"correct horse"
+HASHES = {"alice": hashlib.sha256(TOKEN).hexdigest(), "bob": hashlib.sha256(b"other").hexdigest()}
+SINGLE = [operation for operation in Operation if operation is not Operation.ALL]
+
+
+def reason(authorize: Authorize, principal: str, operation: Operation, topic: str | None) -> Reason | None:
+    try:
+        authorize.check(principal, operation, topic)
+    except BrokerError as error:
+        return error.reason
+    return None
+
+
+def test_without_tokens_and_rules_all_is_open() -> None:
+    authorize = Authorize({}, [])
+    assert all(authorize.is_allowed(ANONYMOUS, operation, topic) for operation, topic in product(SINGLE, ("a", None)))
+
+
+def test_tokens() -> None:
+    authorize = Authorize(HASHES, [])
+    assert authorize.authenticate(TOKEN) == "alice"
+    assert authorize.authenticate(b"other") == "bob"
+    for wrong in (b"", b"correct hors", TOKEN + b"e", hash_token(TOKEN), HASHES["alice"].encode()):
+        assert authorize.authenticate(wrong) is None
+
+
+@pytest.mark.parametrize("hashes", [{"a": "xyz"}, {"a": "ab"}, {"a": ""}, {ANONYMOUS: "0" * 64}, {"*": "0" * 64}])
+def test_bad_tokens_are_a_sentence(hashes: dict[str, str]) -> None:
+    with pytest.raises(BrokerError) as caught:
+        Authorize(hashes, [])
+    assert caught.value.reason is Reason.INVALID_SETTING
+
+
+@pytest.mark.parametrize(("operation", "topic"), list(product(SINGLE, ("a", None))))
+def test_the_matrix_of_nobody_and_of_the_wrong_one(operation: Operation, topic: str | None) -> None:
+    authorize = Authorize(HASHES, [Rule("alice", [Operation.ALL])])
+    assert reason(authorize, ANONYMOUS, operation, topic) is Reason.NOT_AUTHENTICATED
+    assert reason(authorize, "alice", operation, topic) is None
+    refusal = reason(authorize, "bob", operation, topic)
+    hidden = topic is not None and operation is not Operation.CREATE
+    assert refusal is (Reason.TOPIC_NOT_FOUND if hidden else Reason.NOT_AUTHORIZED)
+
+
+@pytest.mark.parametrize("operation", SINGLE)
+def test_a_rule_about_a_topic_gives_no_power_over_the_cluster(operation: Operation) -> None:
+    authorize = Authorize(HASHES, [Rule("alice", [Operation.ALL], "orders")])
+    general = {Operation.DESCRIBE, Operation.READ, Operation.WRITE}
+    assert authorize.is_allowed("alice", operation, None) == (operation in general)
+    assert authorize.is_allowed("alice", operation, "orders")
+    assert not authorize.is_allowed("alice", operation, "orders2")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "fits"),
+    [
+        ("orders", "orders", True),
+        ("orders", "orders-x", False),
+        ("orders*", "orders-x", True),
+        ("orders*", "order", False),
+        ("*", "x", True),
+        ("a*b", "axb", False),
+    ],
+)
+def test_topics_of_a_rule(pattern: str, topic: str, fits: bool) -> None:
+    assert Rule("alice", [Operation.READ], pattern).allows("alice", Operation.READ, topic) is fits
+
+
+def test_whoever_reads_or_writes_may_know() -> None:
+    rule = Rule("alice", [Operation.READ])
+    assert rule.allows("alice", Operation.DESCRIBE, "a")
+    assert not rule.allows("alice", Operation.WRITE, "a")
+    assert not Rule("alice", [Operation.DELETE]).allows("alice", Operation.DESCRIBE, "a")
+
+
+def test_what_one_may_not_know_is_not_there() -> None:
+    authorize = Authorize(HASHES, [Rule("*", [Operation.READ], "public*"), Rule("alice", [Operation.ALL])])
+    assert authorize.visible("bob", ["public1", "secret"]) == ["public1"]
+    assert authorize.visible("alice", ["public1", "secret"]) == ["public1", "secret"]
+    with pytest.raises(BrokerError, match="topic 'secret' does not exist"):
+        authorize.check("bob", Operation.READ, "secret")
+    assert reason(authorize, "bob", Operation.WRITE, "public1") is Reason.NOT_AUTHORIZED
+
+
+def test_rules_without_tokens_hold_for_anonymous() -> None:
+    authorize = Authorize({}, [Rule(ANONYMOUS, [Operation.READ])])
+    assert reason(authorize, ANONYMOUS, Operation.READ, "a") is None
+    assert reason(authorize, ANONYMOUS, Operation.WRITE, "a") is Reason.NOT_AUTHORIZED

@@ -1,0 +1,505 @@
+"""Transactions: all or nothing after any crash, fencing, timeouts, retries."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from tests.broker.node import Node, batch_of
+
+from braidlog.coordinator.offsets import Commit
+from braidlog.coordinator.transactions import EPOCH_MAX, UNUSED_MS_MAX, Transaction, TxnState
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.hosted import Role
+from braidlog.testing.faults import Crash
+
+
+@pytest.fixture
+def node() -> Node:
+    made = Node()
+    made.create("a", 2)
+    made.create("b", 1)
+    return made
+
+
+def begin(node: Node, name: str = "t", **more: Any) -> Transaction:
+    return node.run(node.services.transactions.begin_producer(name, **more))
+
+
+def add(node: Node, txn: Transaction, *partitions: tuple[str, int], name: str = "t") -> None:
+    places = partitions or (("a", 0), ("b", 0))
+    node.run(node.services.transactions.add_partitions(name, txn.producer_id, txn.epoch, places))
+
+
+def write(node: Node, txn: Transaction, topic: str, value: bytes, *, sequence: int = 0, partition: int = 0) -> None:
+    batch = batch_of(value, producer=(txn.producer_id, txn.epoch, sequence), transactional=True)
+    node.run(node.services.append.append(topic, partition, batch))
+
+
+def stage(node: Node, txn: Transaction, *commits: Commit, name: str = "t") -> None:
+    node.run(node.services.transactions.add_offsets(name, txn.producer_id, txn.epoch, "g", commits))
+
+
+def end(node: Node, txn: Transaction, *, commit: bool, name: str = "t") -> Transaction:
+    return node.run(node.services.transactions.end(name, txn.producer_id, txn.epoch, commit=commit))
+
+
+def reason_of(call: Callable[..., object], *args: object, **more: object) -> Reason:
+    with pytest.raises(BrokerError) as caught:
+        call(*args, **more)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_records_and_offsets_count_together(node: Node, commit: bool) -> None:
+    txn = begin(node)
+    add(node, txn)
+    write(node, txn, "a", b"x")
+    write(node, txn, "b", b"y")
+    stage(node, txn, Commit("a", 1, 7))
+    assert node.values("a") == node.values("b") == []
+    assert node.services.offsets.committed("g", "a", 1) is None
+    assert end(node, txn, commit=commit).state is (TxnState.COMMITTED if commit else TxnState.ABORTED)
+    for each in (node, node.restarted()):
+        assert (each.values("a"), each.values("b")) == (([b"x"], [b"y"]) if commit else ([], []))
+        committed = each.services.offsets.committed("g", "a", 1)
+        assert (committed is not None and committed.offset == 7) is commit
+
+
+def test_a_producer_goes_from_one_transaction_to_the_next(node: Node) -> None:
+    txn = begin(node)
+    for number in range(4):
+        add(node, txn, ("a", 0))
+        write(node, txn, "a", b"%d" % number, sequence=number)
+        end(node, txn, commit=number % 2 == 0)
+    assert node.values("a") == [b"0", b"2"]
+
+
+def test_asking_again_for_the_same_end_is_fine_and_for_the_other_is_not(node: Node) -> None:
+    txn = begin(node)
+    add(node, txn)
+    write(node, txn, "a", b"x")
+    for _ in range(3):
+        assert end(node, txn, commit=True).state is TxnState.COMMITTED
+    markers = node.services.topics.partition("a", 0).end_offset
+    assert markers == 2, "one record, one marker"
+    assert reason_of(end, node, txn, commit=False) is Reason.INVALID_TRANSACTION_STATE
+    assert end(node.restarted(), txn, commit=True).state is TxnState.COMMITTED
+
+
+def test_what_never_began_may_be_ended(node: Node) -> None:
+    txn = begin(node)
+    assert end(node, txn, commit=True).state is TxnState.COMMITTED
+    txn = begin(node, "u")
+    assert end(node, txn, commit=False, name="u").state is TxnState.ABORTED
+
+
+def test_an_earlier_self_is_fenced(node: Node) -> None:
+    old = begin(node)
+    add(node, old)
+    write(node, old, "a", b"old")
+    new = begin(node)
+    assert (new.producer_id, new.state) == (old.producer_id, TxnState.EMPTY)
+    assert new.epoch > old.epoch
+    assert reason_of(add, node, old) is Reason.STALE_PRODUCER_EPOCH
+    assert reason_of(stage, node, old, Commit("a", 0, 1)) is Reason.STALE_PRODUCER_EPOCH
+    assert reason_of(end, node, old, commit=True) is Reason.STALE_PRODUCER_EPOCH
+    assert reason_of(write, node, old, "a", b"zombie", sequence=1) is Reason.STALE_PRODUCER_EPOCH
+    assert reason_of(write, node, old, "a", b"zombie", partition=1) is Reason.STALE_PRODUCER_EPOCH
+    add(node, new)
+    write(node, new, "a", b"new")
+    end(node, new, commit=True)
+    assert node.values("a") == [b"new"]
+
+
+def test_appends_only_where_and_when_the_transaction_writes(node: Node) -> None:
+    txn = begin(node)
+    assert reason_of(write, node, txn, "a", b"x") is Reason.INVALID_TRANSACTION_STATE
+    add(node, txn, ("a", 0))
+    assert reason_of(write, node, txn, "a", b"x", partition=1) is Reason.INVALID_TRANSACTION_STATE
+    write(node, txn, "a", b"x")
+    end(node, txn, commit=True)
+    assert reason_of(write, node, txn, "a", b"late", sequence=1) is Reason.INVALID_TRANSACTION_STATE
+    stranger = Transaction(999_999, 0, 1000)
+    assert reason_of(write, node, stranger, "a", b"x") is Reason.INVALID_TRANSACTION_STATE
+
+
+def test_no_record_before_its_partition_is_durably_in_the_journal(node: Node) -> None:
+    """Else a crash could keep the record and lose the transaction: nothing would ever end it."""
+    txn = begin(node)
+    with node.world.holding_syncs():
+        adding = node.spawn(node.services.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
+        batch = batch_of(b"x", producer=(txn.producer_id, txn.epoch, 0), transactional=True)
+        early = node.spawn(node.services.append.append("a", 0, batch))
+        assert isinstance(early.error, BrokerError)
+        assert early.error.reason is Reason.INVALID_TRANSACTION_STATE
+    adding.result()
+    write(node, txn, "a", b"x")
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_is_added_later_does_not_hold_up_who_writes_to_what_was_added_before(node: Node, restart: bool) -> None:
+    """Clients add a group, or another partition, while they write to the first."""
+    txn = begin(node)
+    add(node, txn, ("a", 0))
+    if restart:
+        node = node.restarted()
+    transactions = node.services.transactions
+    with node.world.holding_syncs():
+        adding = [
+            node.spawn(transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 1)])),
+            node.spawn(transactions.add_group("t", txn.producer_id, txn.epoch, "g")),
+        ]
+        batch = batch_of(b"x", producer=(txn.producer_id, txn.epoch, 0), transactional=True)
+        writing = node.spawn(node.services.append.append("a", 0, batch))
+        early = node.spawn(node.services.append.append("a", 1, batch))
+        assert writing.error is None
+        assert isinstance(early.error, BrokerError)
+    for job in adding:
+        job.result()
+    writing.result()
+    end(node, txn, commit=True)
+    assert node.values("a") == [b"x"]
+    with node.world.holding_syncs():
+        node.spawn(transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
+        late = batch_of(b"y", producer=(txn.producer_id, txn.epoch, 1), transactional=True)
+        refused = node.spawn(node.services.append.append("a", 0, late))
+        assert isinstance(refused.error, BrokerError), "the next transaction has to say so anew, durably"
+
+
+def test_what_cannot_be_committed_is_not_staged(node: Node) -> None:
+    """It would be found out only when the end is decided, and then nothing could undo it."""
+    txn = begin(node)
+    assert reason_of(stage, node, txn, Commit("a", 0, -1)) is Reason.OFFSET_OUT_OF_RANGE
+    assert reason_of(stage, node, txn, Commit("nope", 0, 1)) is Reason.TOPIC_NOT_FOUND
+    assert reason_of(stage, node, txn, Commit("a", 9, 1)) is Reason.PARTITION_NOT_FOUND
+    with pytest.raises(BrokerError):
+        node.run(node.services.transactions.add_offsets("t", txn.producer_id, txn.epoch, "a b", [Commit("a", 0, 1)]))
+    stage(node, txn, Commit("a", 0, 1), Commit("a", 0, 2))
+    stage(node, txn, Commit("a", 0, 3))
+    assert len(node.services.transactions.find("t").offsets) == 1
+    end(node, txn, commit=True)
+    found = node.services.offsets.committed("g", "a", 0)
+    assert found is not None
+    assert found.offset == 3
+
+
+def test_bad_requests(node: Node) -> None:
+    transactions = node.services.transactions
+    with pytest.raises(BrokerError, match="not known"):
+        transactions.find("nope")
+    for name in ("", "x" * 250, "a\nb", "\ud800"):
+        assert reason_of(begin, node, name) is Reason.INVALID_TRANSACTION_STATE
+    for timeout in (0, -1, 900_001):
+        assert reason_of(begin, node, timeout_ms=timeout) is Reason.INVALID_TRANSACTION_TIMEOUT
+    txn = begin(node)
+    assert reason_of(add, node, txn, ("nope", 0)) is Reason.TOPIC_NOT_FOUND
+    assert reason_of(add, node, txn, ("a", 2)) is Reason.PARTITION_NOT_FOUND
+
+
+def test_epochs_end_and_a_new_producer_id_begins(node: Node) -> None:
+    txn = begin(node)
+    node.run(node.services.transactions._keep("t", Transaction(txn.producer_id, EPOCH_MAX, 1000)))
+    new = begin(node)
+    assert new.epoch == 0
+    assert new.producer_id != txn.producer_id
+    add(node, new)
+    write(node, new, "a", b"x")
+    assert reason_of(write, node, txn, "a", b"zombie") is Reason.INVALID_TRANSACTION_STATE
+
+
+def test_a_transaction_in_a_topic_that_goes_ends_all_the_same(node: Node) -> None:
+    txn = begin(node)
+    add(node, txn)
+    write(node, txn, "b", b"x")
+    stage(node, txn, Commit("a", 0, 1), Commit("b", 0, 1))
+    node.run(node.services.topics.delete("a"))
+    assert end(node, txn, commit=True).state is TxnState.COMMITTED
+    assert node.values("b") == [b"x"]
+    assert node.services.offsets.of_group("g").keys() == {("b", 0)}
+
+
+# -- as producers with an id and an epoch of their own ask ---------------------------------------------------
+
+
+def test_a_producer_goes_on_to_its_own_next_epoch(node: Node) -> None:
+    def go_on(txn: Transaction) -> Transaction:
+        expected = (txn.producer_id, txn.epoch)
+        return node.run(node.services.transactions.begin_producer("t", expected=expected))
+
+    first = begin(node)
+    add(node, first)
+    write(node, first, "a", b"left open")
+    second = go_on(first)
+    assert (second.producer_id, second.state) == (first.producer_id, TxnState.EMPTY)
+    assert second.epoch > first.epoch
+    assert node.services.topics.partition("a", 0).last_stable_offset == 2, "what was open is aborted"
+    again = go_on(first)
+    assert (again.producer_id, again.epoch) == (second.producer_id, second.epoch), "a retry gets what it got"
+    other = begin(node)
+    assert reason_of(go_on, second) is Reason.STALE_PRODUCER_EPOCH, "another one has begun meanwhile"
+    stranger = Transaction(other.producer_id + 1, other.epoch, 1000)
+    assert reason_of(go_on, stranger) is Reason.PRODUCER_ID_MISMATCH
+
+
+def test_another_producer_id_is_told_apart_from_an_old_epoch(node: Node) -> None:
+    txn = begin(node)
+    other = Transaction(txn.producer_id + 1, txn.epoch, 1000)
+    assert reason_of(add, node, other) is Reason.PRODUCER_ID_MISMATCH
+    assert reason_of(end, node, other, commit=True) is Reason.PRODUCER_ID_MISMATCH
+
+
+def test_offsets_of_a_group_member_are_guarded_in_the_step_that_stages_them(node: Node) -> None:
+    transactions = node.services.transactions
+    txn = begin(node)
+    asked = []
+
+    def stage_guarded(guard: Callable[[], None]) -> None:
+        coroutine = transactions.add_offsets("t", txn.producer_id, txn.epoch, "g", [Commit("a", 0, 5)], guard=guard)
+        node.run(coroutine)
+
+    assert reason_of(stage_guarded, lambda: None) is Reason.INVALID_TRANSACTION_STATE, "it has not begun"
+    node.run(transactions.add_group("t", txn.producer_id, txn.epoch, "g"))
+    assert transactions.find("t").state is TxnState.ONGOING
+
+    def refuse() -> None:
+        asked.append(transactions._turns.is_held("t"))
+        raise BrokerError(Reason.STALE_GENERATION, "not any more")
+
+    assert reason_of(stage_guarded, refuse) is Reason.STALE_GENERATION
+    assert asked == [True]
+    assert transactions.pending_offsets("g") == set()
+    stage_guarded(lambda: None)
+    for each in (node, node.restarted()):
+        assert each.services.transactions.pending_offsets("g") == {("a", 0)}
+        assert each.services.transactions.pending_offsets("other") == set()
+    end(node, txn, commit=True)
+    assert transactions.pending_offsets("g") == set()
+    committed = node.services.offsets.committed("g", "a", 0)
+    assert committed is not None
+    assert committed.offset == 5
+
+
+def test_a_group_added_and_nothing_staged_ends_well(node: Node) -> None:
+    txn = begin(node)
+    node.run(node.services.transactions.add_group("t", txn.producer_id, txn.epoch, "g"))
+    assert end(node, txn, commit=True).state is TxnState.COMMITTED
+    with pytest.raises(BrokerError):
+        node.run(node.services.transactions.add_group("t", txn.producer_id, txn.epoch, ""))
+
+
+# -- time ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_open_for_too_long_is_aborted_and_its_producer_fenced(node: Node) -> None:
+    transactions = node.services.transactions
+    txn = begin(node, timeout_ms=1000)
+    node.clock.advance(5000)
+    assert node.run(transactions.expire()) == [], "it has not begun"
+    add(node, txn)
+    write(node, txn, "a", b"x")
+    node.clock.advance(1000)
+    assert node.run(transactions.expire()) == []
+    node.append("a", b"behind")
+    assert node.values("a") == []
+    node.clock.advance(1)
+    assert node.run(transactions.expire()) == ["t"]
+    assert node.values("a") == [b"behind"]
+    assert reason_of(write, node, txn, "a", b"late", sequence=1) is Reason.STALE_PRODUCER_EPOCH
+    assert reason_of(end, node, txn, commit=True) is Reason.STALE_PRODUCER_EPOCH
+    new = begin(node)
+    add(node, new)
+    write(node, new, "a", b"new")
+    end(node, new, commit=True)
+    assert node.values("a") == [b"behind", b"new"]
+
+
+def test_ids_nobody_uses_are_forgotten(node: Node) -> None:
+    txn = begin(node)
+    open_one = begin(node, "open", timeout_ms=900_000)
+    node.clock.advance(UNUSED_MS_MAX)
+    add(node, open_one, name="open")
+    node.clock.advance(1)
+    node.run(node.services.transactions.expire())
+    for each in (node, node.restarted()):
+        assert each.services.transactions.names() == ["open"]
+    assert begin(node).producer_id != txn.producer_id
+
+
+# -- one at a time -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_requests_of_one_id_at_once_are_as_if_one_after_the_other(seed: int) -> None:
+    """Whatever races, in the end nothing is open and nothing hangs."""
+    rng = Random(seed)
+    node = Node(rng=rng)
+    node.create("a", 1)
+    transactions = node.services.transactions
+
+    async def producer(number: int) -> None:
+        for turn in range(3):
+            try:
+                txn = await transactions.begin_producer("t")
+                await transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)])
+                value = b"%d/%d" % (number, turn)
+                batch = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
+                await node.services.append.append("a", 0, batch)
+                await transactions.end("t", txn.producer_id, txn.epoch, commit=rng.random() < 0.7)
+            except BrokerError as error:
+                if error.reason not in (Reason.STALE_PRODUCER_EPOCH, Reason.INVALID_TRANSACTION_STATE):
+                    raise
+
+    jobs = [node.spawn(producer(number)) for number in range(4)]
+    node.world.settle()
+    for job in jobs:
+        job.result()
+    begin(node)
+    hosted = node.services.topics.partition("a", 0)
+    assert hosted.last_stable_offset == hosted.end_offset, f"seed {seed}: something hangs"
+
+
+def test_a_client_that_goes_away_does_not_hold_up_the_next(node: Node) -> None:
+    txn = begin(node)
+    with node.world.holding_syncs():
+        first = node.spawn(node.services.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
+        second = node.spawn(node.services.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 1)]))
+        second.cancel()
+        third = node.spawn(node.services.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("b", 0)]))
+    first.result()
+    assert third.result().partitions == [("a", 0), ("b", 0)]
+
+
+# -- an end that cannot be carried out yet -------------------------------------------------------------------
+
+
+def test_one_partition_that_takes_no_marker_holds_up_its_own_transactions_only(node: Node) -> None:
+    transactions = node.services.transactions
+    stuck, fine = begin(node), begin(node, "u")
+    add(node, stuck, ("a", 0), ("b", 0))
+    add(node, fine, ("a", 1), name="u")
+    write(node, stuck, "b", b"x")
+    write(node, fine, "a", b"y", partition=1)
+    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    assert reason_of(end, node, stuck, commit=True) is Reason.NOT_LEADER
+    assert transactions.find("t").state is TxnState.COMMITTING
+    assert reason_of(add, node, stuck, ("b", 0)) is Reason.CONCURRENT_TRANSACTIONS
+    assert reason_of(end, node, stuck, commit=False) is Reason.INVALID_TRANSACTION_STATE
+    end(node, fine, commit=True, name="u")
+    again = node.restarted()
+    assert list(again.run(again.services.transactions.resume())) == ["t"], "opening goes on without it"
+    assert again.run(again.services.transactions.expire()) == []
+    again.run(again.services.topics.set_role("a", 0, Role.LEADER))
+    assert end(again, stuck, commit=True).state is TxnState.COMMITTED, "a retry of the end carries it out"
+    assert again.values("b") == [b"x"]
+
+
+# -- crashes -------------------------------------------------------------------------------------------------
+
+
+class Script:
+    """Two transactions, one after the other; what was acknowledged is noted as it is acknowledged."""
+
+    def __init__(self, *, commit: bool) -> None:
+        self.commit = commit
+        self.node = Node()
+        self.node.create("a", 1)
+        self.node.create("b", 1)
+        self.decided = False
+        self.ended = False
+
+    def run(self) -> None:
+        node = self.node
+        first = begin(node)
+        add(node, first)
+        write(node, first, "a", b"a0")
+        write(node, first, "b", b"b0")
+        stage(node, first, Commit("a", 0, 10))
+        self.decided = True
+        end(node, first, commit=self.commit)
+        self.ended = True
+        add(node, first)
+        write(node, first, "a", b"left open", sequence=1)
+        stage(node, first, Commit("a", 0, 20))
+
+
+def check(script: Script, again: Node, where: str) -> bool:
+    """All or nothing, and what was acknowledged. Returns whether the transaction counts."""
+    assert again.run(again.services.transactions.resume()) == {}, where
+    if not {"a", "b"} <= set(again.services.topics.names()):
+        return False
+    seen = (again.values("a"), again.values("b"))
+    committed = again.services.offsets.committed("g", "a", 0)
+    counts = seen == ([b"a0"], [b"b0"])
+    assert counts or seen == ([], []), f"{where}: half of it counts: {seen}"
+    assert (committed is not None) == counts, f"{where}: records and offsets part ways"
+    assert committed is None or committed.offset == 10, where
+    if script.ended:
+        assert counts == script.commit, f"{where}: it was acknowledged and came out otherwise"
+    if counts:
+        assert script.decided, where
+        assert script.commit, where
+    # Whatever is still open is fenced and aborted by its next self, and then nobody waits for anything.
+    begin(again)
+    for topic in ("a", "b"):
+        hosted = again.services.topics.partition(topic, 0)
+        assert hosted.last_stable_offset == hosted.end_offset, f"{where}: {topic} hangs"
+    return counts
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_every_crash_point_gives_all_or_nothing(commit: bool) -> None:
+    rng = Random(5)
+    states = outcomes = 0
+    seen: set[int] = set()
+    number = 0
+    while True:
+        number += 1
+        script = Script(commit=commit)
+        script.node.disk.stop_at = len(script.node.disk.operations) + number
+        try:
+            script.run()
+        except Crash:
+            pass
+        else:
+            break
+        killed = script.node.restarted()
+        outcomes |= 1 << check(script, killed, f"killed at operation {number}")
+        for label, disk in script.node.disk.crash_states(limit=40, rng=rng, seen=seen):
+            outcomes |= 1 << check(script, script.node.restarted(disk), f"operation {number}, {label}")
+            states += 1
+    print(f"commit={commit}: {number - 1} operations, {states} crash states")
+    assert states > 60
+    assert outcomes == (3 if commit else 1), "both outcomes must have been seen"
+
+
+def test_a_crash_while_resuming_is_resumed() -> None:
+    """The end was decided, no marker written: kill at every operation of the recovery, then recover again."""
+    script = Script(commit=True)
+    node = script.node
+    txn = begin(node)
+    add(node, txn)
+    write(node, txn, "a", b"a0")
+    write(node, txn, "b", b"b0")
+    stage(node, txn, Commit("a", 0, 10))
+    decided = node.services.transactions.find("t")
+    node.run(node.services.transactions._keep("t", Transaction(
+        decided.producer_id, decided.epoch, decided.timeout_ms, TxnState.COMMITTING, decided.partitions, decided.offsets
+    )))  # fmt: skip
+    script.decided = script.ended = True
+    rng = Random(6)
+    number, states = 0, 0
+    while True:
+        number += 1
+        again = node.restarted()
+        again.disk.stop_at = len(again.disk.operations) + number
+        try:
+            again.run(again.services.transactions.resume())
+        except Crash:
+            pass
+        else:
+            break
+        for label, disk in again.disk.crash_states(limit=30, rng=rng):
+            assert check(script, again.restarted(disk), f"recovery killed at {number}, {label}")
+            states += 1
+    assert states > 20

@@ -1,0 +1,328 @@
+"""Acknowledgements: 0, 1, all; roles; replicas; retries."""
+
+import errno
+
+import pytest
+from tests.broker.node import Node, batch_of
+
+from braidlog.codec.batch import seal
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.partition.append import Acks
+from braidlog.partition.hosted import Role
+
+
+@pytest.fixture
+def node() -> Node:
+    made = Node()
+    made.create("a", 2)
+    return made
+
+
+@pytest.fixture
+def replicated() -> Node:
+    made = Node()
+    made.create("a", 1, followers=["1", "2"], min_in_sync=2)
+    return made
+
+
+def refused(node: Node, awaitable: object) -> BrokerError:
+    with pytest.raises(BrokerError) as caught:
+        node.run(awaitable)  # type: ignore[arg-type]
+    return caught.value
+
+
+@pytest.mark.parametrize("acks", [Acks.LEADER, Acks.ALL])
+def test_an_acknowledged_record_is_durable_and_committed(node: Node, acks: Acks) -> None:
+    appended = node.append("a", b"x", b"y", acks=acks)
+    assert (appended.base_offset, appended.last_offset) == (0, 1)
+    hosted = node.services.topics.partition("a", 0)
+    assert hosted.log.durable_offset == hosted.high_watermark == 2
+
+
+def test_it_is_not_acknowledged_before_the_sync(node: Node) -> None:
+    with node.world.holding_syncs():
+        job = node.spawn(node.services.append.append("a", 0, batch_of(b"x"), acks=Acks.LEADER))
+        node.world.advance(10_000)
+        assert not job.is_done
+        assert node.services.topics.partition("a", 0).high_watermark == 0, "a reader must not see what a crash can take"
+    assert job.result().base_offset == 0
+
+
+def test_many_appends_share_a_sync(node: Node) -> None:
+    with node.world.holding_syncs():
+        jobs = [node.spawn(node.services.append.append("a", 0, batch_of(b"x"))) for _ in range(20)]
+        before = node.world.syncs
+        node.world.sync()
+        assert node.world.syncs == before + 1
+    assert [job.result().base_offset for job in jobs] == list(range(20))
+
+
+def test_acks_none_returns_at_once_and_is_seen_soon(node: Node) -> None:
+    with node.world.holding_syncs():
+        job = node.spawn(node.services.append.append("a", 0, batch_of(b"x"), acks=Acks.NONE))
+        assert job.is_done
+        assert node.services.topics.partition("a", 0).high_watermark == 0
+    assert node.services.topics.partition("a", 0).high_watermark == 1, "it must not stay unseen until the next append"
+    assert node.values("a") == [b"x"]
+
+
+def test_without_flush_on_ack_the_page_cache_counts() -> None:
+    node = Node()
+    node.create("a", 1, settings={"flush": "os"})
+    node.append("a", b"x")
+    hosted = node.services.topics.partition("a", 0)
+    assert (hosted.high_watermark, hosted.log.durable_offset) == (1, 0)
+
+
+def test_a_failed_sync_reaches_the_producer(node: Node) -> None:
+    node.append("a", b"first")
+    number = len(node.disk.operations) + 2  # the write, then the sync
+    node.disk.fail_at = {number: errno.EIO}
+    with pytest.raises(StorageFault):
+        node.append("a", b"x")
+    assert node.services.topics.partition("a", 0).high_watermark == 1, "what was not synced is not committed"
+    with pytest.raises(StorageFault):
+        node.append("a", b"y")
+    assert node.append("a", b"z", partition=1).base_offset == 0, "other partitions go on"
+
+
+def test_a_full_disk_fails_one_append_only(node: Node) -> None:
+    node.append("a", b"x")
+    node.disk.fail_at = {len(node.disk.operations) + 1: errno.ENOSPC}
+    with pytest.raises(StorageFault):
+        node.append("a", b"lost")
+    assert node.append("a", b"y").base_offset == 1
+    assert node.values("a") == [b"x", b"y"]
+
+
+def test_places_that_are_not_there(node: Node) -> None:
+    append = node.services.append.append
+    assert refused(node, append("nope", 0, batch_of(b"x"))).reason is Reason.TOPIC_NOT_FOUND
+    for number in (2, -1, 10**9):
+        assert refused(node, append("a", number, batch_of(b"x"))).reason is Reason.PARTITION_NOT_FOUND
+    assert refused(node, append("__state", 0, batch_of(b"x"))).reason is Reason.TOPIC_NOT_FOUND
+
+
+@pytest.mark.parametrize("size", [0, 1, 22, 60, 61, 67])
+def test_bytes_that_are_no_batch(node: Node, size: int) -> None:
+    with pytest.raises((ProtocolError, BrokerError)):
+        node.run(node.services.append.append("a", 0, batch_of(b"x")[:size]))
+    assert node.services.topics.partition("a", 0).end_offset == 0
+
+
+def test_a_follower_takes_no_appends(node: Node) -> None:
+    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    assert refused(node, node.services.append.append("a", 0, batch_of(b"x"))).reason is Reason.NOT_LEADER
+    assert node.append("a", b"x", partition=1).base_offset == 0
+    hosted = node.run(node.services.topics.set_role("a", 0, Role.LEADER))
+    assert hosted.leader_epoch == 2
+    assert node.append("a", b"x").base_offset == 0
+
+
+def test_a_role_outlives_a_restart_and_epochs_never_go_back(node: Node) -> None:
+    for _ in range(3):
+        node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+        node.run(node.services.topics.set_role("a", 0, Role.LEADER))
+    node.append("a", b"x")
+    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    again = node.restarted()
+    hosted = again.services.topics.partition("a", 0)
+    assert (hosted.role, hosted.leader_epoch) == (Role.FOLLOWER, 4)
+    assert again.run(again.services.topics.set_role("a", 0, Role.LEADER)).leader_epoch == 5
+
+
+def test_two_who_make_it_leader_at_once_begin_one_epoch(node: Node) -> None:
+    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    jobs = [node.spawn(node.services.topics.set_role("a", 0, Role.LEADER)) for _ in range(3)]
+    node.world.settle()
+    assert [job.result().leader_epoch for job in jobs] == [2, 2, 2]
+
+
+# -- replicas ------------------------------------------------------------------------------------------------
+
+
+def test_all_waits_for_the_in_sync_replicas(replicated: Node) -> None:
+    services = replicated.services
+    for replica in ("1", "2"):
+        services.fetch.replica_fetched("a", 0, replica, 0)
+    job = replicated.spawn(services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL))
+    replicated.world.settle()
+    assert not job.is_done
+    services.fetch.replica_fetched("a", 0, "1", 1)
+    replicated.world.settle()
+    assert not job.is_done
+    assert services.topics.partition("a", 0).high_watermark == 0
+    services.fetch.replica_fetched("a", 0, "2", 1)
+    replicated.world.settle()
+    assert job.result().base_offset == 0
+    assert services.topics.partition("a", 0).high_watermark == 1
+
+
+def test_all_times_out_and_the_record_stays(replicated: Node) -> None:
+    job = replicated.spawn(replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=500))
+    replicated.world.advance(499)
+    assert not job.is_done
+    replicated.world.advance(1)
+    with pytest.raises(BrokerError, match=r"1 of 3 replicas of a/0 are in sync \(2 must be\)") as caught:
+        job.result()
+    assert caught.value.reason is Reason.ACKS_TIMED_OUT
+    assert replicated.services.topics.partition("a", 0).end_offset == 1
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -5])
+def test_no_time_at_all_still_gets_an_answer(replicated: Node, timeout_ms: int) -> None:
+    append = replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=timeout_ms)
+    assert refused(replicated, append).reason is Reason.ACKS_TIMED_OUT
+
+
+def test_a_timeout_has_a_maximum(replicated: Node) -> None:
+    append = replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=2**62)
+    job = replicated.spawn(append)
+    replicated.world.advance(300_000)
+    assert job.is_done
+
+
+def test_leader_acks_do_not_wait_for_replicas(replicated: Node) -> None:
+    replicated.services.fetch.replica_fetched("a", 0, "1", 0)
+    assert replicated.append("a", b"x").base_offset == 0
+    assert replicated.services.topics.partition("a", 0).high_watermark == 0, "an in-sync replica does not have it yet"
+
+
+def test_enough_replicas_must_be_in_sync_even_when_all_of_them_have_it(replicated: Node) -> None:
+    append = replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=100)
+    job = replicated.spawn(append)
+    replicated.world.settle()
+    assert replicated.services.topics.partition("a", 0).high_watermark == 1, "the leader is the whole in-sync set"
+    assert not job.is_done
+    replicated.services.fetch.replica_fetched("a", 0, "2", 1)
+    replicated.world.settle()
+    assert job.is_done
+    job.result()
+
+
+@pytest.mark.parametrize("ends_by", ["role", "deletion"])
+def test_a_wait_for_replicas_ends_with_the_leadership(replicated: Node, ends_by: str) -> None:
+    job = replicated.spawn(replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=60_000))
+    replicated.world.settle()
+    if ends_by == "role":
+        replicated.run(replicated.services.topics.set_role("a", 0, Role.FOLLOWER))
+    else:
+        replicated.run(replicated.services.topics.delete("a"))
+    with pytest.raises(BrokerError) as caught:
+        job.result()
+    assert caught.value.reason is (Reason.NOT_LEADER if ends_by == "role" else Reason.TOPIC_NOT_FOUND)
+
+
+def test_a_silent_replica_stops_holding_up_appends(replicated: Node) -> None:
+    services = replicated.services
+    for replica in ("1", "2"):
+        services.fetch.replica_fetched("a", 0, replica, 0)
+    replicated.world.advance(20_000)
+    services.fetch.replica_fetched("a", 0, "1", 0)
+    job = replicated.spawn(services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=60_000))
+    replicated.world.settle()
+    services.fetch.replica_fetched("a", 0, "1", 1)
+    replicated.world.advance(20_000)
+    services.fetch.replica_fetched("a", 0, "1", 1)
+    assert not job.is_done
+    assert [node for _, node in services.topics.expire_replicas(30_000)] == ["2"]
+    replicated.world.settle()
+    assert job.result().base_offset == 0
+
+
+def test_changing_the_followers_releases_who_waits(replicated: Node) -> None:
+    job = replicated.spawn(replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=60_000))
+    replicated.world.settle()
+    replicated.run(replicated.services.topics.set_followers("a", [], 1))
+    assert job.result().base_offset == 0
+    assert replicated.restarted().services.topics.partition("a", 0).replicas.replication_factor == 1
+
+
+# -- retries -------------------------------------------------------------------------------------------------
+
+
+def test_a_retry_is_answered_as_the_first_time(node: Node) -> None:
+    first = node.run(node.services.append.append("a", 0, batch_of(b"x", b"y", producer=(7, 0, 0))))
+    node.append("a", b"other")
+    again = node.run(node.services.append.append("a", 0, batch_of(b"x", b"y", producer=(7, 0, 0))))
+    assert (again.base_offset, again.last_offset, again.duplicate) == (first.base_offset, first.last_offset, True)
+    assert node.values("a") == [b"x", b"y", b"other"]
+
+
+def test_a_retry_before_the_sync_waits_for_it_too(node: Node) -> None:
+    with node.world.holding_syncs():
+        batch = batch_of(b"x", producer=(7, 0, 0))
+        jobs = [node.spawn(node.services.append.append("a", 0, batch)) for _ in range(3)]
+        assert not any(job.is_done for job in jobs)
+    assert [job.result().duplicate for job in jobs] == [False, True, True]
+    assert node.values("a") == [b"x"]
+
+
+def test_a_retry_after_a_crash_is_still_known(node: Node) -> None:
+    batch = batch_of(b"x", producer=(7, 0, 0))
+    node.run(node.services.append.append("a", 0, batch))
+    again = node.restarted()
+    assert again.run(again.services.append.append("a", 0, batch)).duplicate
+    gap = again.services.append.append("a", 0, batch_of(b"z", producer=(7, 0, 5)))
+    assert refused(again, gap).reason is Reason.OUT_OF_ORDER_SEQUENCE
+    newer = again.services.append.append("a", 0, batch_of(b"n", producer=(7, 1, 0)))
+    assert again.run(newer).base_offset == 1
+    assert refused(again, again.services.append.append("a", 0, batch)).reason is Reason.STALE_PRODUCER_EPOCH
+
+
+def test_a_transactional_batch_needs_a_transaction(node: Node) -> None:
+    """Else nothing would ever end it, and committed readers would wait behind it for good."""
+    alone = batch_of(b"x", producer=(7, 0, 0), transactional=True)
+    assert refused(node, node.services.append.append("a", 0, alone)).reason is Reason.INVALID_TRANSACTION_STATE
+    hidden = batch_of(b"x") + alone
+    assert refused(node, node.services.append.append("a", 0, hidden)).reason is Reason.INVALID_TRANSACTION_STATE
+    assert node.services.topics.partition("a", 0).end_offset == 0
+
+
+def test_thousands_of_retries_make_no_duplicate_and_no_gap() -> None:
+    """Row 13 of the promises, in small: every batch is sent one to four times, with restarts between."""
+    node = Node()
+    node.create("a", 1)
+    sent = 0
+    for number in range(1200):
+        batch = batch_of(str(number).encode(), producer=(7, 0, number))
+        for _ in range(1 + number % 4):
+            node.run(node.services.append.append("a", 0, batch))
+            sent += 1
+        if number % 300 == 299:
+            node = node.restarted()
+    assert node.values("a") == [str(number).encode() for number in range(1200)]
+    assert sent == 3000
+
+
+# -- written, then acknowledged ------------------------------------------------------------------------------
+
+
+def test_several_partitions_are_synced_together(node: Node) -> None:
+    with node.world.holding_syncs():
+        written = [node.services.append.write("a", number, batch_of(b"x")) for number in (0, 1)]
+        node.services.append.sync_together(written)
+        jobs = [node.spawn(node.services.append.acknowledge(each, acks=Acks.LEADER)) for each in written]
+        assert not any(job.is_done for job in jobs)
+        assert [each.hosted.high_watermark for each in written] == [0, 0]
+    assert [job.result().base_offset for job in jobs] == [0, 0]
+    assert [each.hosted.high_watermark for each in written] == [1, 1]
+
+
+def test_who_waits_for_one_has_the_others_synced_meanwhile(node: Node) -> None:
+    written = [node.services.append.write("a", number, batch_of(b"x")) for number in (0, 1)]
+    node.services.append.sync_together(written)
+    node.run(node.services.append.acknowledge(written[0], acks=Acks.LEADER))
+    assert [each.hosted.log.durable_offset for each in written] == [1, 1]
+
+
+def test_a_batch_whose_records_were_not_checked_is_checked(node: Node) -> None:
+    bad = bytearray(batch_of(b"x"))
+    bad[-4:] = b"\xff\xff\xff\xff"
+    with pytest.raises(BrokerError) as caught:
+        node.services.append.write("a", 0, seal(bad), records_checked=False)
+    assert caught.value.reason is Reason.INVALID_RECORD
+    assert node.services.topics.partition("a", 0).end_offset == 0
+    assert (
+        node.services.append.write("a", 0, memoryview(batch_of(b"x")), records_checked=False).appended.base_offset == 0
+    )

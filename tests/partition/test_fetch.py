@@ -1,0 +1,391 @@
+"""Fetching: long polls, limits, what each kind of reader may see, offsets by time."""
+
+import pytest
+from tests.broker.node import Node, batch_of
+
+from braidlog.codec.compression import Compression
+from braidlog.codec.records import encode_batch
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.partition.append import Acks
+from braidlog.partition.fetch import Outcome, Wanted
+from braidlog.partition.hosted import Role
+from braidlog.partition.reading import Fetched
+from braidlog.testing.world import Job
+
+MANY = 1 << 20
+
+
+@pytest.fixture
+def node() -> Node:
+    made = Node()
+    made.create("a", 3)
+    return made
+
+
+def poll(node: Node, offset: int = 0, *, wait_ms: int = 1000, **more: object) -> Job[list[Fetched]]:
+    wanted = [Wanted("a", 0, offset, MANY)]
+    return node.spawn(node.services.fetch.fetch(wanted, bytes_max=MANY, wait_ms=wait_ms, **more))  # type: ignore[arg-type]
+
+
+def sizes(results: list[Fetched]) -> list[int | None]:
+    return [None if result.slice is None else result.slice.size for result in results]
+
+
+# -- long poll -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_there_comes_at_once(node: Node) -> None:
+    node.append("a", b"x")
+    (result,) = poll(node).result()
+    assert result.slice is not None
+    assert (result.slice.offset, result.slice.next_offset) == (0, 1)
+    assert (result.start_offset, result.high_watermark, result.last_stable_offset) == (0, 1, 1)
+
+
+def test_a_poll_is_woken_by_an_append(node: Node) -> None:
+    job = poll(node)
+    node.world.advance(500)
+    assert not job.is_done
+    node.append("a", b"x")
+    assert sizes(job.result()) == [len(batch_of(b"x"))]
+
+
+def test_a_poll_sees_nothing_before_it_is_durable(node: Node) -> None:
+    job = poll(node, wait_ms=10_000)
+    with node.world.holding_syncs():
+        node.spawn(node.services.append.append("a", 0, batch_of(b"x")))
+        node.world.advance(5_000)
+        assert not job.is_done
+    assert job.result()[0].slice is not None
+
+
+def test_a_poll_times_out_with_nothing(node: Node) -> None:
+    job = poll(node, wait_ms=1000)
+    node.world.advance(999)
+    assert not job.is_done
+    node.world.advance(1)
+    assert sizes(job.result()) == [None]
+
+
+def test_no_wait_outlasts_the_maximum(node: Node) -> None:
+    job = poll(node, wait_ms=2**60)
+    node.world.advance(300_000)
+    assert sizes(job.result()) == [None]
+
+
+def test_a_poll_waits_for_enough_bytes_or_gives_what_there_is(node: Node) -> None:
+    job = poll(node, bytes_min=2 * len(batch_of(b"x")), wait_ms=1000)
+    node.append("a", b"x")
+    assert not job.is_done
+    node.append("a", b"y")
+    assert sum(size or 0 for size in sizes(job.result())) == 2 * len(batch_of(b"x"))
+    late = poll(node, bytes_min=MANY, wait_ms=100)
+    node.world.advance(100)
+    assert sizes(late.result()) == [2 * len(batch_of(b"x"))]
+
+
+def test_more_than_the_maximum_is_never_waited_for(node: Node) -> None:
+    node.append("a", b"x")
+    wanted = [Wanted("a", 0, 0, 50)]
+    job = node.spawn(node.services.fetch.fetch(wanted, bytes_max=50, bytes_min=1000, wait_ms=1000))
+    assert job.is_done
+
+
+def test_a_poll_over_several_partitions_is_woken_by_any(node: Node) -> None:
+    wanted = [Wanted("a", number, 0, MANY) for number in range(3)]
+    job = node.spawn(node.services.fetch.fetch(wanted, bytes_max=MANY, wait_ms=1000))
+    node.append("a", b"x", partition=2)
+    assert [result.slice is not None for result in job.result()] == [False, False, True]
+
+
+def test_a_deleted_topic_ends_the_poll(node: Node) -> None:
+    job = poll(node, wait_ms=60_000)
+    node.run(node.services.topics.delete("a"))
+    with pytest.raises(BrokerError) as caught:
+        job.result()
+    assert caught.value.reason is Reason.TOPIC_NOT_FOUND
+
+
+def test_a_change_of_role_ends_the_poll_of_who_wants_the_leader(node: Node) -> None:
+    strict = poll(node, wait_ms=60_000, leader_only=True)
+    loose = poll(node, wait_ms=60_000)
+    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    with pytest.raises(BrokerError) as caught:
+        strict.result()
+    assert caught.value.reason is Reason.NOT_LEADER
+    assert not loose.is_done, "what is committed may be read from a follower"
+    node.world.advance(60_000)
+    assert sizes(loose.result()) == [None]
+
+
+def test_nobody_is_left_watching(node: Node) -> None:
+    hosted = node.services.topics.partition("a", 0)
+    jobs = [poll(node, wait_ms=100) for _ in range(5)]
+    jobs[0].cancel()
+    assert len(hosted._waiting) == 4
+    node.world.advance(100)
+    assert not hosted._waiting
+    assert not node.world._timers
+
+
+# -- limits --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_batch_comes_however_large(node: Node) -> None:
+    node.append("a", b"x" * 10_000)
+    for bytes_max in (1, 0, -1):
+        wanted = [Wanted("a", 0, 0, bytes_max)]
+        (result,) = node.run(node.services.fetch.fetch(wanted, bytes_max=bytes_max))
+        assert result.slice is not None
+
+
+def test_after_the_first_batch_only_what_fits(node: Node) -> None:
+    node.append("a", b"x" * 100)
+    node.append("a", b"y" * 10_000, partition=1)
+    node.append("a", b"z" * 100, partition=2)
+    wanted = [Wanted("a", number, 0, MANY) for number in range(3)]
+    results = node.run(node.services.fetch.fetch(wanted, bytes_max=1000))
+    assert [result.slice is not None for result in results] == [True, False, True]
+
+
+def test_each_partition_has_its_own_limit(node: Node) -> None:
+    for number in range(3):
+        for _ in range(4):
+            node.append("a", b"x" * 100, partition=number)
+    one = len(batch_of(b"x" * 100))
+    wanted = [Wanted("a", number, 0, 2 * one) for number in range(3)]
+    assert sizes(node.run(node.services.fetch.fetch(wanted, bytes_max=MANY))) == [2 * one] * 3
+    assert sizes(node.run(node.services.fetch.fetch(wanted, bytes_max=3 * one))) == [2 * one, one, None]
+
+
+def test_offsets_outside_the_log(node: Node) -> None:
+    node.append("a", b"x")
+    assert sizes(poll(node, 1, wait_ms=0).result()) == [None], "the end is where the next record will be"
+    for offset in (2, -1):
+        with pytest.raises(BrokerError) as caught:
+            poll(node, offset).result()
+        assert caught.value.reason is Reason.OFFSET_OUT_OF_RANGE
+
+
+# -- replicas ------------------------------------------------------------------------------------------------
+
+
+def test_a_replica_sees_what_is_not_committed_and_is_woken_by_the_append() -> None:
+    """It is the replica's fetch that moves the watermark: waking it only then would be waiting for oneself."""
+    node = Node()
+    node.create("a", 1, followers=["1"])
+    fetch = node.services.fetch
+    fetch.replica_fetched("a", 0, "1", 0)
+    replica = poll(node, wait_ms=60_000, replica="1")
+    consumer = poll(node, wait_ms=60_000)
+    node.append("a", b"x")
+    assert replica.result()[0].slice is not None
+    assert not consumer.is_done
+    fetch.replica_fetched("a", 0, "1", 1)
+    node.world.settle()
+    assert consumer.result()[0].high_watermark == 1
+
+
+def test_a_replica_says_impossible_things() -> None:
+    node = Node()
+    node.create("a", 1, followers=["1"])
+    fetch = node.services.fetch
+    reasons = []
+    for replica, offset in (("1", -1), ("1", 1), ("9", 0)):
+        with pytest.raises(BrokerError) as caught:
+            fetch.replica_fetched("a", 0, replica, offset)
+        reasons.append(caught.value.reason)
+    assert reasons == [Reason.OFFSET_OUT_OF_RANGE, Reason.OFFSET_OUT_OF_RANGE, Reason.REPLICA_NOT_FOUND]
+    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    with pytest.raises(BrokerError) as caught:
+        fetch.replica_fetched("a", 0, "1", 0)
+    assert caught.value.reason is Reason.NOT_LEADER
+
+
+# -- records -------------------------------------------------------------------------------------------------
+
+
+def test_records_from_the_middle_of_a_batch(node: Node) -> None:
+    node.append("a", *[b"%d" % number for number in range(10)])
+    got = node.run(node.services.fetch.records("a", 0, 4, bytes_max=MANY))
+    assert [record.offset for record in got.records] == [4, 5, 6, 7, 8, 9]
+    assert (got.next_offset, got.high_watermark) == (10, 10)
+
+
+def test_records_are_counted(node: Node) -> None:
+    node.append("a", *[b"%d" % number for number in range(10)])
+    node.append("a", b"10")
+    got = node.run(node.services.fetch.records("a", 0, 2, bytes_max=MANY, records_max=3))
+    assert ([record.offset for record in got.records], got.next_offset) == ([2, 3, 4], 5)
+    got = node.run(node.services.fetch.records("a", 0, 8, bytes_max=MANY, records_max=3))
+    assert ([record.offset for record in got.records], got.next_offset) == ([8, 9, 10], 11)
+    got = node.run(node.services.fetch.records("a", 0, 2, bytes_max=MANY, records_max=0))
+    assert len(got.records) == 1, "at least one, if there is any"
+
+
+def test_records_are_weighed_one_by_one(node: Node) -> None:
+    """A batch may be larger than an answer of the dialect that reads it, and a compressed one grows."""
+    values = [b"x" * 1000] * 100
+    batch = encode_batch(values, base_timestamp=1, compression=Compression.GZIP)
+    node.run(node.services.append.append("a", 0, batch))
+    offset, answers = 0, 0
+    while offset < 100:
+        got = node.run(node.services.fetch.records("a", 0, offset, bytes_max=10_000))
+        assert len(got.records) == 10
+        assert got.records[0].offset == offset
+        offset, answers = got.next_offset, answers + 1
+    assert answers == 10
+    got = node.run(node.services.fetch.records("a", 0, 0, bytes_max=1))
+    assert len(got.records) == 1
+
+
+def transact(node: Node, name: str, *values: bytes, commit: bool | None) -> None:
+    txn = node.services.transactions
+    begun = node.run(txn.begin_producer(name))
+    node.run(txn.add_partitions(name, begun.producer_id, begun.epoch, [("a", 0)]))
+    batch = batch_of(*values, producer=(begun.producer_id, begun.epoch, 0), transactional=True)
+    node.run(node.services.append.append("a", 0, batch))
+    if commit is not None:
+        node.run(txn.end(name, begun.producer_id, begun.epoch, commit=commit))
+
+
+def test_committed_readers_see_no_open_and_no_aborted_transaction(node: Node) -> None:
+    node.append("a", b"plain")
+    transact(node, "t1", b"aborted", commit=False)
+    transact(node, "t2", b"committed", commit=True)
+    transact(node, "t3", b"open", commit=None)
+    node.append("a", b"behind")
+    assert node.values("a") == [b"plain", b"committed"]
+    assert node.values("a", committed_only=False) == [b"plain", b"aborted", b"committed", b"open", b"behind"]
+    (result,) = poll(node, committed_only=True).result()
+    hosted = node.services.topics.partition("a", 0)
+    assert result.last_stable_offset < result.high_watermark == hosted.end_offset
+    assert len(result.aborted) == 1
+
+
+def test_the_end_of_a_transaction_wakes_a_committed_reader(node: Node) -> None:
+    transact(node, "t", b"x", commit=None)
+    job = node.spawn(node.services.fetch.records("a", 0, 0, bytes_max=MANY, wait_ms=60_000))
+    assert not job.is_done
+    known = node.services.transactions.find("t")
+    node.run(node.services.transactions.end("t", known.producer_id, known.epoch, commit=True))
+    assert [record.value for record in job.result().records] == [b"x"]
+
+
+def test_offsets_without_records_hold_nobody_up(node: Node) -> None:
+    """A reader that knows only record offsets asks for the one after the last: there may be a marker."""
+    transact(node, "t1", b"one", commit=True)
+    transact(node, "t2", b"two", commit=False)
+    node.append("a", b"three")
+    got = node.run(node.services.fetch.records("a", 0, 1, bytes_max=1))
+    assert [record.value for record in got.records] == [b"three"]
+
+
+def test_only_markers_left_is_a_wait_and_not_a_spin(node: Node) -> None:
+    transact(node, "t", b"one", commit=False)
+    job = node.spawn(node.services.fetch.records("a", 0, 0, bytes_max=MANY, wait_ms=1000))
+    assert not job.is_done
+    node.append("a", b"two")
+    assert [record.value for record in job.result().records] == [b"two"]
+    job = node.spawn(node.services.fetch.records("a", 0, 3, bytes_max=MANY, wait_ms=1000))
+    node.world.advance(1000)
+    assert job.result().next_offset == 3
+
+
+# -- offsets by time -----------------------------------------------------------------------------------------
+
+
+def test_offsets_by_time(node: Node) -> None:
+    for number in range(10):
+        batch = encode_batch([b"x", b"y"], timestamps=[number * 100, number * 100 + 50], base_timestamp=number * 100)
+        node.run(node.services.append.append("a", 0, batch))
+    at = node.services.fetch.offset_at
+    assert at("a", 0, 0) == (0, 0)
+    assert at("a", 0, 51) == (2, 100)
+    assert at("a", 0, 101) == (3, 150)
+    assert at("a", 0, 950) == (19, 950)
+    assert at("a", 0, 951) is None
+    assert at("a", 1, 0) is None
+
+
+def test_offsets_by_time_stop_at_the_watermark() -> None:
+    node = Node()
+    node.create("a", 1, followers=["1"])
+    node.services.fetch.replica_fetched("a", 0, "1", 0)
+    node.append("a", b"x", acks=Acks.LEADER)
+    assert node.services.fetch.offset_at("a", 0, 0) is None
+    node.services.fetch.replica_fetched("a", 0, "1", 1)
+    assert node.services.fetch.offset_at("a", 0, 0) is not None
+
+
+# -- an outcome for each partition ---------------------------------------------------------------------------
+
+
+def each(node: Node, *wanted: Wanted, wait_ms: int = 10_000, **more: object) -> Job[list[Outcome]]:
+    return node.spawn(node.services.fetch.fetch_each(wanted, bytes_max=MANY, wait_ms=wait_ms, **more))  # type: ignore[arg-type]
+
+
+def reasons(outcomes: list[Outcome]) -> list[Reason | None]:
+    return [outcome.reason if isinstance(outcome, BrokerError) else None for outcome in outcomes]
+
+
+def test_a_partition_that_cannot_be_served_does_not_spoil_the_others(node: Node) -> None:
+    node.append("a", b"x", partition=1)
+    job = each(node, Wanted("a", 1, 0, MANY), Wanted("a", 7, 0, MANY), Wanted("b", 0, 0, MANY), Wanted("a", 0, 5, MANY))
+    outcomes = job.result()
+    assert reasons(outcomes) == [
+        None,
+        Reason.PARTITION_NOT_FOUND,
+        Reason.TOPIC_NOT_FOUND,
+        Reason.OFFSET_OUT_OF_RANGE,
+    ]
+    assert isinstance(outcomes[0], Fetched)
+    assert outcomes[0].slice is not None
+
+
+def test_what_cannot_be_served_is_not_waited_for(node: Node) -> None:
+    assert reasons(each(node, Wanted("a", 0, 0, MANY), Wanted("b", 0, 0, MANY)).result()) == [
+        None,
+        Reason.TOPIC_NOT_FOUND,
+    ]
+    waiting = each(node, Wanted("a", 0, 0, MANY), Wanted("a", 1, 0, MANY))
+    assert not waiting.is_done
+    node.run(node.services.topics.delete("a"))
+    assert reasons(waiting.result()) == [Reason.TOPIC_NOT_FOUND] * 2
+
+
+def test_a_fault_of_the_disk_is_an_outcome(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.append("a", b"x")
+
+    def broken(*_: object, **__: object) -> None:
+        raise StorageFault("gone")
+
+    monkeypatch.setattr(node.services.topics.partition("a", 1).log, "slice_at", broken)
+    first, second = each(node, Wanted("a", 0, 0, MANY), Wanted("a", 1, 0, MANY)).result()
+    assert isinstance(first, Fetched)
+    assert isinstance(second, StorageFault)
+
+
+def test_a_new_topic_of_the_name_is_not_the_one_that_was_asked_for(node: Node) -> None:
+    identity = node.services.topics.meta("a").topic_id
+    assert reasons(each(node, Wanted("a", 0, 0, MANY, topic_id=identity), wait_ms=0).result()) == [None]
+    node.run(node.services.topics.delete("a"))
+    node.create("a")
+    assert reasons(each(node, Wanted("a", 0, 0, MANY, topic_id=identity)).result()) == [Reason.TOPIC_NOT_FOUND]
+    assert reasons(each(node, Wanted("a", 0, 0, MANY), wait_ms=0).result()) == [None]
+
+
+def test_only_in_the_leaders_epoch(node: Node) -> None:
+    epoch = node.services.topics.partition("a", 0).leader_epoch
+    asked = [Wanted("a", 0, 0, MANY, leader_epoch=epoch + more) for more in (0, -1, 1)]
+    assert reasons(each(node, *asked).result()) == [None, Reason.STALE_LEADER_EPOCH, Reason.NOT_LEADER]
+
+
+def test_committed_readers_find_no_time_beyond_what_is_stable(node: Node) -> None:
+    node.append("a", b"x")
+    begun = node.run(node.services.transactions.begin_producer("tx"))
+    node.run(node.services.transactions.add_partitions("tx", begun.producer_id, begun.epoch, [("a", 0)]))
+    late = batch_of(b"y", producer=(begun.producer_id, begun.epoch, 0), transactional=True, time_ms=1_800_000_000_000)
+    node.run(node.services.append.append("a", 0, late))
+    assert node.services.fetch.offset_at("a", 0, 1_750_000_000_000) == (1, 1_800_000_000_000)
+    assert node.services.fetch.offset_at("a", 0, 1_750_000_000_000, committed_only=True) is None
