@@ -176,6 +176,6 @@ def test_both_faces_have_the_same_names() -> None:
         public = {each for each in vars(getattr(aio, name)) if not each.startswith("_")}
         internal = {
             "abandon", "open", "settled", "batch_taken", "forget", "arrived", "stopped", "rejoin", "keep_only", "gain",
-            "share_count", "membership", "send_record", "buffered_bytes",
+            "fetcher_count", "membership", "send_record", "buffered_bytes",
         }  # fmt: skip
         assert public - internal <= {each for each in dir(getattr(blocking, name)) if not each.startswith("_")}
