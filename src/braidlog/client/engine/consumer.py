@@ -275,9 +275,14 @@ class Consumer:
             await self._commit_worked_on()
 
     async def _commit_worked_on(self) -> None:
-        """What was handed out before the last call: the rest may still be worked on."""
+        """What was handed out before the last call: the rest may still be worked on.
+
+        Where nothing was handed out nothing is committed: 0 would read as "this group has begun".
+        """
         try:
-            await self._commit({share.place: share.processed for share in self._shares.values()})
+            await self._commit(
+                {share.place: share.processed for share in self._shares.values() if share.processed != share.began}
+            )
         except RefusedError as error:
             if (
                 error.reason is not Refusal.REJOIN
