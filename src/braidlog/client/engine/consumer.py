@@ -279,9 +279,18 @@ class Consumer:
             await self._commit_worked_on()
 
     async def _commit_worked_on(self) -> None:
-        """What was handed out before the last call: the rest may still be worked on."""
+        """What was handed out before the last call: the rest may still be worked on.
+
+        Where nothing was handed out nothing is committed: 0 would read as "this group has begun".
+        """
         try:
-            await self._commit({fetcher.place: fetcher.processed for fetcher in self._fetchers.values()})
+            await self._commit(
+                {
+                    fetcher.place: fetcher.processed
+                    for fetcher in self._fetchers.values()
+                    if fetcher.processed != fetcher.began
+                }
+            )
         except RefusedError as error:
             if (
                 error.reason is not Refusal.REJOIN

@@ -66,6 +66,7 @@ class PartitionFetcher:
         self._settings = settings
         self.topic, self.partition = place
         self.position = offset
+        self.began = offset
         self.processed = offset
         """Where the consumer had got when it was last asked for more: all before that was worked on."""
         self.committed: int | None = None
