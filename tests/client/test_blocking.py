@@ -102,12 +102,12 @@ async def never(_):
     stuck.set()
     await asyncio.Event().wait()
 
-client._client._driver.produce = never
+client._inner._driver.produce = never
 delivery = client.producer().send(sys.argv[2], b"v")
 assert stuck.wait(60)
 
 def tell():
-    while not client._client._closed:
+    while not client._inner._closed:
         time.sleep(0.005)
     print("closing", flush=True)
 
