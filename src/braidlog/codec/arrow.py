@@ -23,8 +23,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from braidlog.codec.batch import BatchHeader, Buffer, iter_batches
+from braidlog.codec.columns import BinaryColumn, Columns
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.kernel import BinaryColumn, Columns
 from braidlog.codec.records import read_section
 from braidlog.codec.section import INT64_MAX
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from braidlog.codec.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
-from braidlog.codec.kernel import Columns
+from braidlog.codec.columns import Columns
 from braidlog.codec.layout import Layout
 from braidlog.codec.records import decode_batch, read_section
 from braidlog.codec.rows import write_rows
