@@ -221,7 +221,7 @@ async def get_metadata(_: m.GetMetadata, services: Services, conversation: Conve
 
 def _index(services: Services) -> int:
     """How far the journal has come: whatever was decided before has a lower one."""
-    return services.journal.partition.end_offset
+    return services.journal.version
 
 
 async def ping(_: m.Ping, __: Services, ___: Conversation) -> m.Pong:
