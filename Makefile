@@ -33,7 +33,7 @@ dev: setup ## run a node on this machine and say how to reach it
 
 reference: setup ## write docs/reference/cli.md, the kept helps and schemas anew, from the commands
 	$(BIN)/python -m braidlog.cli.reference > docs/reference/cli.md
-	UPDATE_SNAPSHOTS=1 $(BIN)/pytest -q -n 0 tests/cli/test_main.py tests/cli/test_log.py tests/cli/test_schemas.py
+	UPDATE_SNAPSHOTS=1 $(BIN)/pytest -q -n 0 tests/cli/test_main.py tests/cli/log/test_log.py tests/cli/test_schemas.py
 
 demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
@@ -43,7 +43,7 @@ crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600)
 
 KILL_ROUNDS ?= 50
 kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (default 50), and check all it promised
-	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/client/test_staging_kill.py -s
+	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/client/drivers/kafka/test_staging_kill.py -s
 
 SPARK_KILL_ROUNDS ?= 20
 spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)

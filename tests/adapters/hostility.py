@@ -129,6 +129,21 @@ def push_all(peers: dict[socket.socket, bytes], seconds: float = SECONDS_MAX, st
                     selector.unregister(peer)
 
 
+class Requests:
+    """One request over and over, as far as a non-blocking peer takes it: it goes on where it stopped, within a frame too."""
+
+    def __init__(self, peer: socket.socket, request: bytes) -> None:
+        self._peer = peer
+        self._request = request * max(CHUNK_BYTES // len(request), 1)
+        self._at = 0
+
+    def push(self) -> None:
+        with contextlib.suppress(OSError):  # it takes no more now, or has ended the connection
+            while True:
+                self._at += self._peer.send(self._request[self._at :])
+                self._at %= len(self._request)
+
+
 def cpu_seconds(pid: int) -> float:
     """What a process has had of the processors so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()

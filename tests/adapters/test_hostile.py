@@ -23,6 +23,7 @@ from tests.adapters.hostility import (
     LARGE,
     MEMORY_BYTES_MAX,
     STRANGERS,
+    Requests,
     WellBehaved,
     check_unharmed,
     connect,
@@ -57,6 +58,26 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     flags = [part for name, value in limits.items() for part in ("--set", f"limits.{name}={value}")]
     with ServerProcess(tmp_path_factory.mktemp("strict") / "data", *flags) as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def impatient_with_readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A node with little patience for answers that are not taken, and with much for all else: a busy machine sends in fits."""
+    flags = ("--set", "limits.output_seconds_max=0.5", "--set", "limits.output_bytes_max=65536")
+    with ServerProcess(tmp_path_factory.mktemp("readers") / "data", *flags) as process:
+        fill_bulk(process)
+        yield process
+
+
+def fill_bulk(server: ServerProcess) -> None:
+    """A megabyte in a topic and in a list, for `READS`."""
+    with Client(server) as client:
+        client.create(BULK)
+        for _ in range(100):
+            client.produce(BULK, b"x" * 10_000)
+    with MayflyClient(server) as store:
+        for _ in range(20):
+            store.ask(RPush(BULK.encode(), (b"x" * 50_000,)))
 
 
 def test_every_port_is_tried(server: ServerProcess) -> None:
@@ -175,18 +196,25 @@ def test_the_silent_are_cut_off(strict: ServerProcess, dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_who_never_reads_is_cut_off(strict: ServerProcess, dialect: str) -> None:
+def test_who_never_reads_is_cut_off(impatient_with_readers: ServerProcess, dialect: str) -> None:
     """It asks and asks and takes no answer: it is not read from, and after its time is up it is let go."""
     with socket.socket() as peer:
         peer.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024
         )  # before it connects, or the kernel promises more
-        peer.connect(strict.address(dialect))
+        peer.connect(impatient_with_readers.address(dialect))
+        peer.setblocking(False)
         host, port = peer.getsockname()
-        push_all({peer: CHEAP[dialect] * (16 * 1024 * 1024 // len(CHEAP[dialect]))})
-        # What the server says last cannot reach a client whose buffers are full: its log tells.
-        eventually(lambda: f"{dialect} {host}:{port} is cut off: it does not take its answers" in strict.errors())
-    check_unharmed(strict)
+        requests = Requests(peer, READS[dialect])
+
+        def asks_until_it_is_cut_off() -> bool:
+            requests.push()
+            # What the server says last cannot reach a client whose buffers are full: its log tells.
+            said = impatient_with_readers.errors()
+            return f"{dialect} {host}:{port} is cut off: it does not take its answers" in said
+
+        eventually(asks_until_it_is_cut_off)
+    check_unharmed(impatient_with_readers)
 
 
 # ── Many at once ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -288,12 +316,7 @@ def test_a_thousand_hostile_connections(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server, Attackers(server) as attackers:
         with Client(server) as client:
             client.create("kept")
-            client.create(BULK)
-            for _ in range(100):
-                client.produce(BULK, b"x" * 10_000)
-        with MayflyClient(server) as store:
-            for _ in range(20):
-                store.ask(RPush(BULK.encode(), (b"x" * 50_000,)))
+        fill_bulk(server)
         p99(server, "kept", SAMPLES)
         baseline = server.resident_bytes()
         ratios = []

@@ -58,7 +58,7 @@ class Node:
 
     def values(self, topic: str, partition: int = 0, *, committed_only: bool = True) -> list[bytes | None]:
         """All values a reader sees from the start."""
-        hosted = self.services.topics.partition(topic, partition)
+        hosted = self.services.hosting.partition(topic, partition)
         found: list[bytes | None] = []
         offset = hosted.start_offset
         while True:

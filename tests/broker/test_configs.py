@@ -38,7 +38,7 @@ def test_everything_is_told_with_its_default(node: Node) -> None:
 
 
 def test_changes_hold_at_once_and_after_a_restart(node: Node) -> None:
-    hosted = node.services.topics.partition("a", 1)
+    hosted = node.services.hosting.partition("a", 1)
     alter(node, {"batch_bytes_max": 2048, "min_in_sync": 2, "flush": "os"}, ["compact"])
     assert hosted.log.settings.batch_bytes_max == 2048
     assert hosted.replicas.min_in_sync == 2
@@ -46,7 +46,7 @@ def test_changes_hold_at_once_and_after_a_restart(node: Node) -> None:
         node.append("a", b"x" * 3000)
     assert caught.value.reason is Reason.RECORD_TOO_LARGE
     for each in (node, node.restarted()):
-        assert each.services.topics.meta("a").settings.batch_bytes_max == 2048
+        assert each.services.hosting.meta("a").settings.batch_bytes_max == 2048
         assert each.services.topics.min_in_sync("a") == 2
     assert own(node) == {"batch_bytes_max": 2048, "min_in_sync": 2, "flush": "os"}
     alter(node, {"segment_ms": 5}, others_to_default=True)
@@ -88,4 +88,4 @@ def test_looking_whether_it_could_be(node: Node) -> None:
 def test_a_topic_may_need_replicas_from_the_start(node: Node) -> None:
     node.create("b", 1, min_in_sync=2)
     for each in (node, node.restarted()):
-        assert each.services.topics.partition("b", 0).replicas.min_in_sync == 2
+        assert each.services.hosting.partition("b", 0).replicas.min_in_sync == 2

@@ -32,8 +32,8 @@ def observe(node: Node) -> Facts:
     """Everything a client could find out, as facts."""
     services = node.services
     facts: Facts = {}
-    for topic in services.topics.names():
-        count = services.topics.meta(topic).partitions
+    for topic in services.hosting.names():
+        count = services.hosting.meta(topic).partitions
         facts["topic", topic] = count
         for number in range(count):
             values = tuple(node.values(topic, number))
@@ -145,7 +145,7 @@ class Campaign:
     # -- changes ---------------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        return self.node.services.topics.names()
+        return self.node.services.hosting.names()
 
     def create(self) -> None:
         missing = [name for name in ("a", "b", "c") if name not in self.topics()]
@@ -159,7 +159,7 @@ class Campaign:
 
     def grow(self) -> None:
         name = self.rng.choice(self.topics())
-        count = self.node.services.topics.meta(name).partitions
+        count = self.node.services.hosting.meta(name).partitions
         if count < 4:
             self.change(lambda: self.node.run(self.node.services.topics.grow(name, count + 1)))
 

@@ -13,7 +13,6 @@ from tests.kv.workloads import Mixed
 
 from braidlog.broker.feed import last_sequence
 from braidlog.broker.keyvalue import KeyValue
-from braidlog.broker.topics import FEED_TOPIC
 from braidlog.kv import feed as f
 from braidlog.kv import operations as o
 from braidlog.kv.settings import Eviction, KeyValueSettings
@@ -22,6 +21,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.record import Record
 from braidlog.model.settings import Flush
 from braidlog.partition.hosted import Role
+from braidlog.partition.hosting import FEED_TOPIC
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.faults import Operation
@@ -47,7 +47,7 @@ class KvNode(Node):
 
     def feed(self) -> list[Record]:
         """Everything that a reader finds in the feed."""
-        if not self.services.topics.exists(FEED_TOPIC):
+        if not self.services.hosting.exists(FEED_TOPIC):
             return []
         found: list[Record] = []
         offset = 0
@@ -307,7 +307,7 @@ def test_the_feed_waits_a_little_for_more_but_not_when_somebody_waits_for_it() -
     kv.open()
     node.spawn(kv.background()[0][1]())
     node.run(kv.execute(o.Increment(b"count")))
-    assert node.services.topics.exists(FEED_TOPIC), "the first mutation is acknowledged when there is a topic"
+    assert node.services.hosting.exists(FEED_TOPIC), "the first mutation is acknowledged when there is a topic"
     node.world.advance(1_000)
     for _ in range(3):
         node.run(kv.execute(o.Increment(b"count")))
@@ -322,9 +322,9 @@ def test_the_feed_waits_a_little_for_more_but_not_when_somebody_waits_for_it() -
 
 def test_the_feed_is_there_for_readers_only() -> None:
     node = KvNode()
-    assert FEED_TOPIC not in node.services.topics.names(), "no topic before there is anything to tell"
+    assert FEED_TOPIC not in node.services.hosting.names(), "no topic before there is anything to tell"
     node.do(o.Set(b"a", b"1"))
-    assert FEED_TOPIC in node.services.topics.names()
+    assert FEED_TOPIC in node.services.hosting.names()
     services = node.services
     for change in (
         lambda: services.append.append(FEED_TOPIC, 0, batch_of(b"forged")),
@@ -346,7 +346,7 @@ def test_a_store_without_a_feed_makes_no_topic() -> None:
     node = KvNode(kv=KeyValueSettings(feed=False))
     node.do(o.Set(b"a", b"1"))
     node.run(node.kv.snapshot())
-    assert node.services.topics.names() == []
+    assert node.services.hosting.names() == []
 
 
 def test_a_feed_that_was_off_tells_the_state_first() -> None:
@@ -379,7 +379,7 @@ def test_a_feed_that_is_ahead_belongs_to_another_store() -> None:
 def test_a_feed_whose_disk_fails_stops_the_mutations() -> None:
     node = KvNode()
     node.do(o.Set(b"a", b"1"))
-    feed_folder = node.services.topics.partition(FEED_TOPIC, 0).log.folder
+    feed_folder = node.services.hosting.partition(FEED_TOPIC, 0).log.folder
 
     def before(operation: Operation) -> None:
         if operation.path.startswith(feed_folder) and operation.kind == "sync":
@@ -505,8 +505,8 @@ class Campaign:
 
     def check(self, disk: SimulatedDisk) -> None:
         quiet = Node(disk.copy(), self.node.clock, kv=self.node.kv_settings)
-        if quiet.services.topics.exists(FEED_TOPIC):
-            there = last_sequence(quiet.services.topics.partition(FEED_TOPIC, 0).log)
+        if quiet.services.hosting.exists(FEED_TOPIC):
+            there = last_sequence(quiet.services.hosting.partition(FEED_TOPIC, 0).log)
             quiet.services.keyvalue.open()
             self.behind += there < quiet.services.keyvalue.store.sequence
         # A clock of its own: what is tried here must not age the store that goes on.

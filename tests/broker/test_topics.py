@@ -28,21 +28,21 @@ def reason_of(node: Node, awaitable: Any) -> Reason:
 
 
 def test_create_list_describe(node: Node) -> None:
-    topics = node.services.topics
-    meta = node.run(topics.create("b", 3, settings={"retention_ms": 5}))
+    topics = node.services.hosting
+    meta = node.run(node.services.topics.create("b", 3, settings={"retention_ms": 5}))
     node.create("a")
     assert topics.names() == ["a", "b"]
     assert topics.meta("b") == meta
     assert (meta.partitions, meta.settings.retention_ms) == (3, 5)
     assert len(topics.partitions("b")) == 3
     again = node.restarted()
-    assert again.services.topics.meta("b") == meta
+    assert again.services.hosting.meta("b") == meta
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a b", "a\x00", "ä", "x" * 250, "%2e%2e", "a\n"])
 def test_bad_names(node: Node, name: str) -> None:
     assert reason_of(node, node.services.topics.create(name, 1, followers=["1"])) is Reason.INVALID_TOPIC_NAME
-    assert node.services.topics.names() == []
+    assert node.services.hosting.names() == []
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 10_001])
@@ -80,7 +80,7 @@ def test_the_brokers_own_topics_are_not_there_for_requests(node: Node, attempt: 
     end = node.services.journal.partition.end_offset
     assert reason_of(node, attempt(node)) in (Reason.INVALID_TOPIC_NAME, Reason.TOPIC_NOT_FOUND)
     assert node.services.journal.partition.end_offset == end
-    assert JOURNAL_TOPIC not in node.services.topics.names()
+    assert JOURNAL_TOPIC not in node.services.hosting.names()
 
 
 # -- races ---------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_one_of_many_creators_wins_and_ensure_always_does(node: Node) -> None:
     assert errors[0] is None
     assert all(isinstance(error, BrokerError) and error.reason is Reason.TOPIC_EXISTS for error in errors[1:])
     assert {job.result().topic_id for job in ensures} == {creates[0].result().topic_id}
-    assert topics.meta("a").partitions == 1
+    assert topics.hosting.meta("a").partitions == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -131,8 +131,8 @@ def test_changes_in_any_order_leave_memory_and_disk_alike(seed: int) -> None:
         if rng.random() < 0.3:
             node.world.settle()
     node.world.settle()
-    again = node.restarted().services.topics
-    assert [again.meta(name) for name in again.names()] == [topics.meta(name) for name in topics.names()], (
+    again, hosting = node.restarted().services.hosting, node.services.hosting
+    assert [again.meta(name) for name in again.names()] == [hosting.meta(name) for name in hosting.names()], (
         f"seed {seed}"
     )
 
@@ -144,9 +144,9 @@ def test_two_who_alter_different_settings_both_succeed(node: Node) -> None:
     ]
     node.world.settle()
     assert all(job.is_done for job in jobs)
-    settings = node.services.topics.meta("a").settings
+    settings = node.services.hosting.meta("a").settings
     assert (settings.retention_ms, settings.retention_bytes) == (7, 8)
-    assert node.services.topics.partition("a", 0).log.settings == settings
+    assert node.services.hosting.partition("a", 0).log.settings == settings
 
 
 def test_the_losers_placement_is_not_the_winners(node: Node) -> None:
@@ -156,14 +156,14 @@ def test_the_losers_placement_is_not_the_winners(node: Node) -> None:
     assert first.error is None
     assert second.error is not None
     for each in (node, node.restarted()):
-        assert [r.node for r in each.services.topics.partition("a", 0).replicas.followers] == ["1"]
+        assert [r.node for r in each.services.hosting.partition("a", 0).replicas.followers] == ["1"]
 
 
 def test_a_creation_that_failed_leaves_no_placement(node: Node) -> None:
     assert reason_of(node, node.services.topics.create("a", 0, followers=["1"])) is Reason.INVALID_PARTITION_COUNT
     node.create("a", 1)
-    assert node.services.topics.partition("a", 0).replicas.replication_factor == 1
-    assert node.restarted().services.topics.partition("a", 0).replicas.replication_factor == 1
+    assert node.services.hosting.partition("a", 0).replicas.replication_factor == 1
+    assert node.restarted().services.hosting.partition("a", 0).replicas.replication_factor == 1
 
 
 def test_a_line_that_does_not_move_is_left(node: Node) -> None:
@@ -187,13 +187,13 @@ def test_what_was_deleted_is_gone_and_its_name_free(node: Node) -> None:
     node.append("a", b"old")
     node.run(node.services.topics.set_role("a", 1, Role.FOLLOWER))
     node.run(node.services.topics.delete("a"))
-    assert not node.services.topics.exists("a")
+    assert not node.services.hosting.exists("a")
     assert reason_of(node, node.services.topics.delete("a")) is Reason.TOPIC_NOT_FOUND
     node = node.restarted()
-    assert node.services.topics.names() == []
+    assert node.services.hosting.names() == []
     node.create("a", 2)
     assert node.values("a") == []
-    hosted = node.services.topics.partition("a", 1)
+    hosted = node.services.hosting.partition("a", 1)
     assert (hosted.role, hosted.replicas.replication_factor) == (Role.LEADER, 1)
 
 
@@ -228,7 +228,7 @@ def test_what_a_crash_left_of_a_deleted_topic_is_swept_when_opening(node: Node) 
     again.create("a")
     assert again.services.offsets.committed("g", "a", 0) is None
     assert again.services.streams.snapshot("a", b"k") is None
-    assert again.services.topics.partition("a", 0).replicas.replication_factor == 1
+    assert again.services.hosting.partition("a", 0).replicas.replication_factor == 1
 
 
 def test_a_topic_that_cannot_be_read_does_not_lose_its_commits(node: Node) -> None:
@@ -240,7 +240,7 @@ def test_a_topic_that_cannot_be_read_does_not_lose_its_commits(node: Node) -> No
     for name in saved:
         disk.flip_bit(f"{folder}/{name}", 500)
     broken = node.restarted(disk)
-    assert broken.services.topics.names() == []
+    assert broken.services.hosting.names() == []
     disk = broken.disk.after_kill()
     for name in saved:
         disk.flip_bit(f"{folder}/{name}", 500)
@@ -283,22 +283,22 @@ def test_growth_reaches_the_groups(node: Node) -> None:
     assert groups.heartbeat("h", "m", beside.generation).generation == beside.generation
     assert reason_of(node, node.services.topics.grow("a", 5)) is Reason.INVALID_PARTITION_COUNT
     assert node.append("a", b"x", partition=4).base_offset == 0
-    assert node.restarted().services.topics.meta("a").partitions == 5
+    assert node.restarted().services.hosting.meta("a").partitions == 5
 
 
 def test_flush_can_be_changed_while_records_wait(node: Node) -> None:
     node.create("a", 1, settings={"flush": "ack"})
     with node.world.holding_syncs():
         node.spawn(node.services.append.append("a", 0, batch_of(b"x")))
-        assert node.services.topics.partition("a", 0).high_watermark == 0
+        assert node.services.hosting.partition("a", 0).high_watermark == 0
         node.run(node.services.topics.alter("a", {"flush": "os"}))
-        assert node.services.topics.partition("a", 0).high_watermark == 1
+        assert node.services.hosting.partition("a", 0).high_watermark == 1
 
 
 def test_close_makes_all_durable(node: Node) -> None:
     node.create("a", 1, settings={"flush": "os"})
     node.append("a", b"x")
-    node.services.topics.close()
+    node.services.hosting.close()
     node.services.journal.partition.close()
     for label, disk in node.disk.crash_states():
         assert node.restarted(disk).values("a") == [b"x"], label
@@ -309,13 +309,13 @@ def test_a_topic_is_found_by_its_id_as_long_as_it_is_there() -> None:
     node.create("a")
     node.create("b")
     topics = node.services.topics
-    first = topics.meta("a").topic_id
-    assert topics.name_of(first) == "a"
-    assert topics.name_of("00" * 16) is None
+    first = topics.hosting.meta("a").topic_id
+    assert topics.hosting.name_of(first) == "a"
+    assert topics.hosting.name_of("00" * 16) is None
     node.run(topics.delete("a"))
-    assert topics.name_of(first) is None
+    assert topics.hosting.name_of(first) is None
     node.create("a")
-    assert topics.meta("a").topic_id != first
-    assert topics.name_of(first) is None
-    assert topics.name_of(topics.meta("a").topic_id) == "a"
-    assert node.restarted().services.topics.name_of(topics.meta("b").topic_id) == "b"
+    assert topics.hosting.meta("a").topic_id != first
+    assert topics.hosting.name_of(first) is None
+    assert topics.hosting.name_of(topics.hosting.meta("a").topic_id) == "a"
+    assert node.restarted().services.hosting.name_of(topics.hosting.meta("b").topic_id) == "b"

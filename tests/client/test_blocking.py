@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -51,6 +52,30 @@ def test_eight_threads_share_a_producer(column: str, braid_server_shared: Server
             mine = [value for _, value in sorted(told.items()) if value.startswith(b"%d-" % thread)]
             assert mine == [b"%d-%d" % (thread, at) for at in range(40)]
     assert client_threads() == before
+
+
+def test_a_waiting_call_holds_no_lock_that_an_interrupt_could_leave_closed(braid_server_shared: ServerProcess) -> None:
+    """An interrupt lands where a Python function begins: while it waits, the main thread is in none of `threading` or `futures`.
+
+    `Condition.__exit__` is one; interrupted there, its lock stays closed, the client's thread waits for it, and so does `close`.
+    """
+    entered: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_globals["__name__"] in ("threading", "concurrent.futures._base"):
+            entered.append(frame.f_code.co_qualname)
+
+    with braidlog.connect(server_url("kafka", braid_server_shared)) as client:
+        topic = fresh()
+        client.admin.create_topic(topic)
+        consumer = client.consumer()
+        consumer.assign(topic)
+        sys.setprofile(note)
+        try:
+            assert consumer.poll(timeout=0.05) == []
+        finally:
+            sys.setprofile(None)
+    assert [name for name in entered if not name.startswith(("current_thread", "get_ident"))] == []
 
 
 def test_with_flushes(braid_server_shared: ServerProcess) -> None:
@@ -176,6 +201,6 @@ def test_both_faces_have_the_same_names() -> None:
         public = {each for each in vars(getattr(aio, name)) if not each.startswith("_")}
         internal = {
             "abandon", "open", "settled", "batch_taken", "forget", "arrived", "stopped", "rejoin", "keep_only", "gain",
-            "share_count", "membership", "send_record", "buffered_bytes",
+            "fetcher_count", "membership", "send_record", "buffered_bytes",
         }  # fmt: skip
         assert public - internal <= {each for each in dir(getattr(blocking, name)) if not each.startswith("_")}

@@ -61,7 +61,7 @@ def reason_of(call: Callable[..., object], *args: object, **more: object) -> Rea
 
 def assert_nothing_hangs(node: Node, where: str = "") -> None:
     for _, number in PLACES:
-        hosted = node.services.topics.partition("a", number)
+        hosted = node.services.hosting.partition("a", number)
         assert hosted.last_stable_offset == hosted.end_offset, f"{where}: readers of a/{number} wait for something"
 
 
@@ -326,7 +326,7 @@ class Script:
 def check(script: Script, again: Node, where: str) -> int:
     """Whole batches only, in step with what the sink remembers; then a replay of everything makes it complete."""
     assert again.run(again.services.transactions.resume()) == {}, where
-    if "a" not in again.services.topics.names():
+    if "a" not in again.services.hosting.names():
         return NO_BATCH
     found = last(again)
     wanted = [b"%d/%d" % (batch, task) for batch in range(found + 1) for task in range(2)]

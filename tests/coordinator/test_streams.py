@@ -114,7 +114,7 @@ def test_the_index_after_a_restart_is_the_one_before(node: Node) -> None:
 
 
 def test_retention_does_not_make_versions_begin_anew(node: Node) -> None:
-    hosted = node.services.topics.partition("s", partition_for_key(b"k", 3))
+    hosted = node.services.hosting.partition("s", partition_for_key(b"k", 3))
     for number in range(10):
         if number == 6:
             hosted.log.roll(node.clock.now_ms())

@@ -81,7 +81,7 @@ def test_asking_again_for_the_same_end_is_fine_and_for_the_other_is_not(node: No
     write(node, txn, "a", b"x")
     for _ in range(3):
         assert end(node, txn, commit=True).state is TxnState.COMMITTED
-    markers = node.services.topics.partition("a", 0).end_offset
+    markers = node.services.hosting.partition("a", 0).end_offset
     assert markers == 2, "one record, one marker"
     assert reason_of(end, node, txn, commit=False) is Reason.INVALID_TRANSACTION_STATE
     assert end(node.restarted(), txn, commit=True).state is TxnState.COMMITTED
@@ -233,7 +233,7 @@ def test_a_producer_goes_on_to_its_own_next_epoch(node: Node) -> None:
     second = go_on(first)
     assert (second.producer_id, second.state) == (first.producer_id, TxnState.EMPTY)
     assert second.epoch > first.epoch
-    assert node.services.topics.partition("a", 0).last_stable_offset == 2, "what was open is aborted"
+    assert node.services.hosting.partition("a", 0).last_stable_offset == 2, "what was open is aborted"
     again = go_on(first)
     assert (again.producer_id, again.epoch) == (second.producer_id, second.epoch), "a retry gets what it got"
     other = begin(node)
@@ -355,7 +355,7 @@ def test_requests_of_one_id_at_once_are_as_if_one_after_the_other(seed: int) -> 
     for job in jobs:
         job.result()
     begin(node)
-    hosted = node.services.topics.partition("a", 0)
+    hosted = node.services.hosting.partition("a", 0)
     assert hosted.last_stable_offset == hosted.end_offset, f"seed {seed}: something hangs"
 
 
@@ -426,7 +426,7 @@ class Script:
 def check(script: Script, again: Node, where: str) -> bool:
     """All or nothing, and what was acknowledged. Returns whether the transaction counts."""
     assert again.run(again.services.transactions.resume()) == {}, where
-    if not {"a", "b"} <= set(again.services.topics.names()):
+    if not {"a", "b"} <= set(again.services.hosting.names()):
         return False
     seen = (again.values("a"), again.values("b"))
     committed = again.services.offsets.committed("g", "a", 0)
@@ -442,7 +442,7 @@ def check(script: Script, again: Node, where: str) -> bool:
     # Whatever is still open is fenced and aborted by its next self, and then nobody waits for anything.
     begin(again)
     for topic in ("a", "b"):
-        hosted = again.services.topics.partition(topic, 0)
+        hosted = again.services.hosting.partition(topic, 0)
         assert hosted.last_stable_offset == hosted.end_offset, f"{where}: {topic} hangs"
     return counts
 

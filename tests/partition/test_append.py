@@ -35,7 +35,7 @@ def refused(node: Node, awaitable: object) -> BrokerError:
 def test_an_acknowledged_record_is_durable_and_committed(node: Node, acks: Acks) -> None:
     appended = node.append("a", b"x", b"y", acks=acks)
     assert (appended.base_offset, appended.last_offset) == (0, 1)
-    hosted = node.services.topics.partition("a", 0)
+    hosted = node.services.hosting.partition("a", 0)
     assert hosted.log.durable_offset == hosted.high_watermark == 2
 
 
@@ -44,7 +44,9 @@ def test_it_is_not_acknowledged_before_the_sync(node: Node) -> None:
         job = node.spawn(node.services.append.append("a", 0, batch_of(b"x"), acks=Acks.LEADER))
         node.world.advance(10_000)
         assert not job.is_done
-        assert node.services.topics.partition("a", 0).high_watermark == 0, "a reader must not see what a crash can take"
+        assert node.services.hosting.partition("a", 0).high_watermark == 0, (
+            "a reader must not see what a crash can take"
+        )
     assert job.result().base_offset == 0
 
 
@@ -61,8 +63,8 @@ def test_acks_none_returns_at_once_and_is_seen_soon(node: Node) -> None:
     with node.world.holding_syncs():
         job = node.spawn(node.services.append.append("a", 0, batch_of(b"x"), acks=Acks.NONE))
         assert job.is_done
-        assert node.services.topics.partition("a", 0).high_watermark == 0
-    assert node.services.topics.partition("a", 0).high_watermark == 1, "it must not stay unseen until the next append"
+        assert node.services.hosting.partition("a", 0).high_watermark == 0
+    assert node.services.hosting.partition("a", 0).high_watermark == 1, "it must not stay unseen until the next append"
     assert node.values("a") == [b"x"]
 
 
@@ -70,7 +72,7 @@ def test_without_flush_on_ack_the_page_cache_counts() -> None:
     node = Node()
     node.create("a", 1, settings={"flush": "os"})
     node.append("a", b"x")
-    hosted = node.services.topics.partition("a", 0)
+    hosted = node.services.hosting.partition("a", 0)
     assert (hosted.high_watermark, hosted.log.durable_offset) == (1, 0)
 
 
@@ -80,7 +82,7 @@ def test_a_failed_sync_reaches_the_producer(node: Node) -> None:
     node.disk.fail_at = {number: errno.EIO}
     with pytest.raises(StorageFault):
         node.append("a", b"x")
-    assert node.services.topics.partition("a", 0).high_watermark == 1, "what was not synced is not committed"
+    assert node.services.hosting.partition("a", 0).high_watermark == 1, "what was not synced is not committed"
     with pytest.raises(StorageFault):
         node.append("a", b"y")
     assert node.append("a", b"z", partition=1).base_offset == 0, "other partitions go on"
@@ -107,7 +109,7 @@ def test_places_that_are_not_there(node: Node) -> None:
 def test_bytes_that_are_no_batch(node: Node, size: int) -> None:
     with pytest.raises((ProtocolError, BrokerError)):
         node.run(node.services.append.append("a", 0, batch_of(b"x")[:size]))
-    assert node.services.topics.partition("a", 0).end_offset == 0
+    assert node.services.hosting.partition("a", 0).end_offset == 0
 
 
 def test_a_follower_takes_no_appends(node: Node) -> None:
@@ -126,7 +128,7 @@ def test_a_role_outlives_a_restart_and_epochs_never_go_back(node: Node) -> None:
     node.append("a", b"x")
     node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
     again = node.restarted()
-    hosted = again.services.topics.partition("a", 0)
+    hosted = again.services.hosting.partition("a", 0)
     assert (hosted.role, hosted.leader_epoch) == (Role.FOLLOWER, 4)
     assert again.run(again.services.topics.set_role("a", 0, Role.LEADER)).leader_epoch == 5
 
@@ -151,11 +153,11 @@ def test_all_waits_for_the_in_sync_replicas(replicated: Node) -> None:
     services.fetch.replica_fetched("a", 0, "1", 1)
     replicated.world.settle()
     assert not job.is_done
-    assert services.topics.partition("a", 0).high_watermark == 0
+    assert services.hosting.partition("a", 0).high_watermark == 0
     services.fetch.replica_fetched("a", 0, "2", 1)
     replicated.world.settle()
     assert job.result().base_offset == 0
-    assert services.topics.partition("a", 0).high_watermark == 1
+    assert services.hosting.partition("a", 0).high_watermark == 1
 
 
 def test_all_times_out_and_the_record_stays(replicated: Node) -> None:
@@ -166,7 +168,7 @@ def test_all_times_out_and_the_record_stays(replicated: Node) -> None:
     with pytest.raises(BrokerError, match=r"1 of 3 replicas of a/0 are in sync \(2 must be\)") as caught:
         job.result()
     assert caught.value.reason is Reason.ACKS_TIMED_OUT
-    assert replicated.services.topics.partition("a", 0).end_offset == 1
+    assert replicated.services.hosting.partition("a", 0).end_offset == 1
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -5])
@@ -185,14 +187,14 @@ def test_a_timeout_has_a_maximum(replicated: Node) -> None:
 def test_leader_acks_do_not_wait_for_replicas(replicated: Node) -> None:
     replicated.services.fetch.replica_fetched("a", 0, "1", 0)
     assert replicated.append("a", b"x").base_offset == 0
-    assert replicated.services.topics.partition("a", 0).high_watermark == 0, "an in-sync replica does not have it yet"
+    assert replicated.services.hosting.partition("a", 0).high_watermark == 0, "an in-sync replica does not have it yet"
 
 
 def test_enough_replicas_must_be_in_sync_even_when_all_of_them_have_it(replicated: Node) -> None:
     append = replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=100)
     job = replicated.spawn(append)
     replicated.world.settle()
-    assert replicated.services.topics.partition("a", 0).high_watermark == 1, "the leader is the whole in-sync set"
+    assert replicated.services.hosting.partition("a", 0).high_watermark == 1, "the leader is the whole in-sync set"
     assert not job.is_done
     replicated.services.fetch.replica_fetched("a", 0, "2", 1)
     replicated.world.settle()
@@ -235,7 +237,7 @@ def test_changing_the_followers_releases_who_waits(replicated: Node) -> None:
     replicated.world.settle()
     replicated.run(replicated.services.topics.set_followers("a", [], 1))
     assert job.result().base_offset == 0
-    assert replicated.restarted().services.topics.partition("a", 0).replicas.replication_factor == 1
+    assert replicated.restarted().services.hosting.partition("a", 0).replicas.replication_factor == 1
 
 
 # -- retries -------------------------------------------------------------------------------------------------
@@ -276,7 +278,7 @@ def test_a_transactional_batch_needs_a_transaction(node: Node) -> None:
     assert refused(node, node.services.append.append("a", 0, alone)).reason is Reason.INVALID_TRANSACTION_STATE
     hidden = batch_of(b"x") + alone
     assert refused(node, node.services.append.append("a", 0, hidden)).reason is Reason.INVALID_TRANSACTION_STATE
-    assert node.services.topics.partition("a", 0).end_offset == 0
+    assert node.services.hosting.partition("a", 0).end_offset == 0
 
 
 def test_thousands_of_retries_make_no_duplicate_and_no_gap() -> None:
@@ -322,7 +324,7 @@ def test_a_batch_whose_records_were_not_checked_is_checked(node: Node) -> None:
     with pytest.raises(BrokerError) as caught:
         node.services.append.write("a", 0, seal(bad), records_checked=False)
     assert caught.value.reason is Reason.INVALID_RECORD
-    assert node.services.topics.partition("a", 0).end_offset == 0
+    assert node.services.hosting.partition("a", 0).end_offset == 0
     assert (
         node.services.append.write("a", 0, memoryview(batch_of(b"x")), records_checked=False).appended.base_offset == 0
     )

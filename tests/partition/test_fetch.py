@@ -119,7 +119,7 @@ def test_a_change_of_role_ends_the_poll_of_who_wants_the_leader(node: Node) -> N
 
 
 def test_nobody_is_left_watching(node: Node) -> None:
-    hosted = node.services.topics.partition("a", 0)
+    hosted = node.services.hosting.partition("a", 0)
     jobs = [poll(node, wait_ms=100) for _ in range(5)]
     jobs[0].cancel()
     assert len(hosted._waiting) == 4
@@ -258,7 +258,7 @@ def test_committed_readers_see_no_open_and_no_aborted_transaction(node: Node) ->
     assert node.values("a") == [b"plain", b"committed"]
     assert node.values("a", committed_only=False) == [b"plain", b"aborted", b"committed", b"open", b"behind"]
     (result,) = poll(node, committed_only=True).result()
-    hosted = node.services.topics.partition("a", 0)
+    hosted = node.services.hosting.partition("a", 0)
     assert result.last_stable_offset < result.high_watermark == hosted.end_offset
     assert len(result.aborted) == 1
 
@@ -360,14 +360,14 @@ def test_a_fault_of_the_disk_is_an_outcome(node: Node, monkeypatch: pytest.Monke
     def broken(*_: object, **__: object) -> None:
         raise StorageFault("gone")
 
-    monkeypatch.setattr(node.services.topics.partition("a", 1).log, "slice_at", broken)
+    monkeypatch.setattr(node.services.hosting.partition("a", 1).log, "slice_at", broken)
     first, second = each(node, Wanted("a", 0, 0, MANY), Wanted("a", 1, 0, MANY)).result()
     assert isinstance(first, Fetched)
     assert isinstance(second, StorageFault)
 
 
 def test_a_new_topic_of_the_name_is_not_the_one_that_was_asked_for(node: Node) -> None:
-    identity = node.services.topics.meta("a").topic_id
+    identity = node.services.hosting.meta("a").topic_id
     assert reasons(each(node, Wanted("a", 0, 0, MANY, topic_id=identity), wait_ms=0).result()) == [None]
     node.run(node.services.topics.delete("a"))
     node.create("a")
@@ -376,7 +376,7 @@ def test_a_new_topic_of_the_name_is_not_the_one_that_was_asked_for(node: Node) -
 
 
 def test_only_in_the_leaders_epoch(node: Node) -> None:
-    epoch = node.services.topics.partition("a", 0).leader_epoch
+    epoch = node.services.hosting.partition("a", 0).leader_epoch
     asked = [Wanted("a", 0, 0, MANY, leader_epoch=epoch + more) for more in (0, -1, 1)]
     assert reasons(each(node, *asked).result()) == [None, Reason.STALE_LEADER_EPOCH, Reason.NOT_LEADER]
 

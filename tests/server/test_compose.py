@@ -47,7 +47,7 @@ def test_what_was_acknowledged_is_there_the_next_time(tmp_path: Path) -> None:
             await server.start()
             assert server.services is not None
             await server.services.topics.ensure("a", 1)
-            hosted = server.services.topics.partition("a", 0)
+            hosted = server.services.hosting.partition("a", 0)
             assert hosted.end_offset == number
             await append(server, "a", b"x")
             await server.stop()
@@ -88,13 +88,13 @@ def test_a_topic_that_goes_while_it_is_trimmed_does_not_stop_the_server(tmp_path
         server = Server(config_for(tmp_path))
         await server.start()
         assert server.services is not None
-        topics = server.services.topics
+        topics, hosting = server.services.topics, server.services.hosting
         for name in ("a", "b"):
             await topics.create(name, 1, settings={"retention_ms": 1})
             await append(server, name, b"old")
-        topics.partition("a", 0).log.close()  # as a deletion on its way does
+        hosting.partition("a", 0).log.close()  # as a deletion on its way does
         await server._retain()
-        assert topics.partition("b", 0).start_offset == 1, "the others are trimmed all the same"
+        assert hosting.partition("b", 0).start_offset == 1, "the others are trimmed all the same"
         await server.stop()
 
     play(scene)

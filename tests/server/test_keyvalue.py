@@ -9,10 +9,10 @@ from tests.server.test_compose import config_for, play
 from tests.server.toy import until
 
 from braidlog.broker.keyvalue import KeyValue
-from braidlog.broker.topics import FEED_TOPIC
 from braidlog.kv import operations as o
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush
+from braidlog.partition.hosting import FEED_TOPIC
 from braidlog.server.compose import Server
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mlog import messages as mlog
@@ -47,7 +47,7 @@ def test_counters_of_many_tasks_survive_restarts(tmp_path: Path, flush: Flush) -
         assert [await kv.execute(o.Get(b"count%d" % number)) for number in range(3)] == [b"750"] * 3
         assert kv.stats().feed_sequence == kv.stats().sequence == 2250, "a clean stop leaves nothing to tell"
         assert server.services is not None
-        assert server.services.topics.partition(FEED_TOPIC, 0).high_watermark == 2250
+        assert server.services.hosting.partition(FEED_TOPIC, 0).high_watermark == 2250
         assert kv.memory().resident_bytes > 1_000_000
 
     play(scene)

@@ -43,7 +43,7 @@ class Configs:
     def describe(self, topic: str) -> dict[str, Setting]:
         """All settings of a topic, by name."""
         values = {
-            **msgspec.to_builtins(self._topics.meta(topic).settings),
+            **msgspec.to_builtins(self._topics.hosting.meta(topic).settings),
             MIN_IN_SYNC: self._topics.min_in_sync(topic),
         }
         defaults = self.defaults()

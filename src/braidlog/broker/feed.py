@@ -9,7 +9,7 @@ goes on after the number in its last record: no mutation is missing, none is tol
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from braidlog.broker.topics import FEED_TOPIC, Topics
+from braidlog.broker.topics import Topics
 from braidlog.codec.batch import read_header
 from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.kv.feed import FeedRecord, feed_record, sequence_in, state_record
@@ -19,6 +19,7 @@ from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.hosting import FEED_TOPIC
 from braidlog.storage.partition import PartitionLog
 
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)
@@ -53,8 +54,8 @@ class Feed:
 
     def open(self) -> None:
         """Find out how far the feed has got; before the store is opened, so that it can be told what is new."""
-        if self._topics.exists(FEED_TOPIC):
-            self._hosted = self._topics.partition(FEED_TOPIC, 0)
+        if self._topics.hosting.exists(FEED_TOPIC):
+            self._hosted = self._topics.hosting.partition(FEED_TOPIC, 0)
             self.sequence = last_sequence(self._hosted.log)
 
     def attach(self, store: Store) -> None:

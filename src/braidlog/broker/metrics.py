@@ -25,7 +25,9 @@ def render_metrics(services: Services, names: Sequence[str]) -> str:
         "# HELP braidlog_partitions_offline Partitions that could not be opened.",
         "# TYPE braidlog_partitions_offline gauge",
     ]
-    lines += [f"braidlog_partitions_offline {sum(services.topics.meta(name).partitions for name in names) - len(rows)}"]
+    lines += [
+        f"braidlog_partitions_offline {sum(services.hosting.meta(name).partitions for name in names) - len(rows)}"
+    ]
     shown = frozenset(names)
     for metric, help_text, value_of in _GAUGES:
         lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} gauge"]
@@ -44,6 +46,6 @@ def render_metrics(services: Services, names: Sequence[str]) -> str:
 
 
 def _online(services: Services, name: str) -> Iterator[HostedPartition]:
-    for number in range(services.topics.meta(name).partitions):
+    for number in range(services.hosting.meta(name).partitions):
         with contextlib.suppress(StorageFault):  # said when the node started; here it is counted
-            yield services.topics.partition(name, number)
+            yield services.hosting.partition(name, number)

@@ -35,6 +35,7 @@ from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
+from braidlog.partition.hosting import Hosting
 from braidlog.partition.trim import Trim
 from braidlog.storage.files import join
 from braidlog.storage.folder import DataFolder
@@ -47,6 +48,7 @@ class Services(msgspec.Struct, frozen=True):
     """What an adapter may call."""
 
     world: World
+    hosting: Hosting
     topics: Topics
     configs: Configs
     trim: Trim
@@ -109,23 +111,25 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
     load_tables(journal, list(tables.values()), _refuse_unknown)
     topics = Topics(folder, world, node, tables["placement"], tables["role"], defaults)
-    offsets = Offsets(journal, tables["offset"], topics, world)
+    hosting = topics.hosting
+    offsets = Offsets(journal, tables["offset"], hosting, world)
     producer_ids = ProducerIds(tables["producer-ids"], world)
-    transactions = Transactions(tables["transaction"], producer_ids, topics, offsets, world)
-    append = Append(topics, world, transactions.check_append)
-    kept = KeptGroups(tables["group"], tables["elected-group"], topics.partition_count, world, rebalance_delay_ms)
-    groups = Groups(kept, offsets, topics, world)
-    streams = EventStreams(topics, append, tables["snapshot"], world)
+    transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world)
+    append = Append(hosting, world, transactions.check_append)
+    kept = KeptGroups(tables["group"], tables["elected-group"], hosting.partition_count, world, rebalance_delay_ms)
+    groups = Groups(kept, offsets, hosting, world)
+    streams = EventStreams(hosting, append, tables["snapshot"], world)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
         topics.when_changed(listener)
     return Services(
         world=world,
+        hosting=hosting,
         topics=topics,
         configs=Configs(topics),
-        trim=Trim(topics, world),
+        trim=Trim(hosting, world),
         brokers=Brokers(tables["broker"], world, node),
         append=append,
-        fetch=Fetch(topics, world),
+        fetch=Fetch(hosting, world),
         offsets=offsets,
         groups=groups,
         streams=streams,

@@ -1,14 +1,12 @@
-"""Topics: create, delete, list, describe, grow, alter; and the way from a name to a hosted partition.
+"""Topics: create, delete, grow, alter, and who replicates them.
 
-Knows: which topics there are and how they are replicated. Refuses to know: records.
-Invariants: a topic that was acknowledged as created is there after a crash; one that was deleted is not; internal topics (their
-names begin with two underscores) are not there for any request: not to make, read, write or delete, but for the published ones,
-which anyone may read; the folder changes one topic at a time; what is kept of a topic elsewhere (commits, groups, snapshots)
-hears of its end before its name is free again.
+Knows: how topics are made, changed and replicated. Refuses to know: records; finding a partition (`partition/hosting.py`).
+Invariants: a topic that was acknowledged as created is there after a crash; one that was deleted is not; the folder changes
+one topic at a time; what is kept of a topic elsewhere (commits, groups, snapshots) hears of its end before its name is free.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -21,13 +19,10 @@ from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosting import PUBLISHED, Hosting, refuse_internal
 from braidlog.replication.replicas import ReplicaSet
 from braidlog.storage.folder import DataFolder, TopicMeta
 
-INTERNAL_PREFIX = "__"
-FEED_TOPIC = "__kv"
-PUBLISHED = frozenset({FEED_TOPIC})
-"""Internal topics that are there for readers: the broker alone writes them."""
 FIRST_LEADER_EPOCH = 1
 _FOLDER = "the data folder"
 
@@ -59,110 +54,23 @@ class Topics:
         self._world = world
         self._placements = placements
         self._roles = roles
-        self._hosted: dict[tuple[str, int], HostedPartition] = {}
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
-        self._metas = {
-            meta.name: meta
-            for meta in folder.topics()
-            if not meta.name.startswith(INTERNAL_PREFIX) or meta.name in PUBLISHED
-        }
-        self._names_by_id: dict[str, str] = {}
+        self.hosting = Hosting(folder.topics(), folder.broken_topics, self._open)
         self.node = node
         self.defaults = defaults
         for table in (placements, roles):
             for name in {str(key[0]) for key, _ in table.items()}:
-                if self.is_forgotten(name):
+                if self.hosting.is_forgotten(name):
                     self._forget(name)
 
     def when_changed(self, listener: TopicChanged) -> None:
         """Tell `listener` of every topic that was deleted or has grown, before the change is acknowledged."""
         self._listeners.append(listener)
 
-    def is_forgotten(self, name: str) -> bool:
-        """Whether what is kept under this name belongs to no topic: a crash came between a topic's end and theirs."""
-        # A topic that could not be read may come back by a repair: while there is one, nothing is known to be gone.
-        return name not in self._metas and not self._folder.broken_topics
-
     @property
     def data_dir(self) -> str:
         return self._folder.path
-
-    # -- looking ---------------------------------------------------------------------------------------------
-
-    def names(self) -> list[str]:
-        """The users' topics, sorted."""
-        return sorted(self._metas)
-
-    def exists(self, name: str) -> bool:
-        return name in self._metas
-
-    def meta(self, name: str) -> TopicMeta:
-        meta = self._metas.get(name)
-        if meta is None:
-            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
-        return meta
-
-    def partition_count(self, name: str) -> int:
-        """How many partitions a topic has: none, if it is not there."""
-        meta = self._metas.get(name)
-        return 0 if meta is None else meta.partitions
-
-    def name_of(self, topic_id: str) -> str | None:
-        """The topic that has this id."""
-        name = self._names_by_id.get(topic_id)
-        if name is None or name not in self._metas or self._metas[name].topic_id != topic_id:
-            self._names_by_id = {meta.topic_id: meta.name for meta in self._metas.values()}
-            name = self._names_by_id.get(topic_id)
-        return name
-
-    def partition(self, name: str, number: int) -> HostedPartition:
-        """The hosted partition, opened on first use."""
-        hosted = self._hosted.get((name, number))
-        if hosted is None:
-            meta = self.check_partition(name, number)
-            hosted = self._hosted[(name, number)] = self._open(meta, number)
-        return hosted
-
-    def hosted(self, name: str, number: int) -> HostedPartition | None:
-        """The partition if it was opened already: who only looks opens nothing."""
-        return self._hosted.get((name, number))
-
-    @property
-    def broken(self) -> dict[str, str]:
-        """Topics that could not be read when the folder was opened, and why."""
-        return self._folder.broken_topics
-
-    def refuse_published(self, name: str) -> None:
-        """Refuse a request that would change what is in a topic of the broker's own."""
-        if name in PUBLISHED:
-            self._refuse_internal(name)
-
-    def check_partition(self, name: str, number: int) -> TopicMeta:
-        """Refuse a partition that is not there."""
-        meta = self.meta(name)
-        if not 0 <= number < meta.partitions:
-            raise BrokerError(
-                Reason.PARTITION_NOT_FOUND,
-                f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {number}",
-            )
-        return meta
-
-    def sole_partition(self, name: str) -> HostedPartition:
-        """The partition of a topic that has one: for dialects that know no partitions."""
-        partitions = self.meta(name).partitions
-        if partitions != 1:
-            raise BrokerError(
-                Reason.INVALID_PARTITION_COUNT,
-                f"topic {name!r} has {partitions} partitions; this protocol knows none, and serves topics of one",
-            )
-        return self.partition(name, 0)
-
-    def partitions(self, name: str) -> list[HostedPartition]:
-        return [self.partition(name, number) for number in range(self.meta(name).partitions)]
-
-    def opened(self) -> Iterator[HostedPartition]:
-        yield from list(self._hosted.values())
 
     def _open(self, meta: TopicMeta, number: int) -> HostedPartition:
         log = self._folder.open_partition(meta.name, number)
@@ -187,7 +95,7 @@ class Topics:
         self.check_new_name(name)
         wanted = settings_from({**msgspec.to_builtins(self.defaults), **(settings or {})})
         async with self._turns.take(_FOLDER):
-            if name in self._metas:
+            if self.hosting.exists(name):
                 raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
             self._forget(name)
             if followers or min_in_sync != 1:
@@ -199,22 +107,22 @@ class Topics:
             except BaseException:
                 self._forget(name)
                 raise
-            self._metas[name] = meta
+            self.hosting.put(meta)
         return meta
 
     async def publish(self, name: str, settings: TopicSettings) -> HostedPartition:
         """The partition of a topic that the broker writes for others to read; made if it is not there."""
         assert name in PUBLISHED
         async with self._turns.take(_FOLDER):
-            if name not in self._metas:
-                self._metas[name] = await self._world.blocking(lambda: self._folder.create_topic(name, 1, settings))
-        return self.partition(name, 0)
+            if not self.hosting.exists(name):
+                self.hosting.put(await self._world.blocking(lambda: self._folder.create_topic(name, 1, settings)))
+        return self.hosting.partition(name, 0)
 
     def check_new_name(self, name: str) -> None:
         """Refuse a name that a new topic cannot have."""
-        self._refuse_internal(name)
+        refuse_internal(name)
         check_topic_name(name)
-        if name in self._metas:
+        if self.hosting.exists(name):
             raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
 
     async def ensure(
@@ -225,11 +133,11 @@ class Topics:
         One that is there gets the `settings` that differ and, with `grow`, the partitions it lacks; it never loses any.
         """
         try:
-            meta = self._metas.get(name) or await self.create(name, partitions, settings=settings)
+            meta = self.hosting.find(name) or await self.create(name, partitions, settings=settings)
         except BrokerError as error:
-            if error.reason is not Reason.TOPIC_EXISTS or name not in self._metas:
+            if error.reason is not Reason.TOPIC_EXISTS or not self.hosting.exists(name):
                 raise
-            meta = self._metas[name]
+            meta = self.hosting.meta(name)
         if grow and meta.partitions < partitions:
             meta = await self.grow(name, partitions)
         if settings and meta.settings.altered(settings) != meta.settings:
@@ -238,19 +146,15 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Delete a topic and what is kept of it; it is gone for good when this returns."""
-        self._refuse_internal(name)
+        refuse_internal(name)
         async with self._turns.take(_FOLDER):
-            meta = self.meta(name)
-            del self._metas[name]
-            numbers = range(meta.partitions)
-            hosted = [found for number in numbers if (found := self._hosted.pop((name, number), None)) is not None]
-            for partition in hosted:
-                partition.retire()
+            meta = self.hosting.meta(name)
+            hosted = self.hosting.remove(name)
             try:
                 await self._world.blocking(lambda: self._take_apart(name, hosted))
             except BaseException:
                 if any(left.name == name for left in self._folder.topics()):
-                    self._metas[name] = meta  # the disk refused: it is all there still, and can be asked for again
+                    self.hosting.put(meta)  # the disk refused: it is all there still, and can be asked for again
                 raise
             self._forget(name)
             await self._tell(name)
@@ -273,30 +177,28 @@ class Topics:
             await listener(name)
 
     async def grow(self, name: str, partitions: int) -> TopicMeta:
-        self._refuse_internal(name)
+        refuse_internal(name)
         async with self._turns.take(_FOLDER):
-            self.meta(name)
+            self.hosting.meta(name)
             meta = await self._world.blocking(lambda: self._folder.grow_topic(name, partitions))
-            self._metas[name] = meta
+            self.hosting.put(meta)
             await self._tell(name)
         return meta
 
     async def alter(self, name: str, changes: dict[str, Any]) -> TopicMeta:
-        self._refuse_internal(name)
+        refuse_internal(name)
         async with self._turns.take(_FOLDER):
-            settings = self.meta(name).settings.altered(changes)
+            settings = self.hosting.meta(name).settings.altered(changes)
             meta = await self._world.blocking(lambda: self._folder.alter_topic(name, settings))
-            self._metas[name] = meta
-            for number in range(meta.partitions):
-                hosted = self._hosted.get((name, number))
-                if hosted is not None:
-                    hosted.log.settings = meta.settings
-                    hosted.advance()  # `flush` may have changed, and with it what counts as committed
+            self.hosting.put(meta)
+            for hosted in self.hosting.opened(name):
+                hosted.log.settings = meta.settings
+                hosted.advance()  # `flush` may have changed, and with it what counts as committed
         return meta
 
     def min_in_sync(self, name: str) -> int:
         """How many replicas must be in sync for an append that asks for all of them."""
-        self.meta(name)
+        self.hosting.meta(name)
         placement: Placement = self._placements.get(name) or Placement()
         return placement.min_in_sync
 
@@ -310,9 +212,9 @@ class Topics:
 
     async def set_role(self, name: str, number: int, role: Role) -> HostedPartition:
         """Make this node leader or follower of a partition. Each leadership is a new epoch, durable before it begins."""
-        self._refuse_internal(name)
+        refuse_internal(name)
         async with self._turns.take(_FOLDER):
-            hosted = self.partition(name, number)
+            hosted = self.hosting.partition(name, number)
             begins = role is Role.LEADER and hosted.role is Role.FOLLOWER
             epoch = hosted.leader_epoch + 1 if begins else hosted.leader_epoch
             if role is Role.FOLLOWER:
@@ -328,22 +230,20 @@ class Topics:
 
     async def set_followers(self, name: str, followers: list[str], min_in_sync: int) -> None:
         """Change which nodes follow a topic's partitions."""
-        self._refuse_internal(name)
+        refuse_internal(name)
         async with self._turns.take(_FOLDER):
-            meta = self.meta(name)
+            self.hosting.meta(name)
             await self._settle(self._placements.put(name, value=Placement(followers, min_in_sync)))
-            for number in range(meta.partitions):
-                hosted = self._hosted.get((name, number))
-                if hosted is not None:
-                    hosted.replicas.reshape(followers, min_in_sync)
-                    hosted.advance()
-                    hosted.wake()
+            for hosted in self.hosting.opened(name):
+                hosted.replicas.reshape(followers, min_in_sync)
+                hosted.advance()
+                hosted.wake()
 
     def expire_replicas(self, lag_ms_max: int) -> list[tuple[HostedPartition, str]]:
         """Take followers that have not fetched for so long out of their in-sync sets; called every now and then."""
         before_ms = self._world.now_ms() - lag_ms_max
         gone = []
-        for hosted in self.opened():
+        for hosted in self.hosting.opened():
             nodes = hosted.replicas.expire(before_ms)
             if nodes:
                 hosted.advance()
@@ -353,7 +253,7 @@ class Topics:
 
     async def set_in_sync(self, name: str, number: int, node: str, *, in_sync: bool) -> None:
         """A follower is in sync, or no longer. A node that was none becomes one, and is in sync once it has caught up."""
-        hosted = self.partition(name, number)
+        hosted = self.hosting.partition(name, number)
         hosted.require_leader()
         followers = [replica.node for replica in hosted.replicas.followers]
         if in_sync and node not in followers:
@@ -385,14 +285,3 @@ class Topics:
 
     async def _settle(self, next_offset: int) -> None:
         await self._world.durable(self._placements.journal.partition, next_offset)
-
-    def _refuse_internal(self, name: str) -> None:
-        if name.startswith(INTERNAL_PREFIX):
-            raise BrokerError(
-                Reason.INVALID_TOPIC_NAME, f"names that begin with {INTERNAL_PREFIX!r} are the broker's own"
-            )
-
-    def close(self) -> None:
-        for hosted in self._hosted.values():
-            hosted.log.close()
-        self._hosted.clear()

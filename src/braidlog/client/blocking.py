@@ -13,7 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from braidlog.client import session
 from braidlog.client.drivers.contract import Capabilities, ConsumedRecord, GroupInfo, Placed, Setting
@@ -32,6 +32,39 @@ EXIT_FLUSH_SECONDS_MAX = 5.0
 _ITERATE_SECONDS = 1.0
 
 
+class _Call(Generic[T]):
+    """Work that one thread waits for and the loop's thread does.
+
+    The wait is one call into C, a lock that the loop's thread opens. `concurrent.futures` and `threading.Condition` wait in
+    Python: a KeyboardInterrupt that lands as they leave (`Condition.__exit__`) keeps their lock closed for ever, and the
+    loop's thread waits for it too.
+    """
+
+    __slots__ = ("_ended", "_task", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task.add_done_callback(lambda _: self._ended.release())
+
+    def cancel(self) -> None:
+        if self._task is None:
+            self._work.close()
+        else:
+            self._task.cancel()
+
+    def result(self, timeout: float | None) -> T:
+        if not self._ended.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)):
+            raise TimeoutError
+        assert self._task is not None
+        return self._task.result()
+
+
 class LoopThread:
     """A loop in a thread of its own."""
 
@@ -46,10 +79,11 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        left = asyncio.all_tasks(self._loop)  # of a close that was interrupted
-        for task in left:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.sleep(0))  # calls that were handed over last become tasks
+        while left := asyncio.all_tasks(self._loop):  # of a close that was interrupted
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.at_end()
         self._loop.run_until_complete(asyncio.sleep(0))  # connections that were given up end in the next round
         self._loop.close()
@@ -63,11 +97,13 @@ class LoopThread:
                 if self._loop.is_closed()
                 else RuntimeError("a callback of the client cannot wait for the client")
             )
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        call = _Call(work)
         try:
-            return future.result(timeout)
+            self._loop.call_soon_threadsafe(call.start)
+            return call.result(timeout)
         except BaseException:
-            future.cancel()
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(call.cancel)
             raise
 
     def make(self, factory: Callable[[], T]) -> T:

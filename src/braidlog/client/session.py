@@ -16,7 +16,7 @@ from braidlog.client.drivers.contract import Capabilities
 from braidlog.client.engine.admin import Admin
 from braidlog.client.engine.consumer import Consumer, ConsumerOptions
 from braidlog.client.engine.producer import Producer, ProducerOptions
-from braidlog.client.engine.retry import Policy, patiently
+from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClosedError
 from braidlog.client.schemes import make_driver, parse_url
 
@@ -66,7 +66,7 @@ class Client:
 
     async def asked_for(self) -> list[str]:
         """How the server wants to be told who asks, if it does not talk to us because we have not said; else nothing."""
-        return await patiently(self._policy, self._driver.asked_for)
+        return await retry(self._policy, self._driver.asked_for)
 
     def producer(self, **options: Any) -> Producer:  # noqa: ANN401 - the fields of ProducerOptions
         """A new producer; see `ProducerOptions` for what can be set."""
@@ -84,7 +84,7 @@ class Client:
 
     async def open(self) -> Self:
         """See that somebody is there."""
-        await patiently(self._policy, self._driver.connect)
+        await retry(self._policy, self._driver.connect)
         return self
 
     async def close(self) -> None:

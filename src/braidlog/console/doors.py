@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
 from braidlog.client.drivers.contract import ConsumedRecord, Fetched, Placed, Span
-from braidlog.client.engine.retry import Policy, patiently
+from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClientError
 from braidlog.client.kv.client import KeyValue
 from braidlog.client.schemes import make_driver, parse_url
@@ -115,7 +115,7 @@ class Doors:
             return await self._producer.send_and_wait(topic, value, key=key, headers=headers, partition=partition)
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await patiently(self._policy, call)
+        return await retry(self._policy, call)
 
 
 class Reader:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from braidlog.broker.topics import Topics
 from braidlog.coordinator.journal import Journal, Table
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
+from braidlog.partition.hosting import Hosting
 
 METADATA_CHARS_MAX = 4096
 GROUP_CHARS_MAX = 249
@@ -43,16 +43,16 @@ class Commit(msgspec.Struct, frozen=True):
 class Offsets:
     """The use case."""
 
-    def __init__(self, journal: Journal, table: Table, topics: Topics, world: World) -> None:
+    def __init__(self, journal: Journal, table: Table, hosting: Hosting, world: World) -> None:
         self._journal = journal
         self._table = table
-        self._topics = topics
+        self._hosting = hosting
         self._world = world
         self._by_group: dict[str, dict[Place, Committed]] = {}
         for (group, topic, partition), committed in table.items():
             self._by_group.setdefault(str(group), {})[str(topic), int(partition)] = committed
         for topic in {topic for places in self._by_group.values() for topic, _ in places}:
-            if topics.is_forgotten(topic):
+            if hosting.is_forgotten(topic):
                 self._drop(self._of_topic(topic))
 
     # -- committing ------------------------------------------------------------------------------------------
@@ -64,14 +64,14 @@ class Offsets:
 
     async def commit_staged(self, staged: Sequence[tuple[str, Commit]]) -> None:
         """What a transaction staged, (group, commit) each, as one batch. It was checked then; what is gone is left out."""
-        there = [(group, commit) for group, commit in staged if self._topics.exists(commit.topic)]
+        there = [(group, commit) for group, commit in staged if self._hosting.exists(commit.topic)]
         await self._settle(self._put_all(there))
 
     def check(self, group: str, commits: Iterable[Commit], *, forward_only: bool = False) -> None:
         """Refuse what cannot be committed: bad names, places that are not there, impossible offsets, going back."""
         check_group_name(group)
         for commit in commits:
-            self._topics.check_partition(commit.topic, commit.partition)
+            self._hosting.check_partition(commit.topic, commit.partition)
             if not 0 <= commit.offset <= OFFSET_MAX:
                 raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {commit.offset} cannot be committed")
             if len(commit.metadata) > METADATA_CHARS_MAX:
@@ -142,7 +142,7 @@ class Offsets:
 
     async def topic_changed(self, topic: str) -> None:
         """A deleted topic's commits go with it: a new one of that name begins anew."""
-        if not self._topics.exists(topic):
+        if not self._hosting.exists(topic):
             await self._settle(self._drop(self._of_topic(topic)))
 
     def _of_topic(self, topic: str) -> list[tuple[str, str, int]]:

@@ -12,7 +12,6 @@ from bisect import bisect_left
 
 import msgspec
 
-from braidlog.broker.topics import Topics
 from braidlog.codec.batch import read_header
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import decode_batch, encode_batch
@@ -23,6 +22,7 @@ from braidlog.model.record import Header, Record
 from braidlog.model.world import World
 from braidlog.partition.append import Acks, Append
 from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.hosting import Hosting
 
 VERSION_HEADER = "aggregateVersion"
 READ_BYTES = 1024 * 1024
@@ -117,14 +117,14 @@ def _version_in(headers: tuple[Header, ...]) -> int:
 class EventStreams:
     """The use case."""
 
-    def __init__(self, topics: Topics, append: Append, snapshots: Table, world: World) -> None:
-        self._topics = topics
+    def __init__(self, hosting: Hosting, append: Append, snapshots: Table, world: World) -> None:
+        self._hosting = hosting
         self._append = append
         self._snapshots = snapshots
         self._world = world
         self._indexes: dict[str, tuple[str, dict[int, _PartitionIndex]]] = {}
         for topic in {str(key[0]) for key, _ in snapshots.items()}:
-            if topics.is_forgotten(topic):
+            if hosting.is_forgotten(topic):
                 self._drop_snapshots(topic)
 
     async def append(
@@ -153,7 +153,7 @@ class EventStreams:
     def read(self, topic: str, key: bytes, from_version: int = 1, count_max: int = 10_000) -> list[tuple[int, Record]]:
         """(version, record) of a stream's events from a version on, those that are committed and still there."""
         number, events = self._locate(topic, key)
-        hosted = self._topics.partition(topic, number)
+        hosted = self._hosting.partition(topic, number)
         first = bisect_left(events.versions, from_version)
         found = []
         for place in range(first, min(first + count_max, len(events.versions))):
@@ -168,7 +168,7 @@ class EventStreams:
 
     def _locate(self, topic: str, key: bytes) -> tuple[int, Events]:
         """The partition of a stream, and its events: where it is, else where its key belongs now."""
-        meta = self._topics.meta(topic)
+        meta = self._hosting.meta(topic)
         home = partition_for_key(key, meta.partitions)
         events = self._index(topic, meta.topic_id, home).streams.get(key)
         if events is not None:
@@ -181,7 +181,7 @@ class EventStreams:
 
     def _index(self, topic: str, topic_id: str, number: int) -> _PartitionIndex:
         """The index of a partition, caught up with its log."""
-        hosted = self._topics.partition(topic, number)
+        hosted = self._hosting.partition(topic, number)
         known_id, indexes = self._indexes.get(topic, ("", {}))
         if known_id != topic_id:
             indexes = {}
@@ -194,7 +194,7 @@ class EventStreams:
 
     async def topic_changed(self, topic: str) -> None:
         """What is known of a deleted topic's streams goes with it."""
-        if not self._topics.exists(topic):
+        if not self._hosting.exists(topic):
             self._indexes.pop(topic, None)
             await self._world.durable(self._snapshots.journal.partition, self._drop_snapshots(topic))
 
@@ -218,6 +218,6 @@ class EventStreams:
             await self._world.durable(self._snapshots.journal.partition, next_offset)
 
     def snapshot(self, topic: str, key: bytes) -> Snapshot | None:
-        self._topics.meta(topic)
+        self._hosting.meta(topic)
         found: Snapshot | None = self._snapshots.get(topic, key.hex())
         return found

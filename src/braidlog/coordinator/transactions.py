@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from braidlog.broker.topics import Topics
 from braidlog.codec.records import control_batch
 from braidlog.coordinator.journal import Key, Table, put_together
 from braidlog.coordinator.offsets import Commit, Offsets, Place, check_group_name
@@ -23,6 +22,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.hosting import Hosting, refuse_published
 
 TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
@@ -75,10 +75,10 @@ class Producing(NamedTuple):
 class Transactions:
     """The coordinator."""
 
-    def __init__(self, table: Table, ids: ProducerIds, topics: Topics, offsets: Offsets, world: World) -> None:
+    def __init__(self, table: Table, ids: ProducerIds, hosting: Hosting, offsets: Offsets, world: World) -> None:
         self._table = table
         self._ids = ids
-        self._topics = topics
+        self._hosting = hosting
         self._offsets = offsets
         self._world = world
         self._turns = Turns(world)
@@ -179,8 +179,8 @@ class Transactions:
     ) -> Transaction:
         """The transaction is about to write there; begins it if it has not begun."""
         for topic, number in partitions:
-            self._topics.refuse_published(topic)
-            self._topics.check_partition(topic, number)
+            refuse_published(topic)
+            self._hosting.check_partition(topic, number)
         async with self._turns.take(name):
             found = self._open(name, producer_id, epoch)
             return await self._extend(name, found, partitions=sorted({*found.partitions, *partitions}))
@@ -323,8 +323,8 @@ class Transactions:
         marked: dict[HostedPartition, int] = {}
         for found in decided.values():
             for topic, number in found.partitions:
-                if self._topics.exists(topic):
-                    hosted = self._topics.partition(topic, number)
+                if self._hosting.exists(topic):
+                    hosted = self._hosting.partition(topic, number)
                     marked[hosted] = self._mark(hosted, found)
         for hosted, next_offset in marked.items():
             await self._world.durable(hosted.log, next_offset)

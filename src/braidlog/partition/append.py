@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from braidlog.broker.topics import Topics
 from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, BatchHeader, read_header
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.hosting import Hosting, refuse_published
 from braidlog.storage.partition import Appended
 
 ACKS_TIMEOUT_MS = 2_000
@@ -53,8 +53,8 @@ class Written(NamedTuple):
 class Append:
     """The use case."""
 
-    def __init__(self, topics: Topics, world: World, guard: Guard) -> None:
-        self._topics = topics
+    def __init__(self, hosting: Hosting, world: World, guard: Guard) -> None:
+        self._hosting = hosting
         self._world = world
         self._guard = guard
         self.records_written = 0
@@ -75,8 +75,8 @@ class Append:
 
     def write(self, topic: str, partition: int, batch: Buffer, *, records_checked: bool = True) -> Written:
         """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged."""
-        self._topics.refuse_published(topic)
-        hosted = self._topics.partition(topic, partition)
+        refuse_published(topic)
+        hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
         self._check_transactional(topic, partition, batch)
         now_ms = self._world.now_ms()
@@ -119,7 +119,7 @@ class Append:
         A producer that heard no answer may send again what it sent, with more behind it. Whoever leaves these records out
         appends before anything else is waited for.
         """
-        producer = self._topics.partition(topic, partition).log.state.producers.find(header.producer_id)
+        producer = self._hosting.partition(topic, partition).log.state.producers.find(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch or not producer.batches:
             return 0
         overlap = (producer.batches[-1].last_sequence - header.base_sequence + 1) % SEQUENCES

@@ -11,12 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
-from braidlog.broker.topics import Topics
 from braidlog.codec.records import decode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.hosting import Hosting
 from braidlog.partition.reading import Fetched, Limits, Records, Rows, decode_slice, slice_to_columns
 from braidlog.storage.partition import FileSlice
 
@@ -72,8 +72,8 @@ class _View(msgspec.Struct, frozen=True):
 class Fetch:
     """The use case."""
 
-    def __init__(self, topics: Topics, world: World) -> None:
-        self._topics = topics
+    def __init__(self, hosting: Hosting, world: World) -> None:
+        self._hosting = hosting
         self._world = world
         self.records_read = 0
         """Offsets that were handed out, markers among them."""
@@ -169,10 +169,10 @@ class Fetch:
 
     def _find(self, want: Wanted, *, leader_only: bool) -> HostedPartition:
         """Looked up in every round: meanwhile a topic may have gone, or a new one of its name may have come."""
-        hosted = self._topics.partition(want.topic, want.partition)
+        hosted = self._hosting.partition(want.topic, want.partition)
         if leader_only:
             hosted.require_leader()
-        if want.topic_id is not None and self._topics.meta(want.topic).topic_id != want.topic_id:
+        if want.topic_id is not None and self._hosting.meta(want.topic).topic_id != want.topic_id:
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {want.topic!r} is another one now")
         if want.leader_epoch is not None:
             hosted.require_epoch(want.leader_epoch)
@@ -261,7 +261,7 @@ class Fetch:
     ) -> tuple[T | None, int, int]:
         """What `decode` finds in the first slice that holds anything, where to go on, and the high watermark."""
         offset = wanted.offset
-        hosted = self._topics.partition(wanted.topic, wanted.partition)
+        hosted = self._hosting.partition(wanted.topic, wanted.partition)
         if beyond_end and offset > hosted.end_offset:
             return None, offset, hosted.high_watermark
         deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
@@ -286,7 +286,7 @@ class Fetch:
         self, topic: str, partition: int, timestamp_ms: int, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after a time that a consumer may see; None if there is none."""
-        hosted = self._topics.partition(topic, partition)
+        hosted = self._hosting.partition(topic, partition)
         upto = hosted.last_stable_offset if committed_only else hosted.high_watermark
         for batch in hosted.log.find_batch_by_time(timestamp_ms):
             for row in decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
@@ -298,7 +298,7 @@ class Fetch:
 
     def replica_fetched(self, topic: str, partition: int, replica: str, offset: int) -> HostedPartition:
         """A follower asks from `offset` on, and thereby says that it has everything below."""
-        hosted = self._topics.partition(topic, partition)
+        hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
         if offset < 0:
             raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {offset} is negative")

@@ -4,10 +4,10 @@ Knows: how far one may go. Refuses to know: why (retention is `storage/retention
 Invariant: the new start is durable when it is acknowledged; nothing that is not committed is deleted; offsets are never reused.
 """
 
-from braidlog.broker.topics import Topics
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
+from braidlog.partition.hosting import Hosting, refuse_published
 
 TO_THE_END = -1
 
@@ -15,15 +15,15 @@ TO_THE_END = -1
 class Trim:
     """The use case."""
 
-    def __init__(self, topics: Topics, world: World) -> None:
-        self._topics = topics
+    def __init__(self, hosting: Hosting, world: World) -> None:
+        self._hosting = hosting
         self._world = world
         self._turns = Turns(world)
 
     async def delete_before(self, topic: str, partition: int, offset: int) -> int:
         """Delete what is below `offset` (TO_THE_END: all that is committed); return where the log starts now."""
-        self._topics.refuse_published(topic)
-        hosted = self._topics.partition(topic, partition)
+        refuse_published(topic)
+        hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
         async with self._turns.take(str(hosted)):  # one at a time: the work is done on a thread
             end = hosted.high_watermark

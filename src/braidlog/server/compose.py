@@ -131,8 +131,8 @@ class Server:
             kv=config.kv,
             resident=resident_bytes,
         )
-        for name in self.services.topics.names():
-            for number in range(self.services.topics.meta(name).partitions):
+        for name in self.services.hosting.names():
+            for number in range(self.services.hosting.meta(name).partitions):
                 self._open_partition(name, number)
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
@@ -154,7 +154,7 @@ class Server:
         """Recover a partition. One that cannot be opened is offline, loudly; the others are served."""
         assert self.services is not None
         try:
-            hosted = self.services.topics.partition(name, number)
+            hosted = self.services.hosting.partition(name, number)
         except StorageFault as fault:
             log.error("%s/%d is offline: %s", name, number, fault)  # noqa: TRY400 - the fault says where
             return
@@ -330,7 +330,7 @@ class Server:
     async def _retain(self) -> None:
         """Let old records and old values go, beside the loop."""
         assert self.services is not None
-        for hosted in self.services.topics.opened():
+        for hosted in self.services.hosting.opened():
             if not hosted.is_gone and not hosted.log.damages:
                 await self._keep_up(hosted.log, str(hosted), hosted.high_watermark)
         await self._keep_up(self.services.journal.partition, "the journal", None)
@@ -374,7 +374,7 @@ class Server:
             self._flusher.stop()
         if self.services is not None:
             self.services.keyvalue.close()
-            self.services.topics.close()
+            self.services.hosting.close()
             self.services.journal.partition.close()
         if self._folder is not None:
             self._folder.release()

@@ -85,7 +85,7 @@ class Reporter:
     def _take(self, now: float) -> r.Snapshot:
         services = self._services
         partitions = list(islice(self._partitions(now), r.PARTITIONS_MAX))
-        partitions_there = sum(services.topics.partition_count(name) for name in services.topics.names())
+        partitions_there = sum(services.hosting.partition_count(name) for name in services.hosting.names())
         groups = services.groups.names()
         lags = list(islice((lag for group in groups for lag in self._lags(group)), r.LAGS_MAX + 1))
         syncs = added(self._syncs())
@@ -105,7 +105,7 @@ class Reporter:
             bytes_fetched=services.fetch.bytes_read,
             sync_seconds=syncs.counts,
             sync_seconds_total=syncs.total,
-            topics=len(services.topics.names()),
+            topics=len(services.hosting.names()),
             partitions=partitions,
             partitions_left_out=max(partitions_there - r.PARTITIONS_MAX, 0),
             groups=[self._group(name) for name in groups[: r.LAGS_MAX]],
@@ -137,11 +137,11 @@ class Reporter:
         )
 
     def _partitions(self, now: float) -> Iterator[r.PartitionReport]:
-        topics = self._services.topics
+        hosting = self._services.hosting
         left = OPENED_MAX
-        for name in topics.names():
-            for number in range(topics.partition_count(name)):
-                hosted = topics.hosted(name, number)
+        for name in hosting.names():
+            for number in range(hosting.partition_count(name)):
+                hosted = hosting.hosted(name, number)
                 if hosted is None and left:
                     left -= 1
                     hosted = self._open(name, number, now)
@@ -150,7 +150,7 @@ class Reporter:
                     yield _partition(hosted)
                 elif fault is not None:
                     yield r.PartitionReport(name, number, fault=fault[1], is_offline=True)
-        for name, why in topics.broken.items():
+        for name, why in hosting.broken.items():
             yield r.PartitionReport(name, 0, fault=why, is_offline=True)
 
     def _open(self, name: str, number: int, now: float) -> HostedPartition | None:
@@ -159,7 +159,7 @@ class Reporter:
         if now < again:
             return None
         try:
-            hosted = self._services.topics.partition(name, number)
+            hosted = self._services.hosting.partition(name, number)
         except StorageFault as fault:
             self._offline[name, number] = (now + REOPEN_SECONDS, str(fault))
             return None

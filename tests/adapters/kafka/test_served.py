@@ -179,7 +179,7 @@ def test_what_one_may_not_is_refused_for_that_topic_alone() -> None:
 def test_a_topic_by_its_id_does_not_show_its_name_to_who_may_not_see_it() -> None:
     node = Node()
     node.create("theirs")
-    identity = bytes.fromhex(node.services.topics.meta("theirs").topic_id)
+    identity = bytes.fromhex(node.services.hosting.meta("theirs").topic_id)
     door = Door(node, allow("mine", Operation.READ))
     (told,) = door.ask(c.MetadataRequest([c.MetadataRequestTopic(identity, None)])).topics
     assert (told.error_code, told.name) == (E.TOPIC_AUTHORIZATION_FAILED, None)
@@ -189,7 +189,7 @@ def test_a_topic_is_made_only_by_who_may() -> None:
     door = Door(None, allow("m*", Operation.CREATE, Operation.DESCRIBE), allow("seen", Operation.DESCRIBE))
     told = door.ask(c.MetadataRequest([c.MetadataRequestTopic(name=name) for name in ("made", "seen")]))
     assert [each.error_code for each in told.topics] == [0, E.TOPIC_AUTHORIZATION_FAILED]
-    assert door.services.topics.names() == ["made"]
+    assert door.services.hosting.names() == ["made"]
 
 
 def test_topics_are_made_as_the_listener_is_set() -> None:
@@ -289,7 +289,7 @@ def test_a_partition_that_stopped_says_so_for_itself() -> None:
     door = Door()
     for name in ("good", "bad"):
         door.node.create(name)
-    door.services.topics.partition("bad", 0).log.stop(StorageFault("the disk is gone"))
+    door.services.hosting.partition("bad", 0).log.stop(StorageFault("the disk is gone"))
     answer = door.ask(produce_of(("bad", 0, batch_of(b"x")), ("good", 0, batch_of(b"x"))), 9)
     assert produced(answer) == [E.KAFKA_STORAGE_ERROR, 0]
     told = answer.responses[0].partition_responses[0]
@@ -300,7 +300,7 @@ def test_a_partition_that_stopped_says_so_for_itself() -> None:
 def test_a_fetch_ends_when_its_topic_does_and_does_not_take_a_new_one_for_it() -> None:
     door = Door()
     door.node.create("t")
-    identity = bytes.fromhex(door.services.topics.meta("t").topic_id)
+    identity = bytes.fromhex(door.services.hosting.meta("t").topic_id)
     request = door.request(fetch_of(("t", 0, 0), topic_ids={"t": identity}, max_wait_ms=30_000), 18)
     job = door.node.spawn(door.begin(request))
     door.node.run(door.services.topics.delete("t"))

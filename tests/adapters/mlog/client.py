@@ -118,7 +118,7 @@ def prepare(folder: Path, work: Callable[[Services], Awaitable[None]]) -> None:
             await work(services)
         finally:
             flusher.stop()
-            services.topics.close()
+            services.hosting.close()
             services.journal.partition.close()
             data.release()
 

@@ -35,7 +35,7 @@ def test_a_stream_ends_with_its_connection(tmp_path: Path) -> None:
     async def work(server: Server) -> None:
         assert server.services is not None
         await server.services.topics.create("t", 1)
-        hosted, listener = server.services.topics.partition("t", 0), server.listeners["mlog"]
+        hosted, listener = server.services.hosting.partition("t", 0), server.listeners["mlog"]
         writers = []
         for _ in range(20):
             _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
@@ -79,7 +79,7 @@ def test_a_stop_does_not_wait_for_streams(tmp_path: Path) -> None:
     async def work(server: Server) -> None:
         assert server.services is not None
         await server.services.topics.create("t", 1)
-        hosted, listener = server.services.topics.partition("t", 0), server.listeners["mlog"]
+        hosted, listener = server.services.hosting.partition("t", 0), server.listeners["mlog"]
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(frame(m.FetchStreamRequest("t")))
         await _until(lambda: len(hosted._waiting) == 1)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.client.drivers.kafka.test_staging import committed
 from tests.client.gate import Gate, Stop
-from tests.client.test_kafka_staging import committed
 from tests.spark.sink.driver import PARTITIONS, TOPIC, started
 from tests.spark.sink.killing import Driver
 

@@ -19,10 +19,10 @@ EVENTS_MAX = 100_000
 
 
 def _stream_key(services: Services, topic: str, key: str) -> bytes:
-    if not services.topics.meta(topic).settings.event_streams:
+    if not services.hosting.meta(topic).settings.event_streams:
         raise BrokerError(Reason.STREAM_NOT_FOUND, f"topic {topic!r} was created without event_sourcing=true")
     encoded = key.encode()
-    services.topics.partition(topic, services.streams.partition_of(topic, encoded)).require_leader()
+    services.hosting.partition(topic, services.streams.partition_of(topic, encoded)).require_leader()
     return encoded
 
 

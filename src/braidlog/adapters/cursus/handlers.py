@@ -83,14 +83,14 @@ def _created(meta: TopicMeta) -> a.Created:
 
 async def delete(request: Request, services: Services, _: Conversation) -> a.Deleted:
     message: r.Delete = request.message
-    if message.if_exists and not services.topics.exists(message.topic):
+    if message.if_exists and not services.hosting.exists(message.topic):
         return a.Deleted(message.topic, deleted=False)
     await services.topics.delete(message.topic)
     return a.Deleted(message.topic)
 
 
 async def list_topics(_: Request, services: Services, conversation: Conversation) -> a.TopicList:
-    names = services.authorize.visible(conversation.principal, services.topics.names())
+    names = services.authorize.visible(conversation.principal, services.hosting.names())
     return a.TopicList(len(names), tuple(names))
 
 
@@ -106,14 +106,14 @@ async def describe(request: Request, services: Services, conversation: Conversat
             hosted.end_offset,
             hosted.high_watermark,
         )
-        for hosted in services.topics.partitions(message.topic)
+        for hosted in services.hosting.partitions(message.topic)
     ]
     return a.TopicDescription(message.topic, tuple(shown))
 
 
 async def metadata(request: Request, services: Services, conversation: Conversation) -> a.TopicMetadata:
     message: r.GetMetadata = request.message
-    hosted = services.topics.partitions(message.topic)
+    hosted = services.hosting.partitions(message.topic)
     leaders = (show_address(conversation.address),) * len(hosted)
     return a.TopicMetadata(message.topic, len(hosted), leaders, tuple(str(h.leader_epoch) for h in hosted))
 
@@ -121,9 +121,9 @@ async def metadata(request: Request, services: Services, conversation: Conversat
 async def list_offsets(request: Request, services: Services, _: Conversation) -> a.OffsetList:
     message: r.ListOffsets = request.message
     if message.partition is None:
-        hosted = services.topics.partitions(message.topic)
+        hosted = services.hosting.partitions(message.topic)
     else:
-        hosted = [services.topics.partition(message.topic, message.partition)]
+        hosted = [services.hosting.partition(message.topic, message.partition)]
     for partition in hosted:
         partition.require_leader()
     shown = [a.OffsetRange(h.number, h.start_offset, h.high_watermark, h.end_offset, h.high_watermark) for h in hosted]
@@ -142,7 +142,7 @@ async def find_coordinator(request: Request, _: Services, conversation: Conversa
 
 async def register(request: Request, services: Services, _: Conversation) -> a.Registered:
     message: r.RegisterGroup | r.Subscribe = request.message
-    services.topics.meta(message.topic)
+    services.hosting.meta(message.topic)
     await services.groups.register(message.group)
     return a.Registered(message.group, message.topic)
 
@@ -200,7 +200,7 @@ async def group_status(request: Request, services: Services, _: Conversation) ->
         state="Stable" if members else "Empty",
         generation=group.generation,
         member_count=len(members),
-        partition_count=sum(services.topics.meta(name).partitions for name in topics if services.topics.exists(name)),
+        partition_count=sum(services.hosting.meta(name).partitions for name in topics if services.hosting.exists(name)),
         members=tuple(members),
     )
 
@@ -216,7 +216,7 @@ def _show_member(group: Group, member: Member) -> a.MemberDescription:
 
 async def commit(request: Request, services: Services, _: Conversation) -> a.Ok:
     message: r.Commit = request.message
-    services.topics.partition(message.topic, message.partition).require_leader()
+    services.hosting.partition(message.topic, message.partition).require_leader()
     wanted = [Commit(message.topic, message.partition, message.offset)]
     await services.offsets.commit(message.group, wanted, forward_only=True)
     return a.Ok()
@@ -241,7 +241,7 @@ async def batch_commit(request: Request, services: Services, _: Conversation) ->
 
 async def fetch_offset(request: Request, services: Services, _: Conversation) -> a.CommittedOffset:
     message: r.FetchOffset = request.message
-    services.topics.partition(message.topic, message.partition).require_leader()
+    services.hosting.partition(message.topic, message.partition).require_leader()
     found = services.offsets.committed(message.group, message.topic, message.partition)
     return a.CommittedOffset(0 if found is None else found.offset)
 

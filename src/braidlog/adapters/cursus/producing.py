@@ -39,7 +39,7 @@ def hash_key(key: bytes) -> int:
 
 def choose_partition(services: Services, topic: str, key: bytes) -> int:
     """A key's own partition; without a key, one after the other."""
-    partitions = services.topics.meta(topic).partitions
+    partitions = services.hosting.meta(topic).partitions
     return (hash_key(key) if key else next(_rounds)) % partitions
 
 
@@ -64,7 +64,7 @@ async def produce(request: Request, services: Services, conversation: Conversati
 def _divide(services: Services, batch: Batch) -> list[tuple[int, Sequence[BatchRecord]]]:
     """Which records go where. A batch with sequences stays together, or a retry could not be told from a gap."""
     if batch.partition != ANY_PARTITION:
-        services.topics.partition(batch.topic, batch.partition)
+        services.hosting.partition(batch.topic, batch.partition)
         return [(batch.partition, batch.records)] if batch.records else []
     if batch.idempotent and batch.records:
         return [(choose_partition(services, batch.topic, batch.records[0].producer_id.encode()), batch.records)]
@@ -113,7 +113,7 @@ async def append(
     now_ms = services.world.now_ms()
     if not idempotent:
         return await services.append.append(topic, partition, encode_pieces(records, now_ms), acks=acks)
-    services.topics.partition(topic, partition).require_leader()
+    services.hosting.partition(topic, partition).require_leader()
     first = check_sequences(records)
     producer = await services.named_producers.resolve(first.producer_id, first.epoch)
     data = _encode(records, producer, now_ms)

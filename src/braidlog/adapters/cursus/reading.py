@@ -47,7 +47,7 @@ async def _consume_matching(request: Request, services: Services, conversation: 
     message: r.Consume = request.message
     topics = _matching(services, conversation, message.topic, message.partition)
     for topic in topics:
-        hosted = services.topics.partition(topic, message.partition)
+        hosted = services.hosting.partition(topic, message.partition)
         if hosted.start_offset <= message.offset < hosted.high_watermark:
             found = await _read(request, services, conversation, topic, wait_ms=0)
             if isinstance(found, PackedBatch) or found.records:
@@ -111,7 +111,7 @@ async def read_frame(
 def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
     """Who reads as a member reads what is its own, else it is told to join again. Who names no generation is no member."""
     if message.group and message.member and message.generation is not None:
-        services.topics.check_partition(message.topic, message.partition)
+        services.hosting.check_partition(message.topic, message.partition)
         services.groups.find(message.group).check_owner(
             message.member, message.generation, message.topic, message.partition
         )
@@ -119,7 +119,7 @@ def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
 
 def _reset(services: Services, topic: str, partition: int, offset: int, policy: str) -> int:
     """Where to read: as asked, or where the client's policy says if that is not there."""
-    hosted = services.topics.partition(topic, partition)
+    hosted = services.hosting.partition(topic, partition)
     if hosted.start_offset <= offset <= hosted.end_offset:
         return offset
     return {"earliest": hosted.start_offset, "latest": hosted.high_watermark}.get(policy, offset)
@@ -151,11 +151,11 @@ def is_pattern(topic: str) -> bool:
 def _matching(services: Services, conversation: Conversation, pattern: str, partition: int) -> list[str]:
     """The topics that match, may be read and have that partition."""
     allowed = services.authorize.is_allowed
-    names = [name for name in services.topics.names() if matches(pattern, name)]
+    names = [name for name in services.hosting.names() if matches(pattern, name)]
     readable = [name for name in names if allowed(conversation.principal, Operation.READ, name)]
     if not readable:
         raise BrokerError(Reason.TOPIC_NOT_FOUND, f"no topic matches {pattern[:60]!r}")
-    found = [name for name in readable if partition < services.topics.meta(name).partitions]
+    found = [name for name in readable if partition < services.hosting.meta(name).partitions]
     if not found:
         raise BrokerError(Reason.PARTITION_NOT_FOUND, f"no topic of {pattern[:60]!r} has a partition {partition}")
     return found
@@ -186,7 +186,7 @@ async def stream(request: Request, services: Services, conversation: Conversatio
     if message.isolation_level not in _ISOLATION:
         return Failure.of("invalid_isolation_level", command="STREAM", value=echo(message.isolation_level))
     check_owner(services, message)
-    hosted = services.topics.partition(message.topic, message.partition)
+    hosted = services.hosting.partition(message.topic, message.partition)
     hosted.require_leader()
     offset = _reset(services, message.topic, message.partition, _begin(services, message), message.auto_offset_reset)
     if not hosted.start_offset <= offset <= hosted.end_offset:
@@ -219,7 +219,7 @@ def _begin(services: Services, message: r.Stream) -> int:
     if message.offset is not None:
         return message.offset
     committed = services.offsets.committed(message.group, message.topic, message.partition)
-    hosted = services.topics.partition(message.topic, message.partition)
+    hosted = services.hosting.partition(message.topic, message.partition)
     if committed is not None:
         return committed.offset
     return hosted.high_watermark if message.auto_offset_reset == "latest" else hosted.start_offset

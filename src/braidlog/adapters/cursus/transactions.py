@@ -61,7 +61,7 @@ class TransactionHandlers:
         if partition == ANY_PARTITION:
             # By the key or, without one, by the producer: a retry must come to the same place.
             partition = choose_partition(services, message.topic, message.key or message.producer_id.encode())
-        services.topics.partition(message.topic, partition).require_leader()
+        services.hosting.partition(message.topic, partition).require_leader()
         await services.transactions.add_partitions(name, producer_id, message.epoch, [(message.topic, partition)])
         record = BatchRecord(
             message.message,

@@ -50,7 +50,7 @@ _METADATA_OVERHEAD_BYTES = 64 * 1024  # the id, the brokers' numbers and the wor
 async def produce(request: m.Produce, services: Services, conversation: Conversation) -> m.Produced:
     partitions = await _first_use(request.topic, services, conversation)
     partition = partition_for_key(request.key or b"", partitions)
-    hosted = services.topics.partition(request.topic, partition)
+    hosted = services.hosting.partition(request.topic, partition)
     batch = encode_batch([request.value], keys=[request.key], base_timestamp=services.world.now_ms())
     acks = _ACKS[request.acks]
     appended = await services.append.append(request.topic, partition, batch, acks=acks, timeout_ms=ACKS_TIMEOUT_MS)
@@ -73,7 +73,7 @@ async def consume(request: m.Consume, services: Services, conversation: Conversa
 
 async def _first_use(topic: str, services: Services, conversation: Conversation) -> int:
     """How many partitions the topic has; it is made now if nobody made it before, by one who may."""
-    if not services.topics.exists(topic):
+    if not services.hosting.exists(topic):
         services.authorize.check(conversation.principal, Operation.CREATE, topic)
     return (await services.topics.ensure(topic, PARTITIONS)).partitions
 
@@ -213,7 +213,7 @@ def _require_all(numbers: Iterable[int], services: Services) -> None:
 
 
 async def get_metadata(_: m.GetMetadata, services: Services, conversation: Conversation) -> m.Metadata:
-    topics = services.authorize.visible(conversation.principal, services.topics.names())
+    topics = services.authorize.visible(conversation.principal, services.hosting.names())
     if sum(len(topic) + 1 for topic in topics) > LINE_BYTES_MAX - _METADATA_OVERHEAD_BYTES:
         raise BrokerError(Reason.UNAVAILABLE, f"the names of {len(topics)} topics do not fit a line")
     return m.Metadata(tuple(topics), tuple(services.brokers.numbers()))

@@ -166,7 +166,7 @@ async def _grow(
     topic: m.CreatePartitionsRequestTopic, services: Services, conversation: Conversation, *, validate_only: bool
 ) -> None:
     require(services, conversation, Operation.ALTER, topic.name)
-    present = services.topics.meta(topic.name).partitions
+    present = services.hosting.meta(topic.name).partitions
     if not present < topic.count <= PARTITIONS_PER_TOPIC_MAX:
         raise BrokerError(
             Reason.INVALID_PARTITION_COUNT,
@@ -234,8 +234,8 @@ async def describe_log_dirs(
         return m.DescribeLogDirsResponse(error_code=E.CLUSTER_AUTHORIZATION_FAILED)
     asked: dict[str, list[int]] = {}
     if message.topics is None:
-        visible = services.authorize.visible(conversation.principal, services.topics.names())
-        asked = {name: list(range(services.topics.partition_count(name))) for name in visible}
+        visible = services.authorize.visible(conversation.principal, services.hosting.names())
+        asked = {name: list(range(services.hosting.partition_count(name))) for name in visible}
     else:
         for topic in message.topics:
             if may(services, conversation, Operation.DESCRIBE, topic.topic):
@@ -250,7 +250,7 @@ def _sizes(topic: str, numbers: list[int], services: Services) -> list[m.Describ
     found = []
     for number in numbers:
         try:
-            hosted = services.topics.partition(topic, number)
+            hosted = services.hosting.partition(topic, number)
         except (BrokerError, StorageFault):
             continue
         found.append(m.DescribeLogDirsResponsePartition(number, hosted.log.size_bytes))

@@ -187,7 +187,7 @@ def _pairs(resource: Incremental, services: Services) -> list[tuple[str, str | N
     if len(set(names)) < len(names):
         raise Refusal(E.INVALID_REQUEST, "a setting is changed more than once")
     present = (
-        services.configs.describe(resource.resource_name) if services.topics.exists(resource.resource_name) else {}
+        services.configs.describe(resource.resource_name) if services.hosting.exists(resource.resource_name) else {}
     )
     values = {each.row.name: each.value for each in settings.show(present)} if present else {}
     return [(each.name, _new_value(each, values.get(each.name, ""))) for each in resource.configs]

@@ -351,7 +351,7 @@ async def delete_offsets(request: Request, services: Services, conversation: Con
             return E.TOPIC_AUTHORIZATION_FAILED
         if place in refused:
             return E.GROUP_SUBSCRIBED_TO_TOPIC
-        there = place[1] in range(services.topics.partition_count(place[0]))
+        there = place[1] in range(services.hosting.partition_count(place[0]))
         return E.NONE if there else E.UNKNOWN_TOPIC_OR_PARTITION
 
     return g.OffsetDeleteResponse(

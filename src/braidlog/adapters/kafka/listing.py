@@ -101,7 +101,7 @@ def _listed(
 
 
 def _led(services: Services, topic: str, number: int, epoch: int) -> HostedPartition:
-    hosted = services.topics.partition(topic, number)
+    hosted = services.hosting.partition(topic, number)
     hosted.require_leader()
     if epoch >= 0:
         hosted.require_epoch(epoch)

@@ -83,7 +83,7 @@ def _asked(request: Request, services: Services, conversation: Conversation) -> 
     """The topics that are asked for. All of them: a null list, in version 0 an empty one; then only those one may see."""
     topics: list[c.MetadataRequestTopic] | None = request.message.topics
     if topics is None or (request.version == 0 and not topics):
-        visible = services.authorize.visible(conversation.principal, services.topics.names())
+        visible = services.authorize.visible(conversation.principal, services.hosting.names())
         return [c.MetadataRequestTopic(name=name) for name in visible]
     return topics
 
@@ -101,7 +101,7 @@ async def _topic(
     if not may(services, conversation, Operation.DESCRIBE, name):
         shown = None if asked.topic_id != NO_UUID else name  # whoever knows the id only does not learn the name
         return c.MetadataResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, shown, asked.topic_id)
-    if not services.topics.exists(name):
+    if not services.hosting.exists(name):
         code = await _create(name, message, services, conversation, creating)
         if code is not E.NONE:
             return c.MetadataResponseTopic(code, name)
@@ -132,14 +132,14 @@ async def _create(
 
 
 def _states(name: str, services: Services) -> list[PartitionState]:
-    return [_state(name, number, services) for number in range(services.topics.meta(name).partitions)]
+    return [_state(name, number, services) for number in range(services.hosting.meta(name).partitions)]
 
 
 def _state(name: str, number: int, services: Services) -> PartitionState:
     """A partition that cannot be opened, or is led elsewhere, has no leader here."""
     own = services.brokers.own_number
     try:
-        hosted = services.topics.partition(name, number)
+        hosted = services.hosting.partition(name, number)
     except StorageFault as fault:
         return PartitionState(number, code_of(fault), NO_LEADER, -1, [own])
     if hosted.role is not Role.LEADER:
@@ -196,7 +196,7 @@ async def describe_topic_partitions(
     message: c.DescribeTopicPartitionsRequest = request.message
     names = sorted({topic.name for topic in message.topics})
     if not names:
-        names = services.authorize.visible(conversation.principal, services.topics.names())
+        names = services.authorize.visible(conversation.principal, services.hosting.names())
     first = 0
     if message.cursor is not None:
         names = [name for name in names if name >= message.cursor.topic_name]
@@ -211,7 +211,7 @@ async def describe_topic_partitions(
         topics.append(topic)
         room -= len(topic.partitions)
         reached = start + len(topic.partitions)
-        if not topic.error_code and reached < services.topics.meta(name).partitions:
+        if not topic.error_code and reached < services.hosting.meta(name).partitions:
             return c.DescribeTopicPartitionsResponse(topics=topics, next_cursor=_cursor(name, reached))
     return c.DescribeTopicPartitionsResponse(topics=topics)
 
@@ -225,9 +225,9 @@ def _described(
 ) -> c.DescribeTopicPartitionsResponseTopic:
     if not may(services, conversation, Operation.DESCRIBE, name):
         return c.DescribeTopicPartitionsResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, name)
-    if not services.topics.exists(name):
+    if not services.hosting.exists(name):
         return c.DescribeTopicPartitionsResponseTopic(E.UNKNOWN_TOPIC_OR_PARTITION, name)
-    count = services.topics.meta(name).partitions
+    count = services.hosting.meta(name).partitions
     return c.DescribeTopicPartitionsResponseTopic(
         name=name,
         topic_id=id_of(services, name),

@@ -42,11 +42,11 @@ def operations(services: Services, conversation: Conversation, topic: str | None
 
 def named(services: Services, name: str | None, topic_id: bytes) -> str | None:
     """The topic's name, whichever way it was named; None for an id that no topic has."""
-    return services.topics.name_of(topic_id.hex()) if topic_id != NO_UUID else name
+    return services.hosting.name_of(topic_id.hex()) if topic_id != NO_UUID else name
 
 
 def id_of(services: Services, name: str) -> bytes:
-    return bytes.fromhex(services.topics.meta(name).topic_id) if services.topics.exists(name) else NO_UUID
+    return bytes.fromhex(services.hosting.meta(name).topic_id) if services.hosting.exists(name) else NO_UUID
 
 
 def unknown(topic_id: bytes) -> E:

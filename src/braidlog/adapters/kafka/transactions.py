@@ -109,7 +109,7 @@ async def add_partitions(
 def _refusal(topic: str, number: int, services: Services, conversation: Conversation) -> E:
     if not may(services, conversation, Operation.WRITE, topic):
         return E.TOPIC_AUTHORIZATION_FAILED
-    there = number in range(services.topics.partition_count(topic))
+    there = number in range(services.hosting.partition_count(topic))
     return E.NONE if there else E.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -298,7 +298,7 @@ async def describe_producers(
         if not may(services, conversation, Operation.READ, topic):
             return t.DescribeProducersResponsePartition(number, E.TOPIC_AUTHORIZATION_FAILED)
         try:
-            hosted = services.topics.partition(topic, number)
+            hosted = services.hosting.partition(topic, number)
             hosted.require_leader()
         except (BrokerError, StorageFault) as error:
             return t.DescribeProducersResponsePartition(number, coordinator_code(error), str(error))

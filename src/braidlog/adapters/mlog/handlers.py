@@ -162,7 +162,7 @@ async def _push_records(services: Services, conversation: Conversation, topic: s
 
 def _led(services: Services, topic: str) -> HostedPartition:
     """The topic's one partition, led by this node."""
-    hosted = services.topics.sole_partition(topic)
+    hosted = services.hosting.sole_partition(topic)
     hosted.require_leader()
     return hosted
 
@@ -298,13 +298,13 @@ async def apply_isr_update(
 
 
 async def commit_offset(message: m.CommitOffsetRequest, services: Services, _: Conversation) -> m.CommitOffsetResponse:
-    services.topics.sole_partition(message.topic)
+    services.hosting.sole_partition(message.topic)
     await services.offsets.commit(message.consumer_id or DEFAULT_CONSUMER, [Commit(message.topic, 0, message.offset)])
     return m.CommitOffsetResponse(success=True)
 
 
 async def fetch_offset(message: m.FetchOffsetRequest, services: Services, _: Conversation) -> m.FetchOffsetResponse:
-    services.topics.sole_partition(message.topic)
+    services.hosting.sole_partition(message.topic)
     check_group_name(message.consumer_id or DEFAULT_CONSUMER)
     return m.FetchOffsetResponse(_committed(services, message.topic, message.consumer_id))
 
@@ -351,7 +351,7 @@ def _address(conversation: Conversation) -> str:
 
 
 async def list_topics(_: m.ListTopicsRequest, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
-    names = services.authorize.visible(conversation.principal, services.topics.names())
+    names = services.authorize.visible(conversation.principal, services.hosting.names())
     answer = m.ListTopicsResponse(tuple([_topic_info(services, name) for name in names]) or None)
     try:
         frame(answer)
@@ -361,7 +361,7 @@ async def list_topics(_: m.ListTopicsRequest, services: Services, conversation: 
 
 
 def _topic_info(services: Services, name: str) -> m.TopicInfo:
-    hosted = services.topics.partition(name, 0)
+    hosted = services.hosting.partition(name, 0)
     leader = m.ReplicaInfo(services.topics.node, is_isr=True, leo=hosted.end_offset)
     followers = [m.ReplicaInfo(r.node, r.in_sync, r.end_offset) for r in hosted.replicas.followers]
     return m.TopicInfo(name, services.topics.node, hosted.leader_epoch, (leader, *followers))

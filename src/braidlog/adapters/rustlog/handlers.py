@@ -35,7 +35,7 @@ _ANSWER_BYTES = 2048  # whatever stands around the lines: the type, the longest 
 async def produce(request: Request, services: Services, _: Conversation) -> m.ProduceResponse:
     message: m.Produce = request.message  # type: ignore[assignment]
     if not message.records:
-        services.topics.check_partition(message.topic, message.partition)
+        services.hosting.check_partition(message.topic, message.partition)
         return m.ProduceResponse(base_offset=0, record_count=0)
     batch = encode_batch(message.records, keys=message.keys, base_timestamp=services.world.now_ms())
     appended = await services.append.append(message.topic, message.partition, batch, acks=Acks.LEADER)
@@ -46,7 +46,7 @@ async def fetch(
     request: Request, services: Services, _: Conversation
 ) -> m.FetchResponse | m.BriefFetchResponse | m.PackedFetchResponse:
     message: m.Fetch = request.message  # type: ignore[assignment]
-    services.topics.check_partition(message.topic, message.partition)
+    services.hosting.check_partition(message.topic, message.partition)
     offset = _start(request, message, services)
     if offset is None:
         return m.BriefFetchResponse([], 0)
@@ -138,9 +138,9 @@ async def create_topic(request: Request, services: Services, _: Conversation) ->
 
 
 async def list_topics(_: Request, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
-    names = services.authorize.visible(conversation.principal, services.topics.names())
+    names = services.authorize.visible(conversation.principal, services.hosting.names())
     _check_answer(sum(map(len, names)) + _TOPIC_BYTES * len(names))
-    return m.ListTopicsResponse(topics=[m.TopicSummary(name, services.topics.meta(name).partitions) for name in names])
+    return m.ListTopicsResponse(topics=[m.TopicSummary(name, services.hosting.meta(name).partitions) for name in names])
 
 
 def _check_answer(size: int) -> None:
@@ -151,14 +151,14 @@ def _check_answer(size: int) -> None:
 
 async def describe_topic(request: Request, services: Services, _: Conversation) -> m.DescribeTopicResponse:
     message: m.DescribeTopic = request.message  # type: ignore[assignment]
-    hosted = services.topics.partitions(message.topic)
+    hosted = services.hosting.partitions(message.topic)
     shown = [m.PartitionSummary(h.number, h.high_watermark, h.start_offset, len(h.log.segments)) for h in hosted]
     return m.DescribeTopicResponse(topic=message.topic, partitions=shown)
 
 
 async def describe_partition(request: Request, services: Services, _: Conversation) -> m.DescribePartitionResponse:
     message: m.DescribePartition = request.message  # type: ignore[assignment]
-    hosted = services.topics.partition(message.topic, message.partition)
+    hosted = services.hosting.partition(message.topic, message.partition)
     return m.DescribePartitionResponse(
         topic=message.topic,
         partition=message.partition,
@@ -169,7 +169,7 @@ async def describe_partition(request: Request, services: Services, _: Conversati
 
 
 async def metrics(_: Request, services: Services, conversation: Conversation) -> m.MetricsFetchResponse:
-    names = services.authorize.visible(conversation.principal, services.topics.names())
+    names = services.authorize.visible(conversation.principal, services.hosting.names())
     text = render_metrics(services, names)
     _check_answer(2 * len(text.encode()))
     return m.MetricsFetchResponse(metrics=text)

@@ -13,7 +13,7 @@ import click
 
 from braidlog.cli import INTERRUPTED, say
 from braidlog.cli.records.produce import Ledger, settle
-from braidlog.cli.terminal.connection import Door, with_door
+from braidlog.cli.terminal.connection import Node, with_node
 from braidlog.cli.terminal.interrupts import Interrupts
 from braidlog.cli.terminal.output import hint, is_watched
 from braidlog.client.drivers.contract import Headers
@@ -44,9 +44,9 @@ Example:
 @click.option("--count", type=click.IntRange(1), help="End after so many; else at an interrupt.")
 @click.option("--producer", help="The name that the events carry.  [default: one of its own]")
 @click.option("--seed", type=int, help="The same seed and name make the same events, but for their times.")
-@with_door
+@with_node
 def clicks(
-    door: Door, *, topic: str, partitions: int, rate: float, count: int | None, producer: str | None, seed: int | None
+    node: Node, *, topic: str, partitions: int, rate: float, count: int | None, producer: str | None, seed: int | None
 ) -> None:
     """People who look at pages, fill baskets, and sometimes order: JSON events, with a session as their key.
 
@@ -60,7 +60,7 @@ def clicks(
     ledger = Ledger()
     hint(f"braid tail {topic}", "Ctrl-C ends it")
     try:
-        asyncio.run(_run(door, Plan(topic, partitions, rate, count), source, ledger))
+        asyncio.run(_run(node, Plan(topic, partitions, rate, count), source, ledger))
     except asyncio.CancelledError:
         say(f"gave up; {ledger}")
         click.get_current_context().exit(INTERRUPTED)
@@ -87,10 +87,10 @@ class Plan(NamedTuple):
         return sent / self.rate if self.rate else 0.0
 
 
-async def _run(door: Door, plan: Plan, source: Clicks, ledger: Ledger) -> None:
+async def _run(node: Node, plan: Plan, source: Clicks, ledger: Ledger) -> None:
     stopping = asyncio.Event()
     Interrupts(stopping.set)
-    async with door.connect_aio() as client:
+    async with node.connect_aio() as client:
         await client.admin.ensure_topic(plan.topic, plan.partitions if client.capabilities.partitions else 1)
         producer = client.producer(linger_ms=5)
         try:

@@ -40,7 +40,7 @@ class ResetReport(msgspec.Struct, frozen=True):
     moves: list[Move]
 
 
-class Aim(msgspec.Struct, frozen=True):
+class ResetTarget(msgspec.Struct, frozen=True):
     """Where to: a word, an offset or a time; or so many records on or back."""
 
     word: str | None = None
@@ -49,17 +49,17 @@ class Aim(msgspec.Struct, frozen=True):
     by: int | None = None
 
 
-def aim_of(to: str | None, by: int | None) -> Aim:
+def reset_target(to: str | None, by: int | None) -> ResetTarget:
     if (to is None) == (by is None):
         raise click.UsageError("where to? say --to earliest, latest, OFFSET or TIME; or --by N")
     if to is None:
-        return Aim(by=by)
+        return ResetTarget(by=by)
     if to in ("earliest", "latest"):
-        return Aim(word=to)
+        return ResetTarget(word=to)
     if to.isdecimal():
-        return Aim(offset=int(to))
+        return ResetTarget(offset=int(to))
     try:
-        return Aim(at_ms=parse_moment(to, SystemClock().now_ms()))
+        return ResetTarget(at_ms=parse_moment(to, SystemClock().now_ms()))
     except ValueError:
         raise click.UsageError(f"{to!r} is none of earliest, latest, an offset, or a time: {FORMS}") from None
 
@@ -97,11 +97,11 @@ def reset(  # noqa: PLR0913 - one parameter an option
 
     Refused while the group has members: stop them first.
     """
-    aim = aim_of(to, by)
+    target = reset_target(to, by)
     if client.capabilities.commits is Commits.MEMBERS:
         raise UnsupportedError(f"{client.dialect} takes commits of members only: nobody can reset a group")
     _refuse_members(client, group)
-    moves = _moves(client, group, aim, topics, partitions)
+    moves = _moves(client, group, target, topics, partitions)
     if not moves:
         say(f"group {group!r} has committed nothing there; say --topic for one that it shall begin with")
         sys.exit(NO)
@@ -130,7 +130,9 @@ def _refuse_members(client: Client, group: str) -> None:
         sys.exit(REFUSED)
 
 
-def _moves(client: Client, group: str, aim: Aim, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[Move]:
+def _moves(
+    client: Client, group: str, target: ResetTarget, topics: tuple[str, ...], partitions: tuple[int, ...]
+) -> list[Move]:
     if not topics and not client.capabilities.group_offsets:
         raise click.UsageError(f"{client.dialect} tells the commits of one topic at a time: say --topic")
     commits = commits_of(client, group, topics)
@@ -141,21 +143,21 @@ def _moves(client: Client, group: str, aim: Aim, topics: tuple[str, ...], partit
             committed = commits.get((topic, number))
             if (partitions and number not in partitions) or (committed is None and not topics):
                 continue
-            offset = _offset(client, topic, number, span, committed, aim)
+            offset = _offset(client, topic, number, span, committed, target)
             found.append(Move(topic, number, committed, offset, span.latest - offset))
     return found
 
 
-def _offset(client: Client, topic: str, partition: int, span: Span, committed: int | None, aim: Aim) -> int:
+def _offset(client: Client, topic: str, partition: int, span: Span, committed: int | None, target: ResetTarget) -> int:
     wanted = span.latest
-    if aim.word == "earliest":
+    if target.word == "earliest":
         wanted = span.earliest
-    elif aim.offset is not None:
-        wanted = aim.offset
-    elif aim.by is not None:
-        wanted = (span.earliest if committed is None else committed) + aim.by
-    elif aim.at_ms is not None:
-        found = client.admin.offset_at(topic, partition, aim.at_ms)
+    elif target.offset is not None:
+        wanted = target.offset
+    elif target.by is not None:
+        wanted = (span.earliest if committed is None else committed) + target.by
+    elif target.at_ms is not None:
+        found = client.admin.offset_at(topic, partition, target.at_ms)
         wanted = span.latest if found is None else found
     return min(max(wanted, span.earliest), span.latest)
 

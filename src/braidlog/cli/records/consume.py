@@ -30,7 +30,7 @@ _CONTROLS = {**{code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 1
 _LETTERS = "\n".join(f"  %{letter}  {token.what}" for letter, token in TOKENS.items())
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for."""
 
     topic: str
@@ -122,41 +122,41 @@ In a format:
 @click.command(epilog=_EPILOG.replace("{command}", "consume"))
 @_options("beginning")
 @with_client
-def consume(client: Client, *, shape: str | None, output: str, **wish: Any) -> None:  # noqa: ANN401 - the fields of a wish
+def consume(client: Client, *, shape: str | None, output: str, **wanted: Any) -> None:  # noqa: ANN401 - the fields of ConsumeOptions
     """Print the records of TOPIC that are there now, then end. `braid tail` waits for more.
 
     Within a partition records come in order; partitions take turns.
     """
-    _run(client, Wish(follow=False, **wish), shape, output)
+    _run(client, ConsumeOptions(follow=False, **wanted), shape, output)
 
 
 @click.command(epilog=_EPILOG.replace("{command}", "tail"))
 @_options("end")
 @with_client
-def tail(client: Client, *, shape: str | None, output: str, **wish: Any) -> None:  # noqa: ANN401 - the fields of a wish
+def tail(client: Client, *, shape: str | None, output: str, **wanted: Any) -> None:  # noqa: ANN401 - the fields of ConsumeOptions
     """Print the records of TOPIC as they come, until interrupted, until -n records, or until nobody reads them any more.
 
     It begins at the end; `-o -5` prints the last five of each partition first.
     """
-    _run(client, Wish(follow=True, **wish), shape, output)
+    _run(client, ConsumeOptions(follow=True, **wanted), shape, output)
 
 
-def _run(client: Client, wish: Wish, shape: str | None, output: str) -> None:
+def _run(client: Client, options: ConsumeOptions, shape: str | None, output: str) -> None:
     write = _writer(shape, output)
-    if wish.until_ms is not None:
+    if options.until_ms is not None:
         client.require("timestamps")
     try:
-        ends = [span.latest for span in client.admin.describe_topic(wish.topic).partitions]
-        _check_partitions(wish, len(ends))
+        ends = [span.latest for span in client.admin.describe_topic(options.topic).partitions]
+        _check_partitions(options, len(ends))
         with client.consumer(wait_ms=int(POLL_SECONDS * 1000)) as consumer:
-            _begin(client, consumer, wish)
-            printed = _print(consumer, wish, ends, write)
+            _begin(client, consumer, options)
+            printed = _print(consumer, options, ends, write)
     except RefusedError as error:
         if error.reason is Refusal.TOPIC_NOT_FOUND:
             hint("braid topic list")
         raise
-    if not printed and not wish.follow:
-        hint(f"braid tail {wish.topic}")
+    if not printed and not options.follow:
+        hint(f"braid tail {options.topic}")
 
 
 def _writer(shape: str | None, output: str) -> Callable[[ConsumedRecord], bytes]:
@@ -176,46 +176,48 @@ def _harmless(text: bytes) -> bytes:
     return text.decode("utf-8", "backslashreplace").translate(_CONTROLS).encode()
 
 
-def _check_partitions(wish: Wish, count: int) -> None:
-    for number in wish.partitions:
+def _check_partitions(options: ConsumeOptions, count: int) -> None:
+    for number in options.partitions:
         if number >= count:
-            raise click.UsageError(f"{wish.topic} has {count} partitions; there is no {number}")
-    if wish.group is not None and wish.partitions:
+            raise click.UsageError(f"{options.topic} has {count} partitions; there is no {number}")
+    if options.group is not None and options.partitions:
         raise click.UsageError("a group shares out partitions itself: --group or --partition, not both")
 
 
-def _begin(client: Client, consumer: Consumer, wish: Wish) -> None:
-    since = None if wish.since_ms is None else _EPOCH + timedelta(milliseconds=wish.since_ms)
-    start: Any = since or {"beginning": "earliest", "end": "latest"}.get(wish.offset, 0)
-    if wish.group is not None:
+def _begin(client: Client, consumer: Consumer, options: ConsumeOptions) -> None:
+    since = None if options.since_ms is None else _EPOCH + timedelta(milliseconds=options.since_ms)
+    start: Any = since or {"beginning": "earliest", "end": "latest"}.get(options.offset, 0)
+    if options.group is not None:
         if start == 0:
             raise click.UsageError("a group begins where it has committed, else at -o beginning, end or --from")
-        consumer.subscribe(wish.topic, group=wish.group, start=start)
+        consumer.subscribe(options.topic, group=options.group, start=start)
         return
-    partitions = wish.partitions or None
-    if since is not None or wish.offset in ("beginning", "end"):
-        consumer.assign(wish.topic, partitions, start=start)
+    partitions = options.partitions or None
+    if since is not None or options.offset in ("beginning", "end"):
+        consumer.assign(options.topic, partitions, start=start)
         return
-    spans = client.admin.describe_topic(wish.topic).partitions
-    wanted = int(wish.offset)
-    for number in wish.partitions or range(len(spans)):
+    spans = client.admin.describe_topic(options.topic).partitions
+    wanted = int(options.offset)
+    for number in options.partitions or range(len(spans)):
         first, last = spans[number].earliest, spans[number].latest
-        consumer.assign(wish.topic, [number], start=min(max(wanted if wanted >= 0 else last + wanted, first), last))
+        consumer.assign(options.topic, [number], start=min(max(wanted if wanted >= 0 else last + wanted, first), last))
 
 
-def _print(consumer: Consumer, wish: Wish, ends: list[int], write: Callable[[ConsumedRecord], bytes]) -> int:
+def _print(
+    consumer: Consumer, options: ConsumeOptions, ends: list[int], write: Callable[[ConsumedRecord], bytes]
+) -> int:
     """How many were printed."""
     out = sys.stdout.buffer
-    left = sys.maxsize if wish.count is None else wish.count
+    left = sys.maxsize if options.count is None else options.count
     printed = 0
-    while left > 0 and (wish.follow or not _is_done(consumer, ends)):
+    while left > 0 and (options.follow or not _is_done(consumer, ends)):
         for record in consumer.poll(min(POLL_RECORDS, left), POLL_SECONDS):
-            if wish.wants(record) and (wish.follow or record.offset < ends[record.partition]):
+            if options.wants(record) and (options.follow or record.offset < ends[record.partition]):
                 out.write(write(record))
                 left -= 1
                 printed += 1
         out.flush()
-        if wish.group is not None:
+        if options.group is not None:
             consumer.commit()
         if _nobody_reads(out):
             break

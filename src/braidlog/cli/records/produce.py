@@ -16,8 +16,8 @@ import click
 
 from braidlog.cli import INTERRUPTED, USAGE, say
 from braidlog.cli.records.lines import LineError, Lines
-from braidlog.cli.records.text import ENCODINGS, Given, Placing, json_reader, text_reader, unescape
-from braidlog.cli.terminal.connection import Door, with_door
+from braidlog.cli.records.text import ENCODINGS, ParsedRecord, RecordDefaults, json_reader, text_reader, unescape
+from braidlog.cli.terminal.connection import Node, with_node
 from braidlog.cli.terminal.interrupts import Interrupts
 from braidlog.cli.terminal.output import hint, is_watched, plural
 from braidlog.cli.terminal.times import MOMENT
@@ -27,7 +27,7 @@ from braidlog.client.engine.producer import Producer
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.model.errors import BrokerError
 
-Reader = Callable[[bytes], Placing]
+Reader = Callable[[bytes], ParsedRecord]
 
 
 class Ledger:
@@ -102,9 +102,9 @@ Example:
 @click.option(
     "--at-least-once", is_flag=True, help="Where a protocol cannot recognise a retry: rather twice than unknown."
 )
-@with_door
+@with_node
 def produce(  # noqa: PLR0913 - one parameter an option
-    door: Door,
+    node: Node,
     *,
     topic: str,
     files: tuple[str, ...],
@@ -117,7 +117,7 @@ def produce(  # noqa: PLR0913 - one parameter an option
     form: str,
     acks: str,
     at_least_once: bool,
-    **given: Any,  # noqa: ANN401 - the fields of Given
+    **defaults: Any,  # noqa: ANN401 - the fields of RecordDefaults
 ) -> None:
     """Write each line of the FILEs, or of standard input, to TOPIC as a record; `-` is standard input too.
 
@@ -125,10 +125,10 @@ def produce(  # noqa: PLR0913 - one parameter an option
     acknowledged.
     """
     try:
-        every = Given(
+        every = RecordDefaults(
             key=None if key is None else key.encode(),
             headers=tuple((name, value.encode()) for name, value in pairs(headers, "-H").items()),
-            **given,
+            **defaults,
         )
         reader = _reader(form, shape, key_separator, every)
         lines = Lines(files or ("-",), None if whole else unescape(delimiter))
@@ -137,30 +137,30 @@ def produce(  # noqa: PLR0913 - one parameter an option
     options = {"acks": acks, "retries": "at-least-once" if at_least_once else "safe"}
     ledger = Ledger()
     try:
-        interrupted = asyncio.run(_produce(door, topic, lines, reader, ledger, options))
+        interrupted = asyncio.run(_produce(node, topic, lines, reader, ledger, options))
     except asyncio.CancelledError:
         say(f"gave up; {ledger}")
         click.get_current_context().exit(INTERRUPTED)
     _report(topic, ledger, interrupted=interrupted)
 
 
-def _reader(form: str, shape: str | None, separator: str | None, given: Given) -> Reader:
+def _reader(form: str, shape: str | None, separator: str | None, defaults: RecordDefaults) -> Reader:
     if form == "json":
         if shape is not None or separator is not None:
             raise ValueError("JSON has its own form: --format and --key-separator are for lines of text")
-        return json_reader(given)
+        return json_reader(defaults)
     if shape is not None and separator is not None:
         raise ValueError("--format and --key-separator say the same: choose one")
     if separator is not None:
         shape = f"%k{separator.replace('%', '%%')}%s"
-    return text_reader("%s" if shape is None else shape, form, given)
+    return text_reader("%s" if shape is None else shape, form, defaults)
 
 
 async def _produce(
-    door: Door, topic: str, lines: Lines, reader: Reader, ledger: Ledger, options: dict[str, str]
+    node: Node, topic: str, lines: Lines, reader: Reader, ledger: Ledger, options: dict[str, str]
 ) -> bool:
     """Whether it was interrupted."""
-    async with door.connect_aio() as client:
+    async with node.connect_aio() as client:
         with lines:
             interrupts = Interrupts(lambda: _read_no_more(lines, ledger))
             producer = client.producer(**options)

@@ -207,14 +207,14 @@ def json_line(record: ConsumedRecord) -> bytes:
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-class Placing(NamedTuple):
+class ParsedRecord(NamedTuple):
     """A record that was read, and the partition its line names."""
 
     record: NewRecord
     partition: int | None
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class RecordDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """What the options say of every record; a line that says it too is right."""
 
     key: bytes | None = None
@@ -224,33 +224,38 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     empty_is_none: bool = False
 
 
-def json_reader(given: Given) -> Callable[[bytes], Placing]:
-    def read(line: bytes) -> Placing:
+def json_reader(defaults: RecordDefaults) -> Callable[[bytes], ParsedRecord]:
+    def read(line: bytes) -> ParsedRecord:
         try:
             told = _READER.decode(line)
         except msgspec.MsgspecError as error:
             raise ValueError(f"not a record in JSON: {error}") from None
         headers = tuple((each.name, _raw(each.value)) for each in told.headers)
-        return _placing(
-            given, value=_raw(told.value), key=_raw(told.key), headers=headers, at=told.timestamp_ms, to=told.partition
+        return _parsed(
+            defaults,
+            value=_raw(told.value),
+            key=_raw(told.key),
+            headers=headers,
+            at=told.timestamp_ms,
+            to=told.partition,
         )
 
     return read
 
 
-def text_reader(text: str, encoding: str, given: Given) -> Callable[[bytes], Placing]:
+def text_reader(text: str, encoding: str, defaults: RecordDefaults) -> Callable[[bytes], ParsedRecord]:
     """What reads lines of a format. The end of the line is no part of it."""
     decode = ENCODINGS[encoding].read
     pattern = _pattern(text)
 
-    def read(line: bytes) -> Placing:
+    def read(line: bytes) -> ParsedRecord:
         found = pattern.fullmatch(line)
         if found is None:
             raise ValueError(f"the line does not have the form {text!r}")
         parts = found.groupdict()
         headers = _read_headers(parts["h"], decode) if parts.get("h") else ()
-        return _placing(
-            given,
+        return _parsed(
+            defaults,
             value=decode(parts["s"]) if "s" in parts else b"",
             key=decode(parts["k"]) if "k" in parts else None,
             headers=headers,
@@ -289,21 +294,21 @@ def _read_headers(text: bytes, decode: Encode) -> tuple[Header, ...]:
     return tuple(found)
 
 
-def _placing(
-    given: Given,
+def _parsed(
+    defaults: RecordDefaults,
     *,
     value: bytes | None,
     key: bytes | None,
     headers: tuple[Header, ...],
     at: int | None,
     to: int | None,
-) -> Placing:
-    if given.empty_is_none and value == b"":
+) -> ParsedRecord:
+    if defaults.empty_is_none and value == b"":
         value = None
     record = NewRecord(
         value,
-        given.key if key is None else key,
-        (*given.headers, *headers),
-        given.timestamp_ms if at is None else at,
+        defaults.key if key is None else key,
+        (*defaults.headers, *headers),
+        defaults.timestamp_ms if at is None else at,
     )
-    return Placing(record, given.partition if to is None else to)
+    return ParsedRecord(record, defaults.partition if to is None else to)

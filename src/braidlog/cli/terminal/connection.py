@@ -54,7 +54,7 @@ OPTIONS = (
 )
 
 
-class Door(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True):
     """Where a node is, as the options say."""
 
     url: str
@@ -62,7 +62,7 @@ class Door(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         """Without the URL, in which a token may stand."""
-        return f"<Door {self.url.partition('://')[0]}>"
+        return f"<Node {self.url.partition('://')[0]}>"
 
     @contextmanager
     def connect(self) -> Iterator[Client]:
@@ -131,8 +131,8 @@ def read_token(file: str | None) -> str | None:
     return lines[0].strip()
 
 
-def with_door(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first argument is a door, and which has the options of all that talk to a node."""
+def with_node(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first argument is the node, and which has the options of all that talk to a node."""
 
     @wraps(command)
     def run(
@@ -148,7 +148,7 @@ def with_door(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         token = read_token(token_file)
         url = url_of(server, principal=principal, token=token, ca=ca, cert=cert, key=cert_key)
-        command(Door(url, timeout), **arguments)
+        command(Node(url, timeout), **arguments)
 
     for option in reversed(OPTIONS):
         run = option(run)
@@ -159,8 +159,8 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
     """The same with a client that is connected."""
 
     @wraps(command)
-    def run(door: Door, **arguments: Any) -> None:  # noqa: ANN401 - click's own
-        with door.connect() as client:
+    def run(node: Node, **arguments: Any) -> None:  # noqa: ANN401 - click's own
+        with node.connect() as client:
             command(client, **arguments)
 
-    return with_door(run)
+    return with_node(run)

@@ -23,7 +23,7 @@ from braidlog.client.drivers.contract import (
     Span,
 )
 from braidlog.client.drivers.link import Link, OrderedWire, read_address
-from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_lane
+from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, ClientError, NoAnswerError, RecordError, Refusal, RefusedError
 from braidlog.client.schemes import Target
@@ -122,11 +122,11 @@ class CursusDriver(RoutedDriver):
 
     # -- who leads, who coordinates --------------------------------------------------------------------------
 
-    async def _ask_leader(self, topic: str, partition: int, message: Any, lane: str, waits_ms: int = 0) -> Any:  # noqa: ANN401
+    async def _ask_leader(self, topic: str, partition: int, message: Any, channel: str, waits_ms: int = 0) -> Any:  # noqa: ANN401
         place = topic, partition
         if place in self._look_again:
             await self._find_leader(topic, partition)
-        answer = await self.ask(message, self.leader(topic, partition), lane, waits_ms)
+        answer = await self.ask(message, self.leader(topic, partition), channel, waits_ms)
         failure = _failure(answer)
         if failure is not None and failure.code == E.NOT_LEADER:
             self._leaders.pop(place, None)
@@ -245,7 +245,7 @@ class CursusDriver(RoutedDriver):
                 records_max=records_max,
                 wait_ms=wait_ms,
             )
-        answer: WireBatch = await self._ask_leader(topic, partition, message, fetch_lane(slot), wait_ms)
+        answer: WireBatch = await self._ask_leader(topic, partition, message, fetch_channel(slot), wait_ms)
         records = [_consumed(topic, partition, record) for record in answer.records]
         return Fetched(records, records[-1].offset + 1 if records else offset)
 

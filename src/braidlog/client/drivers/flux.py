@@ -24,7 +24,7 @@ from braidlog.client.drivers.contract import (
     Placed,
     Span,
 )
-from braidlog.client.drivers.routed import PRODUCE, RoutedDriver, fetch_lane
+from braidlog.client.drivers.routed import PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError
 from braidlog.client.schemes import Target
@@ -96,8 +96,8 @@ class FluxDriver(RoutedDriver):
     def _id(self) -> str:
         return str(next(self._numbers))
 
-    async def _checked_ask(self, message: m.Request, lane: str = "control", waits_ms: int = 0) -> Any:  # noqa: ANN401
-        return self._checked(await self.ask(message, lane=lane, waits_ms=waits_ms))
+    async def _checked_ask(self, message: m.Request, channel: str = "control", waits_ms: int = 0) -> Any:  # noqa: ANN401
+        return self._checked(await self.ask(message, channel=channel, waits_ms=waits_ms))
 
     def _checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
         if isinstance(answer, m.Failed):
@@ -193,7 +193,7 @@ class FluxDriver(RoutedDriver):
             m.Produce(self._id(), batch.topic, record.key, record.value, _ACKS[batch.acks], _B64)
             for record in batch.records
         ]
-        answers = await self.ask_all(messages, lane=PRODUCE)
+        answers = await self.ask_all(messages, channel=PRODUCE)
         return [self._placed(batch.topic, answer) for answer in answers]
 
     def _placed(self, topic: str, answer: Any) -> Placed | ClientError:  # noqa: ANN401 - an answer, or why there is none
@@ -218,7 +218,7 @@ class FluxDriver(RoutedDriver):
         records_max = max(bytes_max // _RECORD_BYTES_GUESS, 1)
         message = m.Consume(self._id(), topic, partition, offset, _B64, records_max, wait_ms)
         try:
-            answer: m.Consumed = await self._checked_ask(message, fetch_lane(0), wait_ms)
+            answer: m.Consumed = await self._checked_ask(message, fetch_channel(0), wait_ms)
         except RefusedError as error:
             # One code for all that is wrong with a request: whether the offset is gone, the log's first one tells.
             if error.reason is Refusal.INVALID and offset < (await self._span(topic, partition)).earliest:

@@ -34,14 +34,14 @@ class Wire(Protocol):
 
 
 @runtime_checkable
-class RoomyWire(Protocol):
+class BufferedWire(Protocol):
     """A wire whose large answers are read where they will stay."""
 
-    def room(self) -> memoryview | None:
+    def buffer(self) -> memoryview | None:
         """Where the next bytes go; None: anywhere, and then to `receive`."""
 
     def filled(self, size: int) -> None:
-        """So many bytes were put into the room."""
+        """So many bytes were put into the buffer."""
 
 
 class OrderedWire:
@@ -196,24 +196,24 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
 
-class RoomyLink(Link, asyncio.BufferedProtocol):
-    """A link whose transport reads large answers into the wire's own room: megabytes of records are copied once."""
+class BufferedLink(Link, asyncio.BufferedProtocol):
+    """A link whose transport reads large answers into the wire's own buffer: megabytes of records are copied once."""
 
     def __init__(self, wire: Wire, address: Address) -> None:
         super().__init__(wire, address)
-        assert isinstance(wire, RoomyWire)
-        self._roomy: RoomyWire = wire
+        assert isinstance(wire, BufferedWire)
+        self._buffered: BufferedWire = wire
         self._small = bytearray(_SMALL_BYTES)
-        self._in_room = False
+        self._in_wire = False
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the wire knows better
-        room = self._roomy.room() if self._end is None else None
-        self._in_room = room is not None
-        return memoryview(self._small) if room is None else room
+        buffer = self._buffered.buffer() if self._end is None else None
+        self._in_wire = buffer is not None
+        return memoryview(self._small) if buffer is None else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._in_room:
-            self._roomy.filled(nbytes)
+        if self._in_wire:
+            self._buffered.filled(nbytes)
             self._answer()
         else:
             self.data_received(bytes(memoryview(self._small)[:nbytes]))
@@ -229,7 +229,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     async def open(self, address: Address) -> Link:
         wire = self.make_wire()
-        link = RoomyLink(wire, address) if isinstance(wire, RoomyWire) else Link(wire, address)
+        link = BufferedLink(wire, address) if isinstance(wire, BufferedWire) else Link(wire, address)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.connect_timeout):
@@ -249,7 +249,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class Links:
-    """The open connections, one for each address and lane. What may wait for long has a lane of its own."""
+    """The open connections, one for each address and channel. What may wait for long has a channel of its own."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -257,9 +257,9 @@ class Links:
         self._dialling: dict[tuple[Address, str], asyncio.Lock] = {}
         self._closed = False
 
-    async def get(self, address: Address, lane: str) -> Link:
+    async def get(self, address: Address, channel: str) -> Link:
         """The open link, or a new one; one attempt."""
-        place = address, lane
+        place = address, channel
         link = self._links.get(place)
         if link is not None and link.is_open:
             return link
@@ -286,11 +286,11 @@ class Links:
         for place in [place for place in self._links if place[0] == address]:
             self._links.pop(place).abort(why)
 
-    def end(self, lane: str, why: str) -> None:
-        """Give up the links of a lane that nobody needs any more."""
-        for place in [place for place in self._links if place[1] == lane]:
+    def end(self, channel: str, why: str) -> None:
+        """Give up the links of a channel that nobody needs any more."""
+        for place in [place for place in self._links if place[1] == channel]:
             self._links.pop(place).abort(why)
-        for place in [place for place in self._dialling if place[1] == lane]:
+        for place in [place for place in self._dialling if place[1] == channel]:
             del self._dialling[place]
 
     def close(self) -> None:

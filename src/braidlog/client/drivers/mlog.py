@@ -23,7 +23,7 @@ from braidlog.client.drivers.contract import (
     Span,
 )
 from braidlog.client.drivers.link import OrderedWire, read_address
-from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_lane
+from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, ClientError, ConnectError, NoAnswerError, Refusal, RefusedError
 from braidlog.client.schemes import Target
@@ -75,13 +75,13 @@ class MlogDriver(RoutedDriver):
 
     # -- who leads -------------------------------------------------------------------------------------------
 
-    async def _ask_leader(self, topic: str, message: Any, lane: str) -> Any:  # noqa: ANN401 - any answer
+    async def _ask_leader(self, topic: str, message: Any, channel: str) -> Any:  # noqa: ANN401 - any answer
         """Ask a topic's leader (the metadata's for no topic). Where `should_reconnect` says so, it is looked for again."""
         if topic in self._look_again:
             await self._find_leader(topic)
         leader = self.leader(topic, 0)
         try:
-            answer = await self.ask(message, leader, lane)
+            answer = await self.ask(message, leader, channel)
         except (ConnectError, NoAnswerError):
             self._look_again.add(topic)  # an error of the network: in the seed's ShouldReconnect
             raise
@@ -179,14 +179,14 @@ class MlogDriver(RoutedDriver):
         member: Membership | None = None,  # noqa: ARG002 - there are none
     ) -> Fetched:
         self._check_partition(partition)
-        entries = await self._fetch(topic, offset, max(bytes_max // _RECORD_BYTES_GUESS, 1), fetch_lane(slot))
+        entries = await self._fetch(topic, offset, max(bytes_max // _RECORD_BYTES_GUESS, 1), fetch_channel(slot))
         # An answer may begin before what was asked only if the server resumed somewhere else: nobody asked for that.
         records = [ConsumedRecord(topic, 0, e.offset, None, e.value) for e in entries if e.offset >= offset]
         return Fetched(records, records[-1].offset + 1 if records else offset)
 
-    async def _fetch(self, topic: str, offset: int, count: int, lane: str) -> list[m.LogEntry]:
+    async def _fetch(self, topic: str, offset: int, count: int, channel: str) -> list[m.LogEntry]:
         message = m.FetchBatchRequest(topic, self._reader, offset, min(count, _RECORDS_MAX))
-        answer: m.FetchBatchResponse = await self._ask_leader(topic, message, lane)
+        answer: m.FetchBatchResponse = await self._ask_leader(topic, message, channel)
         return [entry for entry in answer.entries or () if entry is not None]
 
     # -- offsets ---------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """What the drivers share: whom to ask, through which connection.
 
-Knows: the URL's nodes, leaders that were told, lanes. Refuses to know: messages.
+Knows: the URL's nodes, leaders that were told, channels. Refuses to know: messages.
 Invariant: a request goes to who was last said to lead, else to the first node of the URL that answers; a node that cannot be
 reached leads nothing.
 """
@@ -16,12 +16,12 @@ from braidlog.client.errors import Address, ConnectError
 from braidlog.client.schemes import Target
 
 CONTROL, PRODUCE = "control", "produce"
-FETCH_LANES_MAX = 8
+FETCH_CHANNELS_MAX = 8
 """Connections that may wait for records; more partitions than this share them."""
 
 
-def fetch_lane(slot: int) -> str:
-    return f"fetch-{slot % FETCH_LANES_MAX}"
+def fetch_channel(slot: int) -> str:
+    return f"fetch-{slot % FETCH_CHANNELS_MAX}"
 
 
 class RoutedDriver(Driver):
@@ -52,20 +52,20 @@ class RoutedDriver(Driver):
     def leader(self, topic: str, partition: int) -> Address:
         return self._leaders.get((topic, partition), self.home)
 
-    async def ask(self, message: Any, at: Address | None = None, lane: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
+    async def ask(self, message: Any, at: Address | None = None, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
         """One request, one answer. `waits_ms`: how long the server was told that it may take."""
         address = at or self.home
         try:
-            link = await self._links.get(address, lane)
+            link = await self._links.get(address, channel)
             return await link.ask(message, self._policy.request_timeout + waits_ms / 1000)
         except ConnectError:
             self.unreachable(address)
             raise
 
-    async def ask_all(self, messages: Sequence[Any], at: Address | None = None, lane: str = CONTROL) -> list[Any]:
+    async def ask_all(self, messages: Sequence[Any], at: Address | None = None, channel: str = CONTROL) -> list[Any]:
         address = at or self.home
         try:
-            link = await self._links.get(address, lane)
+            link = await self._links.get(address, channel)
             return await link.ask_all(messages, self._policy.request_timeout)
         except ConnectError:
             self.unreachable(address)

@@ -25,7 +25,7 @@ from braidlog.client.drivers.contract import (
     Span,
 )
 from braidlog.client.drivers.link import Endpoint, Links, OrderedWire
-from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_lane
+from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.client.schemes import Target
@@ -90,8 +90,8 @@ class RustlogDriver(RoutedDriver):
             )
         self._json_links = Links(Endpoint(lambda: _wire(Form.JSON), policy.connect_timeout, tls))
 
-    async def _checked_ask(self, message: Any, lane: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401 - any answer
-        answer: Response = await self.ask(message, lane=lane, waits_ms=waits_ms)
+    async def _checked_ask(self, message: Any, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401 - any answer
+        answer: Response = await self.ask(message, channel=channel, waits_ms=waits_ms)
         return self._checked(answer)
 
     async def _json_ask(self, message: Any) -> Any:  # noqa: ANN401 - any answer
@@ -163,12 +163,12 @@ class RustlogDriver(RoutedDriver):
         message = m.Fetch(
             group_id="", topic=topic, partition=partition, offset=offset, max_bytes=bytes_max, max_wait_ms=wait_ms
         )
-        return _fetched(topic, partition, await self._checked_ask(message, fetch_lane(slot), wait_ms))
+        return _fetched(topic, partition, await self._checked_ask(message, fetch_channel(slot), wait_ms))
 
     async def _fetch_values(self, topic: str, partition: int, offset: int, bytes_max: int, slot: int) -> Fetched:
         # With a group's name the binary form would begin where that group has committed, whatever the offset.
         message = m.Fetch(group_id="", topic=topic, partition=partition, offset=offset, max_bytes=bytes_max)
-        answer: m.BriefFetchResponse = await self._checked_ask(message, fetch_lane(slot))
+        answer: m.BriefFetchResponse = await self._checked_ask(message, fetch_channel(slot))
         if answer.records and answer.next_offset != offset + len(answer.records):
             return _fetched(topic, partition, await self._json_ask(message))
         records = [

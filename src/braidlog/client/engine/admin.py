@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from braidlog.client.drivers.contract import Commits, Driver, GroupInfo, Setting, Span
-from braidlog.client.engine.retry import Patience, Policy, patiently
+from braidlog.client.engine.retry import Backoff, Policy, retry
 from braidlog.client.errors import ClientError, NoAnswerError, Refusal, RefusedError, UnsupportedError
 
 T = TypeVar("T")
@@ -139,10 +139,10 @@ class Admin:
         return await self._ask(lambda: self._driver.span(topic, partition))
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await patiently(self._policy, call)
+        return await retry(self._policy, call)
 
     async def _change(self, call: Callable[[], Awaitable[None]], already: Refusal) -> None:
-        patience = Patience(self._policy)
+        backoff = Backoff(self._policy)
         may_be_done = False
         while True:
             try:
@@ -150,12 +150,12 @@ class Admin:
             except RefusedError as error:
                 if may_be_done and error.reason is already:
                     return None
-                await self._again(error, patience)
+                await self._again(error, backoff)
             except ClientError as error:
                 may_be_done |= isinstance(error, NoAnswerError)
-                await self._again(error, patience)
+                await self._again(error, backoff)
 
     @staticmethod
-    async def _again(error: ClientError, patience: Patience) -> None:
-        if not error.retriable or not await patience.pause():
+    async def _again(error: ClientError, backoff: Backoff) -> None:
+        if not error.retriable or not await backoff.pause():
             raise error

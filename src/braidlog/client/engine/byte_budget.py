@@ -8,12 +8,12 @@ import asyncio
 from collections import deque
 
 
-class Room:
+class ByteBudget:
     """Take bytes before holding them, give them back after."""
 
     def __init__(self, bytes_max: int) -> None:
         if bytes_max < 1:
-            raise ValueError(f"room for {bytes_max} bytes is none")
+            raise ValueError(f"a byte budget is at least 1, not {bytes_max}")
         self.bytes_max = bytes_max
         self.taken = 0
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()

@@ -1,6 +1,6 @@
-"""The consumer: partitions by hand, or a share of a group's.
+"""The consumer: partitions by hand, or those a group assigns.
 
-Knows: positions, commits, membership. Refuses to know: dialects; how a partition is fetched ahead (`share.py`).
+Knows: positions, commits, membership. Refuses to know: dialects; how a partition is fetched ahead (`partition_fetcher.py`).
 Invariants: what is committed was handed out; a commit of a member carries the generation under which it holds the partition, so
 one that lost it cannot commit; records of a partition that was lost are not handed out any more. A partition keeps its place
 through a rebalance only if nobody else can have had it meanwhile.
@@ -17,8 +17,8 @@ import msgspec
 
 from braidlog.client.drivers.contract import Commits, ConsumedRecord, Driver, Membership
 from braidlog.client.engine.member import Member, Place, Rebalanced, Start
-from braidlog.client.engine.partition_fetcher import FetchSettings, Share
-from braidlog.client.engine.retry import Policy, patiently
+from braidlog.client.engine.partition_fetcher import FetchSettings, PartitionFetcher
+from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.engine.tasks import Tasks
 from braidlog.client.errors import ClientError, ClosedError, Refusal, RefusedError, UnsupportedError
 
@@ -56,7 +56,7 @@ class Consumer:
             reset=options.reset,
         )
         self._slots = slots
-        self._shares: dict[Place, Share] = {}
+        self._fetchers: dict[Place, PartitionFetcher] = {}
         self._turns: list[Place] = []
         self._group: str | None = None
         self._member: Member | None = None
@@ -67,7 +67,7 @@ class Consumer:
         self._closed = False
 
     def __repr__(self) -> str:
-        places = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._shares))
+        places = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._fetchers))
         group = f" in group {self._group!r}" if self._group else ""
         return f"<Consumer {self._driver!r}{group}: {places or 'nothing assigned'}>"
 
@@ -88,11 +88,11 @@ class Consumer:
         """
         self._check_open()
         self._check_start(start)
-        if self._member is not None or (self._shares and group != self._group):
+        if self._member is not None or (self._fetchers and group != self._group):
             raise ValueError("a consumer has one group, and is either subscribed or assigned by hand")
         numbers = range(await self._ask(lambda: self._driver.partitions(topic))) if partitions is None else partitions
         self._group = group
-        places = [(topic, number) for number in numbers if (topic, number) not in self._shares]
+        places = [(topic, number) for number in numbers if (topic, number) not in self._fetchers]
         await self._add(places, start)
         self._start_committing()
 
@@ -109,7 +109,7 @@ class Consumer:
         self._check_open()
         self._check_start(start)
         self._driver.require("groups")
-        if self._member is not None or self._shares:
+        if self._member is not None or self._fetchers:
             raise ValueError("a consumer subscribes once")
         self._group = group
         name = member or f"braidlog-{uuid.uuid4().hex}"
@@ -118,7 +118,7 @@ class Consumer:
         try:
             await found.join()
         except BaseException:
-            self._drop(list(self._shares))
+            self._drop(list(self._fetchers))
             self._member = None
             raise
         self._beat()
@@ -131,24 +131,24 @@ class Consumer:
     @property
     def assignment(self) -> frozenset[Place]:
         """(topic, partition) pairs that are read now."""
-        return frozenset(self._shares)
+        return frozenset(self._fetchers)
 
     def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that is handed out."""
-        return self._shares[topic, partition].position
+        return self._fetchers[topic, partition].position
 
     def reached(self, topic: str, partition: int) -> int:
         """No record before this is still to be handed out. Beyond `position` where a log ends with what is no record."""
-        return self._shares[topic, partition].reached
+        return self._fetchers[topic, partition].reached
 
     async def seek(self, topic: str, partition: int, start: Start) -> None:
         """Go on somewhere else."""
         self._check_start(start)
         place = topic, partition
-        if place not in self._shares:
+        if place not in self._fetchers:
             raise ValueError(f"{topic}/{partition} is not assigned to this consumer")
         offset = await self._offset(place, start)
-        if place in self._shares:  # a rebalance may have taken it meanwhile
+        if place in self._fetchers:  # a rebalance may have taken it meanwhile
             self._drop([place])
             self._place_at(place, offset)
 
@@ -159,9 +159,9 @@ class Consumer:
         self._worked_on()
         await self._wait(timeout)
         records: list[ConsumedRecord] = []
-        while len(records) < max_records and (share := self._next_share()) is not None:
-            for _ in range(min(share.ready, max_records - len(records))):
-                records.append(share.take())  # noqa: PERF401 - taking changes the share
+        while len(records) < max_records and (fetcher := self._next_fetcher()) is not None:
+            for _ in range(min(fetcher.ready, max_records - len(records))):
+                records.append(fetcher.take())  # noqa: PERF401 - taking changes what is ready
         if not records:
             self._raise_failure()
         return records
@@ -173,24 +173,24 @@ class Consumer:
         """The next record, however long it takes. A record is worked on when the next one is asked for."""
         self._worked_on()
         while True:
-            share = self._next_share()
-            if share is not None:
-                return share.take()
+            fetcher = self._next_fetcher()
+            if fetcher is not None:
+                return fetcher.take()
             self._raise_failure()
             await self._wait(None)
 
     def _worked_on(self) -> None:
         self._check_open()
-        for share in self._shares.values():
-            share.processed = share.position
-            if share.task is None or share.task.done():
-                self._fetch_again(share)
+        for fetcher in self._fetchers.values():
+            fetcher.processed = fetcher.position
+            if fetcher.task is None or fetcher.task.done():
+                self._fetch_again(fetcher)
         if self._beating is not None and self._beating.done():
             self._beat()
 
     async def _wait(self, seconds: float | None) -> None:
         """Until there is something to hand out or to raise."""
-        while not self._failures and not any(share.ready for share in self._shares.values()):
+        while not self._failures and not any(fetcher.ready for fetcher in self._fetchers.values()):
             self._check_open()
             self._arrived.clear()
             began = asyncio.get_running_loop().time()
@@ -202,12 +202,12 @@ class Consumer:
             if seconds is not None:
                 seconds = max(seconds - (asyncio.get_running_loop().time() - began), 0)
 
-    def _next_share(self) -> Share | None:
+    def _next_fetcher(self) -> PartitionFetcher | None:
         """A partition that has records; they take turns."""
         for at, place in enumerate(self._turns):
-            if self._shares[place].ready:
+            if self._fetchers[place].ready:
                 self._turns.append(self._turns.pop(at))
-                return self._shares[place]
+                return self._fetchers[place]
         return None
 
     def _raise_failure(self) -> None:
@@ -224,17 +224,21 @@ class Consumer:
         else too; of partitions that this member keeps it is not handed out again, and goes with the next commit.
         """
         self._check_open()
-        wanted = {share.place: share.position for share in self._shares.values()} if offsets is None else dict(offsets)
+        wanted = (
+            {fetcher.place: fetcher.position for fetcher in self._fetchers.values()}
+            if offsets is None
+            else dict(offsets)
+        )
         await self._commit(wanted)
 
     async def _commit(self, offsets: Mapping[Place, int]) -> None:
         group = self._require_commits()
         moved: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in offsets.items():
-            share = self._shares.get((topic, partition))
-            if share is None:
+            fetcher = self._fetchers.get((topic, partition))
+            if fetcher is None:
                 raise ValueError(f"{topic}/{partition} is not assigned to this consumer")
-            if share.committed != offset:
+            if fetcher.committed != offset:
                 moved.setdefault(topic, {})[partition] = offset
         membership = self.membership
         for topic, wanted in moved.items():
@@ -245,8 +249,8 @@ class Consumer:
                     self.rejoin()
                 raise
             for partition, offset in wanted.items():
-                if (share := self._shares.get((topic, partition))) is not None:
-                    share.committed = offset
+                if (fetcher := self._fetchers.get((topic, partition))) is not None:
+                    fetcher.committed = offset
 
     def _require_commits(self) -> str:
         if self._group is None:
@@ -275,9 +279,18 @@ class Consumer:
             await self._commit_worked_on()
 
     async def _commit_worked_on(self) -> None:
-        """What was handed out before the last call: the rest may still be worked on."""
+        """What was handed out before the last call: the rest may still be worked on.
+
+        Where nothing was handed out nothing is committed: 0 would read as "this group has begun".
+        """
         try:
-            await self._commit({share.place: share.processed for share in self._shares.values()})
+            await self._commit(
+                {
+                    fetcher.place: fetcher.processed
+                    for fetcher in self._fetchers.values()
+                    if fetcher.processed != fetcher.began
+                }
+            )
         except RefusedError as error:
             if (
                 error.reason is not Refusal.REJOIN
@@ -286,20 +299,20 @@ class Consumer:
         except ClientError as error:
             self.stopped(error)
 
-    # -- shares ----------------------------------------------------------------------------------------------
+    # -- fetchers ----------------------------------------------------------------------------------------------
 
     async def _add(self, places: Iterable[Place], start: Start) -> None:
         for place in places:
             self._place_at(place, await self._begin(place, start))
 
     def _place_at(self, place: Place, offset: int) -> None:
-        share = Share(self, self._driver, self._policy, self._settings, place, offset, next(self._slots))
-        self._shares[place] = share
+        fetcher = PartitionFetcher(self, self._driver, self._policy, self._settings, place, offset, next(self._slots))
+        self._fetchers[place] = fetcher
         self._turns.append(place)
-        self._fetch_again(share)
+        self._fetch_again(fetcher)
 
-    def _fetch_again(self, share: Share) -> None:
-        share.task = self._tasks.start(share.run(), f"fetch {share.topic}/{share.partition}")
+    def _fetch_again(self, fetcher: PartitionFetcher) -> None:
+        fetcher.task = self._tasks.start(fetcher.run(), f"fetch {fetcher.topic}/{fetcher.partition}")
 
     async def _begin(self, place: Place, start: Start) -> int:
         """Where the group has committed, else as asked."""
@@ -326,17 +339,17 @@ class Consumer:
 
     def _drop(self, places: Iterable[Place]) -> None:
         for place in places:
-            share = self._shares.pop(place)
+            fetcher = self._fetchers.pop(place)
             self._turns.remove(place)
-            share.clear()
-            if share.task is not None:
-                share.task.cancel()
+            fetcher.clear()
+            if fetcher.task is not None:
+                fetcher.task.cancel()
 
-    # -- told by shares and by the member ---------------------------------------------------------------------
+    # -- told by fetchers and by the member ---------------------------------------------------------------------
 
     @property
-    def share_count(self) -> int:
-        return max(len(self._shares), 1)
+    def fetcher_count(self) -> int:
+        return max(len(self._fetchers), 1)
 
     @property
     def membership(self) -> Membership | None:
@@ -355,20 +368,20 @@ class Consumer:
 
     def keep_only(self, places: Collection[Place]) -> frozenset[Place]:
         """Lose what is not among these; returns what was lost."""
-        lost = frozenset(self._shares) - frozenset(places)
+        lost = frozenset(self._fetchers) - frozenset(places)
         self._drop(lost)
         return lost
 
     async def gain(self, places: Collection[Place], start: Start) -> frozenset[Place]:
-        gained = frozenset(places) - frozenset(self._shares)
+        gained = frozenset(places) - frozenset(self._fetchers)
         await self._add(sorted(gained), start)
-        for share in self._shares.values():
-            if share.task is None or share.task.done():
-                self._fetch_again(share)  # it stopped when it was told that the group has changed
+        for fetcher in self._fetchers.values():
+            if fetcher.task is None or fetcher.task.done():
+                self._fetch_again(fetcher)  # it stopped when it was told that the group has changed
         return gained
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await patiently(self._policy, call)
+        return await retry(self._policy, call)
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -394,7 +407,7 @@ class Consumer:
         self._closed = True
         self._arrived.set()
         self._tasks.cancel()
-        self._drop(list(self._shares))
+        self._drop(list(self._fetchers))
 
     def _check_open(self) -> None:
         if self._closed:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from braidlog.client.drivers.contract import Driver, Membership
-from braidlog.client.engine.retry import Patience, Policy
+from braidlog.client.engine.retry import Backoff, Policy
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 
 Place = tuple[str, int]
@@ -79,18 +79,18 @@ class Member:
             self._on_rebalance(lost, gained)
 
     async def _joined(self) -> Membership:
-        patience = Patience(self._policy)
+        backoff = Backoff(self._policy)
         while True:
             try:
                 return await self._driver.join(*self._who)
             except ClientError as error:
                 # Told to join again while joining: the group changes this very moment.
                 again = error.retriable or _is_rejoin(error)
-                if not again or not await patience.pause():
+                if not again or not await backoff.pause():
                     raise
 
     async def run(self, heartbeat_seconds: float) -> None:
-        """Be heard of; join again whenever the server or a share says so."""
+        """Be heard of; join again whenever the server or a fetcher says so."""
         pause = heartbeat_seconds
         while True:
             with contextlib.suppress(TimeoutError):

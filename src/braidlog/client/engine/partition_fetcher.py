@@ -2,7 +2,7 @@
 
 Knows: positions, the buffer and its bound. Refuses to know: groups, who else reads.
 Invariant: records are handed out in order and once; `position` is the offset after the last one handed out, so what is committed
-was handed out. A share that was dropped hands out nothing more.
+was handed out. A fetcher that was dropped hands out nothing more.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Protocol
 import msgspec
 
 from braidlog.client.drivers.contract import ConsumedRecord, Driver, Fetched, Membership
-from braidlog.client.drivers.routed import FETCH_LANES_MAX
-from braidlog.client.engine.retry import Policy, patiently
+from braidlog.client.drivers.routed import FETCH_CHANNELS_MAX
+from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 
 _RECORD_OVERHEAD_BYTES = 128
@@ -28,11 +28,11 @@ class FetchSettings(msgspec.Struct, frozen=True, kw_only=True):
     reset: str | None
 
 
-class ShareOwner(Protocol):
-    """What a share asks of its consumer, and tells it."""
+class FetcherOwner(Protocol):
+    """What a fetcher asks of its consumer, and tells it."""
 
     @property
-    def share_count(self) -> int: ...
+    def fetcher_count(self) -> int: ...
 
     @property
     def membership(self) -> Membership | None: ...
@@ -47,12 +47,12 @@ class ShareOwner(Protocol):
         """The server says that the group has changed."""
 
 
-class Share:
-    """A partition's place in a consumer."""
+class PartitionFetcher:
+    """Fetches one partition ahead of its consumer."""
 
     def __init__(
         self,
-        owner: ShareOwner,
+        owner: FetcherOwner,
         driver: Driver,
         policy: Policy,
         settings: FetchSettings,
@@ -66,6 +66,7 @@ class Share:
         self._settings = settings
         self.topic, self.partition = place
         self.position = offset
+        self.began = offset
         self.processed = offset
         """Where the consumer had got when it was last asked for more: all before that was worked on."""
         self.committed: int | None = None
@@ -79,7 +80,9 @@ class Share:
         self.task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Share {self.topic}/{self.partition} at {self.position}, {len(self._records)} fetched ahead>"
+        return (
+            f"<PartitionFetcher {self.topic}/{self.partition} at {self.position}, {len(self._records)} fetched ahead>"
+        )
 
     @property
     def place(self) -> tuple[str, int]:
@@ -114,7 +117,7 @@ class Share:
 
     @property
     def _quota(self) -> int:
-        return max(self._settings.prefetch_bytes_max // self._owner.share_count, _FETCH_BYTES_MIN)
+        return max(self._settings.prefetch_bytes_max // self._owner.fetcher_count, _FETCH_BYTES_MIN)
 
     async def run(self) -> None:
         """Fetch ahead until something is in the way."""
@@ -122,7 +125,7 @@ class Share:
         while True:
             await self._has_room.wait()
             try:
-                fetched = await patiently(self._policy, self._fetch)
+                fetched = await retry(self._policy, self._fetch)
             except RefusedError as error:
                 if not await self._cope(error):
                     return
@@ -139,7 +142,7 @@ class Share:
 
     async def _fetch(self) -> Fetched:
         # Partitions that share a connection wait one after the other: each for less.
-        sharing = -(-self._owner.share_count // FETCH_LANES_MAX)
+        sharing = -(-self._owner.fetcher_count // FETCH_CHANNELS_MAX)
         return await self._driver.fetch(
             self.topic,
             self.partition,
@@ -157,7 +160,7 @@ class Share:
             return False
         if error.reason is Refusal.OFFSET_OUT_OF_RANGE and self._settings.reset is not None:
             try:
-                span = await patiently(self._policy, lambda: self._driver.span(self.topic, self.partition))
+                span = await retry(self._policy, lambda: self._driver.span(self.topic, self.partition))
             except ClientError as fault:
                 self._owner.stopped(fault)
                 return False

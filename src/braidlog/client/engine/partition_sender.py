@@ -16,14 +16,14 @@ import msgspec
 
 from braidlog.client.drivers.contract import Acks, Batch, Driver, Identity, Placed
 from braidlog.client.engine.delivery import Delivery, Retries, judge, leaves_doubt, unknown
-from braidlog.client.engine.retry import Patience, Policy
+from braidlog.client.engine.retry import Backoff, Policy
 from braidlog.client.errors import ClientError, ClosedError, ConnectError, Refusal, RefusedError
 
 RECORD_OVERHEAD_BYTES = 256
 """What a record costs in memory beside its bytes: `Delivery.size` is what it weighs on the wire and this."""
 
 
-class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
+class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     acks: Acks
     retries: Retries
     identified: bool
@@ -32,8 +32,8 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     batch_records_max: int
 
 
-class LaneOwner(Protocol):
-    """What a lane tells its producer."""
+class SenderOwner(Protocol):
+    """What a sender tells its producer."""
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
         """These have their outcome."""
@@ -44,11 +44,11 @@ class LaneOwner(Protocol):
         """The topic is not what it was."""
 
 
-class Lane:
+class PartitionSender:
     """One partition of a topic; all of a topic where the server chooses."""
 
     def __init__(
-        self, owner: LaneOwner, driver: Driver, policy: Policy, settings: LaneSettings, topic: str, partition: int
+        self, owner: SenderOwner, driver: Driver, policy: Policy, settings: SenderSettings, topic: str, partition: int
     ) -> None:
         self._owner = owner
         self._driver = driver
@@ -135,11 +135,11 @@ class Lane:
         if left <= 0 and self._last_error is not None:
             # The batch before it was given up, and this one has waited as long: it is not tried at all.
             self._tell_all(batch, ConnectError(f"not sent in time: {self._last_error}"))
-        patience = Patience(self._policy, left)
+        backoff = Backoff(self._policy, left)
         pending = [delivery for delivery in batch if not delivery.done()]
         while pending:
             pending = self._settle(pending, await self._attempt(pending))
-            if pending and not await patience.pause():
+            if pending and not await backoff.pause():
                 self._give_up(pending)
                 pending = []
         self._finish(batch)

@@ -1,7 +1,7 @@
 """The producer: records in, acknowledgements out.
 
-Knows: which partition a record goes to, how much may wait. Refuses to know: dialects; batches and attempts (`lane.py`); what an
-outcome allows (`delivery.py`).
+Knows: which partition a record goes to, how much may wait. Refuses to know: dialects; batches and attempts
+(`partition_sender.py`); what an outcome allows (`delivery.py`).
 Invariant: the buffer never holds more than `buffer_bytes_max`: `send` waits. Every record that was taken gets an outcome, and a
 failure that nobody looked at is raised by `flush`.
 """
@@ -14,10 +14,10 @@ from typing import Self
 import msgspec
 
 from braidlog.client.drivers.contract import Acks, Driver, Placed
-from braidlog.client.engine.byte_budget import Room
+from braidlog.client.engine.byte_budget import ByteBudget
 from braidlog.client.engine.delivery import Delivery, Retries
-from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, Lane, LaneSettings
-from braidlog.client.engine.retry import Policy, patiently
+from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, PartitionSender, SenderSettings
+from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.engine.tasks import Tasks
 from braidlog.client.errors import BufferFullError, ClosedError, Refusal, RefusedError, UnsupportedError
 from braidlog.codec.murmur import partition_for_key
@@ -81,7 +81,7 @@ class Producer:
         self._options = options
         self._clock = clock or SystemClock()
         self._stamps = driver.capabilities.stamps
-        self._settings = LaneSettings(
+        self._settings = SenderSettings(
             acks=options.acks,
             retries=options.retries,
             identified=driver.capabilities.idempotence and options.idempotent is not False,
@@ -89,9 +89,9 @@ class Producer:
             batch_bytes_max=options.batch_bytes_max,
             batch_records_max=options.batch_records_max,
         )
-        self._room = Room(options.buffer_bytes_max)
+        self._budget = ByteBudget(options.buffer_bytes_max)
         self._topics: dict[str, _Topic] = {}
-        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._senders: dict[tuple[str, int], PartitionSender] = {}
         self._tasks = Tasks()
         self._unseen: list[Delivery] = []
         self._closed = False
@@ -103,11 +103,11 @@ class Producer:
     @property
     def unflushed(self) -> int:
         """Records that were sent and have no outcome yet."""
-        return sum(lane.unsettled for lane in self._lanes.values())
+        return sum(sender.unsettled for sender in self._senders.values())
 
     @property
     def buffered_bytes(self) -> int:
-        return self._room.taken
+        return self._budget.taken
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -130,16 +130,16 @@ class Producer:
             # Once, here: a batch that is sent again must be the same to the last bit.
             record = NewRecord(record.value, record.key, record.headers, self._clock.now_ms())
         size = self._driver.check(topic, record) + RECORD_OVERHEAD_BYTES
-        if not self._room.take_now(size):
-            await self._wait_for_room(size)
+        if not self._budget.take_now(size):
+            await self._wait_for_budget(size)
         try:
             place = await self._place(topic, record, partition)
             self._check_open()
         except BaseException:
-            self._room.give(size)
+            self._budget.give(size)
             raise
         delivery = Delivery(record, size, self._options.delivery_timeout)
-        self._lane(topic, place).put(delivery)
+        self._sender(topic, place).put(delivery)
         return delivery
 
     async def send_many(
@@ -166,11 +166,11 @@ class Producer:
             await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
         )
 
-    async def _wait_for_room(self, size: int) -> None:
+    async def _wait_for_budget(self, size: int) -> None:
         try:
-            await self._room.take(size, self._options.send_timeout)
+            await self._budget.take(size, self._options.send_timeout)
         except TimeoutError:
-            held = f"{self._room.taken} of {self._room.bytes_max} bytes wait to be acknowledged"
+            held = f"{self._budget.taken} of {self._budget.bytes_max} bytes wait to be acknowledged"
             raise BufferFullError(f"no room in {self._options.send_timeout:g} s: {held}") from None
 
     async def _place(self, topic: str, record: NewRecord, partition: int | None) -> int:
@@ -189,25 +189,25 @@ class Producer:
         return known.sticky if record.key is None else partition_for_key(record.key, known.partitions)
 
     async def _learn(self, topic: str) -> _Topic:
-        partitions = await patiently(self._policy, lambda: self._driver.partitions(topic))
+        partitions = await retry(self._policy, lambda: self._driver.partitions(topic))
         known = self._topics.get(topic)
         if known is None:
             known = self._topics[topic] = _Topic()
         known.learned(partitions, asyncio.get_running_loop().time())
         return known
 
-    def _lane(self, topic: str, partition: int) -> Lane:
-        lane = self._lanes.get((topic, partition))
-        if lane is None:
-            lane = Lane(self, self._driver, self._policy, self._settings, topic, partition)
-            self._lanes[topic, partition] = lane
-            self._tasks.start(lane.run(), f"producer {topic}/{partition}")
-        return lane
+    def _sender(self, topic: str, partition: int) -> PartitionSender:
+        sender = self._senders.get((topic, partition))
+        if sender is None:
+            sender = PartitionSender(self, self._driver, self._policy, self._settings, topic, partition)
+            self._senders[topic, partition] = sender
+            self._tasks.start(sender.run(), f"producer {topic}/{partition}")
+        return sender
 
-    # -- outcomes, told by lanes -----------------------------------------------------------------------------
+    # -- outcomes, told by senders -----------------------------------------------------------------------------
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
-        self._room.give(sum(delivery.size for delivery in deliveries))
+        self._budget.give(sum(delivery.size for delivery in deliveries))
         failed = [delivery for delivery in deliveries if delivery.unseen_failure is not None]
         self._unseen += failed[: _UNSEEN_MAX - len(self._unseen)]
 
@@ -225,7 +225,7 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait until every record sent so far has its outcome. Raises the first failure that nobody has looked at."""
-        await asyncio.gather(*(lane.flush() for lane in self._lanes.values()))
+        await asyncio.gather(*(sender.flush() for sender in self._senders.values()))
         failures, self._unseen = self._unseen, []
         unseen = [failure for failure in (delivery.unseen_failure for delivery in failures) if failure is not None]
         if unseen:
@@ -249,8 +249,8 @@ class Producer:
         """Stop at once: what is not acknowledged fails, as closed or as unknown."""
         self._closed = True
         self._tasks.cancel()
-        for lane in self._lanes.values():
-            lane.abandon("the producer was closed before the record was acknowledged")
+        for sender in self._senders.values():
+            sender.abandon("the producer was closed before the record was acknowledged")
 
     def _check_open(self) -> None:
         if self._closed:

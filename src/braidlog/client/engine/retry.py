@@ -31,7 +31,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"{name} is a number of seconds, not {getattr(self, name)!r}")
 
 
-class Patience:
+class Backoff:
     """The tries of one operation."""
 
     def __init__(self, policy: Policy, seconds: float | None = None) -> None:
@@ -51,12 +51,12 @@ class Patience:
         return True
 
 
-async def patiently(policy: Policy, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+async def retry(policy: Policy, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
     """The result of a call that does no harm when it is made twice, tried for as long as the policy says."""
-    patience = Patience(policy, seconds)
+    backoff = Backoff(policy, seconds)
     while True:
         try:
             return await call()
         except ClientError as error:
-            if not error.retriable or not await patience.pause():
+            if not error.retriable or not await backoff.pause():
                 raise

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from braidlog.client.drivers.link import Endpoint, Link, Links
-from braidlog.client.engine.retry import Patience, Policy, patiently
+from braidlog.client.engine.retry import Backoff, Policy, retry
 from braidlog.client.errors import (
     Address,
     ClientError,
@@ -41,7 +41,7 @@ RUN_COMMANDS_MAX = 1000
 """Sent in one piece by `run`; more go piece by piece."""
 MOVES_MAX = 3
 PLACES_MAX = 10_000
-_LANE = "commands"
+_CHANNEL = "commands"
 
 
 class MayflyWire:
@@ -121,13 +121,13 @@ class KeyValue:
         results: list[Any] = []
         for start in range(0, len(commands), RUN_COMMANDS_MAX):
             piece = commands[start : start + RUN_COMMANDS_MAX]
-            link = await patiently(self._policy, self._link)
+            link = await retry(self._policy, self._link)
             answers = await link.ask_all([command.message for command in piece], self._policy.request_timeout)
             results += [_outcome(command, answer) for command, answer in zip(piece, answers, strict=True)]
         return results
 
     async def _answer(self, command: Command[Any]) -> m.Message:
-        patience = Patience(self._policy)
+        backoff = Backoff(self._policy)
         moves = 0
         while True:
             address = self._places.get(getattr(command.message, "key", b""))
@@ -138,7 +138,7 @@ class KeyValue:
                 if address is not None and isinstance(error, ConnectError):
                     self._places.clear()
                 self._check_again(command, error)
-                if not await patience.pause():
+                if not await backoff.pause():
                     raise
                 continue
             if not isinstance(answer, m.Moved) or moves >= MOVES_MAX:
@@ -160,7 +160,7 @@ class KeyValue:
 
     async def _link(self, address: Address | None = None) -> Link:
         try:
-            return await self._links.get(address or self._nodes[0], _LANE)
+            return await self._links.get(address or self._nodes[0], _CHANNEL)
         except ConnectError:
             if address is None:
                 self._nodes.append(self._nodes.pop(0))
@@ -168,7 +168,7 @@ class KeyValue:
 
     async def open(self) -> Self:
         """See that somebody is there."""
-        await patiently(self._policy, self._link)
+        await retry(self._policy, self._link)
         return self
 
     async def close(self) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
-from braidlog.broker.topics import Topics
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.classic_group import Elected
 from braidlog.coordinator.groups.classic_service import Elections
@@ -21,6 +20,7 @@ from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, chec
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import UNLIMITED
 from braidlog.model.world import World
+from braidlog.partition.hosting import Hosting
 
 SESSION_TIMEOUT_MS = 10_000
 SESSION_TIMEOUT_MS_MIN = 100
@@ -70,10 +70,10 @@ Reads = Callable[[str, bytes], Collection[str]]
 class Groups:
     """The use case."""
 
-    def __init__(self, kept: KeptGroups, offsets: Offsets, topics: Topics, world: World) -> None:
+    def __init__(self, kept: KeptGroups, offsets: Offsets, hosting: Hosting, world: World) -> None:
         self._kept = kept
         self._offsets = offsets
-        self._topics = topics
+        self._hosting = hosting
         self._world = world
         self.elections = Elections(kept, offsets, world)
 
@@ -101,7 +101,7 @@ class Groups:
             )
         wanted = list(topics)
         for topic in wanted:
-            self._topics.meta(topic)
+            self._hosting.meta(topic)
         found = self._kept.assigned(group)
         if found is None:
             found, assignor = self._kept.new_assigned(group), assignor or default_assignor
@@ -252,7 +252,7 @@ class Groups:
         return place[1] < self._partitions_of(place[0])
 
     def _lag(self, place: Place, committed: Committed | None, member: str | None) -> Lag:
-        hosted = self._topics.partition(*place)
+        hosted = self._hosting.partition(*place)
         offset = None if committed is None else committed.offset
         behind = hosted.high_watermark - max(offset or 0, hosted.start_offset)
         return Lag(*place, offset, hosted.high_watermark, max(behind, 0), member)

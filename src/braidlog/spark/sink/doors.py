@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from braidlog.client.blocking import LoopThread
 from braidlog.client.drivers.kafka.driver import KafkaDriver
 from braidlog.client.drivers.kafka.staging import BatchWriter, Sinks
-from braidlog.client.engine.retry import Policy, patiently
+from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.client.schemes import make_driver, parse_url
 
@@ -51,11 +51,11 @@ class Door:
         return self._count(topic)
 
     def _count(self, topic: str) -> int:
-        return self.run(patiently(POLICY, lambda: self._driver.partitions(topic)))
+        return self.run(retry(POLICY, lambda: self._driver.partitions(topic)))
 
     def _create(self, topic: str, partitions: int) -> None:
         try:
-            self.run(patiently(POLICY, lambda: self._driver.create_topic(topic, partitions)))
+            self.run(retry(POLICY, lambda: self._driver.create_topic(topic, partitions)))
         except RefusedError as error:
             if error.reason is not Refusal.TOPIC_EXISTS:  # else another task was faster
                 raise

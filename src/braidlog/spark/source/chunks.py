@@ -14,7 +14,7 @@ import msgspec
 
 from braidlog.client.drivers.kafka.bulk import EARLIEST, BulkReader, RawFetched, whole
 from braidlog.client.drivers.kafka.records import Aborted
-from braidlog.client.engine.retry import Patience, patiently
+from braidlog.client.engine.retry import Backoff, retry
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.codec.batch import BatchHeader, Buffer
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -118,21 +118,21 @@ class Ahead:
     async def _fetch(self, at: int) -> RawFetched:
         """The next batches: what was planned is there, though a new leader may need a while to say so."""
         reader: BulkReader = self._connection.reader
-        patience = Patience(self._connection.policy)
+        backoff = Backoff(self._connection.policy)
 
         async def once() -> RawFetched:
             return await reader.fetch(self._place, at, bytes_max=self._fetch_bytes, wait_ms=_WAIT_MS)
 
         while True:
             try:
-                found = await patiently(self._connection.policy, once)
+                found = await retry(self._connection.policy, once)
             except RefusedError as error:
                 if error.reason is not Refusal.OFFSET_OUT_OF_RANGE:
                     raise
                 raise _Gone(at) from error
             if found.next_offset > at:
                 return found
-            if not await patience.pause():
+            if not await backoff.pause():
                 topic, partition = self._place
                 said = f"{topic}/{partition} has nothing at {at}, though it went to {self._end}; now to {found.readable_end}"
                 raise RefusedError(Refusal.FAILED, "kafka", "offset", said)

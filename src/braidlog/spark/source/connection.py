@@ -15,7 +15,7 @@ import msgspec
 from braidlog.client.blocking import LoopThread
 from braidlog.client.drivers.kafka.bulk import BulkReader
 from braidlog.client.drivers.kafka.driver import KafkaDriver
-from braidlog.client.engine.retry import Policy, patiently
+from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClientError
 from braidlog.client.schemes import make_driver, parse_url
 
@@ -42,7 +42,7 @@ class Connection:
 
     def ask(self, call: Callable[[], Awaitable[T]]) -> T:
         """The answer to what does no harm when it is asked twice."""
-        return self._thread.run(patiently(self.policy, call))
+        return self._thread.run(retry(self.policy, call))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.run(work)

@@ -15,7 +15,7 @@ import msgspec
 
 from braidlog.client.drivers.kafka.driver import EARLIEST, LATEST, KafkaDriver
 from braidlog.client.drivers.kafka.routing import only
-from braidlog.client.drivers.routed import CONTROL, fetch_lane
+from braidlog.client.drivers.routed import CONTROL, fetch_channel
 from braidlog.client.errors import Address, Refusal, RefusedError
 from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from braidlog.wire.kafka.messages import data as d
@@ -100,7 +100,7 @@ class BulkReader:
         """Batches from the one that holds `offset`; `RefusedError(OFFSET_OUT_OF_RANGE)` if there is no such offset."""
         leader = await self.driver.leader_of(*place)
         message = self._fetch_request({place: offset}, bytes_max, wait_ms)
-        answer: d.FetchResponse = await self.driver.ask(message, leader, fetch_lane(0), wait_ms)
+        answer: d.FetchResponse = await self.driver.ask(message, leader, fetch_channel(0), wait_ms)
         if answer.error_code:
             raise self.driver.refuse(answer.error_code, place=place)
         found = only([part for each in answer.responses for part in each.partitions], "Fetch")
@@ -124,7 +124,7 @@ class BulkReader:
 
         async def ask(leader: Address, places: list[Place]) -> dict[Place, int]:
             message = self._fetch_request({place: ends[place] for place in places}, 1, wait_ms)
-            await self.driver.ask(message, leader, fetch_lane(_WAIT_SLOT), wait_ms)
+            await self.driver.ask(message, leader, fetch_channel(_WAIT_SLOT), wait_ms)
             return {}
 
         await self._of_each_leader(ends, ask, return_when=asyncio.FIRST_COMPLETED)

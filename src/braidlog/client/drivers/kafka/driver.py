@@ -35,8 +35,8 @@ from braidlog.client.drivers.kafka.groups import Groups
 from braidlog.client.drivers.kafka.routing import Router, only, settings_of
 from braidlog.client.drivers.kafka.rules import refused
 from braidlog.client.drivers.kafka.settings import TopicSettings
-from braidlog.client.drivers.routed import CONTROL, PRODUCE, fetch_lane
-from braidlog.client.engine.retry import Patience, Policy
+from braidlog.client.drivers.routed import CONTROL, PRODUCE, fetch_channel
+from braidlog.client.engine.retry import Backoff, Policy
 from braidlog.client.errors import ClientError, ConnectError, NoAnswerError, RecordError, Refusal, RefusedError
 from braidlog.client.schemes import Target
 from braidlog.codec.batch import NO_PRODUCER
@@ -120,9 +120,9 @@ class KafkaDriver(Router):
 
     async def _until(self, topic: str, *, there: bool) -> None:
         """The change is made; brokers learn of it a little later, and until then say otherwise."""
-        patience = Patience(self._policy, self._policy.request_timeout)
+        backoff = Backoff(self._policy, self._policy.request_timeout)
         while await self._is_there(topic) is not there:
-            if not await patience.pause():
+            if not await backoff.pause():
                 raise NoAnswerError(f"topic {topic!r} was changed, and not every broker knows it yet")
 
     async def _is_there(self, topic: str) -> bool | None:
@@ -249,7 +249,7 @@ class KafkaDriver(Router):
             isolation_level=self.settings.isolation,
             topics=[d.FetchRequestTopic(topic, partitions=[asked])],
         )
-        answer: d.FetchResponse = await self.ask_leader(place, message, fetch_lane(slot), wait_ms)
+        answer: d.FetchResponse = await self.ask_leader(place, message, fetch_channel(slot), wait_ms)
         if answer.error_code:
             raise self.refuse(answer.error_code, place=place)
         found = only([part for each in answer.responses for part in each.partitions], "Fetch")

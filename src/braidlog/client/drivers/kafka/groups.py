@@ -53,7 +53,7 @@ class Groups:
             assignments=shares,
         )
         synced: g.SyncGroupResponse = await self._router.ask_coordinator(
-            group, message, _lane(group, name), REBALANCE_TIMEOUT_MS
+            group, message, _channel(group, name), REBALANCE_TIMEOUT_MS
         )
         self._check(synced.error_code, group, joined.member_id)
         mine = _partitions(synced.assignment).get(topic, ())
@@ -69,7 +69,7 @@ class Groups:
             protocols=[g.JoinGroupRequestProtocol(ASSIGNOR, subscription([topic]))],
         )
         answer: g.JoinGroupResponse = await self._router.ask_coordinator(
-            group, message, _lane(group, name), REBALANCE_TIMEOUT_MS
+            group, message, _channel(group, name), REBALANCE_TIMEOUT_MS
         )
         return answer
 
@@ -98,7 +98,7 @@ class Groups:
         finally:
             self._forget(group, member)
             for name in names:
-                self._router.end_lane(_lane(group, name), "the member has left")
+                self._router.end_channel(_channel(group, name), "the member has left")
         self._check(answer.error_code, group, member)
         for each in answer.members:
             self._check(each.error_code, group, member)
@@ -214,7 +214,7 @@ def ranges(wishes: Mapping[str, Iterable[str]], counts: Mapping[str, int]) -> di
     return shares
 
 
-def _lane(group: str, name: str) -> str:
+def _channel(group: str, name: str) -> str:
     return f"member-{group}-{name}"
 
 

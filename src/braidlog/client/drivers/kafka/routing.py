@@ -126,7 +126,7 @@ class Router(RoutedDriver):
             told: s.SaslHandshakeResponse = await link.ask(
                 s.SaslHandshakeRequest(self.settings.mechanism), self._policy.request_timeout
             )
-            self.end_lane(_WHO, "the question is answered")
+            self.end_channel(_WHO, "the question is answered")
             return list(told.mechanisms) if told.error_code in (0, E.UNSUPPORTED_SASL_MECHANISM) else []
         return []
 
@@ -194,13 +194,13 @@ class Router(RoutedDriver):
         self,
         place: tuple[str, int],
         message: Message,
-        lane: str = CONTROL,
+        channel: str = CONTROL,
         waits_ms: int = 0,
     ) -> Any:  # noqa: ANN401 - any answer
-        return await self.ask(message, await self.leader_of(*place), lane, waits_ms)
+        return await self.ask(message, await self.leader_of(*place), channel, waits_ms)
 
-    async def ask_coordinator(self, group: str, message: Message, lane: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
-        return await self.ask(message, await self.coordinator_of(group), lane, waits_ms)
+    async def ask_coordinator(self, group: str, message: Message, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
+        return await self.ask(message, await self.coordinator_of(group), channel, waits_ms)
 
     async def ask_controller(self, message: Message, waits_ms: int = 0) -> Any:  # noqa: ANN401 - any answer
         if self._controller is None:
@@ -238,8 +238,8 @@ class Router(RoutedDriver):
             self._controller = None
         super().unreachable(address)
 
-    def end_lane(self, lane: str, why: str) -> None:
-        self._links.end(lane, why)
+    def end_channel(self, channel: str, why: str) -> None:
+        self._links.end(channel, why)
 
 
 def only(found: Sequence[T], what: str) -> T:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from braidlog.client.drivers.kafka.routing import TRANSACTION, Router, only
 from braidlog.client.drivers.routed import PRODUCE
-from braidlog.client.engine.byte_budget import Room
-from braidlog.client.engine.retry import Patience, Policy, patiently
+from braidlog.client.engine.byte_budget import ByteBudget
+from braidlog.client.engine.retry import Backoff, Policy, retry
 from braidlog.client.engine.tasks import Tasks
 from braidlog.client.errors import ClientError, ClosedError, UnsupportedError
 from braidlog.codec.compression import Compression
@@ -91,8 +91,8 @@ class BatchWriter:
         self._producer = (-1, -1)
         self._sequences: dict[Place, int] = {}
         self._added: set[Place] = set()
-        self._lanes: dict[Place, deque[Sealed]] = {}
-        self._room = Room(window_bytes)
+        self._queues: dict[Place, deque[Sealed]] = {}
+        self._budget = ByteBudget(window_bytes)
         self._tasks = Tasks()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -117,13 +117,13 @@ class BatchWriter:
                 raise self._refuse(answer.error_code, self._stage)
             return answer.producer_id, answer.producer_epoch
 
-        self._producer = await patiently(self._policy, ask)
+        self._producer = await retry(self._policy, ask)
 
     async def add(self, places: Sequence[Place]) -> None:
         """These will be written to. In a stage they must be told before."""
         missing = [place for place in dict.fromkeys(places) if place not in self._added]
         if missing and self._stage is not None:
-            await patiently(self._policy, lambda: self._add(missing))
+            await retry(self._policy, lambda: self._add(missing))
         self._added.update(missing)
 
     async def _add(self, places: Sequence[Place]) -> None:
@@ -177,15 +177,15 @@ class BatchWriter:
     async def send(self, sealed: Sealed) -> None:
         """Hand a batch over; waits while the window is full. What failed since is raised here."""
         assert sealed.place in self._added, "a partition is told before it is written to"
-        await self._room.take(len(sealed.batch))
+        await self._budget.take(len(sealed.batch))
         self._check()
-        lane = self._lanes.get(sealed.place)
-        if lane is None:
-            self._lanes[sealed.place] = deque((sealed,))
+        queue = self._queues.get(sealed.place)
+        if queue is None:
+            self._queues[sealed.place] = deque((sealed,))
             self._idle.clear()
             self._tasks.start(self._run(sealed.place), f"stage {sealed.place}")
         else:
-            lane.append(sealed)
+            queue.append(sealed)
 
     async def flush(self) -> None:
         """Wait until everything is stored; raise if something is not."""
@@ -203,33 +203,33 @@ class BatchWriter:
 
     def _fail(self, error: ClientError) -> None:
         self._failure = self._failure or error
-        for lane in self._lanes.values():
-            self._room.give(sum(len(each.batch) for each in lane))
-            lane.clear()
-        self._lanes.clear()
+        for queue in self._queues.values():
+            self._budget.give(sum(len(each.batch) for each in queue))
+            queue.clear()
+        self._queues.clear()
         self._idle.set()
 
     async def _run(self, place: Place) -> None:
         """Send what waits for one partition, as many at once as may be; what is not stored goes again, in order."""
-        lane = self._lanes[place]
-        patience = Patience(self._policy)
+        queue = self._queues[place]
+        backoff = Backoff(self._policy)
         try:
-            while lane:
-                stored, error = await self._wave(place, list(islice(lane, IN_FLIGHT_MAX)))
-                if not lane:
+            while queue:
+                stored, error = await self._wave(place, list(islice(queue, IN_FLIGHT_MAX)))
+                if not queue:
                     return  # all was given up meanwhile
                 for _ in range(stored):
-                    self._room.give(len(lane.popleft().batch))
+                    self._budget.give(len(queue.popleft().batch))
                 if stored:
-                    patience = Patience(self._policy)
-                if error is not None and (not error.retriable or not await patience.pause()):
+                    backoff = Backoff(self._policy)
+                if error is not None and (not error.retriable or not await backoff.pause()):
                     self._fail(error)
                     return
         except Exception:
             self._fail(ClosedError("the writer crashed"))  # a defect: nobody must wait for it for ever
             raise
-        self._lanes.pop(place, None)
-        if not self._lanes:
+        self._queues.pop(place, None)
+        if not self._queues:
             self._idle.set()
 
     async def _wave(self, place: Place, wave: Sequence[Sealed]) -> tuple[int, ClientError | None]:
@@ -299,7 +299,7 @@ class Sinks:
             return answer
 
         try:
-            return await patiently(self._policy, ask)
+            return await retry(self._policy, ask)
         except UnsupportedError as error:
             raise UnsupportedError(
                 f"the server commits no batches of several writers ({error}): braidlog does, other brokers write at least once"

@@ -38,7 +38,7 @@ class KafkaWire:
     def receive(self, data: bytes) -> None:
         self._connection.receive(data)
 
-    def room(self) -> memoryview | None:
+    def buffer(self) -> memoryview | None:
         return self._connection.room()
 
     def filled(self, size: int) -> None:

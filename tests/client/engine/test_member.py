@@ -158,6 +158,30 @@ def test_auto_commit_commits_what_was_worked_on(column: str, braid_server_shared
     run(test)
 
 
+@pytest.mark.parametrize("column", GROUPS)
+def test_auto_commit_commits_nothing_before_something_was_worked_on(
+    column: str, braid_server_shared: ServerProcess
+) -> None:
+    async def test() -> None:
+        async with aio.connect(server_url(column, braid_server_shared)) as client:
+            topic, group = fresh(), fresh("g")
+            await client.admin.create_topic(topic, 1)
+            await fill(client, topic, 0, 10)
+            consumer = client.consumer(auto_commit_ms=600_000, **OPTIONS)
+            await consumer.subscribe(topic, group=group)
+            await consumer._commit_worked_on()  # what the timer calls
+            assert (await client.admin.lag(group, topic))[0].committed is None
+            assert len(await consumer.poll(max_records=5, timeout=30)) == 5
+            await consumer._commit_worked_on()
+            assert (await client.admin.lag(group, topic))[0].committed is None  # five are being worked on
+            await consumer.poll(max_records=5, timeout=30)
+            await consumer._commit_worked_on()
+            assert (await client.admin.lag(group, topic))[0].committed == 5
+            await consumer.close()
+
+    run(test)
+
+
 async def _fail_at_work(consumer: aio.Consumer, topic: str, group: str) -> None:
     async with consumer:
         await consumer.subscribe(topic, group=group)

@@ -9,7 +9,7 @@ from tests.cli.braid import check
 
 from braidlog.cli.records.text import (
     ENCODINGS,
-    Given,
+    RecordDefaults,
     json_line,
     json_reader,
     split_format,
@@ -52,15 +52,15 @@ def test_what_no_format_is(shape: str) -> None:
 
 
 def test_a_line_is_taken_apart() -> None:
-    read = text_reader("%p %T %k:%s\\n", "text", Given())
+    read = text_reader("%p %T %k:%s\\n", "text", RecordDefaults())
     record, partition = read(b"7 1000 ada:a:b ")
     assert (record.key, record.value, record.timestamp_ms, partition) == (b"ada", b"a:b ", 1000, 7)
-    record, partition = text_reader("%h|%s", "hex", Given(headers=(("x", b"y"),)))(b"a=01,b=|ff00")
+    record, partition = text_reader("%h|%s", "hex", RecordDefaults(headers=(("x", b"y"),)))(b"a=01,b=|ff00")
     assert (record.value, record.headers, partition) == (b"\xff\x00", (("x", b"y"), ("a", b"\x01"), ("b", b"")), None)
 
 
 def test_what_the_options_say_is_for_lines_that_do_not() -> None:
-    every = Given(key=b"k", timestamp_ms=5, partition=2, empty_is_none=True)
+    every = RecordDefaults(key=b"k", timestamp_ms=5, partition=2, empty_is_none=True)
     record, partition = text_reader("%s", "text", every)(b"")
     assert (record.key, record.value, record.timestamp_ms, partition) == (b"k", None, 5, 2)
     record, partition = json_reader(every)(b'{"value": "v", "key": "own", "timestamp_ms": 9, "partition": 0}')
@@ -81,13 +81,13 @@ def test_what_the_options_say_is_for_lines_that_do_not() -> None:
 )
 def test_lines_that_do_not_fit(shape: str, encoding: str, line: bytes) -> None:
     with pytest.raises(ValueError, match=r"not|form|name=value"):
-        text_reader(shape, encoding, Given())(line)
+        text_reader(shape, encoding, RecordDefaults())(line)
 
 
 @pytest.mark.parametrize("shape", ["%o %s", "%s %s", "%D", "%t"])
 def test_formats_that_cannot_be_read(shape: str) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
-        text_reader(shape, "text", Given())
+        text_reader(shape, "text", RecordDefaults())
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_formats_that_cannot_be_read(shape: str) -> None:
 )
 def test_what_no_record_in_json_is(line: bytes) -> None:
     with pytest.raises(ValueError, match="not a record in JSON"):
-        json_reader(Given())(line)
+        json_reader(RecordDefaults())(line)
 
 
 def test_delimiters() -> None:
@@ -115,7 +115,7 @@ def test_json_there_and_back(
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     check("record", json.loads(line))
-    record, partition = json_reader(Given())(line)
+    record, partition = json_reader(RecordDefaults())(line)
     assert (record.key, record.value, record.headers, record.timestamp_ms) == (key, value, tuple(headers), timestamp_ms)
     assert partition == 1
 
@@ -127,5 +127,5 @@ def test_json_there_and_back(
 )
 def test_text_there_and_back(encoding: str, key: bytes, value: bytes) -> None:
     line = writer("%k\\t%s", encoding)(ConsumedRecord("t", 0, 0, key, value))
-    record, _ = text_reader("%k\\t%s", encoding, Given())(line)
+    record, _ = text_reader("%k\\t%s", encoding, RecordDefaults())(line)
     assert (record.key, record.value) == (key, value)

@@ -21,7 +21,7 @@ from braidlog.tools.dump import TopicListing
 from braidlog.tools.findings import VerifyReport
 from braidlog.tools.repair import RepairPlan, RepairReport
 
-SCHEMAS = Path(__file__).parent.parent.parent / "docs" / "schemas"
+SCHEMAS = Path(__file__).resolve().parents[3] / "docs" / "schemas"
 GENERATED: dict[str, Any] = {
     "log-list": list[TopicListing],
     "log-verify": VerifyReport,

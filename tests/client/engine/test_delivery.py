@@ -1,4 +1,4 @@
-"""What an acknowledgement means: the table of outcomes, and lanes over a server that answers as it is told."""
+"""What an acknowledgement means: the table of outcomes, and partition senders over a server that answers as it is told."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 
 from tests.client.dialects import until
-from tests.client.test_kafka_staging import committed, driver_of, section
+from tests.client.drivers.kafka.test_staging import committed, driver_of, section
 
 from braidlog.client.drivers.kafka.driver import KafkaDriver
 from braidlog.client.drivers.kafka.staging import BatchWriter, Sinks, Stage, coordinator_name

@@ -9,6 +9,7 @@ from tests.client.dialects import run, until
 from tests.client.kafka_broker import Broker, batches, one_by_one, produced, told
 
 from braidlog import aio
+from braidlog.client.drivers.kafka.rules import refused
 from braidlog.client.errors import ConnectError, Refusal, RefusedError, UnknownOutcomeError, UnsupportedError
 from braidlog.wire.kafka.apis import APIS, Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -477,3 +478,8 @@ def test_an_answer_of_another_shape_is_an_error_of_the_client() -> None:
                     await producer.send_and_wait("t", b"v")
 
     run(test)
+
+
+def test_codes_without_a_name_are_failures_of_which_nothing_is_known() -> None:
+    assert refused(9999).reason is Refusal.FAILED
+    assert str(refused(6, "t/0")) == "kafka says 6: NOT_LEADER_OR_FOLLOWER: t/0"

@@ -1,108 +1,15 @@
-"""What the kafka driver is made of, each part by itself: passwords, ranges, batches."""
+"""Records to batches and back, without a server."""
 
-import base64
-import random
 from itertools import count
 
 import pytest
 
-from braidlog.client.drivers.kafka.groups import ranges
 from braidlog.client.drivers.kafka.records import batch_of, fetched, weigh, whole_batches
-from braidlog.client.drivers.kafka.rules import refused
-from braidlog.client.drivers.kafka.sasl import SaslError, exchange
-from braidlog.client.errors import Refusal
 from braidlog.codec.batch import HEADER_BYTES
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import control_batch, encode_batch
 from braidlog.model.record import NewRecord
-
-# -- passwords -----------------------------------------------------------------------------------------------------
-
-# RFC 7677, section 3.
-NONCE = "rOprNGfwEbeRWgbNEkqO"
-FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-ASKED = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-PROVED = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-SIGNED = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
-
-
-def test_scram_as_the_rfc_has_it() -> None:
-    steps = exchange("SCRAM-SHA-256", "user", "pencil", NONCE)
-    assert next(steps) == FIRST
-    assert steps.send(ASKED) == PROVED
-    with pytest.raises(StopIteration):
-        steps.send(SIGNED)
-
-
-@pytest.mark.parametrize(
-    ("asked", "signed", "fault"),
-    [
-        (b"e=other-error", b"", "no first message"),
-        (ASKED.replace(b"r=rOpr", b"r=sOpr"), b"", "nonce"),
-        (ASKED.replace(b"%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", b""), b"", "nonce"),
-        (ASKED.replace(b"i=4096", b"i=1"), b"", "1 iterations"),
-        (ASKED.replace(b"i=4096", b"i=999999999"), b"", "iterations"),
-        (ASKED, b"e=invalid-proof", "does not know"),
-        (ASKED, SIGNED.replace(b"6rri", b"6rrj"), "does not know"),
-        (ASKED, b"v=" + base64.b64encode(b"x" * 32), "does not know"),
-        (ASKED, b"v=!", "base64"),
-    ],
-)
-def test_a_server_that_does_not_know_the_password(asked: bytes, signed: bytes, fault: str) -> None:
-    steps = exchange("SCRAM-SHA-256", "user", "pencil", NONCE)
-    next(steps)
-    with pytest.raises(SaslError, match=fault):
-        [steps.send(said) for said in (asked, signed)]
-
-
-def test_names_are_escaped_and_plain_is_three_parts() -> None:
-    assert next(exchange("SCRAM-SHA-512", "a=b,c", "p", "nonce")) == b"n,,n=a=3Db=2Cc,r=nonce"
-    steps = exchange("PLAIN", "ada", "s\u00e9same", "")
-    assert next(steps) == b"\0ada\0s\xc3\xa9same"
-    with pytest.raises(StopIteration):
-        steps.send(b"")
-
-
-# -- ranges --------------------------------------------------------------------------------------------------------
-
-
-def test_ranges_as_every_client_shares_them_out() -> None:
-    """The example of Kafka's RangeAssignor: two members, two topics of three partitions."""
-    both = {"C0": ["t0", "t1"], "C1": ["t0", "t1"]}
-    assert ranges(both, {"t0": 3, "t1": 3}) == {
-        "C0": {"t0": [0, 1], "t1": [0, 1]},
-        "C1": {"t0": [2], "t1": [2]},
-    }
-    assert ranges({"b": ["t"], "a": ["t"], "c": ["u"]}, {"t": 1, "u": 2, "v": 1}) == {
-        "b": {},
-        "a": {"t": [0]},
-        "c": {"u": [0, 1]},
-    }
-    assert ranges({"a": ["gone"]}, {}) == {"a": {}}
-
-
-def test_every_partition_has_one_reader_whatever_the_numbers() -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    for _ in range(200):
-        topics = {f"t{at}": chance.randint(0, 9) for at in range(chance.randint(1, 4))}
-        members = {
-            f"m{at}": chance.sample(sorted(topics), chance.randint(1, len(topics)))
-            for at in range(chance.randint(1, 5))
-        }
-        shares = ranges(members, topics)
-        for topic, partitions in topics.items():
-            readers = [member for member in members if topic in members[member]]
-            given = [number for member in shares for number in shares[member].get(topic, [])]
-            assert sorted(given) == (list(range(partitions)) if readers else [])
-            assert all(topic not in shares[member] for member in members if member not in readers)
-            sizes = [len(shares[member].get(topic, [])) for member in readers]
-            assert not sizes or max(sizes) - min(sizes) <= 1
-
-
-# -- batches -------------------------------------------------------------------------------------------------------
 
 
 def test_one_record_weighs_what_its_batch_takes() -> None:
@@ -188,8 +95,3 @@ def test_a_batch_made_again_is_the_very_same(compression: Compression) -> None:
     assert int.from_bytes(first[57:61], "big") == 100
     assert first[22] & 7 == compression
     assert len(first) > HEADER_BYTES
-
-
-def test_codes_without_a_name_are_failures_of_which_nothing_is_known() -> None:
-    assert refused(9999).reason is Refusal.FAILED
-    assert str(refused(6, "t/0")) == "kafka says 6: NOT_LEADER_OR_FOLLOWER: t/0"

@@ -9,7 +9,7 @@ import trustme
 from tests.cli.braid import Braid, as_, fresh, guarded
 from tests.cli.braid import url_of as url_of_server
 
-from braidlog.cli.terminal.connection import Door, url_of
+from braidlog.cli.terminal.connection import Node, url_of
 from braidlog.testing.server import ServerProcess
 
 COMMANDS = [
@@ -153,7 +153,7 @@ def test_options_become_one_url(given: dict[str, str], expected: str) -> None:
 
 
 def test_a_token_is_not_in_a_repr() -> None:
-    assert repr(Door("kafka+tls://ann:word@h", 1.0)) == "<Door kafka+tls>"
+    assert repr(Node("kafka+tls://ann:word@h", 1.0)) == "<Node kafka+tls>"
 
 
 def test_a_token_has_an_owner() -> None:

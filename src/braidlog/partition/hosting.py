@@ -1,0 +1,146 @@
+"""The topics and partitions that this node hosts: from a name and a number to the partition that serves it.
+
+Knows: which topics there are, how many partitions each has, and which of them are open. Refuses to know: who may create, change
+or delete one (`broker/topics.py`), and records.
+Invariants: internal topics (their names begin with two underscores) are not there for any request, but for the published ones,
+which anyone may read and only the broker writes; a partition is opened once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.hosted import HostedPartition
+from braidlog.storage.folder import TopicMeta
+
+INTERNAL_PREFIX = "__"
+FEED_TOPIC = "__kv"
+PUBLISHED = frozenset({FEED_TOPIC})
+"""Internal topics that are there for readers: the broker alone writes them."""
+
+OpenPartition = Callable[[TopicMeta, int], HostedPartition]
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a topic is the broker's own and nobody else's to see."""
+    return name.startswith(INTERNAL_PREFIX) and name not in PUBLISHED
+
+
+def refuse_internal(name: str) -> None:
+    """Refuse a request to make, change or delete a topic of the broker's own."""
+    if name.startswith(INTERNAL_PREFIX):
+        raise BrokerError(Reason.INVALID_TOPIC_NAME, f"names that begin with {INTERNAL_PREFIX!r} are the broker's own")
+
+
+def refuse_published(name: str) -> None:
+    """Refuse a request that would change what is in a topic of the broker's own."""
+    if name in PUBLISHED:
+        refuse_internal(name)
+
+
+class Hosting:
+    """What this node hosts, by name, by id and by partition."""
+
+    def __init__(self, metas: Iterable[TopicMeta], broken: Mapping[str, str], open_partition: OpenPartition) -> None:
+        self._metas = {meta.name: meta for meta in metas if not is_hidden(meta.name)}
+        self._open_partition = open_partition
+        self._hosted: dict[tuple[str, int], HostedPartition] = {}
+        self._names_by_id: dict[str, str] = {}
+        self.broken = broken
+        """Topics that could not be read when the folder was opened, and why."""
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """The users' topics, sorted."""
+        return sorted(self._metas)
+
+    def exists(self, name: str) -> bool:
+        return name in self._metas
+
+    def find(self, name: str) -> TopicMeta | None:
+        return self._metas.get(name)
+
+    def meta(self, name: str) -> TopicMeta:
+        meta = self._metas.get(name)
+        if meta is None:
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
+        return meta
+
+    def partition_count(self, name: str) -> int:
+        """How many partitions a topic has: none, if it is not there."""
+        meta = self._metas.get(name)
+        return 0 if meta is None else meta.partitions
+
+    def name_of(self, topic_id: str) -> str | None:
+        """The topic that has this id."""
+        name = self._names_by_id.get(topic_id)
+        if name is None or name not in self._metas or self._metas[name].topic_id != topic_id:
+            self._names_by_id = {meta.topic_id: meta.name for meta in self._metas.values()}
+            name = self._names_by_id.get(topic_id)
+        return name
+
+    def is_forgotten(self, name: str) -> bool:
+        """Whether what is kept under this name belongs to no topic: a crash came between a topic's end and theirs."""
+        # A topic that could not be read may come back by a repair: while there is one, nothing is known to be gone.
+        return name not in self._metas and not self.broken
+
+    # -- partitions ------------------------------------------------------------------------------------------
+
+    def check_partition(self, name: str, number: int) -> TopicMeta:
+        """Refuse a partition that is not there."""
+        meta = self.meta(name)
+        if not 0 <= number < meta.partitions:
+            raise BrokerError(
+                Reason.PARTITION_NOT_FOUND,
+                f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {number}",
+            )
+        return meta
+
+    def partition(self, name: str, number: int) -> HostedPartition:
+        """The hosted partition, opened on first use."""
+        hosted = self._hosted.get((name, number))
+        if hosted is None:
+            meta = self.check_partition(name, number)
+            hosted = self._hosted[(name, number)] = self._open_partition(meta, number)
+        return hosted
+
+    def partitions(self, name: str) -> list[HostedPartition]:
+        return [self.partition(name, number) for number in range(self.meta(name).partitions)]
+
+    def sole_partition(self, name: str) -> HostedPartition:
+        """The partition of a topic that has one: for dialects that know no partitions."""
+        partitions = self.meta(name).partitions
+        if partitions != 1:
+            raise BrokerError(
+                Reason.INVALID_PARTITION_COUNT,
+                f"topic {name!r} has {partitions} partitions; this protocol knows none, and serves topics of one",
+            )
+        return self.partition(name, 0)
+
+    def hosted(self, name: str, number: int) -> HostedPartition | None:
+        """The partition if it is open: who only looks opens nothing."""
+        return self._hosted.get((name, number))
+
+    def opened(self, name: str | None = None) -> Iterator[HostedPartition]:
+        """The partitions that are open, of one topic or of all."""
+        yield from [hosted for hosted in self._hosted.values() if name is None or hosted.topic == name]
+
+    # -- changes, after they are durable -----------------------------------------------------------------------
+
+    def put(self, meta: TopicMeta) -> None:
+        """A topic is there, or is another than before."""
+        self._metas[meta.name] = meta
+
+    def remove(self, name: str) -> list[HostedPartition]:
+        """A topic is there no more: nobody finds it, who waits for it is told. Returns what is open of it, to be closed."""
+        del self._metas[name]
+        gone = list(self.opened(name))
+        for hosted in gone:
+            del self._hosted[(name, hosted.number)]
+            hosted.retire()
+        return gone
+
+    def close(self) -> None:
+        for hosted in self._hosted.values():
+            hosted.log.close()
+        self._hosted.clear()
