@@ -13,7 +13,8 @@ help: ## list the verbs
 
 setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
 
-$(STAMP): pyproject.toml setup.py src/braidlog/codec/kernel.py src/braidlog/codec/rows.py src/braidlog/codec/pack.py
+COMPILED := columns.py kernel.py pack.py rows.py record.pxd
+$(STAMP): pyproject.toml setup.py $(addprefix src/braidlog/codec/,$(COMPILED))
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'

@@ -1,4 +1,4 @@
-"""Compile the record kernel where a compiler is found; install the same files as plain Python where none is.
+"""Compile the hot modules of codec/ where a compiler is found; install the same files as plain Python where none is.
 
 Knows: which modules are compiled and how. Refuses to know: anything about the package's contents beyond that.
 `BRAIDLOG_PURE=1 pip install .` skips the compiler on purpose.
@@ -13,10 +13,11 @@ KERNEL = [
     Extension(
         f"braidlog.codec.{name}",
         [f"src/braidlog/codec/{name}.py"],
+        depends=["src/braidlog/codec/record.pxd"],
         extra_compile_args=["-O3"],
         optional=True,  # a failed compilation is a slower install, not a failed one
     )
-    for name in ("kernel", "rows", "pack")
+    for name in ("columns", "kernel", "pack", "rows")
 ]
 
 
@@ -25,7 +26,9 @@ def extensions() -> list[Extension]:
         return []
     from Cython.Build import cythonize  # noqa: PLC0415 - a build without a compiler needs no Cython
 
-    modules: list[Extension] = cythonize(KERNEL, language_level=3, annotate=False)  # type: ignore[no-untyped-call]
+    modules: list[Extension] = cythonize(  # type: ignore[no-untyped-call]
+        KERNEL, language_level=3, annotate=False, include_path=["src"]
+    )
     return modules
 
 

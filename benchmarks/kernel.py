@@ -18,18 +18,22 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
-from braidlog.codec import kernel, records
+from braidlog.codec import columns, kernel, records
 from braidlog.codec.arrow import to_arrow
 
 BOUND = 1 << 28
 
 
-def plain_twin() -> ModuleType:
-    """The kernel's source, run as it is under another name."""
-    source = Path(records.__file__).with_name("kernel.py")
-    loader = SourceFileLoader("braidlog_kernel_plain", str(source))
+def twin_of(records_module: ModuleType, columns_module: ModuleType) -> SimpleNamespace:
+    return SimpleNamespace(**vars(records_module) | {"Columns": columns_module.Columns})
+
+
+def load_plain(name: str) -> ModuleType:
+    """A compiled module's source, run as it is under another name."""
+    source = Path(records.__file__).with_name(f"{name}.py")
+    loader = SourceFileLoader(f"braidlog_{name}_plain", str(source))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -59,7 +63,7 @@ def drain(results: Iterable[object]) -> None:
     deque(results, maxlen=0)
 
 
-def measure(twin: ModuleType, name: str, options: argparse.Namespace) -> None:
+def measure(twin: SimpleNamespace, name: str, options: argparse.Namespace) -> None:
     size: int = options.batch_records
     values = batches_of(options)
     keys = [b"%08d" % number for number in range(size)]
@@ -67,7 +71,7 @@ def measure(twin: ModuleType, name: str, options: argparse.Namespace) -> None:
     sections = [twin.encode_records(batch, None, None, None, 0) for batch in values]
     keyed = [twin.encode_records(batch, keys, stamps, None, stamps[0]) for batch in values]
 
-    def columns(source: list[bytes]) -> None:
+    def grow(source: list[bytes]) -> None:
         built = twin.Columns()
         for index, section in enumerate(source):
             built.append(section, size, index * size, size - 1, 0)
@@ -81,8 +85,8 @@ def measure(twin: ModuleType, name: str, options: argparse.Namespace) -> None:
             twin.encode_records(batch, keys, stamps, None, stamps[0]) for batch in values
         ),
         "decode to tuples": lambda: drain(twin.decode_records(s, size, 0, size - 1, 0) for s in sections),
-        "decode to arrow buffers": lambda: columns(sections),
-        "decode to arrow, with key and timestamp": lambda: columns(keyed),
+        "decode to arrow buffers": lambda: grow(sections),
+        "decode to arrow, with key and timestamp": lambda: grow(keyed),
         "check": lambda: drain(twin.check_records(s, size, size - 1, 0, dense=True) for s in sections),
     }
     for label, work in works.items():
@@ -120,10 +124,10 @@ def main() -> None:
         "million records/s, median (min..max)"
     )
     if kernel.COMPILED:
-        measure(kernel, "compiled", options)
+        measure(twin_of(kernel, columns), "compiled", options)
     else:
         print("compiled: not built here")
-    measure(plain_twin(), "plain", options)
+    measure(twin_of(load_plain("kernel"), load_plain("columns")), "plain", options)
     measure_batches(options)
 
 

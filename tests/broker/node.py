@@ -37,7 +37,6 @@ class Node:
         self.services: Services = open_services(
             self.folder,
             self.world,
-            self.clock,
             node="0",
             defaults=defaults or TopicSettings(),
             authorize=Authorize({}, []),

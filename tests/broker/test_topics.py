@@ -77,9 +77,9 @@ INTERNAL: list[Callable[[Node], Any]] = [
 @pytest.mark.parametrize("attempt", INTERNAL)
 def test_the_brokers_own_topics_are_not_there_for_requests(node: Node, attempt: Callable[[Node], Any]) -> None:
     """A second log over the journal's files, or a stranger's record in it, would be the end of everything kept there."""
-    end = node.services.journal.partition.end_offset
+    end = node.services.journal._partition.end_offset
     assert reason_of(node, attempt(node)) in (Reason.INVALID_TOPIC_NAME, Reason.TOPIC_NOT_FOUND)
-    assert node.services.journal.partition.end_offset == end
+    assert node.services.journal._partition.end_offset == end
     assert JOURNAL_TOPIC not in node.services.hosting.names()
 
 
@@ -299,7 +299,7 @@ def test_close_makes_all_durable(node: Node) -> None:
     node.create("a", 1, settings={"flush": "os"})
     node.append("a", b"x")
     node.services.hosting.close()
-    node.services.journal.partition.close()
+    node.services.journal.close()
     for label, disk in node.disk.crash_states():
         assert node.restarted(disk).values("a") == [b"x"], label
 

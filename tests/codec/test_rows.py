@@ -14,7 +14,8 @@ from tests.codec.twins import require_compiled
 
 from braidlog.codec import rows as built
 from braidlog.codec import varint
-from braidlog.codec.kernel import Columns, encode_records
+from braidlog.codec.columns import Columns
+from braidlog.codec.kernel import encode_records
 from braidlog.codec.layout import Kind, Layout, Packed, Part
 from braidlog.wire.cursus import batch as cursus
 from braidlog.wire.mlog import messages as mlog

@@ -7,17 +7,16 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from braidlog.codec import kernel as built
-from braidlog.codec import varint
+from braidlog.codec import columns, kernel, varint
 
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 
-def load_plain(name: str = "kernel") -> ModuleType:
+def load_plain(name: str) -> ModuleType:
     source = Path(varint.__file__).with_name(f"{name}.py")
     loader = SourceFileLoader(f"braidlog_{name}_plain", str(source))
     spec = importlib.util.spec_from_loader(loader.name, loader)
@@ -28,8 +27,16 @@ def load_plain(name: str = "kernel") -> ModuleType:
     return module
 
 
-PLAIN = load_plain()
-COMPILED = built
+def twin_of(records: ModuleType, arrow: ModuleType) -> SimpleNamespace:
+    """What both modules offer, under one name; compiled only if both are."""
+    return SimpleNamespace(
+        **vars(records) | {"Columns": arrow.Columns, "COMPILED": records.COMPILED and arrow.COMPILED},
+        files=[str(records.__file__), str(arrow.__file__)],
+    )
+
+
+PLAIN = twin_of(load_plain("kernel"), load_plain("columns"))
+COMPILED = twin_of(kernel, columns)
 
 
 def require_compiled() -> None:
@@ -49,3 +56,11 @@ def outcome(call: Callable[[], object]) -> object:
         return call()
     except (ValueError, TypeError, OverflowError) as error:
         return type(error), str(error)
+
+
+def buffers(columns):
+    """All that finished columns hold, to be compared."""
+    columns.finish()
+    parts = (columns.key, columns.value, columns.header_lists, columns.header_key, columns.header_value)
+    whole = [(p.rows, p.size, p.nulls, bytes(p.validity), bytes(p.ends), bytes(p.data)) for p in parts]
+    return columns.rows, bytes(columns.offsets), bytes(columns.timestamps), whole

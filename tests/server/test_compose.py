@@ -105,7 +105,7 @@ def test_the_journal_is_compacted(tmp_path: Path) -> None:
         server = Server(config_for(tmp_path))
         await server.start()
         assert server.services is not None
-        journal = server.services.journal.partition
+        journal = server.services.journal._partition
         journal.settings = type(journal.settings)(compact=True, segment_bytes=4096)
         await server.services.topics.create("a", 1)
         for number in range(200):

@@ -41,7 +41,7 @@ class Brokers:
         broker = Broker(host, port, kept if epoch is None else epoch)
         next_offset = self._table.put(number, value=broker)
         self._seen_ms[number] = self._world.now_ms()
-        await self._world.durable(self._table.journal.partition, next_offset)
+        await self._table.journal.settled(next_offset)
         return broker
 
     def heartbeat(self, number: int) -> None:

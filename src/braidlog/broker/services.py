@@ -29,7 +29,6 @@ from braidlog.coordinator.staging import Sink, Staging
 from braidlog.coordinator.streams import EventStreams, Snapshot
 from braidlog.coordinator.transactions import Transaction, Transactions
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.model.clock import Clock
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import World
@@ -72,7 +71,6 @@ class Services(msgspec.Struct, frozen=True):
 def open_services(  # noqa: PLR0913 - all that a node is opened with
     folder: DataFolder,
     world: World,
-    clock: Clock,
     *,
     node: str,
     defaults: TopicSettings,
@@ -90,9 +88,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         folder.create_topic(
             JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
         )
-    journal = Journal(folder.open_partition(JOURNAL_TOPIC, 0), clock)
-    if journal.partition.damages:
-        raise StorageFault(f"the broker's own journal is damaged: {journal.partition.damages[0]}")
+    journal = Journal(folder.open_partition(JOURNAL_TOPIC, 0), world)
     kinds: dict[str, type] = {
         "offset": Committed,
         "group": GroupImage,
@@ -112,8 +108,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     load_tables(journal, list(tables.values()), _refuse_unknown)
     topics = Topics(folder, world, node, tables["placement"], tables["role"], defaults)
     hosting = topics.hosting
-    offsets = Offsets(journal, tables["offset"], hosting, world)
-    producer_ids = ProducerIds(tables["producer-ids"], world)
+    offsets = Offsets(tables["offset"], hosting, world)
+    producer_ids = ProducerIds(tables["producer-ids"])
     transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world)
     append = Append(hosting, world, transactions.check_append)
     kept = KeptGroups(tables["group"], tables["elected-group"], hosting.partition_count, world, rebalance_delay_ms)

@@ -101,7 +101,9 @@ class Topics:
             if followers or min_in_sync != 1:
                 # Before the topic: a crash between the two leaves a placement nobody reads, never a topic that lost its
                 # followers.
-                await self._settle(self._placements.put(name, value=Placement(followers or [], min_in_sync)))
+                await self._placements.journal.settled(
+                    self._placements.put(name, value=Placement(followers or [], min_in_sync))
+                )
             try:
                 meta = await self._world.blocking(lambda: self._folder.create_topic(name, partitions, wanted))
             except BaseException:
@@ -220,7 +222,7 @@ class Topics:
             if role is Role.FOLLOWER:
                 hosted.role = role  # at once: who was told to follow must not append while that becomes durable
                 hosted.wake()
-            await self._settle(self._roles.put(name, number, value=PartitionRole(role, epoch)))
+            await self._placements.journal.settled(self._roles.put(name, number, value=PartitionRole(role, epoch)))
             if begins:
                 await self._world.blocking(lambda: hosted.log.begin_epoch(epoch))
                 hosted.leader_epoch = epoch
@@ -233,7 +235,7 @@ class Topics:
         refuse_internal(name)
         async with self._turns.take(_FOLDER):
             self.hosting.meta(name)
-            await self._settle(self._placements.put(name, value=Placement(followers, min_in_sync)))
+            await self._placements.journal.settled(self._placements.put(name, value=Placement(followers, min_in_sync)))
             for hosted in self.hosting.opened(name):
                 hosted.replicas.reshape(followers, min_in_sync)
                 hosted.advance()
@@ -282,6 +284,3 @@ class Topics:
                 Reason.NOT_ENOUGH_REPLICAS, f"{count} followers need {count + 1} nodes, {len(known) + 1} are known"
             )
         return known[:count]
-
-    async def _settle(self, next_offset: int) -> None:
-        await self._world.durable(self._placements.journal.partition, next_offset)

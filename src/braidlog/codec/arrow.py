@@ -23,13 +23,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from braidlog.codec.batch import BatchHeader, Buffer, iter_batches
+from braidlog.codec.columns import BinaryColumn, Columns
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.kernel import BinaryColumn, Columns
 from braidlog.codec.records import read_section
 from braidlog.codec.section import INT64_MAX
+from braidlog.codec.visible import AbortedRange, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -78,9 +79,8 @@ def to_arrow(
     """
     names = _checked_names(columns)
     built = _columns(names)
-    for position, header in iter_batches(data):
-        if not header.is_control:
-            _add(built, data, position, header, start_offset, end_offset, decompressed_bytes_max)
+    for position, header in _visible_in(data):
+        _add(built, data, position, header, start_offset, end_offset, decompressed_bytes_max)
     return _record_batch(built, names)
 
 
@@ -101,12 +101,10 @@ class PieceBuilder:
         self._append_time = False
 
     def add(
-        self, data: Buffer, start_offset: int, is_hidden: Callable[[Buffer, int, BatchHeader], bool]
+        self, data: Buffer, start_offset: int, aborted: Sequence[AbortedRange] = ()
     ) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """Pieces that are full now. `is_hidden` is asked for every batch, in order: it may keep count of transactions."""
-        for position, header in iter_batches(data):
-            if is_hidden(data, position, header) or header.is_control:
-                continue
+        """Pieces that are full now."""
+        for position, header in _visible_in(data, aborted):
             if self._pieces.is_full(self._built) or header.has_append_time is not self._append_time:
                 yield from self.rest()
             self._append_time = header.has_append_time
@@ -118,6 +116,11 @@ class PieceBuilder:
         built, self._built = self._built, _columns(self._names)
         if built.rows:
             yield _record_batch(built, self._names, far_is_null=True), self._append_time
+
+
+def _visible_in(data: Buffer, aborted: Sequence[AbortedRange] = ()) -> Iterator[tuple[int, BatchHeader]]:
+    for _, position, header in visible(((data, at, header) for at, header in iter_batches(data)), aborted):
+        yield position, header
 
 
 def _columns(names: Sequence[str]) -> Columns:

@@ -30,9 +30,9 @@ except ImportError:
     from braidlog.codec import nocython as cython
 
 if cython.compiled:
+    from cython.cimports.braidlog.codec.record import body_size, put_bytes, put_head, put_varint, varint_size
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
-    from cython.cimports.libc.string import memcpy
 
 COMPILED: bool = bool(cython.compiled)
 
@@ -182,54 +182,10 @@ def _length(c: cython.pointer(_View), row: cython.longlong) -> cython.longlong:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _varint_size(value: cython.longlong) -> cython.longlong:
-    u: cython.ulonglong = (cython.cast(cython.ulonglong, value) << 1) ^ cython.cast(cython.ulonglong, value >> 63)
-    size: cython.longlong = 1
-    while u >= 0x80:
-        u >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_varint(p: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
-    u: cython.ulonglong = (cython.cast(cython.ulonglong, value) << 1) ^ cython.cast(cython.ulonglong, value >> 63)
-    while u >= 0x80:
-        p[0] = cython.cast(cython.uchar, u | 0x80)
-        u >>= 7
-        p += 1
-    p[0] = cython.cast(cython.uchar, u)
-    return p + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
 def _put_row(
     p: cython.p_uchar, c: cython.pointer(_View), row: cython.longlong, length: cython.longlong
 ) -> cython.p_uchar:
-    p = _put_varint(p, length)
-    if length > 0:
-        memcpy(p, c.data + c.ends[c.start + row], length)
-        p += length
-    return p
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _body(
-    delta: cython.longlong, number: cython.longlong, key: cython.longlong, value: cython.longlong
-) -> cython.longlong:
-    """A record's own length: attributes and the count of its headers are a byte each."""
-    size: cython.longlong = 2 + _varint_size(delta) + _varint_size(number) + _varint_size(key) + _varint_size(value)
-    if key > 0:
-        size += key
-    if value > 0:
-        size += value
-    return size
+    return put_bytes(p, c.data + c.ends[c.start + row], length)
 
 
 @cython.cfunc
@@ -285,13 +241,13 @@ def _append_compiled(
         value = _length(cython.address(v), row)
         if key == -2 or value == -2:
             raise ValueError(f"row {row} has ends that its data do not have")
-        body = _body(delta, number, key, value)
+        body = body_size(delta, number, key, value, 1)
         if body > 0x7FFFFFFF:
             raise ValueError(f"a record of {body} bytes")
-        if size + _varint_size(body) + body > bytes_max and number > 0:
+        if size + varint_size(body) + body > bytes_max and number > 0:
             stop = index
             break
-        size += _varint_size(body) + body
+        size += varint_size(body) + body
         number += 1
         if clock != cython.NULL and clock[row] > latest:
             latest = clock[row]
@@ -307,14 +263,11 @@ def _append_compiled(
         if keyed:
             key = _length(cython.address(k), row)
         value = _length(cython.address(v), row)
-        p = _put_varint(p, _body(delta, number, key, value))
-        p[0] = 0
-        p = _put_varint(p + 1, delta)
-        p = _put_varint(p, number)
+        p = put_head(p, body_size(delta, number, key, value, 1), delta, number)
         if keyed:
             p = _put_row(p, cython.address(k), row, key)
         else:
-            p = _put_varint(p, -1)
+            p = put_varint(p, -1)
         p = _put_row(p, cython.address(v), row, value)
         p[0] = 0
         p += 1

@@ -9,19 +9,12 @@ values.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate, islice
-from sys import byteorder
-from typing import TYPE_CHECKING
+from itertools import islice
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.section import INT64_MAX, INT64_MIN, RECORD_BYTES_MAX, Buffer, Header
 from braidlog.codec.varint import encode_varint, encode_varlong, read_varint, read_varlong
-
-if TYPE_CHECKING:
-    from braidlog.codec.kernel import BinaryColumn, Columns
 
 # offsets, timestamps, keys, values, headers
 Decoded = tuple[list[int], list[int], list[bytes | None], list[bytes | None], list[tuple[Header, ...]]]
@@ -299,73 +292,3 @@ def _decode_headers(data: bytes, position: int, stop: int) -> tuple[tuple[Header
             headers.append((name, data[position : position + length]))
             position += length
     return tuple(headers), position
-
-
-def append_columns(columns: Columns, decoded: Decoded, start_offset: int, end_offset: int) -> None:
-    """Add the decoded records whose offsets are in [start_offset, end_offset)."""
-    offsets, timestamps, keys, values, headers = decoded
-    if offsets and (offsets[0] < start_offset or offsets[-1] >= end_offset):
-        wanted = slice(bisect_left(offsets, start_offset), bisect_left(offsets, end_offset))
-        offsets, timestamps, keys = offsets[wanted], timestamps[wanted], keys[wanted]
-        values, headers = values[wanted], headers[wanted]
-    if not offsets:
-        return
-    columns.offsets += memoryview(array("q", offsets)).cast("B")
-    columns.timestamps += memoryview(array("q", timestamps)).cast("B")
-    columns.rows += len(offsets)
-    if columns.want_key:
-        _extend(columns.key, keys)
-    if columns.want_value:
-        _extend(columns.value, values)
-    if columns.want_headers:
-        _append_headers(columns, headers)
-
-
-def _append_headers(columns: Columns, headers: Sequence[tuple[Header, ...]]) -> None:
-    lists = columns.header_lists
-    if not any(headers):
-        _extend_nulls(lists, len(headers))
-        return
-    ends = array("i", accumulate(map(len, headers), initial=lists.size))
-    lists.validity += bytes(map(bool, headers))
-    lists.ends += memoryview(ends)[1:].cast("B")
-    lists.rows += len(headers)
-    lists.nulls += headers.count(())
-    pairs = [pair for row in headers for pair in row]
-    _extend(columns.header_key, [name.encode() for name, _ in pairs])
-    _extend(columns.header_value, [value for _, value in pairs])
-    lists.size = ends[-1]
-
-
-def packed_bits(flags: bytearray) -> bytearray:
-    """A bit for each byte that is 1, lowest first: eight strides, each shifted into place as one number."""
-    packed = 0
-    for bit in range(8):
-        packed |= int.from_bytes(flags[bit::8], "little") << bit
-    return bytearray(packed.to_bytes((len(flags) + 7) // 8, "little"))
-
-
-def _extend(column: BinaryColumn, items: Sequence[bytes | None]) -> None:
-    nulls = items.count(None)
-    if nulls == len(items):
-        _extend_nulls(column, nulls)
-        return
-    if nulls:
-        column.validity += bytes([item is not None for item in items])
-        column.nulls += nulls
-        items = [item or b"" for item in items]
-    else:
-        column.validity += b"\x01" * len(items)
-    column.data += b"".join(items)  # type: ignore[arg-type]
-    ends = array("i", accumulate(map(len, items), initial=column.size))  # type: ignore[arg-type]
-    column.ends += memoryview(ends)[1:].cast("B")
-    column.size = ends[-1]
-    column.rows += len(items)
-
-
-def _extend_nulls(column: BinaryColumn, count: int) -> None:
-    """Nulls only: the keys of most logs, the headers of nearly all."""
-    column.validity += bytes(count)
-    column.ends += column.size.to_bytes(4, byteorder) * count
-    column.nulls += count
-    column.rows += count

@@ -35,6 +35,7 @@ _CONTROL_KEY = Struct(">hh")
 _CONTROL_VALUE = Struct(">hi")
 
 BATCH_LENGTH_MAX = 2**31 - 1
+MARKER_BYTES_MAX = 4096
 
 
 class ControlKind(IntEnum):
@@ -187,7 +188,9 @@ def control_batch(
     )
 
 
-def control_kind(data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int) -> ControlKind:
+def control_kind(
+    data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int = MARKER_BYTES_MAX
+) -> ControlKind:
     """Whether a whole control batch commits or aborts."""
     if not header.is_control or header.record_count != 1:
         raise ProtocolError("not a control batch of one record", position)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 
-from braidlog.codec.kernel import BinaryColumn, Columns
+from braidlog.codec.columns import BinaryColumn, Columns
 from braidlog.codec.layout import PARTS_MAX, Kind, Layout
 
 try:

@@ -1,58 +1,72 @@
-"""A durable table: the last value of each key, kept as a compacted topic.
+"""The keyed log of a coordinator: the last value of each key, kept in a compacted log.
 
-Knows: keys (tuples of words and numbers) and values (msgspec structs), and how to get them back after a crash. Refuses to know:
-what they mean. Invariant: `put` returns the offset whose durability is the value's; after replay the table holds the last durable
-value of every key, and a key that was dropped is not there.
-
-Committed offsets, groups, producer ids, transactions and replica roles live here. It is a topic like any other (`__state`), so
-it is checked, recovered, compacted and readable like any other.
+Knows: keys (tuples of words and numbers), values (msgspec structs), how they come back after a crash, and when a change is
+settled. Refuses to know: what they mean. Invariants: a change is in its table at once and settled later; whoever acts on it or
+tells of it first awaits `settled` of the mark that writing it returned; after a replay a table holds the last settled value of
+every key. Callers name keys and hold marks; which log a key is in, and what settles it, is decided here alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NewType
 
 import msgspec
 
 from braidlog.codec.records import decode_batch, encode_batch
-from braidlog.model.clock import Clock
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.model.world import World
 from braidlog.storage.partition import PartitionLog
 
 Key = tuple[str | int, ...]
+Mark = NewType("Mark", int)
+"""What writing returns, and `settled` takes. Nobody but the log compares marks or computes with them."""
+NOTHING = Mark(0)
+"""The mark of no change: settled always."""
 READ_BYTES = 1024 * 1024
 _encode = msgspec.json.Encoder().encode
 _decode_key = msgspec.json.Decoder(tuple[str | int, ...]).decode
 
 
 class Journal:
-    """Keyed values over one partition."""
+    """Keyed values over one partition: settled is what is durable in it."""
 
-    def __init__(self, partition: PartitionLog, clock: Clock) -> None:
-        self.partition = partition
-        self._clock = clock
+    def __init__(self, partition: PartitionLog, world: World) -> None:
+        self._partition = partition
+        self._world = world
+        if partition.damages:
+            raise StorageFault(f"the coordinator's own log is damaged: {partition.damages[0]}")
 
-    def put(self, key: Key, value: msgspec.Struct) -> int:
-        """Append a value; return the offset below which the log must be durable for the value to be."""
-        return self.put_many([(key, value)])
-
-    def drop(self, key: Key) -> int:
-        return self.put_many([(key, None)])
-
-    def put_many(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> int:
-        """Several values as one batch: all of them survive a crash, or none."""
-        now_ms = self._clock.now_ms()
+    def write(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> Mark:
+        """Append values, None for a key that goes, as one batch: all of them survive a crash, or none."""
+        now_ms = self._world.now_ms()
         batch = encode_batch(
             [None if value is None else _encode(value) for _, value in entries],
             keys=[_encode(key) for key, _ in entries],
             base_timestamp=now_ms,
         )
-        return self.partition.append(batch, now_ms=now_ms).next_offset
+        return Mark(self._partition.append(batch, now_ms=now_ms).next_offset)
+
+    def is_settled(self, mark: Mark) -> bool:
+        return self._partition.durable_offset >= mark
+
+    async def settled(self, *marks: Mark) -> None:
+        """Done when these changes can be acted on and told; raises if they cannot become so."""
+        await self._world.durable(self._partition, max(marks, default=NOTHING))
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change."""
+        return self._partition.end_offset
+
+    @property
+    def identity(self) -> bytes:
+        """16 bytes that are this log's alone, for as long as it lives."""
+        return self._partition.identity.topic_id
 
     def replay(self) -> Iterator[tuple[Key, bytes | None]]:
         """Every entry in order; a later one replaces an earlier one of the same key, None drops it."""
-        offset = self.partition.start_offset
-        while (found := self.partition.slice_at(offset, READ_BYTES)) is not None:
+        offset = self._partition.start_offset
+        while (found := self._partition.slice_at(offset, READ_BYTES)) is not None:
             data = found.read()
             position = 0
             while position < len(data):
@@ -61,6 +75,13 @@ class Journal:
                     yield _decode_key(row[2] or b"[]"), row[3]
                 position += size
             offset = found.next_offset
+
+    def maintain(self, trim: Callable[[PartitionLog], None]) -> None:
+        """Let `trim` take away what later entries have replaced."""
+        trim(self._partition)
+
+    def close(self) -> None:
+        self._partition.close()
 
 
 class Table:
@@ -79,27 +100,20 @@ class Table:
         try:
             self.values[key] = self._decoder.decode(raw)
         except msgspec.MsgspecError as error:
-            raise StorageFault(f"the entry {key} of the journal does not decode: {error}") from error
+            raise StorageFault(f"the entry {key} of the coordinator's log does not decode: {error}") from error
 
     def get(self, *key: str | int) -> Any:  # noqa: ANN401 - the type is the table's
         return self.values.get((self.kind, *key))
 
-    def put(self, *key: str | int, value: msgspec.Struct) -> int:
-        """Set a value; return the offset to wait for."""
-        full = (self.kind, *key)
-        next_offset = self.journal.put(full, value)
-        self.values[full] = value
-        return next_offset
+    def put(self, *key: str | int, value: msgspec.Struct) -> Mark:
+        return put_together([(self, key, value)])
 
-    def put_many(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> int:
+    def put_many(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> Mark:
         """Set several values (None drops one) as one batch: all of them survive a crash, or none."""
         return put_together([(self, key, value) for key, value in entries])
 
-    def drop(self, *key: str | int) -> int:
-        full = (self.kind, *key)
-        next_offset = self.journal.drop(full)
-        self.values.pop(full, None)
-        return next_offset
+    def drop(self, *key: str | int) -> Mark:
+        return put_together([(self, key, None)])
 
     def items(self) -> Iterator[tuple[Key, Any]]:
         """Keys without the kind, and values."""
@@ -107,20 +121,22 @@ class Table:
             yield key[1:], value
 
 
-def put_together(entries: Sequence[tuple[Table, Key, msgspec.Struct | None]]) -> int:
-    """Set or drop (None) entries of several tables of one journal as one batch: all of them survive a crash, or none."""
+def put_together(entries: Sequence[tuple[Table, Key, msgspec.Struct | None]]) -> Mark:
+    """Set or drop (None) entries of several tables of one log as one batch: all of them survive a crash, or none."""
+    if not entries:
+        return NOTHING
     full = [(table, (table.kind, *key), value) for table, key, value in entries]
-    next_offset = entries[0][0].journal.put_many([(key, value) for _, key, value in full])
+    mark = entries[0][0].journal.write([(key, value) for _, key, value in full])
     for table, key, value in full:
         if value is None:
             table.values.pop(key, None)
         else:
             table.values[key] = value
-    return next_offset
+    return mark
 
 
 def load_tables(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> None:
-    """Replay the journal into its tables; entries of no table go to `unknown`, which decides what that means."""
+    """Replay the log into its tables; entries of no table go to `unknown`, which decides what that means."""
     by_kind = {table.kind: table for table in tables}
     for key, raw in journal.replay():
         table = by_kind.get(str(key[0])) if key else None

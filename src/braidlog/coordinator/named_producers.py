@@ -32,7 +32,6 @@ class NamedProducers:
     def __init__(self, table: Table, ids: ProducerIds, world: World) -> None:
         self._table = table
         self._ids = ids
-        self._world = world
         self._turns = Turns(world)
 
     async def resolve(self, name: str, foreign_epoch: int) -> NamedProducer:
@@ -65,7 +64,7 @@ class NamedProducers:
         else:
             chosen = NamedProducer(known.producer_id, known.epoch + 1, foreign_epoch)
         self._make_room()
-        await self._world.durable(self._table.journal.partition, self._table.put(name, value=chosen))
+        await self._table.journal.settled(self._table.put(name, value=chosen))
         return chosen
 
     def _make_room(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from braidlog.coordinator.journal import Journal, Table
+from braidlog.coordinator.journal import Mark, Table
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
 from braidlog.partition.hosting import Hosting
@@ -43,8 +43,7 @@ class Commit(msgspec.Struct, frozen=True):
 class Offsets:
     """The use case."""
 
-    def __init__(self, journal: Journal, table: Table, hosting: Hosting, world: World) -> None:
-        self._journal = journal
+    def __init__(self, table: Table, hosting: Hosting, world: World) -> None:
         self._table = table
         self._hosting = hosting
         self._world = world
@@ -60,12 +59,12 @@ class Offsets:
     async def commit(self, group: str, commits: Sequence[Commit], *, forward_only: bool = False) -> None:
         """Commit several partitions at once, durably. `forward_only` refuses to go back."""
         self.check(group, commits, forward_only=forward_only)
-        await self._settle(self._put(group, commits))
+        await self._table.journal.settled(self._put([(group, commit) for commit in commits]))
 
     async def commit_staged(self, staged: Sequence[tuple[str, Commit]]) -> None:
         """What a transaction staged, (group, commit) each, as one batch. It was checked then; what is gone is left out."""
         there = [(group, commit) for group, commit in staged if self._hosting.exists(commit.topic)]
-        await self._settle(self._put_all(there))
+        await self._table.journal.settled(self._put(there))
 
     def check(self, group: str, commits: Iterable[Commit], *, forward_only: bool = False) -> None:
         """Refuse what cannot be committed: bad names, places that are not there, impossible offsets, going back."""
@@ -91,25 +90,17 @@ class Offsets:
                 f"group {group!r} is at {known.offset} in {commit.topic}/{commit.partition}, {commit.offset} goes back",
             )
 
-    def _put(self, group: str, commits: Sequence[Commit]) -> int:
-        return self._put_all([(group, commit) for commit in commits])
-
-    def _put_all(self, commits: Sequence[tuple[str, Commit]]) -> int:
-        """Journal, then memory, in one step; the offset to wait for."""
-        if not commits:
-            return 0
+    def _put(self, commits: Sequence[tuple[str, Commit]]) -> Mark:
+        """Journal, then memory, in one step."""
         now_ms = self._world.now_ms()
         entries = [
             ((group, c.topic, c.partition), Committed(c.offset, c.metadata, c.leader_epoch, now_ms))
             for group, c in commits
         ]
-        next_offset = self._table.put_many(entries)
+        mark = self._table.put_many(entries)
         for (group, topic, partition), committed in entries:
             self._by_group.setdefault(group, {})[topic, partition] = committed
-        return next_offset
-
-    async def _settle(self, next_offset: int) -> None:
-        await self._world.durable(self._journal.partition, next_offset)
+        return mark
 
     # -- looking ---------------------------------------------------------------------------------------------
 
@@ -129,13 +120,13 @@ class Offsets:
 
     async def forget(self, group: str, topic: str | None = None) -> None:
         """Drop a group's commits, all of them or those of one topic."""
-        await self._settle(self.drop_group(group, topic))
+        await self._table.journal.settled(self.drop_group(group, topic))
 
-    def drop_group(self, group: str, topic: str | None = None) -> int:
-        """The same without the wait: done when this returns, durable below the offset it returns."""
+    def drop_group(self, group: str, topic: str | None = None) -> Mark:
+        """The same without the wait: done when this returns, settled when the mark it returns is."""
         return self.drop_places(group, [(t, p) for t, p in self._by_group.get(group, {}) if topic in (None, t)])
 
-    def drop_places(self, group: str, places: Iterable[Place]) -> int:
+    def drop_places(self, group: str, places: Iterable[Place]) -> Mark:
         """Drop a group's commits of some partitions; those it has none of are no error."""
         known = self._by_group.get(group, {})
         return self._drop([(group, *place) for place in dict.fromkeys(places) if place in known])
@@ -143,21 +134,19 @@ class Offsets:
     async def topic_changed(self, topic: str) -> None:
         """A deleted topic's commits go with it: a new one of that name begins anew."""
         if not self._hosting.exists(topic):
-            await self._settle(self._drop(self._of_topic(topic)))
+            await self._table.journal.settled(self._drop(self._of_topic(topic)))
 
     def _of_topic(self, topic: str) -> list[tuple[str, str, int]]:
         return [(group, t, p) for group, places in self._by_group.items() for t, p in places if t == topic]
 
-    def _drop(self, keys: Sequence[tuple[str, str, int]]) -> int:
-        if not keys:
-            return 0
-        next_offset = self._table.put_many([(key, None) for key in keys])
+    def _drop(self, keys: Sequence[tuple[str, str, int]]) -> Mark:
+        mark = self._table.put_many([(key, None) for key in keys])
         for group, topic, partition in keys:
             places = self._by_group[group]
             del places[topic, partition]
             if not places:
                 del self._by_group[group]
-        return next_offset
+        return mark
 
 
 def check_group_name(group: str) -> None:

@@ -7,7 +7,6 @@ Invariant: ids are taken from a block that was durable before its first id was g
 import msgspec
 
 from braidlog.coordinator.journal import Table
-from braidlog.model.world import World
 
 BLOCK = 1000
 
@@ -21,9 +20,8 @@ class IdBlock(msgspec.Struct, frozen=True):
 class ProducerIds:
     """The use case."""
 
-    def __init__(self, table: Table, world: World) -> None:
+    def __init__(self, table: Table) -> None:
         self._table = table
-        self._world = world
         block: IdBlock | None = table.get("next")
         self._next = self._limit = block.taken if block is not None else BLOCK
 
@@ -31,8 +29,7 @@ class ProducerIds:
         """A new producer id."""
         while self._next >= self._limit:
             start = self._limit
-            next_offset = self._table.put("next", value=IdBlock(start + BLOCK))
-            await self._world.durable(self._table.journal.partition, next_offset)
+            await self._table.journal.settled(self._table.put("next", value=IdBlock(start + BLOCK)))
             if self._limit == start:  # else another call was faster and has taken the block that follows ours
                 self._next, self._limit = start, start + BLOCK
         self._next += 1

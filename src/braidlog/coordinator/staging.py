@@ -158,7 +158,7 @@ class Staging:
                 async with self._turns.take(sink):
                     found: Sink | None = self._table.get(sink)  # again: it may have moved while this waited
                     if found is not None and self._is_unused(found):
-                        await self._world.durable(self._table.journal.partition, self._table.drop(sink))
+                        await self._table.journal.settled(self._table.drop(sink))
                         forgotten.append(sink)
         return forgotten
 

@@ -15,7 +15,7 @@ import msgspec
 from braidlog.codec.batch import read_header
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import decode_batch, encode_batch
-from braidlog.coordinator.journal import Table
+from braidlog.coordinator.journal import Mark, Table
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Header, Record
@@ -196,11 +196,11 @@ class EventStreams:
         """What is known of a deleted topic's streams goes with it."""
         if not self._hosting.exists(topic):
             self._indexes.pop(topic, None)
-            await self._world.durable(self._snapshots.journal.partition, self._drop_snapshots(topic))
+            await self._snapshots.journal.settled(self._drop_snapshots(topic))
 
-    def _drop_snapshots(self, topic: str) -> int:
+    def _drop_snapshots(self, topic: str) -> Mark:
         keys = [key for key, _ in self._snapshots.items() if key[0] == topic]
-        return self._snapshots.put_many([(key, None) for key in keys]) if keys else 0
+        return self._snapshots.put_many([(key, None) for key in keys])
 
     # -- snapshots -------------------------------------------------------------------------------------------
 
@@ -214,8 +214,7 @@ class EventStreams:
             )
         known = self.snapshot(topic, key)
         if known is None or known.version <= snapshot.version:
-            next_offset = self._snapshots.put(topic, key.hex(), value=snapshot)
-            await self._world.durable(self._snapshots.journal.partition, next_offset)
+            await self._snapshots.journal.settled(self._snapshots.put(topic, key.hex(), value=snapshot))
 
     def snapshot(self, topic: str, key: bytes) -> Snapshot | None:
         self._hosting.meta(topic)

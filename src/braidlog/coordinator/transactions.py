@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from braidlog.codec.records import control_batch
-from braidlog.coordinator.journal import Key, Table, put_together
+from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
 from braidlog.coordinator.offsets import Commit, Offsets, Place, check_group_name
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -82,11 +82,11 @@ class Transactions:
         self._offsets = offsets
         self._world = world
         self._turns = Turns(world)
-        self._added: dict[str, dict[Place, int]] = {}
-        """Name of who has a transaction open → partition of it → up to where the journal must be durable for it to be in.
+        self._added: dict[str, dict[Place, Mark]] = {}
+        """Name of who has a transaction open → partition of it → what must be settled for it to be in.
 
         Each by itself: what is added later must not hold up who writes to what was added before. A partition that is not
-        here was durable when this node started."""
+        here was settled when this node started."""
         self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
         self._staging: dict[str, set[str]] = {}
         """Group → transactional ids with commits staged for it."""
@@ -281,8 +281,8 @@ class Transactions:
             )
         found = self._check(name, producer_id, epoch)
         place = (topic, partition)
-        is_durable = self._table.journal.partition.durable_offset >= self._added.get(name, {}).get(place, 0)
-        if found.state is not TxnState.ONGOING or place not in found.partitions or not is_durable:
+        is_settled = self._table.journal.is_settled(self._added.get(name, {}).get(place, NOTHING))
+        if found.state is not TxnState.ONGOING or place not in found.partitions or not is_settled:
             raise BrokerError(
                 Reason.INVALID_TRANSACTION_STATE,
                 f"{topic}/{partition} is not in the transaction of {name!r}, which is {found.state}: add it first",
@@ -361,31 +361,29 @@ class Transactions:
         kept = {name: msgspec.structs.replace(each, used_ms=now_ms) for name, each in changed.items()}
         known: dict[str, Transaction | None] = {name: self._table.get(name) for name in kept}
         entries = [(self._table, (name,), None if _is_over(each) else each) for name, each in kept.items()]
-        if not entries and not beside:
-            return kept
-        next_offset = put_together([*entries, *beside])
+        mark = put_together([*entries, *beside])
         for name, each in kept.items():
-            self._note(name, known[name], each, next_offset)
-        await self._world.durable(self._table.journal.partition, next_offset)
+            self._note(name, known[name], each, mark)
+        await self._table.journal.settled(mark)
         return kept
 
-    def _note(self, name: str, before: Transaction | None, after: Transaction, next_offset: int) -> None:
+    def _note(self, name: str, before: Transaction | None, after: Transaction, mark: Mark) -> None:
         """What else is known by name, by producer or by group follows the table."""
-        self._note_added(name, before, after, next_offset)
+        self._note_added(name, before, after, mark)
         if before is not None and (before.producer_id != after.producer_id or _is_over(after)):
             self._by_producer.pop(before.producer_id, None)
         if not _is_over(after):
             self._by_producer[after.producer_id] = name
         self._note_staged(name, before, after)
 
-    def _note_added(self, name: str, before: Transaction | None, after: Transaction, next_offset: int) -> None:
+    def _note_added(self, name: str, before: Transaction | None, after: Transaction, mark: Mark) -> None:
         if after.state is not TxnState.ONGOING:
             self._added.pop(name, None)
             return
         was_in = set(before.partitions) if before is not None and before.state is TxnState.ONGOING else set()
         added = self._added.setdefault(name, {})
         for place in after.partitions:
-            added.setdefault(place, 0 if place in was_in else next_offset)
+            added.setdefault(place, NOTHING if place in was_in else mark)
 
     def _note_staged(self, name: str, before: Transaction | None, after: Transaction) -> None:
         for group in {owner for owner, _ in before.offsets} if before is not None else ():
@@ -441,10 +439,10 @@ class Transactions:
         return idle and self._world.now_ms() - found.used_ms > UNUSED_MS_MAX
 
     async def _forget(self, name: str, found: Transaction) -> None:
-        next_offset = self._table.drop(name)
+        mark = self._table.drop(name)
         self._added.pop(name, None)
         self._by_producer.pop(found.producer_id, None)
-        await self._world.durable(self._table.journal.partition, next_offset)
+        await self._table.journal.settled(mark)
 
 
 def _fenced(found: Transaction) -> Transaction:

@@ -11,15 +11,16 @@ from collections.abc import Iterator
 import msgspec
 
 from braidlog.codec.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
-from braidlog.codec.kernel import Columns
+from braidlog.codec.columns import Columns
 from braidlog.codec.layout import Layout
 from braidlog.codec.records import decode_batch, read_section
 from braidlog.codec.rows import write_rows
 from braidlog.codec.section import Row
+from braidlog.codec.visible import visible
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Record
 from braidlog.storage.partition import FileSlice
-from braidlog.storage.transactions import Aborted
+from braidlog.storage.transactions import Aborted, ranges
 
 PIECE_BYTES = 256 * 1024
 
@@ -80,7 +81,7 @@ def decode_slice(fetched: Fetched, offset: int, *, limits: Limits) -> tuple[list
     assert fetched.slice is not None
     found: list[Record] = []
     left = limits.bytes_max
-    for data, position, _ in _visible(fetched.slice, fetched.aborted):
+    for data, position, _ in visible(_batches(fetched.slice), ranges(fetched.aborted)):
         for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
             if row[0] < offset:
                 continue
@@ -96,7 +97,7 @@ def slice_to_columns(fetched: Fetched, offset: int, *, limits: Limits) -> tuple[
     assert fetched.slice is not None
     columns = Columns()
     next_offset = fetched.slice.next_offset
-    for data, position, header in _visible(fetched.slice, fetched.aborted):
+    for data, position, header in visible(_batches(fetched.slice), ranges(fetched.aborted)):
         check_crc(data, position, header)
         columns.append(
             read_section(data, position, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX),
@@ -132,13 +133,6 @@ def _fitting(columns: Columns, limits: Limits) -> int:
     ):
         fitting = bisect_right(range(count + 1), limits.bytes_max, key=lambda row: keys[row] + values[row]) - 1
     return max(fitting, 1)
-
-
-def _visible(found: FileSlice, aborted: list[Aborted]) -> Iterator[tuple[bytes, int, BatchHeader]]:
-    """The batches a reader sees: no markers, and nothing of the aborted transactions that were named."""
-    for data, position, header in _batches(found):
-        if not header.is_control and not (header.is_transactional and any(txn.covers(header) for txn in aborted)):
-            yield data, position, header
 
 
 def _batches(found: FileSlice) -> Iterator[tuple[bytes, int, BatchHeader]]:

@@ -122,7 +122,6 @@ class Server:
         self.services = open_services(
             self._folder,
             world,
-            self._clock,
             node=config.node,
             defaults=config.topics,
             authorize=authorize,
@@ -332,22 +331,22 @@ class Server:
         assert self.services is not None
         for hosted in self.services.hosting.opened():
             if not hosted.is_gone and not hosted.log.damages:
-                await self._keep_up(hosted.log, str(hosted), hosted.high_watermark)
-        await self._keep_up(self.services.journal.partition, "the journal", None)
+                await self._keep_up(partial(self._trim, hosted.log, hosted.high_watermark), str(hosted))
+        await self._keep_up(partial(self.services.journal.maintain, self._trim), "the coordinator's log")
         for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
             log.info("group %r was empty for long, and is forgotten", name)
 
-    async def _keep_up(self, partition: PartitionLog, name: str, upto: int | None) -> None:
+    async def _keep_up(self, trim: Callable[[], None], name: str) -> None:
         """One partition that cannot be kept up (deleted meanwhile, its disk is broken) does not stop the others."""
         assert self.services is not None
         try:
-            await self.services.world.blocking(partial(self._trim, partition, upto))
+            await self.services.world.blocking(trim)
         except BrokerError as error:
             log.info("%s is not trimmed: %s", name, error)
         except StorageFault as fault:
             log.error("%s cannot be trimmed: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
 
-    def _trim(self, partition: PartitionLog, upto: int | None) -> None:
+    def _trim(self, partition: PartitionLog, upto: int | None = None) -> None:
         """On a thread: retention, forgotten producers, compaction where more than half of what is sealed is new."""
         assert self._folder is not None
         now_ms = self._clock.now_ms()
@@ -375,7 +374,7 @@ class Server:
         if self.services is not None:
             self.services.keyvalue.close()
             self.services.hosting.close()
-            self.services.journal.partition.close()
+            self.services.journal.close()
         if self._folder is not None:
             self._folder.release()
 

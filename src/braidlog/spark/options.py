@@ -141,10 +141,12 @@ def _flag(value: str) -> bool:
 flag = Kind("true or false", _flag)
 
 
-def one_of(*words: str) -> Kind:
-    """One of these words, in any case."""
+def one_of(*words: str, gone: Mapping[str, str] | None = None) -> Kind:
+    """One of these words, in any case. `gone`: words that were taken once, and what to do instead."""
 
     def parse(value: str) -> str:
+        if gone and value.strip().lower() in gone:
+            raise ValueError(gone[value.strip().lower()])
         for word in words:
             if word.lower() == value.strip().lower():
                 return word

@@ -20,6 +20,7 @@ from braidlog.codec.batch import BatchHeader, iter_batches
 from braidlog.codec.compression import Compression
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import decode_batch, encode_batch
+from braidlog.codec.visible import visible
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
@@ -31,6 +32,7 @@ from braidlog.storage.files import Disk, OsDisk
 from braidlog.storage.folder import DataFolder, TopicMeta
 from braidlog.storage.partition import Appended, FileSlice, PartitionLog
 from braidlog.storage.retention import retain
+from braidlog.storage.transactions import ranges
 
 READ_BYTES = 1024 * 1024
 
@@ -210,10 +212,9 @@ class Topic:
         self, source: PartitionLog, data: bytes, start: int, end: int, *, committed_only: bool
     ) -> Iterator[Record]:
         aborted = source.aborted_in(start, end) if committed_only else []
-        for position, header in self._checked(source, data, end):
-            if header.is_control or header.next_offset <= start:
-                continue
-            if header.is_transactional and any(txn.covers(header) for txn in aborted):
+        batches = ((data, position, header) for position, header in self._checked(source, data, end))
+        for _, position, header in visible(batches, ranges(aborted)):
+            if header.next_offset <= start:
                 continue
             for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
                 if row[0] >= start:

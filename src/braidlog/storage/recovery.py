@@ -39,7 +39,6 @@ from braidlog.storage.state import NOTHING_TO_CUT, PartitionState, StateImage, d
 from braidlog.storage.walk import BadBatch, Found, walk
 
 STATE_MAGIC = b"BRAIDSTA"
-MARKER_BYTES_MAX = 4096
 BASE_DIGITS = 20
 _LOG = ".log"
 _INDEX = ".idx"
@@ -61,7 +60,7 @@ def is_commit(data: Buffer, position: int, header: BatchHeader) -> bool | None:
     """What a batch says about its transaction: True committed, False aborted, None if it is not a marker."""
     if not header.is_control:
         return None
-    return control_kind(data, position, header, decompressed_bytes_max=MARKER_BYTES_MAX) is ControlKind.COMMIT
+    return control_kind(data, position, header) is ControlKind.COMMIT
 
 
 class Recovery:

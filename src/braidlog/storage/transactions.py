@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from braidlog.codec.batch import BatchHeader
+from braidlog.codec.visible import AbortedRange
 
 
 class Aborted(NamedTuple):
@@ -21,6 +22,11 @@ class Aborted(NamedTuple):
 
     def covers(self, header: BatchHeader) -> bool:
         return header.producer_id == self.producer_id and self.first_offset <= header.base_offset <= self.last_offset
+
+
+def ranges(aborted: Iterable[Aborted]) -> list[AbortedRange]:
+    """As `codec.visible` wants them."""
+    return [AbortedRange(txn.first_offset, txn.producer_id, txn.last_offset) for txn in aborted]
 
 
 class TransactionIndex:

@@ -109,7 +109,6 @@ def prepare(folder: Path, work: Callable[[Services], Awaitable[None]]) -> None:
         services = open_services(
             data,
             LoopWorld(clock, flusher),
-            clock,
             node="0",
             defaults=TopicSettings(),
             authorize=Authorize({}, []),
@@ -119,7 +118,7 @@ def prepare(folder: Path, work: Callable[[Services], Awaitable[None]]) -> None:
         finally:
             flusher.stop()
             services.hosting.close()
-            services.journal.partition.close()
+            services.journal.close()
             data.release()
 
     asyncio.run(run())

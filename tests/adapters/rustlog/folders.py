@@ -11,6 +11,8 @@ from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.hosted import Role
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.world import ManualWorld
 
 
 def write_topic(path: Path, topic: str, *batches: bytes, start: int = 0, settings: TopicSettings | None = None) -> None:
@@ -27,12 +29,11 @@ def write_topic(path: Path, topic: str, *batches: bytes, start: int = 0, setting
 
 def follow(path: Path, topic: str) -> None:
     """Make the node a follower of a topic's first partition."""
-    clock = SystemClock()
-    folder = DataFolder(OsDisk(), str(path), clock)
+    folder = DataFolder(OsDisk(), str(path), SystemClock())
     folder.create_topic(JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True))
-    journal = Journal(folder.open_partition(JOURNAL_TOPIC, 0), clock)
+    journal = Journal(folder.open_partition(JOURNAL_TOPIC, 0), ManualWorld(ManualClock()))
     Table(journal, "role", PartitionRole).put(topic, 0, value=PartitionRole(Role.FOLLOWER, 1))
-    journal.partition.close()
+    journal.close()
     folder.release()
 
 

@@ -22,5 +22,5 @@ def test_the_guide_runs(spark: SparkSession, tmp_path: Path) -> None:
     assert written[0] == "1000"
     assert int(streamed[0]) % 100 == 0
     assert int(streamed[0]) > 0
-    assert kept[0].startswith("Report(table='parquet'")
+    assert kept[0].startswith("Report(table='delta'")
     assert int(kept[1]) == 1

@@ -21,8 +21,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from tests.spark.lake import fatal
 
+from braidlog.spark.lake import KINDS
 from braidlog.spark.lake.iceberg import local_catalog
-from braidlog.spark.lake.tables import KINDS, open_table
+from braidlog.spark.lake.tables import open_table
 
 SCHEMA = """id bigint, name string, at timestamp, local timestamp_ntz, day date, price decimal(12,2), raw binary, small smallint,
             deep array<struct<label: string, at: timestamp, more: map<string, int>>>, ok boolean, ratio double"""
@@ -55,9 +56,7 @@ def read_foreign(kind: str, path: str) -> pa.Table:
     return pa.concat_tables(files)
 
 
-def ids(spark: SparkSession, kind: str, path: Path) -> list[int]:
-    if kind == "parquet":
-        return sorted(row.id for row in spark.read.parquet(str(path)).select("id").collect())
+def ids(kind: str, path: Path) -> list[int]:
     return sorted(read_foreign(kind, str(path)).column("id").to_pylist())
 
 
@@ -79,11 +78,7 @@ def test_a_batch_comes_back_as_it_was(spark: SparkSession, tmp_path: Path, kind:
     with time_zone(spark, "America/Sao_Paulo"):
         writer = rows.write.format("braidlog-lake").options(table=kind, partitionBy="day,name").mode("append")
         writer.save(str(path))
-    found = (
-        spark.read.parquet(str(path))
-        if kind == "parquet"
-        else spark.createDataFrame(read_foreign(kind, str(path)), SCHEMA)
-    )
+    found = spark.createDataFrame(read_foreign(kind, str(path)), SCHEMA)
     names = rows.columns
     wanted = sorted((row.asDict(recursive=True) for row in rows.collect()), key=lambda row: int(row["id"]))
     shown = sorted(
@@ -92,7 +87,7 @@ def test_a_batch_comes_back_as_it_was(spark: SparkSession, tmp_path: Path, kind:
     assert shown == wanted
     overwriting = spark.createDataFrame(ROWS[:3], SCHEMA).write.format("braidlog-lake").mode("overwrite")
     overwriting.options(table=kind, partitionBy="day,name").save(str(path))
-    assert ids(spark, kind, path) == [0, 1, 2]
+    assert ids(kind, path) == [0, 1, 2]
 
 
 def test_a_batch_with_a_number_is_written_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -100,7 +95,7 @@ def test_a_batch_with_a_number_is_written_once(spark: SparkSession, tmp_path: Pa
     for number in (0, 0, 1, 0):
         writer = rows.write.format("braidlog-lake").options(table="delta", sinkId="nightly", batchId=str(number))
         writer.mode("append").save(str(tmp_path / "t"))
-    assert ids(spark, "delta", tmp_path / "t") == [1, 1, 2, 2]
+    assert ids("delta", tmp_path / "t") == [1, 1, 2, 2]
 
 
 def test_what_cannot_be_done_is_said(spark: SparkSession, tmp_path: Path) -> None:
@@ -111,16 +106,20 @@ def test_what_cannot_be_done_is_said(spark: SparkSession, tmp_path: Path) -> Non
             frame.write.format("braidlog-lake").options(**options).mode("append").save(str(tmp_path / "t"))
         return str(caught.value)
 
-    assert "option table: it must be set: parquet, delta or iceberg" in refused(rows)
+    assert "option table: it must be set: delta or iceberg" in refused(rows)
     assert "did you mean partitionBy?" in refused(rows, table="delta", partitonBy="id")
-    rows.select("id").write.format("braidlog-lake").options(table="parquet").mode("append").save(str(tmp_path / "t"))
-    assert "the table has no column 'name'; option mergeSchema=true" in refused(rows, table="parquet")
+    assert "use delta or iceberg, or Spark's own `write.parquet`" in refused(rows, table="parquet")
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "somebody-elses").touch()
     assert "a table begins in an empty folder" in refused(rows, table="delta")
-    rows.write.format("braidlog-lake").options(table="parquet", mergeSchema="true").mode("append").save(
+    (tmp_path / "t" / "somebody-elses").unlink()
+    rows.select("id").write.format("braidlog-lake").options(table="delta").mode("append").save(str(tmp_path / "t"))
+    assert "the table has no column 'name'; option mergeSchema=true" in refused(rows, table="delta")
+    rows.write.format("braidlog-lake").options(table="delta", mergeSchema="true").mode("append").save(
         str(tmp_path / "t")
     )
-    found = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / "t"))
-    assert {(row.id, row.name) for row in found.collect()} == {(1, None), (1, "a")}
+    found = read_foreign("delta", str(tmp_path / "t")).to_pylist()
+    assert {(row["id"], row["name"]) for row in found} == {(1, None), (1, "a")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,33 +130,33 @@ def test_a_replayed_batch_changes_nothing(spark: SparkSession, tmp_path: Path, k
     with pytest.raises(StreamingQueryException, match="connection to the driver is lost"):
         fatal.start(spark, tmp_path, kind, moment="refused", marker=str(tmp_path / "marker")).awaitTermination()
     assert (tmp_path / "marker").read_text(encoding="ascii") == "aborted"
-    assert ids(spark, kind, tmp_path / kind / "table") == list(range(20)), "an abort after the commit undoes nothing"
+    assert ids(kind, tmp_path / kind / "table") == list(range(20)), "an abort after the commit undoes nothing"
     # A task's process dies after it has written its file.
     with pytest.raises(StreamingQueryException):
         fatal.start(spark, tmp_path, kind, moment="task", marker=str(tmp_path / "killed")).awaitTermination()
     assert (tmp_path / "killed").exists()
     fatal.start(spark, tmp_path, kind).awaitTermination()
-    assert ids(spark, kind, tmp_path / kind / "table") == list(range(60))
+    assert ids(kind, tmp_path / kind / "table") == list(range(60))
     # Spark forgets that it had finished the last batch.
     (tmp_path / kind / "checkpoint" / "commits" / "2").unlink()
     (tmp_path / kind / "checkpoint" / "commits" / ".2.crc").unlink(missing_ok=True)
     fatal.start(spark, tmp_path, kind).awaitTermination()
-    assert ids(spark, kind, tmp_path / kind / "table") == list(range(60))
+    assert ids(kind, tmp_path / kind / "table") == list(range(60))
 
 
 def test_a_killed_driver_leaves_nothing_twice_and_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
-    cases = ["parquet-before", "parquet-after", "delta-after"]
+    cases = ["delta-before", "delta-after", "iceberg-after"]
     fatal.write_input(tmp_path, files=3, rows=20)
     kill_drivers(tmp_path, cases)
     for case in cases:
         kind, _, moment = case.partition("-")
         table = tmp_path / case / "table"
-        assert ids(spark, kind, table) == list(range(40 if moment == "after" else 20)), case
+        assert ids(kind, table) == list(range(40 if moment == "after" else 20)), case
         fatal.start(spark, tmp_path, case).awaitTermination()
-        assert ids(spark, kind, table) == list(range(60)), case
+        assert ids(kind, table) == list(range(60)), case
         orphans = open_table(kind, str(table)).vacuum(0)
         assert len(orphans) == (2 if moment == "before" else 0), f"{case}: {orphans}"
-        assert ids(spark, kind, table) == list(range(60)), case
+        assert ids(kind, table) == list(range(60)), case
 
 
 def kill_drivers(folder: Path, cases: list[str]) -> None:

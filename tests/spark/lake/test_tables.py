@@ -1,4 +1,4 @@
-"""The three kinds of table, each on a real disk and read by programs that are not ours: Arrow, deltalake, pyiceberg."""
+"""Both kinds of table, each on a real disk and read by programs that are not ours: Arrow, deltalake, pyiceberg."""
 
 import datetime as dt
 import decimal
@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from braidlog.spark.lake import compact, files, vacuum
-from braidlog.spark.lake.contract import LakeError, Rewritten, Table
-from braidlog.spark.lake.iceberg import local_catalog
+from braidlog.spark.lake import KINDS, compact, files, vacuum
+from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake.iceberg import IcebergTable, local_catalog
 from braidlog.spark.lake.schemas import SchemaError, table_schema
-from braidlog.spark.lake.tables import KINDS, open_table
-from braidlog.spark.lake.writing import Form, write_files, write_partition
+from braidlog.spark.lake.tables import open_table
+from braidlog.spark.lake.writing import Form, write_files
 from braidlog.spark.lake.written import Change, DataFile, SinkTakenError
 
 SINK = "a query: ü/1"
@@ -77,7 +76,6 @@ class Lake:
             schema,
             partition_by,
             keeps_partition_columns=self.table.keeps_partition_columns,
-            stages=self.table.stages,
             **form,
         )
         return tuple(write_files(rows.to_batches(), made))
@@ -100,11 +98,6 @@ class Lake:
         return [path for path in Path(self.path).rglob("*.parquet") if "_delta_log" not in path.parts]
 
 
-def _read_folder(path: str) -> pa.Table:
-    partitioning = pa.dataset.partitioning(pa.schema([("kind", pa.string()), ("day", pa.date32())]), flavor="hive")
-    return pa.dataset.dataset(path, partitioning=partitioning).to_table()
-
-
 def _read_delta(path: str) -> pa.Table:
     return DeltaTable(path).to_pyarrow_table()
 
@@ -122,7 +115,6 @@ def _read_iceberg(path: str) -> pa.Table:
 
 
 _READERS: dict[str, Callable[[str], pa.Table]] = {
-    "parquet": _read_folder,
     "delta": _read_delta,
     "iceberg": _read_iceberg,
 }
@@ -170,19 +162,16 @@ def test_of_two_that_commit_one_batch_one_does(lake: Lake, monkeypatch: pytest.M
     schema = table_schema(numbers(1).schema)
     zombie = lake.again()
     change = Change(theirs, schema, SINK, 1)
-    real = type(lake.table)._add_files if hasattr(lake.table, "_add_files") else None
-    if real is None:
-        assert zombie.commit(change)
-    else:
-        calls: list[int] = []
+    real = type(lake.table)._add_files
+    calls: list[int] = []
 
-        def late(self: Any, loaded: Any, asked: Change) -> None:
-            if not calls:
-                calls.append(1)
-                assert zombie.commit(change)
-            real(self, loaded, asked)
+    def late(self: Any, loaded: Any, asked: Change) -> None:
+        if not calls:
+            calls.append(1)
+            assert zombie.commit(change)
+        real(self, loaded, asked)
 
-        monkeypatch.setattr(type(lake.table), "_add_files", late)
+    monkeypatch.setattr(type(lake.table), "_add_files", late)
     assert lake.table.commit(Change(ours, schema, SINK, 1)) is False
     assert lake.ids() == [0, 1]
 
@@ -254,8 +243,7 @@ def _in_the_middle(lake: Lake, monkeypatch: pytest.MonkeyPatch, act: Callable[[]
     if lake.kind == "delta":
         act()  # deltalake's compaction has no middle that can be reached; Delta's own rules are tested by its authors
         return
-    name = {"parquet": "replace", "iceberg": "_replace"}[lake.kind]
-    real = getattr(type(lake.table), name)
+    real = IcebergTable._replace
     calls: list[int] = []
 
     def first(*arguments: Any) -> Any:
@@ -264,7 +252,7 @@ def _in_the_middle(lake: Lake, monkeypatch: pytest.MonkeyPatch, act: Callable[[]
             act()
         return real(*arguments)
 
-    monkeypatch.setattr(type(lake.table), name, first)
+    monkeypatch.setattr(IcebergTable, "_replace", first)
 
 
 def test_vacuum_removes_orphans_that_are_old_and_nothing_else(lake: Lake) -> None:
@@ -313,7 +301,9 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
 
 def test_what_a_table_needs_is_said() -> None:
     for kind, path, name, said in (
-        ("parquet", None, None, "found by its path"),
+        ("parquet", "/x", None, "table = parquet: .*use delta or iceberg, or .*Spark's own `write.parquet`"),
+        ("orc", "/x", None, "table = orc: delta or iceberg"),
+        ("delta", None, None, "found by its path"),
         ("delta", "/x", "a.b", "no name and no catalog"),
         ("iceberg", None, None, "found by a catalog"),
         ("delta", "s3://bucket/x", None, "disk that all machines share"),
@@ -378,23 +368,3 @@ def test_an_iceberg_table_of_a_catalog_by_name(tmp_path: Path) -> None:
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
     assert len(table.snapshots()) == 3
     assert table.properties[f"braidlog.sink.{SINK}"] == "1"
-
-
-def test_a_folder_that_is_overwritten_under_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Lake("parquet", tmp_path)
-    for batch in range(3):
-        lake.add(numbers(batch), batch)
-    other = Lake("parquet", tmp_path)
-
-    def late(*arguments: Any, **named: Any) -> Any:
-        other.add(numbers(9), None, overwrite=True)
-        return write_partition(*arguments, **named)
-
-    monkeypatch.setattr("braidlog.spark.lake.folder.write_partition", late)
-    assert lake.table.compact(1 << 20) == Rewritten()
-    assert lake.ids() == [9]
-    monkeypatch.undo()
-    lake.add(numbers(10), 3)
-    lake.data_files()[0].unlink()
-    with pytest.raises(FileNotFoundError):
-        lake.table.compact(1 << 20)

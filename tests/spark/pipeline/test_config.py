@@ -45,6 +45,10 @@ def test_the_least_that_is_enough() -> None:
         (LEAST + '[silver.dedup]\nby = ["a b"]', "[silver.dedup] by: 'a b' is no name of a column"),
         (LEAST + '[run]\ntrigger = "0 seconds"', "[run] trigger = '0 seconds'"),
         (LEAST + '[tables]\nformat = "orc"', "[tables.format] Invalid enum value 'orc'"),
+        (
+            LEAST + '[tables]\nformat = "parquet"',
+            "[tables] format = 'parquet': there is no table of plain Parquet files: use delta or iceberg, or Spark's",
+        ),
         (LEAST + "[tables]\ntarget_file_bytes = 0", "[tables] target_file_bytes = 0: at least 1"),
         (LEAST.replace('["clicks"]', "[]"), "[source] topics: name at least one"),
         (

@@ -151,7 +151,7 @@ def test_a_backfill_adds_what_is_missing_once(spark: SparkSession, node: ServerP
     shop = Shop(node, seed=7, topic=topic)
     shop.send(60)
     folder = write_project(
-        tmp_path / "returns", node, name="returns", topic=topic, starting="latest", table_format="parquet", more=""
+        tmp_path / "returns", node, name="returns", topic=topic, starting="latest", table_format="iceberg", more=""
     )
     project = open_project(folder)
     with pytest.raises(BrokerError, match="has not run yet"):

@@ -23,7 +23,7 @@ format = "{}"
 """
 
 
-@pytest.mark.parametrize("table_format", ["delta", "parquet", "iceberg"])
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_a_table_in_pieces_becomes_one_file(spark: SparkSession, tmp_path: Path, table_format: str) -> None:
     (tmp_path / FILE_NAME).write_text(TOML.format(table_format))
     project = open_project(tmp_path)

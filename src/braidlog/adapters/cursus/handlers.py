@@ -1,6 +1,6 @@
 """Each Cursus request in a few lines: translate, call the service, translate back.
 
-Knows: its manners (protocols.md, "cursus"), which service answers what, how a client says who it is. Refuses to know: bytes,
+Knows: its manners (the Cursus page, §8), which service answers what, how a client says who it is. Refuses to know: bytes,
 sockets, how anything is done.
 """
 

@@ -55,7 +55,7 @@ async def produce(request: Request, services: Services, conversation: Conversati
         except BrokerError as error:
             if not stored:
                 raise
-            # What was stored stays: the seed has a status for that.
+            # What was stored stays: the protocol document has a status for that.
             return _ack(batch, conversation, "PARTIAL", last_offset, failure_line(failure_of(request, error)))
         last_offset, stored = max(last_offset, appended.last_offset), stored + len(records)
     return _ack(batch, conversation, "OK", last_offset)

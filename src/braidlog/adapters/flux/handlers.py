@@ -1,6 +1,6 @@
 """Each flux request in a few lines: translate, call the service, translate back.
 
-Knows: flux's manners (protocols.md, "flux"): watermarks that are inclusive, generations that begin at two, replicas with numbers
+Knows: flux's manners (the Flux page, §4): watermarks that are inclusive, generations that begin at two, replicas with numbers
 of which 0 is the leader, topics that come into being on first use. Refuses to know: lines, sockets, how anything is done.
 """
 
@@ -28,7 +28,7 @@ from braidlog.wire.flux.partitioner import partition_for_key
 from braidlog.wire.flux.records import LINE_BYTES_MAX, RECORDS_PER_LINE_MAX, answer_records
 
 PARTITIONS = 3
-"""Of a topic that is created on first use (protocols.md, flux, Defaults)."""
+"""Of a topic that is created on first use (the Flux page, §4)."""
 
 MIN_IN_SYNC = 2
 ACKS_TIMEOUT_MS = 2_000
@@ -221,7 +221,7 @@ async def get_metadata(_: m.GetMetadata, services: Services, conversation: Conve
 
 def _index(services: Services) -> int:
     """How far the journal has come: whatever was decided before has a lower one."""
-    return services.journal.partition.end_offset
+    return services.journal.version
 
 
 async def ping(_: m.Ping, __: Services, ___: Conversation) -> m.Pong:

@@ -56,5 +56,4 @@ def unknown(topic_id: bytes) -> E:
 
 def cluster_id(services: Services) -> str:
     """One for each data folder, as long as it lives; in the form of Kafka's own."""
-    identity = services.journal.partition.identity.topic_id
-    return base64.urlsafe_b64encode(identity).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(services.journal.identity).rstrip(b"=").decode()

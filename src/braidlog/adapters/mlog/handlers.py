@@ -1,6 +1,6 @@
 """Each mlog request in a few lines: translate, call the service, translate back.
 
-Knows: mlog's manners (protocols.md, "mlog"). Refuses to know: bytes, sockets, how anything is done.
+Knows: mlog's manners (the mlog page, §7). Refuses to know: bytes, sockets, how anything is done.
 A consumer and a replica ask with the same messages; `ReplicaNodeID` tells them apart, and each has its own routes.
 """
 

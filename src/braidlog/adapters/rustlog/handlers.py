@@ -1,6 +1,6 @@
 """Each RustLog request in a few lines: translate, call the service, translate back.
 
-Knows: both forms' manners (protocols.md, "rustlog"). Refuses to know: bytes, sockets, how anything is done.
+Knows: both forms' manners (the RustLog page, §5). Refuses to know: bytes, sockets, how anything is done.
 """
 
 from collections.abc import Coroutine, Mapping

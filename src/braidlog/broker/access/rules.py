@@ -59,7 +59,7 @@ class Rules:
         if entries:
             next_offset = self._table.put_many(entries)
             self._apply()
-            await self._world.durable(self._table.journal.partition, next_offset)
+            await self._table.journal.settled(next_offset)
 
 
 def _key(rule: Rule) -> tuple[str, ...]:

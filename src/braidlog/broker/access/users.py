@@ -132,7 +132,9 @@ class Users:
         if self._table.get(name) is None and len(self._table.values) >= USERS_MAX:
             raise BrokerError(Reason.QUOTA_EXCEEDED, f"{USERS_MAX} users are known, and no more can be")
         credential = credential_of(kind, salt, iterations, salted_password)
-        await self._settle(self._table.put(name, value=User({**self.credentials(name), kind: credential})))
+        await self._table.journal.settled(
+            self._table.put(name, value=User({**self.credentials(name), kind: credential}))
+        )
 
     async def drop(self, name: str, kind: Hash) -> None:
         self._refuse_configured(name)
@@ -140,7 +142,7 @@ class Users:
         if kind not in known:
             raise BrokerError(Reason.USER_NOT_FOUND, f"user {name[:60]!r} has no {kind}")
         left = {other: credential for other, credential in known.items() if other is not kind}
-        await self._settle(self._table.put(name, value=User(left)) if left else self._table.drop(name))
+        await self._table.journal.settled(self._table.put(name, value=User(left)) if left else self._table.drop(name))
 
     def _refuse_configured(self, name: str) -> None:
         if name in self._configured:
@@ -158,6 +160,3 @@ class Users:
             return hmac.compare_digest(found.stored_key, expected.stored_key)
 
         return await self._world.blocking(work) and bool(known)
-
-    async def _settle(self, next_offset: int) -> None:
-        await self._world.durable(self._table.journal.partition, next_offset)

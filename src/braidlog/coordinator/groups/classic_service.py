@@ -96,7 +96,7 @@ class Elections:
                 results.append(error)
         if found is not None:
             self._carry_out(found)
-            await self._kept.settle(self._kept.kept_offset(group))
+            await self._kept.journal.settled(self._kept.mark_of(group))
         return results
 
     def tick(self, group: Elected) -> list[str]:
@@ -149,7 +149,7 @@ class Elections:
         elif not group.has_members and self._kept.image_of(group) is None:
             self._kept.unborn(group)
         for ticket in ready.settled:
-            ticket.kept = self._kept.kept_offset(group.name)
+            ticket.mark = self._kept.mark_of(group.name)
             self._wake(ticket)
 
     def _undo(self, group: Elected, settled: Sequence[Ticket], error: BrokerError | StorageFault) -> None:
@@ -182,7 +182,7 @@ class Elections:
         if ticket.error is not None:
             raise ticket.error
         assert ticket.answer is not None
-        await self._kept.settle(ticket.kept)
+        await self._kept.journal.settled(ticket.mark)
         return ticket.answer
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from braidlog.coordinator.journal import NOTHING
 from braidlog.model.errors import BrokerError, Reason
 
 
@@ -90,14 +91,14 @@ class MemberIdRequired(BrokerError):  # noqa: N818 - it is one of the reasons, w
 class Ticket:
     """A wait for a generation or an assignment. It ends with an answer, or with the reason why there will be none."""
 
-    __slots__ = ("answer", "error", "kept", "member")
+    __slots__ = ("answer", "error", "mark", "member")
 
     def __init__(self, member: str) -> None:
         self.member = member
         self.answer: Joined | Synced | None = None
         self.error: Exception | None = None
-        self.kept = 0
-        """The answer may be given once the journal is durable so far; whoever journals writes it here."""
+        self.mark = NOTHING
+        """The answer may be given once this is settled; whoever journals writes it here."""
 
     @property
     def is_settled(self) -> bool:

@@ -1,6 +1,6 @@
 """The groups of this node by name, of both kinds, as the journal keeps them.
 
-Knows: which name is a group of which kind, and up to where the journal must be durable for it. Refuses to know: what groups do.
+Knows: which name is a group of which kind, and what must be settled for it to be told. Refuses to know: what groups do.
 Invariants: a name is one group, of one kind; only a group without members changes its kind, in one batch of the journal, and its
 generation goes on from where it was.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS, Elected
 from braidlog.coordinator.groups.group import Group
-from braidlog.coordinator.journal import Table, put_together
+from braidlog.coordinator.journal import NOTHING, Mark, Table, put_together
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
 
@@ -33,10 +33,11 @@ class KeptGroups:
     ) -> None:
         self._tables: dict[type[AnyGroup], Table] = {Group: assigned, Elected: elected}
         self._world = world
+        self.journal = assigned.journal
         self.partitions_of = partitions_of
         self._initial_delay_ms = initial_delay_ms
         self._groups: dict[str, AnyGroup] = {}
-        self._offsets: dict[str, int] = {}
+        self._marks: dict[str, Mark] = {}
         for (name,), image in assigned.items():
             group = self._groups[str(name)] = Group(str(name), partitions_of, image)
             group.revive(world.now_ms())
@@ -100,7 +101,7 @@ class KeptGroups:
             if kind is type(group) or table.get(group.name) is not None
         ]
         try:
-            self._offsets[group.name] = put_together(entries)  # type: ignore[arg-type]
+            self._marks[group.name] = put_together(entries)  # type: ignore[arg-type]
         except BaseException:
             group.changed_ms = before
             raise
@@ -121,22 +122,16 @@ class KeptGroups:
         """What is kept of it; None if nothing is."""
         return self._tables[type(group)].get(group.name)
 
-    def drop(self, name: str) -> int:
-        """Forget a group; done when this returns, durable below the offset it returns."""
+    def drop(self, name: str) -> Mark:
+        """Forget a group; done when this returns, settled when the mark it returns is."""
         self._groups.pop(name, None)
-        self._offsets.pop(name, None)
+        self._marks.pop(name, None)
         there = [table for table in self._tables.values() if table.get(name) is not None]
-        return put_together([(table, (name,), None) for table in there]) if there else 0
+        return put_together([(table, (name,), None) for table in there])
 
-    def kept_offset(self, name: str) -> int:
-        return self._offsets.get(name, 0)
-
-    @property
-    def durable_offset(self) -> int:
-        return self._tables[Group].journal.partition.durable_offset
-
-    async def settle(self, next_offset: int) -> None:
-        await self._world.durable(self._tables[Group].journal.partition, next_offset)
+    def mark_of(self, name: str) -> Mark:
+        """What must be settled before anyone is told of the group as it is now."""
+        return self._marks.get(name, NOTHING)
 
 
 def _refuse_kind(found: AnyGroup) -> None:

@@ -151,11 +151,11 @@ class Groups:
             raise
 
     def _is_settled(self, group: Group) -> bool:
-        return self._kept.durable_offset >= self._kept.kept_offset(group.name)
+        return self._kept.journal.is_settled(self._kept.mark_of(group.name))
 
     async def _settle(self, group: AnyGroup) -> None:
         """Wait until the group as it is now is durable."""
-        await self._kept.settle(self._kept.kept_offset(group.name))
+        await self._kept.journal.settled(self._kept.mark_of(group.name))
 
     async def expire(self) -> dict[str, list[str]]:
         """Take out overdue members, end rounds that are due; called every now and then. Returns who went, by group."""
@@ -186,7 +186,7 @@ class Groups:
 
     async def _settle_all(self, names: Iterable[str]) -> None:
         """Every change was journalled before this first wait: after it a group may be another, or gone."""
-        await self._kept.settle(max((self._kept.kept_offset(name) for name in names), default=0))
+        await self._kept.journal.settled(*map(self._kept.mark_of, names))
 
     # -- commits ---------------------------------------------------------------------------------------------
 
@@ -266,12 +266,8 @@ class Groups:
             raise BrokerError(Reason.GROUP_NOT_EMPTY, f"group {group!r} has members; let them leave first")
         if found is None and not self._offsets.has_group(group):
             raise _not_there(group)
-        await self._kept.settle(self._drop(group))
-
-    def _drop(self, group: str) -> int:
         # Both before any wait: a member that joins meanwhile makes a new group, which nobody deletes behind its back.
-        next_offset = self._offsets.drop_group(group)
-        return max(self._kept.drop(group), next_offset)
+        await self._kept.journal.settled(self._offsets.drop_group(group), self._kept.drop(group))
 
     async def delete_commits(self, group: str, places: Iterable[Place], reads: Reads) -> list[Place]:
         """Drop some commits of a group; those of topics that its members read stay, and are returned."""
@@ -281,8 +277,8 @@ class Groups:
         wanted = list(places)
         read = _topics_read(found, reads)
         refused = [place for place in wanted if place[0] in read]
-        next_offset = self._offsets.drop_places(group, [place for place in wanted if place[0] not in read])
-        await self._kept.settle(next_offset)
+        mark = self._offsets.drop_places(group, [place for place in wanted if place[0] not in read])
+        await self._kept.journal.settled(mark)
         return refused
 
     async def forget_unused(self, retention_ms: int) -> list[str]:
@@ -290,18 +286,18 @@ class Groups:
         if retention_ms == UNLIMITED:
             return []
         before_ms = self._world.now_ms() - retention_ms
-        gone, next_offset = [], 0
+        gone, marks = [], []
         for name in self.names():
             found = self._kept.get(name)
             if found is not None and (found.has_members or found.changed_ms >= before_ms):
                 continue
             committed = self._offsets.of_group(name)
             old = [place for place, commit in committed.items() if commit.committed_ms < before_ms]
-            next_offset = max(next_offset, self._offsets.drop_places(name, old))
+            marks.append(self._offsets.drop_places(name, old))
             if len(old) == len(committed):
-                next_offset = max(next_offset, self._kept.drop(name))
+                marks.append(self._kept.drop(name))
                 gone.append(name)
-        await self._kept.settle(next_offset)
+        await self._kept.journal.settled(*marks)
         return gone
 
 

@@ -1,4 +1,4 @@
-"""Tables in a lake: Delta, Iceberg or a plain folder of Parquet files, written by Spark's tasks without a jar.
+"""Tables in a lake: Delta or Iceberg, written by Spark's tasks without a jar.
 
 Knows: how files become part of a table once and only once. Refuses to know: where the rows came from.
 `sink.py` is what Spark calls, `upkeep.py` what a person or a timer calls. Importing this costs nothing: pyarrow and the tables'
@@ -12,9 +12,14 @@ if TYPE_CHECKING:
     from braidlog.spark.lake.contract import LakeError
     from braidlog.spark.lake.upkeep import Report, compact, files, vacuum
 
+KINDS = ("delta", "iceberg")
+NO_PARQUET = (
+    "there is no table of plain Parquet files: use delta or iceberg, or Spark's own `write.parquet` for plain files"
+)
+
 _HOMES = {"LakeError": "contract", "Report": "upkeep", "compact": "upkeep", "files": "upkeep", "vacuum": "upkeep"}
 
-__all__ = ["LakeError", "Report", "compact", "files", "vacuum"]
+__all__ = ["KINDS", "NO_PARQUET", "LakeError", "Report", "compact", "files", "vacuum"]
 
 
 def __getattr__(name: str) -> object:

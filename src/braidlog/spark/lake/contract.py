@@ -1,20 +1,27 @@
-"""What every kind of table does for a sink and for upkeep, and the errors they share.
+"""What every kind of table does for a sink and for upkeep, and how a batch becomes part of one exactly once.
 
-Knows: the questions. Refuses to know: any table format.
+Knows: the questions, and when a commit is tried again. Refuses to know: any table format.
 Invariant of every table: `commit` of one (sink, batch) changes the table once, however often, from wherever and with whichever
 files it is asked for; what is refused, changes nothing.
 """
 
-from collections.abc import Iterable, Sequence
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from braidlog.model.clock import Clock, SystemClock
 from braidlog.spark.lake.written import Change, DataFile
+from braidlog.storage.files import Disk, OsDisk, join
 
 COMMIT_ATTEMPTS_MAX = 20
 """How often a commit that lost against another is decided anew."""
+Loaded = Any
+"""The table as its library has read it, which neither deltalake nor pyiceberg gives a type that mypy sees."""
+Result = TypeVar("Result")
 
 
 class LakeError(Exception):
@@ -34,47 +41,122 @@ class Rewritten:
     bytes_removed: int = 0
     bytes_added: int = 0
 
-    def __add__(self, other: "Rewritten") -> "Rewritten":
-        return Rewritten(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
+class Table(ABC):
+    """A kind of table says how it is loaded and changed; when, is said here."""
 
-class Table(Protocol):
+    keeps_partition_columns: bool
+    """Whether the files have the partition columns too, or the folders' names alone."""
+    conflict: type[Exception]
+    """What the library raises if somebody else committed first."""
+
+    def __init__(self, title: str, disk: Disk | None, clock: Clock | None) -> None:
+        self.title = title
+        """What errors call the table."""
+        self._disk = disk or OsDisk()
+        self._clock = clock or SystemClock()
+
+    # -- what a sink and upkeep ask --------------------------------------------------------------------------
+
     @property
+    @abstractmethod
     def location(self) -> str:
         """The folder in which tasks put their files."""
-        ...
 
-    @property
-    def stages(self) -> bool:
-        """Whether tasks write under staged names, because whoever lists the folder reads what is in it."""
-        ...
-
-    @property
-    def keeps_partition_columns(self) -> bool:
-        """Whether the files have the partition columns too, or the folders' names alone."""
-        ...
-
+    @abstractmethod
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
         """Make the table if it is not there; refuse what would not fit, before anything is written. Give the schema that the
         files are to have."""
-        ...
+
+    @abstractmethod
+    def vacuum(self, age_seconds: float) -> list[str]:
+        """Remove files that are older than this and no part of the table; give their names."""
 
     def commit(self, change: Change) -> bool:
         """Make the files part of the table; False if this sink's batch already was, and then they are removed."""
-        ...
 
-    def discard(self, files: Iterable[DataFile]) -> None:
-        """Remove what an attempt wrote, but nothing that the table names: an abort may follow a commit that succeeded."""
-        ...
+        def once(table: Loaded) -> bool:
+            last, is_same_run = self._progress(table, change)
+            if not change.is_after(last, is_same_run=is_same_run):
+                self._discard(table, change.files)
+                return False
+            self._add_files(table, change)
+            self._sync(table)
+            return True
 
-    def paths(self) -> list[str]:
-        """The files that are the table now, as whole paths: all of every change, or nothing of it."""
-        ...
+        return self._until_first(once)
 
     def compact(self, target_file_bytes: int) -> Rewritten:
         """Put small files together. Rows stay as they are; a writer may go on meanwhile."""
-        ...
 
-    def vacuum(self, age_seconds: float) -> list[str]:
-        """Remove files that are older than this and no part of the table; give their names."""
-        ...
+        def once(table: Loaded) -> Rewritten:
+            done = self._compact(table, target_file_bytes)
+            if done.files_removed:
+                self._sync(table)
+            return done
+
+        return self._until_first(once)
+
+    def discard(self, files: Iterable[DataFile]) -> None:
+        """Remove what an attempt wrote, but nothing that the table names: an abort may follow a commit that succeeded."""
+        self._discard(self._load(), files)
+
+    def paths(self) -> list[str]:
+        """The files that are the table now, as whole paths: all of every change, or nothing of it."""
+        return self._paths(self._load())
+
+    # -- what a kind of table answers ------------------------------------------------------------------------
+
+    @abstractmethod
+    def _load(self) -> Loaded:
+        """The table as it is now, or NoTableError."""
+
+    @abstractmethod
+    def _paths(self, table: Loaded) -> list[str]:
+        """The files of the loaded table, as whole paths."""
+
+    @abstractmethod
+    def _progress(self, table: Loaded, change: Change) -> tuple[int | None, bool]:
+        """The last batch that the table has of the change's sink, and whether the same run numbered it."""
+
+    @abstractmethod
+    def _add_files(self, table: Loaded, change: Change) -> None:
+        """Files and the batch's number in one commit; raises `conflict` if the table was changed since it was loaded."""
+
+    @abstractmethod
+    def _compact(self, table: Loaded, target_file_bytes: int) -> Rewritten: ...
+
+    @abstractmethod
+    def _sync(self, table: Loaded) -> None:
+        """Make the last commit durable: neither library does."""
+
+    # -- what all share --------------------------------------------------------------------------------------
+
+    def _until_first(self, act: Callable[[Loaded], Result]) -> Result:
+        """Act on the newest state; who lost against another commit looks at the table again, and decides anew."""
+        for _ in range(COMMIT_ATTEMPTS_MAX):
+            try:
+                return act(self._load())
+            except self.conflict:
+                continue
+        raise LakeError(
+            f"{self.title}: {COMMIT_ATTEMPTS_MAX} commits lost against other writers; run fewer writers at once"
+        )
+
+    def _discard(self, table: Loaded, files: Iterable[DataFile]) -> None:
+        named = set(self._paths(table))
+        self._remove(file for file in files if os.path.abspath(join(self.location, file.path)) not in named)
+
+    def _remove(self, files: Iterable[DataFile]) -> None:
+        for file in files:
+            path = join(self.location, file.path)
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def _sync_file(self, path: str) -> None:
+        if self._disk.exists(path):
+            file = self._disk.open(path, writable=False)
+            try:
+                file.sync()
+            finally:
+                file.close()

@@ -8,38 +8,37 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from braidlog.model.clock import Clock, SystemClock
-from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, NoTableError, Rewritten
+from braidlog.model.clock import Clock
+from braidlog.spark.lake.contract import LakeError, NoTableError, Rewritten, Table
 from braidlog.spark.lake.places import make_folders
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
-from braidlog.spark.lake.written import Change, DataFile
-from braidlog.storage.files import Disk, OsDisk, join
+from braidlog.spark.lake.written import Change
+from braidlog.storage.files import Disk, join
 
 _LOG = "_delta_log"
 _HOUR_SECONDS = 3600
 
 
-class DeltaLakeTable:
-    """The Delta table in a folder."""
+class DeltaLakeTable(Table):
+    """The Delta table in a folder. What Delta's log does not name, no reader of Delta sees."""
 
-    stages = False
-    """What Delta's log does not name, no reader of Delta sees."""
     keeps_partition_columns = False
+    conflict = CommitFailedError
 
     def __init__(self, path: str, *, disk: Disk | None = None, clock: Clock | None = None) -> None:
+        super().__init__(path, disk, clock)
         self.path = path
-        self.location = path
-        self._disk = disk or OsDisk()
-        self._clock = clock or SystemClock()
 
-    # -- what a sink asks ------------------------------------------------------------------------------------
+    @property
+    def location(self) -> str:
+        return self.path
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
         if not DeltaTable.is_deltatable(self.path):
@@ -48,96 +47,14 @@ class DeltaLakeTable:
         self._next_schema(self._load(), schema, partition_by, merge_schema=merge_schema)
         return schema
 
-    def commit(self, change: Change) -> bool:
-        for _ in range(COMMIT_ATTEMPTS_MAX):
-            table = self._load()
-            if not _is_after(table, change):
-                self._discard(table, change.files)
-                return False
-            try:
-                self._add_columns(table, change)
-                self._add_files(table, change)
-            except CommitFailedError:
-                continue  # Somebody was faster; whether we still have to, the table says.
-            self._sync_log(table.version())
-            return True
-        raise LakeError(
-            f"{self.path}: others changed the table {COMMIT_ATTEMPTS_MAX} times while this batch waited its turn"
-        )
-
-    def discard(self, files: Iterable[DataFile]) -> None:
-        self._discard(self._load(), files)
-
-    def last_batch(self, sink: str) -> int | None:
-        version: int | None = self._load().transaction_version(sink)
-        return version
-
-    def paths(self) -> list[str]:
-        return [os.path.abspath(uri) for uri in self._load().file_uris()]
-
-    # -- what upkeep asks ------------------------------------------------------------------------------------
-
-    def compact(self, target_file_bytes: int) -> Rewritten:
-        for _ in range(COMMIT_ATTEMPTS_MAX):
-            table = self._load()
-            try:
-                told = table.optimize.compact(target_size=target_file_bytes)
-            except CommitFailedError:
-                continue  # Appends do not stand in its way; another compaction or an overwrite does.
-            self._sync_log(table.version())
-            return Rewritten(
-                told["numFilesRemoved"],
-                told["numFilesAdded"],
-                _total_size(told["filesRemoved"]),
-                _total_size(told["filesAdded"]),
-            )
-        raise LakeError(f"{self.path}: others changed the table whenever its files had been put together")
-
-    def vacuum(self, age_seconds: float) -> list[str]:
-        """Delta counts in hours: a begun one is a whole one, so that nothing goes too early."""
-        hours = math.ceil(age_seconds / _HOUR_SECONDS)
-        table = self._load()
-        told = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
-        # It also tells of files that an earlier one has removed, as long as Delta's log has them.
-        there = [path for path in told if self._disk.exists(join(self.path, path))]
-        table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
-        return there
-
-    # -- Delta's own -----------------------------------------------------------------------------------------
-
-    def _load(self) -> DeltaTable:
-        try:
-            return DeltaTable(self.path)
-        except TableNotFoundError as error:
-            raise NoTableError(f"{self.path} is no Delta table") from error
-
-    def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        make_folders(self._disk, self.path, _LOG)
-        strange = [name for name in self._disk.names(self.path) if name != _LOG]
-        if strange:
-            # `vacuum` removes what Delta's log does not name: it must never find somebody else's files.
-            raise LakeError(
-                f"{self.path} is no Delta table and holds {strange[0]!r}: a table begins in an empty folder"
-            )
-        DeltaTable.create(self.path, Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by))
-        self._sync_log(0)
-
-    def _next_schema(
-        self, table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool
-    ) -> pa.Schema:
-        old = table_schema(pa.schema(table.schema()))
-        check_partitions(schema, partition_by, table.metadata().partition_columns)
-        return merged_schema(old, schema, merge=merge_schema)
-
-    def _add_columns(self, table: DeltaTable, change: Change) -> None:
-        """New columns come in an entry of their own, before the files that have them: nobody sees one without the other."""
-        new = self._next_schema(table, change.schema, change.partition_by, merge_schema=change.merge_schema)
-        known = {field.name for field in table.schema().fields}
-        added = [field for field in Schema.from_arrow(new).fields if field.name not in known]
-        if added:
-            table.alter.add_columns(added)
+    def _progress(self, table: DeltaTable, change: Change) -> tuple[int | None, bool]:
+        if change.sink is None:
+            return None, True
+        run = None if change.run is None else table.transaction_version(_run_of(change.sink))
+        return table.transaction_version(change.sink), run is None or run == _mark(change.run)
 
     def _add_files(self, table: DeltaTable, change: Change) -> None:
+        self._add_columns(table, change)
         now_ms = self._clock.now_ms()
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.bytes, file.partition, now_ms, True, json.dumps(file.stats))  # noqa: FBT003
@@ -154,33 +71,68 @@ class DeltaLakeTable:
             commit_properties=CommitProperties(app_transactions=once),
         )
 
-    def _discard(self, table: DeltaTable, files: Iterable[DataFile]) -> None:
-        named = {os.path.abspath(uri) for uri in table.file_uris()}
-        for file in files:
-            path = os.path.abspath(join(self.path, file.path))
-            if path not in named and self._disk.exists(path):
-                self._disk.remove(path)
+    def _paths(self, table: DeltaTable) -> list[str]:
+        return [os.path.abspath(uri) for uri in table.file_uris()]
 
-    def _sync_log(self, version: int) -> None:
+    def _compact(self, table: DeltaTable, target_file_bytes: int) -> Rewritten:
+        """Appends do not stand in its way; another compaction or an overwrite does."""
+        done = table.optimize.compact(target_size=target_file_bytes)
+        return Rewritten(
+            done["numFilesRemoved"],
+            done["numFilesAdded"],
+            _total_size(done["filesRemoved"]),
+            _total_size(done["filesAdded"]),
+        )
+
+    def vacuum(self, age_seconds: float) -> list[str]:
+        """Delta counts in hours: a begun one is a whole one, so that nothing goes too early."""
+        hours = math.ceil(age_seconds / _HOUR_SECONDS)
+        table = self._load()
+        named = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
+        # It also names files that an earlier one has removed, as long as Delta's log has them.
+        there = [path for path in named if self._disk.exists(join(self.path, path))]
+        table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
+        return there
+
+    def _load(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.path)
+        except TableNotFoundError as error:
+            raise NoTableError(f"{self.path} is no Delta table") from error
+
+    def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        make_folders(self._disk, self.path, _LOG)
+        strange = [name for name in self._disk.names(self.path) if name != _LOG]
+        if strange:
+            # `vacuum` removes what Delta's log does not name: it must never find somebody else's files.
+            raise LakeError(
+                f"{self.path} is no Delta table and holds {strange[0]!r}: a table begins in an empty folder"
+            )
+        self._sync(
+            DeltaTable.create(self.path, Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by))
+        )
+
+    def _next_schema(
+        self, table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool
+    ) -> pa.Schema:
+        old = table_schema(pa.schema(table.schema()))
+        check_partitions(schema, partition_by, table.metadata().partition_columns)
+        return merged_schema(old, schema, merge=merge_schema)
+
+    def _add_columns(self, table: DeltaTable, change: Change) -> None:
+        """New columns come in an entry of their own, before the files that have them: nobody sees one without the other."""
+        new = self._next_schema(table, change.schema, change.partition_by, merge_schema=change.merge_schema)
+        known = {field.name for field in table.schema().fields}
+        added = [field for field in Schema.from_arrow(new).fields if field.name not in known]
+        if added:
+            table.alter.add_columns(added)
+
+    def _sync(self, table: DeltaTable) -> None:
         """The library does not sync; without this a power cut could take an entry that Spark believes is there."""
         folder = join(self.path, _LOG)
-        path = join(folder, f"{version:020d}.json")
-        if self._disk.exists(path):
-            file = self._disk.open(path, writable=False)
-            try:
-                file.sync()
-            finally:
-                file.close()
+        self._sync_file(join(folder, f"{table.version():020d}.json"))
         self._disk.sync_folder(folder)
         self._disk.sync_folder(self.path)
-
-
-def _is_after(table: DeltaTable, change: Change) -> bool:
-    if change.sink is None:
-        return True
-    run = None if change.run is None else table.transaction_version(_run_of(change.sink))
-    is_same_run = run is None or run == _mark(change.run)
-    return change.is_after(table.transaction_version(change.sink), is_same_run=is_same_run)
 
 
 def _run_of(sink: str | None) -> str:
@@ -192,7 +144,7 @@ def _mark(run: str | None) -> int:
     return int.from_bytes(hashlib.blake2b((run or "").encode(), digest_size=7).digest())
 
 
-def _total_size(told: object) -> int:
+def _total_size(files: object) -> int:
     """Of `{"totalFiles": …, "totalSize": …}`, which some versions write as text."""
-    found = json.loads(told) if isinstance(told, str) else told
+    found = json.loads(files) if isinstance(files, str) else files
     return int(found["totalSize"]) if isinstance(found, dict) else 0

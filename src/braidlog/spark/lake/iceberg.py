@@ -10,7 +10,7 @@ The number is a property of the table and not of a snapshot only: snapshots expi
 import contextlib
 import datetime as dt
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -25,14 +25,15 @@ from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.transforms import IdentityTransform
 
-from braidlog.model.clock import Clock, SystemClock
-from braidlog.spark.lake.contract import COMMIT_ATTEMPTS_MAX, LakeError, NoTableError, Rewritten
+from braidlog.model.clock import Clock
+from braidlog.spark.lake import contract
+from braidlog.spark.lake.contract import LakeError, NoTableError, Rewritten
 from braidlog.spark.lake.grouping import groups_to_rewrite
 from braidlog.spark.lake.places import make_folders
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
 from braidlog.spark.lake.writing import Form, rows_of, write_files
 from braidlog.spark.lake.written import Change, DataFile, made_at_ms
-from braidlog.storage.files import Disk, OsDisk, join
+from braidlog.storage.files import Disk, join
 
 _SINK = "braidlog.sink."
 _RUN = "braidlog.run."
@@ -47,12 +48,12 @@ def local_catalog(path: str) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{join(path, _CATALOG_FILE)}", "warehouse": path}
 
 
-class IcebergTable:
+class IcebergTable(contract.Table):
     """A table of a catalog, whose files lie where every machine can reach them by path."""
 
-    stages = False
     keeps_partition_columns = True
     """Iceberg reads a file's partition from the file."""
+    conflict = CommitFailedException
 
     def __init__(
         self,
@@ -64,11 +65,10 @@ class IcebergTable:
         clock: Clock | None = None,
     ) -> None:
         """`home`: the folder of a catalog that is a file beside the table."""
+        super().__init__(name, disk, clock)
         self.name = name
         self._home = home
         self._options = dict(catalog)
-        self._disk = disk or OsDisk()
-        self._clock = clock or SystemClock()
         self._known_location: str | None = None
         self._opened: Catalog | None = None
 
@@ -77,8 +77,6 @@ class IcebergTable:
         if self._known_location is None:
             self._known_location = join(_local(self._load().location()), "data")
         return self._known_location
-
-    # -- what a sink asks ------------------------------------------------------------------------------------
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
         schema = table_schema(schema, _WIDER)
@@ -93,56 +91,30 @@ class IcebergTable:
         self._next_schema(table, schema, partition_by, merge_schema=merge_schema)
         return schema
 
-    def commit(self, change: Change) -> bool:
-        for _ in range(COMMIT_ATTEMPTS_MAX):
-            table = self._load()
-            last = table.properties.get(f"{_SINK}{change.sink}")
-            is_same_run = change.run is None or table.properties.get(f"{_RUN}{change.sink}") in (None, change.run)
-            if not change.is_after(None if last is None else int(last), is_same_run=is_same_run):
-                self._discard(table, change.files)
-                return False
-            try:
-                self._add_files(table, change)
-            except CommitFailedException:
-                continue  # Somebody was faster; whether we still have to, the table says.
-            self._sync_metadata()
-            return True
-        raise LakeError(
-            f"{self.name}: others changed the table {COMMIT_ATTEMPTS_MAX} times while this batch waited its turn"
+    def _progress(self, table: Table, change: Change) -> tuple[int | None, bool]:
+        last = table.properties.get(f"{_SINK}{change.sink}")
+        is_same_run = change.run is None or table.properties.get(f"{_RUN}{change.sink}") in (None, change.run)
+        return None if last is None else int(last), is_same_run
+
+    def _paths(self, table: Table) -> list[str]:
+        return [os.path.abspath(_local(task.file.file_path)) for task in table.scan().plan_files()]
+
+    def _compact(self, table: Table, target_file_bytes: int) -> Rewritten:
+        _check_names_stand_still(table)
+        tasks = [task for task in table.scan().plan_files() if not task.delete_files and _is_ours(task)]
+        groups = groups_to_rewrite(
+            tasks, lambda task: (task.file.spec_id, repr(task.file.partition)), _size_of, target_file_bytes
         )
-
-    def discard(self, files: Iterable[DataFile]) -> None:
-        self._discard(self._load(), files)
-
-    def last_batch(self, sink: str) -> int | None:
-        last = self._load().properties.get(f"{_SINK}{sink}")
-        return None if last is None else int(last)
-
-    def paths(self) -> list[str]:
-        return _paths(self._load())
-
-    # -- what upkeep asks ------------------------------------------------------------------------------------
-
-    def compact(self, target_file_bytes: int) -> Rewritten:
-        for _ in range(COMMIT_ATTEMPTS_MAX):
-            table = self._load()
-            _check_names_stand_still(table)
-            tasks = [task for task in table.scan().plan_files() if not task.delete_files and _is_ours(task)]
-            groups = groups_to_rewrite(
-                tasks, lambda task: (task.file.spec_id, repr(task.file.partition)), _size_of, target_file_bytes
-            )
-            if not groups:
-                return Rewritten()
-            old = [task for group in groups for task in group]
-            new = [file for group in groups for file in self._rewrite(table, group, target_file_bytes)]
-            try:
-                self._replace(table, old, new)
-            except CommitFailedException:
-                self._remove(new)
-                continue
-            self._sync_metadata()
-            return Rewritten(len(old), len(new), sum(map(_size_of, old)), sum(file.bytes for file in new))
-        raise LakeError(f"{self.name}: others changed the table whenever its files had been put together")
+        if not groups:
+            return Rewritten()
+        old = [task for group in groups for task in group]
+        new = [file for group in groups for file in self._rewrite(table, group, target_file_bytes)]
+        try:
+            self._replace(table, old, new)
+        except CommitFailedException:
+            self._remove(new)
+            raise
+        return Rewritten(len(old), len(new), sum(map(_size_of, old)), sum(file.bytes for file in new))
 
     def vacuum(self, age_seconds: float) -> list[str]:
         """Forget snapshots of that age, then remove what no snapshot names. Only files with names of ours: others are others'."""
@@ -205,7 +177,7 @@ class IcebergTable:
     def _add_files(self, table: Table, change: Change) -> None:
         new = self._next_schema(table, change.schema, change.partition_by, merge_schema=change.merge_schema)
         sink, batch = change.once or ("", "")
-        told = {"braidlog.sink": sink, "braidlog.batch": str(batch)} if sink else {}
+        summary = {"braidlog.sink": sink, "braidlog.batch": str(batch)} if sink else {}
         with table.transaction() as transaction:
             if len(new) > len(table.schema().fields):
                 with transaction.update_schema() as update:
@@ -214,12 +186,12 @@ class IcebergTable:
                 run = {} if change.run is None else {f"{_RUN}{sink}": change.run}
                 transaction.set_properties({f"{_SINK}{sink}": str(batch), **run})
             if change.overwrite and table.current_snapshot() is not None:
-                transaction.delete(AlwaysTrue(), told)
+                transaction.delete(AlwaysTrue(), summary)
             if change.files:
                 base = table.location()
                 paths = [f"{base}/data/{file.path}" for file in change.files]
                 # The names are new ones, made for this batch: to look for them in every manifest would cost more with each batch.
-                transaction.add_files(paths, told, check_duplicate_files=False)
+                transaction.add_files(paths, summary, check_duplicate_files=False)
 
     # -- files -----------------------------------------------------------------------------------------------
 
@@ -245,16 +217,6 @@ class IcebergTable:
             for data_file in parquet_files_to_data_files(table.io, table.metadata, paths):
                 producer.append_data_file(data_file)
 
-    def _discard(self, table: Table, files: Iterable[DataFile]) -> None:
-        named = set(_paths(table))
-        self._remove([file for file in files if os.path.abspath(join(self.location, file.path)) not in named])
-
-    def _remove(self, files: Iterable[DataFile]) -> None:
-        for file in files:
-            path = join(self.location, file.path)
-            if self._disk.exists(path):
-                self._disk.remove(path)
-
     def _walk(self, folder: str) -> Iterator[str]:
         for name in self._disk.names(folder):
             path = join(folder, name)
@@ -263,10 +225,9 @@ class IcebergTable:
             else:
                 yield path
 
-    def _sync_metadata(self) -> None:
+    def _sync(self, table: Table) -> None:
         """The library does not sync what it writes. Here it is synced before Spark hears that the batch is there."""
         folder = join(os.path.dirname(self.location), "metadata")
-        table = self._load()
         snapshot = table.current_snapshot()
         written = [table.metadata_location]
         if snapshot is not None:
@@ -274,12 +235,7 @@ class IcebergTable:
             new = [each.manifest_path for each in manifests if each.added_snapshot_id == snapshot.snapshot_id]
             written += [snapshot.manifest_list, *new]
         for path in written:
-            if self._disk.exists(_local(path)):
-                file = self._disk.open(_local(path), writable=False)
-                try:
-                    file.sync()
-                finally:
-                    file.close()
+            self._sync_file(_local(path))
         if self._disk.exists(folder):
             self._disk.sync_folder(folder)
 
@@ -295,10 +251,6 @@ def _local(location: str) -> str:
     if "://" in location:
         raise LakeError(f"{location}: files are written by path, on a disk that all machines share")
     return location
-
-
-def _paths(table: Table) -> list[str]:
-    return [os.path.abspath(_local(task.file.file_path)) for task in table.scan().plan_files()]
 
 
 def _is_ours(task: FileScanTask) -> bool:

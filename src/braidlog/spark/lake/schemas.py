@@ -82,11 +82,3 @@ def check_partitions(schema: pa.Schema, partition_by: Sequence[str], known: Sequ
 
 
 _PARTITIONABLE = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
-
-
-def schema_bytes(schema: pa.Schema) -> bytes:
-    return bytes(schema.serialize())
-
-
-def read_schema(data: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(data))

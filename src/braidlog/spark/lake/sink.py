@@ -25,9 +25,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from braidlog.spark.lake import KINDS, NO_PARQUET
 from braidlog.spark.lake.contract import LakeError, Table
 from braidlog.spark.lake.schemas import SchemaError, table_schema
-from braidlog.spark.lake.tables import KINDS, open_table
+from braidlog.spark.lake.tables import open_table
 from braidlog.spark.lake.writing import Form, write_files
 from braidlog.spark.lake.written import Change, DataFile
 from braidlog.spark.options import (
@@ -54,7 +55,7 @@ WRITE = OptionTable(
     "write",
     (
         Option("path", text, None, "The table's folder; all machines must reach it by this path."),
-        Option("table", one_of(*KINDS), REQUIRED, "What kind of table it is."),
+        Option("table", one_of(*KINDS, gone={"parquet": NO_PARQUET}), REQUIRED, "What kind of table it is."),
         Option(
             "name",
             text,
@@ -131,14 +132,16 @@ class Target:
 
 
 class LakeSink(DataSource):
-    """Delta, Iceberg and Parquet tables, written without a jar. They are read by Spark's own `parquet`, or by their libraries."""
+    """Delta and Iceberg tables, written without a jar and read by whatever reads them."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> StructType:
-        raise LakeError(f"{FORMAT} writes; a table is read as what it is: format('parquet'), deltalake, pyiceberg")
+        raise LakeError(
+            f"{FORMAT} only writes; read the table with deltalake, pyiceberg or `braidlog.spark.lake.files`"
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":  # noqa: FBT001 - Spark's signature
         chosen, catalog = _read_options(self.options)
@@ -212,7 +215,6 @@ def _target(chosen: Chosen, catalog: dict[str, str], schema: StructType, *, over
         found,
         partition_by,
         table.keeps_partition_columns,
-        table.stages,
         chosen["targetFileBytes"],
         chosen["compression"],
     )

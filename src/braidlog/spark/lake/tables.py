@@ -1,36 +1,34 @@
 """Which kind of table a word stands for, and how one is found.
 
-Knows: the three kinds. Refuses to know: what each does.
+Knows: the kinds. Refuses to know: what each does.
 """
 
 import os
 from collections.abc import Callable, Mapping
 
+from braidlog.spark.lake import NO_PARQUET
 from braidlog.spark.lake.contract import LakeError, Table
-
-KINDS = ("parquet", "delta", "iceberg")
 
 
 def open_table(
     kind: str, path: str | None, *, name: str | None = None, catalog: Mapping[str, str] | None = None
 ) -> Table:
     """The table, which need not be there yet. The libraries of the other kinds need not be installed."""
+    if kind not in _OPENERS:
+        raise LakeError(f"table = {kind}: {NO_PARQUET}" if kind == "parquet" else f"table = {kind}: delta or iceberg")
     return _OPENERS[kind](None if path is None else _local(path), name, dict(catalog or {}))
 
 
-def _parquet(path: str | None, name: str | None, catalog: dict[str, str]) -> Table:
-    from braidlog.spark.lake.folder import FolderTable  # noqa: PLC0415 - each kind asks for its own libraries
-
-    return FolderTable(_plain_path("parquet", path, name, catalog))
-
-
 def _delta(path: str | None, name: str | None, catalog: dict[str, str]) -> Table:
-    found = _plain_path("delta", path, name, catalog)
+    if path is None:
+        raise LakeError("table = delta: a Delta table is found by its path; set path")
+    if name is not None or catalog:
+        raise LakeError("table = delta: a Delta table has a path, no name and no catalog; leave out name and catalog.*")
     try:
         from braidlog.spark.lake.delta import DeltaLakeTable  # noqa: PLC0415
     except ImportError as error:
         raise LakeError(f"Delta tables need `pip install 'braidlog[lake]'`: {error}") from error
-    return DeltaLakeTable(found)
+    return DeltaLakeTable(path)
 
 
 def _iceberg(path: str | None, name: str | None, catalog: dict[str, str]) -> Table:
@@ -55,18 +53,9 @@ def _iceberg(path: str | None, name: str | None, catalog: dict[str, str]) -> Tab
 
 
 _OPENERS: dict[str, Callable[[str | None, str | None, dict[str, str]], Table]] = {
-    "parquet": _parquet,
     "delta": _delta,
     "iceberg": _iceberg,
 }
-
-
-def _plain_path(kind: str, path: str | None, name: str | None, catalog: dict[str, str]) -> str:
-    if path is None:
-        raise LakeError(f"table = {kind}: it is found by its path")
-    if name is not None or catalog:
-        raise LakeError(f"table = {kind}: it has a path, no name and no catalog")
-    return path
 
 
 def _local(path: str) -> str:

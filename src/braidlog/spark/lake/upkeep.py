@@ -39,10 +39,9 @@ def compact(
     catalog: Mapping[str, str] | None = None,
     vacuum_age_seconds: float | None = VACUUM_AGE_SECONDS,
 ) -> Report:
-    """Put small files together, then vacuum (unless the age is None). Needs no Spark; `table` is parquet, delta or iceberg.
+    """Put small files together, then vacuum (unless the age is None). Needs no Spark; `table` is delta or iceberg.
 
-    Of a Delta or Iceberg table every reader sees one state or the other. A plain Parquet folder has no such moment: whoever
-    lists it while files are exchanged sees rows missing, never twice.
+    Every reader sees the table as it was before or as it is after.
     """
     found = open_table(table, path, name=name, catalog=catalog)
     done = found.compact(target_file_bytes)

@@ -21,7 +21,7 @@ from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import StorageFault
 from braidlog.spark.lake.places import make_folders
 from braidlog.spark.lake.schemas import fitted
-from braidlog.spark.lake.written import DataFile, new_path, partition_folder, staged_path
+from braidlog.spark.lake.written import DataFile, new_path, partition_folder
 from braidlog.storage.files import Buffer, Disk, File, OsDisk, join, parent
 
 ROW_GROUP_ROWS = 128 * 1024
@@ -40,7 +40,6 @@ class Form:
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
     keeps_partition_columns: bool = False
-    stages: bool = False
     target_file_bytes: int = 128 * 1024 * 1024
     compression: str = "zstd"
 
@@ -60,21 +59,6 @@ def write_files(
         for batch in batches:
             for values, part in _parts(batch.cast(form.schema), form):
                 writing.add(values, part.select(form.file_schema.names))
-        return writing.finish()
-    except BaseException:
-        writing.abandon()
-        raise
-
-
-def write_partition(
-    batches: Iterable[pa.RecordBatch], form: Form, partition: dict[str, str | None], *, disk: Disk, clock: Clock
-) -> list[DataFile]:
-    """Write rows that are all of one partition, and have the files' columns already."""
-    writing = _Writing(form, disk, clock)
-    values = tuple(partition[name] for name in form.partition_by)
-    try:
-        for batch in batches:
-            writing.add(values, batch)
         return writing.finish()
     except BaseException:
         writing.abandon()
@@ -159,7 +143,7 @@ class _Writing:
         self._disk.sync_folder(parent(file.path))
 
     def _real(self, path: str) -> str:
-        return join(self._form.location, staged_path(path) if self._form.stages else path)
+        return join(self._form.location, path)
 
 
 class _ParquetFile:

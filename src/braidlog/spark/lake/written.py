@@ -1,14 +1,13 @@
 """What one file of a table is, and what one batch of a query wants of a table.
 
 Knows: paths inside a table, counts, partition values. Refuses to know: table formats, Spark, bytes of Parquet.
-Invariant: a path is relative to the table, with `/` between folders, and is a file's final name.
+Invariant: a path is relative to the table, with `/` between folders.
 """
 
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -16,21 +15,15 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(1, 32))))
 
 
-class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
+@dataclass(frozen=True)
+class DataFile:
     """One Parquet file. `stats` is what Delta calls so: numRecords, minValues, maxValues, nullCount."""
 
     path: str
     rows: int
     bytes: int
-    partition: dict[str, str | None] = {}
-    stats: dict[str, Any] = {}
-
-    def without_stats(self) -> "DataFile":
-        return msgspec.structs.replace(self, stats={})
-
-    @property
-    def folder(self) -> str:
-        return self.path.rpartition("/")[0]
+    partition: dict[str, str | None] = field(default_factory=dict)
+    stats: dict[str, Any] = field(default_factory=dict)
 
 
 class SinkTakenError(ValueError):
@@ -83,6 +76,9 @@ def _escape(text: str) -> str:
     return "".join(f"%{ord(letter):02X}" if letter in _ESCAPED else letter for letter in text)
 
 
+_OURS = re.compile(r"part-(\d{13})-[0-9a-z]+\.parquet")
+
+
 def new_path(folder: str, now_ms: int, token: str) -> str:
     """A name for a new file. It says when it was made: the age of what was left behind is read from its name."""
     name = f"part-{now_ms:013d}-{token}.parquet"
@@ -93,31 +89,3 @@ def made_at_ms(name: str) -> int | None:
     """When a file of ours was made, by its name; None if it is another's."""
     found = _OURS.fullmatch(name)
     return None if found is None else int(found[1])
-
-
-def staged_path(path: str) -> str:
-    """The name of a file that no commit has named yet: in the folder where it will stay, so that one rename shows it.
-
-    A dot in front hides it from Spark and Arrow, the ending from whoever looks for `*.parquet`.
-    """
-    return _beside(path, "staged")
-
-
-def replaced_path(path: str, at_ms: int) -> str:
-    """The name of a file that a commit took out of the table at this time; `vacuum` removes it."""
-    return _beside(path, f"{at_ms:013d}.replaced")
-
-
-_OURS = re.compile(r"part-(\d{13})-[0-9a-z]+\.parquet")
-_HIDDEN = re.compile(r"\.part-(?P<made>\d{13})-[0-9a-z]+\.parquet(?:\.staged|\.(?P<replaced>\d{13})\.replaced)")
-
-
-def hidden_since_ms(name: str) -> int | None:
-    """Since when a name has been one of a hidden file of ours; None if it is another's."""
-    found = _HIDDEN.fullmatch(name)
-    return None if found is None else int(found["replaced"] or found["made"])
-
-
-def _beside(path: str, ending: str) -> str:
-    folder, slash, name = path.rpartition("/")
-    return f"{folder}{slash}.{name}.{ending}"

@@ -14,6 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.spark.lake import NO_PARQUET
 
 FILE_NAME: Final = "pipeline.toml"
 BUILT_IN: Final = (
@@ -64,7 +65,7 @@ class Run(_Section, frozen=True):
 class Tables(_Section, frozen=True):
     """The lake tables."""
 
-    format: Literal["delta", "parquet", "iceberg"] = "delta"
+    format: Literal["delta", "iceberg"] = "delta"
     target_file_bytes: int = 128 * 1024 * 1024
 
 
@@ -201,7 +202,10 @@ def parse(text: str) -> Pipeline:
     except tomllib.TOMLDecodeError as error:
         raise refusal(f"{FILE_NAME} is no TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise refusal(f"{FILE_NAME}: {_sentence(str(error))}") from error
+        sentence = _sentence(str(error))
+        if sentence.startswith("[tables.format]") and "'parquet'" in sentence:
+            sentence = f"[tables] format = 'parquet': {NO_PARQUET}"
+        raise refusal(f"{FILE_NAME}: {sentence}") from error
     for complaint in _complaints(found):
         raise refusal(f"{FILE_NAME}: {complaint}")
     return found

@@ -7,16 +7,16 @@ range is given to its end, or an error says why not. What was deleted between pl
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from braidlog.client.drivers.kafka.bulk import EARLIEST, BulkReader, RawFetched, whole
-from braidlog.client.drivers.kafka.records import Aborted
 from braidlog.client.engine.retry import Backoff, retry
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.codec.batch import BatchHeader, Buffer
+from braidlog.codec.batch import Buffer
+from braidlog.codec.visible import AbortedRange
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.spark.source.connection import Connection, borrowed
 from braidlog.spark.source.logs import FolderLog
@@ -25,7 +25,7 @@ from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import Place
 from braidlog.spark.source.table import Query
 from braidlog.storage.partition import FileSlice, PartitionLog
-from braidlog.storage.transactions import Aborted as InTransaction
+from braidlog.storage.transactions import ranges
 
 WINDOW = 4
 """Chunks that wait to be decoded. One more is on its way, and one is in the decoder's hands."""
@@ -35,14 +35,11 @@ _UNSEEN = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Whole batches, from which offset on they are to be given, and which of them a reader does not see.
-
-    `is_hidden` is asked for every batch, in order.
-    """
+    """Whole batches, from which offset on they are to be given, and the transactions that a reader does not see."""
 
     data: Buffer
     start: int
-    is_hidden: Callable[[Buffer, int, BatchHeader], bool]
+    aborted: Sequence[AbortedRange]
 
 
 class _Gone(Exception):  # noqa: N818 - a finding: the range begins later than it did
@@ -99,7 +96,7 @@ class Ahead:
                 found = self._connection.run(queue.get())
                 if isinstance(found, BaseException):
                     raise found
-                yield Chunk(found.data, self.read_upto, Aborted(found.aborted).hides)
+                yield Chunk(found.data, self.read_upto, found.aborted)
                 self.read_upto = found.next_offset
         finally:
             self._connection.run(_ended(pump))
@@ -176,7 +173,7 @@ def _from_folder(query: Query, wanted: Range) -> Iterator[Chunk]:
             partition = None
             continue
         aborted = partition.aborted_in(found.offset, found.next_offset) if query.committed_only else []
-        yield Chunk(data, at, _hidden(aborted))
+        yield Chunk(data, at, ranges(aborted))
         at = found.next_offset
 
 
@@ -198,10 +195,3 @@ def _slice(partition: PartitionLog, at: int, bytes_max: int) -> tuple[FileSlice,
     if (begins, whole(memoryview(data), begins)[1]) != (found.offset, found.next_offset):
         raise StorageFault(f"offset {at} is not where it was when the log was looked at", partition.folder)
     return found, data
-
-
-def _hidden(aborted: Sequence[InTransaction]) -> Callable[[Buffer, int, BatchHeader], bool]:
-    def is_hidden(_: Buffer, __: int, header: BatchHeader) -> bool:
-        return header.is_control or (header.is_transactional and any(txn.covers(header) for txn in aborted))
-
-    return is_hidden

@@ -104,7 +104,7 @@ def record_batches(
 
 def _pieces(pieces: PieceBuilder, chunks: Iterable[Chunk]) -> Iterator[tuple[pa.RecordBatch, bool]]:
     for chunk in chunks:
-        yield from pieces.add(chunk.data, chunk.start, chunk.is_hidden)
+        yield from pieces.add(chunk.data, chunk.start, chunk.aborted)
     yield from pieces.rest()
 
 

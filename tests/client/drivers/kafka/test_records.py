@@ -9,6 +9,7 @@ from braidlog.codec.batch import HEADER_BYTES
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import control_batch, encode_batch
+from braidlog.codec.visible import AbortedRange
 from braidlog.model.record import NewRecord
 
 
@@ -76,7 +77,7 @@ def test_of_transactions_that_were_aborted_nothing_is_seen() -> None:
     add(2, commit=True)  # 6
     add(1, commit=True)  # 7
     data = b"".join(parts)
-    seen = fetched(("t", 0), 0, data, high_watermark=8, aborted=[(0, 1)])
+    seen = fetched(("t", 0), 0, data, high_watermark=8, aborted=[AbortedRange(0, 1)])
     assert [(each.offset, each.value) for each in seen.records] == [(1, b"2"), (2, b"plain"), (5, b"1")]
     assert seen.next_offset == 8
     everything = fetched(("t", 0), 0, data, high_watermark=8)

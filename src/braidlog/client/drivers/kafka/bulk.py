@@ -18,6 +18,7 @@ from braidlog.client.drivers.kafka.routing import only
 from braidlog.client.drivers.routed import CONTROL, fetch_channel
 from braidlog.client.errors import Address, Refusal, RefusedError
 from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
+from braidlog.codec.visible import AbortedRange
 from braidlog.wire.kafka.messages import data as d
 
 T = TypeVar("T")
@@ -36,14 +37,14 @@ _BASE = Struct(">q")
 
 
 class RawFetched(msgspec.Struct, frozen=True):
-    """Whole batches as the server has them; `aborted` are first offset and producer of transactions that are not to be seen."""
+    """Whole batches as the server has them; `aborted` are the transactions that are not to be seen."""
 
     data: memoryview
     next_offset: int
     start_offset: int
     readable_end: int
     """Where the reader may go now: the last stable offset for who reads what is committed, else the high watermark."""
-    aborted: tuple[tuple[int, int], ...] = ()
+    aborted: tuple[AbortedRange, ...] = ()
 
 
 class BulkReader:
@@ -116,7 +117,7 @@ class BulkReader:
             next_offset,
             found.log_start_offset,
             found.last_stable_offset if committed and found.last_stable_offset >= 0 else found.high_watermark,
-            tuple((each.first_offset, each.producer_id) for each in aborted),
+            tuple(AbortedRange(each.first_offset, each.producer_id) for each in aborted),
         )
 
     async def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:

@@ -41,6 +41,7 @@ from braidlog.client.errors import ClientError, ConnectError, NoAnswerError, Rec
 from braidlog.client.schemes import Target
 from braidlog.codec.batch import NO_PRODUCER
 from braidlog.codec.errors import ProtocolError
+from braidlog.codec.visible import AbortedRange
 from braidlog.model.record import NewRecord
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import data as d
@@ -267,7 +268,7 @@ class KafkaDriver(Router):
                 offset,
                 data,
                 high_watermark=found.high_watermark,
-                aborted=[(each.first_offset, each.producer_id) for each in aborted],
+                aborted=[AbortedRange(each.first_offset, each.producer_id) for each in aborted],
             )
         except ProtocolError as error:
             raise RefusedError(Refusal.FAILED, self.name, "records", str(error)) from error

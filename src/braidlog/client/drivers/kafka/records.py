@@ -6,13 +6,13 @@ record, nothing before the offset it asked for, and with `read_committed` nothin
 offset is past all of that.
 """
 
-import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
 from braidlog.client.drivers.contract import ConsumedRecord, Fetched
 from braidlog.codec.batch import LENGTH_PREFIX_BYTES, BatchHeader, Buffer, check_crc, read_header
 from braidlog.codec.compression import Compression
-from braidlog.codec.records import ControlKind, control_kind, decode_batch, encode_batch
+from braidlog.codec.records import decode_batch, encode_batch
+from braidlog.codec.visible import AbortedRange, visible
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import NewRecord
 
@@ -59,24 +59,18 @@ def fetched(
     data: Buffer,
     *,
     high_watermark: int,
-    aborted: Iterable[tuple[int, int]] = (),
+    aborted: Iterable[AbortedRange] = (),
 ) -> Fetched:
-    """What a fetch from `offset` brought; `aborted` are first offset and producer of transactions that are not to be seen."""
+    """What a fetch from `offset` brought, without the transactions that were `aborted`."""
     topic, partition = place
-    records: list[ConsumedRecord] = []
-    following = offset
-    unseen = Aborted(aborted)
-    for position, header in whole_batches(data):
-        following = max(following, header.next_offset)
-        if unseen.hides(data, position, header):
-            continue
-        records += [
-            ConsumedRecord(topic, partition, at, key, value, headers, time)
-            for at, time, key, value, headers in decode_batch(
-                data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX
-            )
-            if at >= offset
-        ]
+    batches = [(data, position, header) for position, header in whole_batches(data)]
+    following = max(offset, batches[-1][2].next_offset) if batches else offset
+    records = [
+        ConsumedRecord(topic, partition, at, key, value, headers, time)
+        for _, position, _ in visible(batches, aborted)
+        for at, time, key, value, headers in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        if at >= offset
+    ]
     return Fetched(records, following, high_watermark)
 
 
@@ -91,26 +85,3 @@ def whole_batches(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         check_crc(data, position, header)
         yield position, header
         position += header.size_bytes
-
-
-class Aborted:
-    """Which producers are within a transaction that was aborted, batch by batch."""
-
-    def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
-        self._ahead = list(transactions)
-        heapq.heapify(self._ahead)
-        self._within: set[int] = set()
-
-    def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
-        while self._ahead and self._ahead[0][0] <= header.last_offset:
-            self._within.add(heapq.heappop(self._ahead)[1])
-        if header.is_control:
-            if header.producer_id in self._within and _is_abort(data, position, header):
-                self._within.discard(header.producer_id)
-            return True
-        return header.is_transactional and header.producer_id in self._within
-
-
-def _is_abort(data: Buffer, position: int, header: BatchHeader) -> bool:
-    kind = control_kind(data, position, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-    return kind is ControlKind.ABORT

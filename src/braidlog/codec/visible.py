@@ -1,0 +1,39 @@
+"""Which batches a reader sees: no control batches, and nothing of the aborted transactions that are named to it."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from braidlog.codec.batch import BatchHeader, Buffer
+from braidlog.codec.records import ControlKind, control_kind
+from braidlog.codec.section import INT64_MAX
+
+B = TypeVar("B", bound=Buffer)
+
+
+class AbortedRange(NamedTuple):
+    """Transactional batches of a producer from one offset on, up to `last_offset` or else to its next abort marker."""
+
+    first_offset: int
+    producer_id: int
+    last_offset: int = INT64_MAX
+
+
+def visible(
+    batches: Iterable[tuple[B, int, BatchHeader]], aborted: Iterable[AbortedRange] = ()
+) -> Iterator[tuple[B, int, BatchHeader]]:
+    """Those of the batches (data, position, header) that are to be seen. The batches are in the order of the log."""
+    ahead = list(aborted)
+    heapq.heapify(ahead)
+    hidden_upto: dict[int, int] = {}  # producers within an aborted transaction, and where it ends
+    for batch in batches:
+        data, position, header = batch
+        while ahead and ahead[0].first_offset <= header.last_offset:
+            _, producer_id, last_offset = heapq.heappop(ahead)
+            hidden_upto[producer_id] = last_offset
+        is_within = header.base_offset <= hidden_upto.get(header.producer_id, -1)
+        if header.is_control:
+            if is_within and control_kind(data, position, header) is ControlKind.ABORT:
+                del hidden_upto[header.producer_id]
+        elif not (is_within and header.is_transactional):
+            yield batch
