@@ -13,7 +13,7 @@ from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named, require, unknown
 from braidlog.broker.access.authorize import Operation
-from braidlog.codec.batch import MAGIC, read_header
+from braidlog.codec.batch import MAGIC, BatchHeader, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.partition.append import Acks, Written
@@ -26,7 +26,6 @@ ZSTD_SINCE = 7
 """The first version of Produce that may carry zstd: older clients could not read it back."""
 _MAGIC_AT = 16
 
-Buffer = bytes | bytearray | memoryview
 Partition = d.ProduceRequestPartition
 
 
@@ -81,23 +80,24 @@ def _attempt(
     try:
         require(services, conversation, Operation.WRITE, name)
         records = partition.records or b""
-        code, text = _check(records, request.version)
+        if len(records) <= _MAGIC_AT:
+            return _Attempt(partition.index, None, E.INVALID_RECORD, "a partition needs exactly one batch")
+        if records[_MAGIC_AT] != MAGIC:
+            text = f"batches have format {MAGIC}, not {records[_MAGIC_AT]}"
+            return _Attempt(partition.index, None, E.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)
+        header = read_header(records)
+        code, text = _check(header, len(records), request.version)
         if code is not E.NONE:
             return _Attempt(partition.index, None, code, text)
-        written = services.append.write(name, partition.index, records, records_checked=False)
+        written = services.append.write(name, partition.index, records, records_checked=False, headers=[header])
     except (BrokerError, StorageFault, ProtocolError) as error:
         return _Attempt(partition.index, None, code_of(error), text_of(error))
     return _Attempt(partition.index, written, E.NONE, None)
 
 
-def _check(records: Buffer, version: int) -> tuple[E, str]:
-    """What can be told from the header: exactly one batch, of a format and a compression that the version may carry."""
-    if len(records) <= _MAGIC_AT:
-        return E.INVALID_RECORD, "a partition needs exactly one batch"
-    if records[_MAGIC_AT] != MAGIC:
-        return E.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"batches have format {MAGIC}, not {records[_MAGIC_AT]}"
-    header = read_header(records)
-    if header.size_bytes < len(records):
+def _check(header: BatchHeader, size: int, version: int) -> tuple[E, str]:
+    """What can be told from the header: exactly one batch, of a compression that the version may carry."""
+    if header.size_bytes < size:
         return E.INVALID_RECORD, "a partition needs exactly one batch"
     if header.record_count != header.last_offset_delta + 1:
         return E.INVALID_RECORD, f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets"
