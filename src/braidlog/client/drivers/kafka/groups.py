@@ -21,7 +21,10 @@ REBALANCE_TIMEOUT_MS = 60_000
 """How long the others wait for a member to join again. It does so at its next heartbeat, whatever its program does meanwhile."""
 _NO_GENERATION = -1
 _NOTHING = -1
-_NOT_DELETED: dict[int, str] = {E.GROUP_ID_NOT_FOUND: "it does not exist", E.NON_EMPTY_GROUP: "it has members; stop them first"}
+_NOT_DELETED: dict[int, str] = {
+    E.GROUP_ID_NOT_FOUND: "it does not exist",
+    E.NON_EMPTY_GROUP: "it has members; stop them first",
+}
 
 
 class Groups:
