@@ -1,7 +1,7 @@
 """The maxima that several folders share; any other stands beside its owner."""
 
 NAME_CHARS_MAX = 249
-"""Of topics, groups, members, producers, transactions, users and nodes. Kafka's own for topics: its clients take no longer ones."""
+"""Of topics, groups, members, producers, transactions, users, nodes. Kafka's own for topics: its clients take no longer ones."""
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
 
