@@ -9,6 +9,7 @@ which anyone may read and only the broker writes; a partition is opened once.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.names import no_topic
 from braidlog.partition.hosted import HostedPartition
 from braidlog.storage.folder import TopicMeta
 
@@ -63,7 +64,7 @@ class Hosting:
     def meta(self, name: str) -> TopicMeta:
         meta = self._metas.get(name)
         if meta is None:
-            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
+            raise no_topic(name)
         return meta
 
     def partition_count(self, name: str) -> int:
