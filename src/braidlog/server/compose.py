@@ -12,19 +12,12 @@ import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import metadata
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from braidlog.adapters.contract import Adapter
-from braidlog.adapters.cursus.handlers import CursusAdapter
-from braidlog.adapters.flux.handlers import FluxAdapter
 from braidlog.adapters.kafka.consumer import topics_read
-from braidlog.adapters.kafka.handlers import KafkaAdapter
-from braidlog.adapters.kafka.metadata import Creating
-from braidlog.adapters.mayfly.handlers import MayflyAdapter
-from braidlog.adapters.mlog.handlers import MlogAdapter
-from braidlog.adapters.rustlog.handlers import RustlogAdapter
 from braidlog.broker.access.authenticate import Authenticate, Pauses
 from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
 from braidlog.broker.quotas import Quotas
@@ -53,6 +46,7 @@ from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
 from braidlog.tools.wire.recorder import Recorder
+from braidlog.wire.dialect import dialects
 
 log = logging.getLogger("braidlog.server")
 
@@ -64,19 +58,11 @@ CONSOLE: Final = "__console"
 """Who the console is on its own doors. On the others nobody has this name."""
 CONSOLE_CONNECTIONS_MAX: Final = 256
 
-AdapterMaker = Callable[[Services], Adapter]
 
-
-def adapters() -> dict[str, AdapterMaker]:
-    """The dialects, by the name their listener has in the configuration."""
-    return {
-        "cursus": CursusAdapter,
-        "flux": FluxAdapter,
-        "kafka": KafkaAdapter,
-        "mayfly": MayflyAdapter,
-        "mlog": MlogAdapter,
-        "rustlog": RustlogAdapter,
-    }
+def make_adapter(dialect: str, services: Services, **options: Any) -> Adapter:  # noqa: ANN401 - as the dialect declares them
+    """A dialect's adapter is found by its name: `adapters/<dialect>/handlers.py`."""
+    made: Adapter = dialects()[dialect].part(f"braidlog.adapters.{dialect}.handlers", "Adapter")(services, **options)
+    return made
 
 
 class Server:
@@ -138,12 +124,10 @@ class Server:
         self._open_store()
         self._doorkeeper = doorkeeper(config.auth, authorize, world)
         self._wire_log = open_wire_log(config.wire_log, self._clock)
-        makers = adapters()
-        makers["cursus"] = partial(CursusAdapter, compression=config.listeners.cursus.compression)
-        kafka = config.listeners.kafka
-        makers["kafka"] = partial(KafkaAdapter, creating=Creating(kafka.auto_create, kafka.partitions))
-        for dialect, make in makers.items():
-            await self._listen(dialect, make(self.services))
+        for name, dialect in dialects().items():
+            settings = getattr(config.listeners, name)
+            options = {each.name: getattr(settings, each.name) for each in dialect.listener_options}
+            await self._listen(name, make_adapter(name, self.services, **options))
         self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")
         self._supervisor.every(EXPIRE_SECONDS, self._expire, "expire")
         self._supervisor.every(RETAIN_SECONDS, self._retain, "retain")
@@ -264,8 +248,8 @@ class Server:
         keeper = doorkeeper(self.config.auth, allowed, self._world)
         census = Census(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)
         made: list[Adapter] = [
-            KafkaAdapter(services, creating=Creating(enabled=False, partitions=1)),
-            MayflyAdapter(services),
+            make_adapter("kafka", services, auto_create=False),
+            make_adapter("mayfly", services),
         ]
         doors, urls = [], {}
         for adapter in made:

@@ -41,9 +41,9 @@ class KafkaAdapter:
     dialect = "kafka"
     ordered = True
 
-    def __init__(self, services: Services, creating: Creating | None = None) -> None:
+    def __init__(self, services: Services, *, auto_create: bool = True, partitions: int = 1) -> None:
         self._services = services
-        made = creating or Creating()
+        made = Creating(auto_create, partitions)
         self.routes: dict[Key, Route] = {
             **metadata.routes(made, lambda: self.served),
             **producing.ROUTES,
