@@ -24,7 +24,10 @@ class EchoObserver(LengthPrefixed):
         return Reading("Echo", {}, 4)
 """
 ADAPTER = """
+import msgspec
 from braidlog.wire.contract import NEED_DATA
+class Uses(msgspec.Struct):
+    pass
 class Connection:
     frame_bytes_max, buffered_bytes, held = 100, 0, b""
     def receive(self, data):
@@ -36,6 +39,7 @@ class Connection:
         return answer
 class EchoAdapter:
     dialect, ordered = "echo", True
+    uses = Uses
     def __init__(self, services, *, shout):
         self.shout = shout
     def open(self):

@@ -59,9 +59,15 @@ CONSOLE: Final = "__console"
 CONSOLE_CONNECTIONS_MAX: Final = 256
 
 
+def adapter_class(dialect: str) -> type[Any]:
+    """Found by its name in `adapters/<dialect>/handlers.py`; its `uses` is what it is made with."""
+    found: type[Any] = dialects()[dialect].part(f"braidlog.adapters.{dialect}.handlers", "Adapter")
+    return found
+
+
 def make_adapter(dialect: str, services: Services, **options: Any) -> Adapter:  # noqa: ANN401 - as the dialect declares them
-    """A dialect's adapter is found by its name: `adapters/<dialect>/handlers.py`."""
-    made: Adapter = dialects()[dialect].part(f"braidlog.adapters.{dialect}.handlers", "Adapter")(services, **options)
+    kind = adapter_class(dialect)
+    made: Adapter = kind(services.only(kind.uses), **options)
     return made
 
 

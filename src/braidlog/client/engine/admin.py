@@ -71,7 +71,7 @@ class Admin:
         return await self._ask(self._driver.list_topics)
 
     async def describe_topic(self, topic: str) -> TopicInfo:
-        count = await self._ask(lambda: self._driver.partitions(topic))
+        count = await self._ask(lambda: self._driver.partition_count(topic))
         return TopicInfo(topic, tuple([await self._span(topic, number) for number in range(count)]))
 
     async def topic_settings(self, topic: str) -> list[Setting]:
@@ -86,7 +86,7 @@ class Admin:
         if settings:
             changes = dict(settings)
             await self._ask(lambda: self._driver.change_settings(topic, changes))
-        if partitions is not None and partitions != await self._ask(lambda: self._driver.partitions(topic)):
+        if partitions is not None and partitions != await self._ask(lambda: self._driver.partition_count(topic)):
             # Asked for again after an answer was lost, it is refused because they are there: that is what was wanted.
             await self._change(lambda: self._driver.add_partitions(topic, partitions), Refusal.INVALID)
 
@@ -121,7 +121,9 @@ class Admin:
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""
         if self._driver.capabilities.commits is Commits.MEMBERS:
-            raise UnsupportedError(f"{self._driver.name} takes commits of members only: nobody can reset a group")
+            raise UnsupportedError(
+                f"{self._driver.name} accepts commits of group members only; a group cannot be reset from outside"
+            )
         wanted = dict(offsets)
         await self._ask(lambda: self._driver.commit(group, topic, wanted, None))
 
