@@ -29,7 +29,9 @@ from braidlog.coordinator.producer_ids import IdBlock, ProducerIds
 from braidlog.coordinator.staging import Sink, Staging
 from braidlog.coordinator.streams import EventStreams, Snapshot
 from braidlog.coordinator.transactions import Transaction, Transactions
+from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.store import Listener
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import World
@@ -94,6 +96,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         folder.create_topic(
             JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
         )
+    kv_settings = kv or KeyValueSettings()
     journal = Journal(folder.open_partition(JOURNAL_TOPIC, 0), world)
     kinds: dict[str, type] = {
         "offset": Committed,
@@ -142,17 +145,18 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         authorize=authorize,
         rules=Rules(tables["rule"], authorize, world),
         users=Users(tables["user"], world, users),
-        keyvalue=KeyValue(
-            folder.disk,
-            join(folder.path, KEY_VALUE_FOLDER),
-            bytes.fromhex(folder.identity.folder_id),
-            kv or KeyValueSettings(),
-            topics,
-            world,
-            resident=resident,
-        ),
+        keyvalue=KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident),
         journal=journal,
     )
+
+
+def _store_in(folder: DataFolder, settings: KeyValueSettings, world: World) -> Callable[[Listener | None], LocalStore]:
+    path, node = join(folder.path, KEY_VALUE_FOLDER), bytes.fromhex(folder.identity.folder_id)
+
+    def open_store(listener: Listener | None) -> LocalStore:
+        return LocalStore(folder.disk, path, node, settings, now_ms=world.now_ms(), syncer=world, listener=listener)
+
+    return open_store
 
 
 def _refuse_unknown(key: Key) -> None:
