@@ -13,7 +13,13 @@ import msgspec
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.classic_group import Elected
 from braidlog.coordinator.groups.classic_service import Elections
-from braidlog.coordinator.groups.group import Group, GroupImage, Membership
+from braidlog.coordinator.groups.group import (
+    SESSION_TIMEOUT_MS_MAX,
+    SESSION_TIMEOUT_MS_MIN,
+    Group,
+    GroupImage,
+    Membership,
+)
 from braidlog.coordinator.groups.messages import State
 from braidlog.coordinator.groups.registry import AnyGroup, KeptGroups
 from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, check_group_name
@@ -23,8 +29,6 @@ from braidlog.model.world import World
 from braidlog.partition.hosting import Hosting
 
 SESSION_TIMEOUT_MS = 10_000
-SESSION_TIMEOUT_MS_MIN = 100
-SESSION_TIMEOUT_MS_MAX = 1_800_000
 
 
 class Lag(msgspec.Struct, frozen=True):
