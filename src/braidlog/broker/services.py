@@ -21,7 +21,7 @@ from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import GroupImage
 from braidlog.coordinator.groups.messages import ElectedImage
 from braidlog.coordinator.groups.registry import KeptGroups
-from braidlog.coordinator.groups.service import Groups
+from braidlog.coordinator.groups.service import Groups, Reads
 from braidlog.coordinator.journal import Journal, Key, Table, load_tables
 from braidlog.coordinator.named_producers import NamedProducer, NamedProducers
 from braidlog.coordinator.offsets import Committed, Offsets
@@ -87,6 +87,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     rebalance_delay_ms: int = INITIAL_DELAY_MS,
     kv: KeyValueSettings | None = None,
     resident: Callable[[], int] = lambda: 0,
+    reads: Reads = lambda _, __: (),
 ) -> Services:
     """Open every service over a data folder, but for the key-value store: whoever serves it opens it.
 
@@ -122,7 +123,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world)
     append = Append(hosting, world, transactions.check_append)
     kept = KeptGroups(tables["group"], tables["elected-group"], hosting.partition_count, world, rebalance_delay_ms)
-    groups = Groups(kept, offsets, hosting, world)
+    groups = Groups(kept, offsets, hosting, world, reads)
     streams = EventStreams(hosting, append, tables["snapshot"], world)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
         topics.when_changed(listener)
