@@ -53,7 +53,7 @@ spark-kill: setup ## kill Spark drivers, workers and the node at every stage of 
 FUZZ_RUNS ?= 1000000
 fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (FUZZ_RUNS=1000000 each)
 	$(BIN)/python -m pip install --quiet 'atheris==3.0.0'
-	for dialect in mlog flux cursus rustlog kafka mayfly; do \
+	for dialect in $$($(BIN)/python -m braidlog.wire); do \
 	  $(BIN)/python -m tests.wire.fuzzing $$dialect -runs=$(FUZZ_RUNS) -max_len=4096 -print_final_stats=1 || exit 1; done
 
 bench-kernel: setup ## records/s of the record kernel, compiled and plain
