@@ -14,8 +14,9 @@ import msgspec
 
 from braidlog.client.drivers.contract import Capabilities
 from braidlog.client.engine.admin import Admin
-from braidlog.client.engine.consumer import Consumer, ConsumerOptions
-from braidlog.client.engine.producer import Producer, ProducerOptions
+from braidlog.client.engine.consumer import Consumer
+from braidlog.client.engine.options import ConsumerOptions, ProducerOptions
+from braidlog.client.engine.producer import Producer
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClosedError
 from braidlog.client.schemes import make_driver, parse_url

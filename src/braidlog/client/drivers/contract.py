@@ -165,6 +165,22 @@ class Fetched(msgspec.Struct, frozen=True):
     high_watermark: int | None = None
 
 
+class FetchRequest(msgspec.Struct, frozen=True):
+    """Records from `offset` on. Fetches of one slot may hold each other up, those of different slots do not."""
+
+    topic: str
+    partition: int
+    offset: int
+    bytes_max: int
+    wait_ms: int
+    slot: int = 0
+    member: "Membership | None" = None
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+
 class Span(msgspec.Struct, frozen=True):
     """The offsets that a partition has: `[earliest, latest)`."""
 
@@ -300,18 +316,7 @@ class Driver(ABC):
         """One result for each record, in order. A dialect whose batches are all or nothing raises instead."""
 
     @abstractmethod
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        slot: int = 0,
-        member: Membership | None = None,
-    ) -> Fetched:
-        """Records from `offset` on. Fetches of one slot may hold each other up, those of different slots do not."""
+    async def fetch(self, wanted: FetchRequest) -> Fetched: ...
 
     # -- offsets ---------------------------------------------------------------------------------------------
 

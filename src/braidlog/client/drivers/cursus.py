@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
 from braidlog.client.drivers.contract import (
     Acks,
     Batch,
@@ -15,6 +17,7 @@ from braidlog.client.drivers.contract import (
     Capabilities,
     ConsumedRecord,
     Fetched,
+    FetchRequest,
     GroupInfo,
     GroupMember,
     Headers,
@@ -222,33 +225,15 @@ class CursusDriver(RoutedDriver):
         base = answer.last_offset - len(batch.records) + 1
         return [Placed(batch.topic, batch.partition, base + at) for at in range(len(batch.records))]
 
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        slot: int = 0,
-        member: Membership | None = None,
-    ) -> Fetched:
-        records_max = min(max(bytes_max // _RECORD_BYTES_GUESS, 1), _READ_RECORDS_MAX)
-        message = r.Consume(topic, partition, offset, records_max=records_max, wait_ms=wait_ms)
-        if member is not None:
-            message = r.Consume(
-                topic,
-                partition,
-                offset,
-                member.member,
-                member.group,
-                member.generation,
-                records_max=records_max,
-                wait_ms=wait_ms,
-            )
-        answer: WireBatch = await self._ask_leader(topic, partition, message, fetch_channel(slot), wait_ms)
-        records = [_consumed(topic, partition, record) for record in answer.records]
-        return Fetched(records, records[-1].offset + 1 if records else offset)
+    async def fetch(self, wanted: FetchRequest) -> Fetched:
+        records_max = min(max(wanted.bytes_max // _RECORD_BYTES_GUESS, 1), _READ_RECORDS_MAX)
+        message = r.Consume(*wanted.place, wanted.offset, records_max=records_max, wait_ms=wanted.wait_ms)
+        if (who := wanted.member) is not None:
+            message = replace(message, member=who.member, group=who.group, generation=who.generation)
+        channel = fetch_channel(wanted.slot)
+        answer: WireBatch = await self._ask_leader(*wanted.place, message, channel, wanted.wait_ms)
+        records = [_consumed(*wanted.place, record) for record in answer.records]
+        return Fetched(records, records[-1].offset + 1 if records else wanted.offset)
 
     # -- offsets and groups ----------------------------------------------------------------------------------
 

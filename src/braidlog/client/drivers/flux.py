@@ -20,6 +20,7 @@ from braidlog.client.drivers.contract import (
     Commits,
     ConsumedRecord,
     Fetched,
+    FetchRequest,
     Membership,
     Placed,
     Span,
@@ -201,19 +202,11 @@ class FluxDriver(RoutedDriver):
             return self._refused(answer)
         return Placed(topic, answer.partition, answer.offset)
 
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        slot: int = 0,  # noqa: ARG002 - a slow answer holds back nobody
-        member: Membership | None = None,  # noqa: ARG002 - CONSUME names no member
-    ) -> Fetched:
-        wait_ms = min(wait_ms, WAIT_MS_MAX)
-        records_max = max(bytes_max // _RECORD_BYTES_GUESS, 1)
+    async def fetch(self, wanted: FetchRequest) -> Fetched:
+        """Whatever the slot: a slow answer holds back nobody. CONSUME names no member."""
+        topic, partition, offset = *wanted.place, wanted.offset
+        wait_ms = min(wanted.wait_ms, WAIT_MS_MAX)
+        records_max = max(wanted.bytes_max // _RECORD_BYTES_GUESS, 1)
         message = m.Consume(self._id(), topic, partition, offset, _B64, records_max, wait_ms)
         try:
             answer: m.Consumed = await self._checked_ask(message, fetch_channel(0), wait_ms)

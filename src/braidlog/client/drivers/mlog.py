@@ -18,6 +18,7 @@ from braidlog.client.drivers.contract import (
     Capabilities,
     ConsumedRecord,
     Fetched,
+    FetchRequest,
     Membership,
     Placed,
     Span,
@@ -167,19 +168,10 @@ class MlogDriver(RoutedDriver):
         answer = await self._ask_leader(batch.topic, message, PRODUCE)
         return [Placed(batch.topic, 0, answer.base_offset + at) for at in range(len(values))]
 
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,  # noqa: ARG002 - nobody waits here
-        slot: int = 0,
-        member: Membership | None = None,  # noqa: ARG002 - there are none
-    ) -> Fetched:
-        self._check_partition(partition)
-        entries = await self._fetch(topic, offset, max(bytes_max // _RECORD_BYTES_GUESS, 1), fetch_channel(slot))
+    async def fetch(self, wanted: FetchRequest) -> Fetched:
+        topic, offset, records_max = wanted.topic, wanted.offset, max(wanted.bytes_max // _RECORD_BYTES_GUESS, 1)
+        self._check_partition(wanted.partition)
+        entries = await self._fetch(topic, offset, records_max, fetch_channel(wanted.slot))
         # An answer may begin before what was asked only if the server resumed somewhere else: nobody asked for that.
         records = [ConsumedRecord(topic, 0, e.offset, None, e.value) for e in entries if e.offset >= offset]
         return Fetched(records, records[-1].offset + 1 if records else offset)

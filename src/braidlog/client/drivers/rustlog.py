@@ -19,6 +19,7 @@ from braidlog.client.drivers.contract import (
     Capabilities,
     ConsumedRecord,
     Fetched,
+    FetchRequest,
     Headers,
     Membership,
     Placed,
@@ -147,28 +148,17 @@ class RustlogDriver(RoutedDriver):
         answer: m.ProduceResponse = await self._checked_ask(message, PRODUCE)
         return [Placed(batch.topic, batch.partition, answer.base_offset + at) for at in range(len(keys))]
 
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        slot: int = 0,
-        member: Membership | None = None,  # noqa: ARG002 - there are none
-    ) -> Fetched:
+    async def fetch(self, wanted: FetchRequest) -> Fetched:
         if self._form is Form.BINARY:
-            return await self._fetch_values(topic, partition, offset, bytes_max, slot)
-        message = m.Fetch(
-            group_id="", topic=topic, partition=partition, offset=offset, max_bytes=bytes_max, max_wait_ms=wait_ms
-        )
-        return _fetched(topic, partition, await self._checked_ask(message, fetch_channel(slot), wait_ms))
+            return await self._fetch_values(wanted)
+        message = _fetch_message(wanted, max_wait_ms=wanted.wait_ms)
+        channel = fetch_channel(wanted.slot)
+        return _fetched(*wanted.place, await self._checked_ask(message, channel, wanted.wait_ms))
 
-    async def _fetch_values(self, topic: str, partition: int, offset: int, bytes_max: int, slot: int) -> Fetched:
-        # With a group's name the binary form would begin where that group has committed, whatever the offset.
-        message = m.Fetch(group_id="", topic=topic, partition=partition, offset=offset, max_bytes=bytes_max)
-        answer: m.BriefFetchResponse = await self._checked_ask(message, fetch_channel(slot))
+    async def _fetch_values(self, wanted: FetchRequest) -> Fetched:
+        topic, partition, offset = *wanted.place, wanted.offset
+        message = _fetch_message(wanted)
+        answer: m.BriefFetchResponse = await self._checked_ask(message, fetch_channel(wanted.slot))
         if answer.records and answer.next_offset != offset + len(answer.records):
             return _fetched(topic, partition, await self._json_ask(message))
         records = [
@@ -195,6 +185,18 @@ class RustlogDriver(RoutedDriver):
     def close(self) -> None:
         self._json_links.close()
         super().close()
+
+
+def _fetch_message(wanted: FetchRequest, max_wait_ms: int | None = None) -> m.Fetch:
+    # With a group's name the binary form would begin where that group has committed, whatever the offset.
+    return m.Fetch(
+        group_id="",
+        topic=wanted.topic,
+        partition=wanted.partition,
+        offset=wanted.offset,
+        max_bytes=wanted.bytes_max,
+        max_wait_ms=max_wait_ms,
+    )
 
 
 def _code(form: Form, code: int) -> int:
