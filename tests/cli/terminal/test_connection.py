@@ -58,7 +58,7 @@ def test_nobody_is_there(args: list[str]) -> None:
 def test_strangers_are_told_how_to_say_who_they_are(guard: Braid, args: list[str]) -> None:
     said = guard.fails(3, *args, stdin="x\n")
     assert said.startswith("braid: not allowed: ")
-    assert said.endswith("say --principal and --token-file\n")
+    assert said.endswith("pass --principal and --token-file\n")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_topic_can_be_made_and_not_written_to(guard: Braid, folder: Path) -> N
 
 def test_a_wrong_token(guard: Braid, folder: Path) -> None:
     assert "SASL_AUTHENTICATION_FAILED" in guard.fails(3, "topic", "list", *as_(folder, "ann", "wrong"))
-    assert "whose token" in guard.fails(2, "topic", "list", "--token-file", str(folder / "ann.token"))
+    assert "name the token belongs to" in guard.fails(2, "topic", "list", "--token-file", str(folder / "ann.token"))
     (folder / "empty.token").write_text("\n")
     assert "holds no token" in guard.fails(2, "topic", "list", *as_(folder, "ann", "empty"))
 

@@ -10,12 +10,11 @@ from itertools import count
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.errors import failure_of
 from braidlog.adapters.cursus.records import encode_pieces, encode_whole
-from braidlog.broker.services import Services
+from braidlog.adapters.cursus.services import Services
 from braidlog.codec.batch import read_header
 from braidlog.coordinator.named_producers import NamedProducer
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.append import SEQUENCES, Acks
-from braidlog.storage.partition import Appended
+from braidlog.partition.append import SEQUENCES, Acks, Appended
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch, BatchRecord

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.flux.errors import failed
+from braidlog.adapters.flux.services import Services
 from braidlog.adapters.routing import Route, RoutedAdapter
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.brokers import broker_number
-from braidlog.broker.services import Services
 from braidlog.broker.topics import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.groups.assignors import Assignor
@@ -240,6 +240,7 @@ class FluxAdapter(RoutedAdapter):
     """Flux behind a listener. An answer carries its request's id, so a slow request holds back nobody."""
 
     dialect = "flux"
+    uses = Services
     ordered = False
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: Route(produce, Operation.WRITE, _topic),
