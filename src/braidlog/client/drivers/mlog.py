@@ -23,7 +23,7 @@ from braidlog.client.drivers.contract import (
     Placed,
     Span,
 )
-from braidlog.client.drivers.link import OrderedWire, read_address
+from braidlog.client.drivers.link import ConnectionWire, read_address
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, ClientError, ConnectError, NoAnswerError, Refusal, RefusedError
@@ -70,7 +70,7 @@ class MlogDriver(RoutedDriver):
     ) -> None:
         if options:
             raise ValueError(f"mlog:// takes no options: {', '.join(options)}")
-        super().__init__(target, policy, tls, lambda: OrderedWire(ClientConnection()))
+        super().__init__(target, policy, tls, lambda: ConnectionWire(ClientConnection()))
         self._reader = f"braidlog-{uuid.uuid4().hex}"
         self._look_again: set[str] = set()
 
@@ -90,24 +90,21 @@ class MlogDriver(RoutedDriver):
             self._look_again.add(topic)
             self._links.drop(leader, "another node leads")
             raise RefusedError(Refusal.NOT_LEADER, self.name, _code(answer), answer.message)
-        return self._checked(answer)
+        return self.checked(answer)
 
     async def _find_leader(self, topic: str) -> None:
         """Who leads now. A topic that is not there is told here, and nowhere else for good."""
         self._leaders.pop((topic, 0), None)
         if topic == _METADATA:
-            told = (await self._checked_ask(m.FindRaftLeaderRequest())).raft_leader_addr
+            told = (await self.ask_checked(m.FindRaftLeaderRequest())).raft_leader_addr
         else:
-            told = (await self._checked_ask(m.FindTopicLeaderRequest(topic))).leader_addr
+            told = (await self.ask_checked(m.FindTopicLeaderRequest(topic))).leader_addr
         found: Address | None = read_address(told)
         if found is not None:
             self._leaders[topic, 0] = found
         self._look_again.discard(topic)
 
-    async def _checked_ask(self, message: Any) -> Any:  # noqa: ANN401 - any answer
-        return self._checked(await self.ask(message))
-
-    def _checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
+    def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
         if isinstance(answer, RPCErrorResponse):
             raise RefusedError(REASONS.get(answer.code, Refusal.FAILED), self.name, _code(answer), answer.message)
         return answer
@@ -124,7 +121,7 @@ class MlogDriver(RoutedDriver):
         await self._ask_leader(_METADATA, m.DeleteTopicRequest(topic), CONTROL)
 
     async def list_topics(self) -> list[str]:
-        answer = await self._checked_ask(m.ListTopicsRequest())
+        answer = await self.ask_checked(m.ListTopicsRequest())
         return sorted(info.name for info in answer.topics or ())
 
     async def partitions(self, topic: str) -> int:
@@ -132,7 +129,7 @@ class MlogDriver(RoutedDriver):
         return 1
 
     async def _describe(self, topic: str) -> m.TopicInfo:
-        answer: m.ListTopicsResponse = await self._checked_ask(m.ListTopicsRequest())
+        answer: m.ListTopicsResponse = await self.ask_checked(m.ListTopicsRequest())
         for info in answer.topics or ():
             if info.name == topic:
                 return info

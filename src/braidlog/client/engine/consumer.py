@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from braidlog.client.drivers.contract import Commits, ConsumedRecord, Driver, Membership
+from braidlog.client.engine.closing import AsyncClosing
 from braidlog.client.engine.member import Member, Place, Rebalanced, Start
 from braidlog.client.engine.options import ConsumerOptions
 from braidlog.client.engine.partition_fetcher import PartitionFetcher
@@ -28,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class Consumer:
+class Consumer(AsyncClosing):
     """Made by `client.consumer()`. Then `assign` or `subscribe`, and `poll` or `async for`."""
 
     def __init__(self, driver: Driver, policy: Policy, options: ConsumerOptions, slots: Iterator[int]) -> None:
@@ -407,9 +408,6 @@ class Consumer:
             raise ValueError(f"start is {' or '.join(_WORDS)}, an offset or a datetime, not {start!r}")
         if isinstance(start, int) and start < 0:
             raise ValueError(f"an offset is not negative: {start}")
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

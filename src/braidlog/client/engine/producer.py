@@ -8,11 +8,10 @@ failure that nobody looked at is raised by `flush`.
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Self
 
 from braidlog.client.drivers.contract import Driver, Placed
 from braidlog.client.engine.byte_budget import ByteBudget
+from braidlog.client.engine.closing import AsyncClosing
 from braidlog.client.engine.delivery import Delivery
 from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, PartitionSender
@@ -49,7 +48,7 @@ class _Topic:
         return now - self._learned_at > _METADATA_SECONDS
 
 
-class Producer:
+class Producer(AsyncClosing):
     """Made by `client.producer()`. `await send(...)` gives a `Delivery`; await that for the acknowledgement."""
 
     def __init__(self, driver: Driver, policy: Policy, options: ProducerOptions, clock: Clock | None = None) -> None:
@@ -229,11 +228,3 @@ class Producer:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the producer is closed")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
