@@ -84,8 +84,7 @@ def positions_of(client: Client, info: GroupInfo) -> list[PositionRow]:
             found.append(PositionRow(topic, partition, committed, None, None))
             continue
         span = known[partition]
-        lag = max(span.latest - max(committed, span.earliest), 0)
-        found.append(PositionRow(topic, partition, committed, span.latest, lag))
+        found.append(PositionRow(topic, partition, committed, span.latest, span.lag(committed)))
     return found
 
 

@@ -125,8 +125,7 @@ class Admin:
 
     async def _lag(self, group: str, topic: str, partition: int, span: Span) -> PartitionLag:
         committed = await self._ask(lambda: self._driver.committed(group, topic, partition))
-        behind = span.latest - max(committed or 0, span.earliest)
-        return PartitionLag(topic, partition, committed, span.latest, max(behind, 0))
+        return PartitionLag(topic, partition, committed, span.latest, span.lag(committed))
 
     async def _span(self, topic: str, partition: int) -> Span:
         return await self._ask(lambda: self._driver.span(topic, partition))
