@@ -52,7 +52,7 @@ def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, ou
         except RefusedError as error:
             if error.reason is not Refusal.TOPIC_NOT_FOUND:
                 raise
-            say(f"{feed_url} has no topic {FEED_TOPIC}: nothing was changed yet, or kv.feed is off")
+            say(f"no topic {FEED_TOPIC!r}: nothing was changed yet, or kv.feed is off")
             click.get_current_context().exit(1)
         left = sys.maxsize if count is None else count
         while left > 0:
