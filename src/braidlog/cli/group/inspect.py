@@ -1,7 +1,8 @@
 """`braid group list`, `describe`: members, commits, lag.
 
 Knows: how groups look. Refuses to know: how a door tells of them.
-Invariant: lag is what is between a commit and the end; where nothing is committed, or the topic is gone, none is invented.
+Invariant: lag is what `model/lag.py` says, of every partition with a commit or of a topic that members read; where the topic is
+gone, none is invented.
 """
 
 from collections.abc import Iterable
@@ -15,10 +16,11 @@ from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, prin
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import GroupInfo, Span
 from braidlog.client.errors import Refusal, RefusedError
+from braidlog.model.lag import lag_of
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """A line of `braid group list -o json`. `lag`: records of all partitions with a commit."""
+    """A line of `braid group list -o json`. `lag`: records of all partitions that it has committed to or reads."""
 
     group: str
     state: str
@@ -32,11 +34,11 @@ class MemberRow(msgspec.Struct, frozen=True):
 
 
 class PositionRow(msgspec.Struct, frozen=True):
-    """`latest` and `lag` are null where the topic is gone."""
+    """`committed` is null before the first commit; `latest` and `lag` are where the topic is gone."""
 
     topic: str
     partition: int
-    committed: int
+    committed: int | None
     latest: int | None
     lag: int | None
 
@@ -74,18 +76,20 @@ def commits_of(client: Client, group: str, topics: Iterable[str]) -> dict[tuple[
 
 
 def positions_of(client: Client, info: GroupInfo) -> list[PositionRow]:
-    found = []
-    spans: dict[str, tuple[Span, ...] | None] = {}
-    for (topic, partition), committed in sorted(commits_of(client, info.group, info.topics).items()):
-        if topic not in spans:
-            spans[topic] = spans_of(client, topic)
-        known = spans[topic]
-        if known is None or partition >= len(known):
-            found.append(PositionRow(topic, partition, committed, None, None))
-            continue
-        span = known[partition]
-        found.append(PositionRow(topic, partition, committed, span.latest, span.lag(committed)))
-    return found
+    commits = commits_of(client, info.group, info.topics)
+    spans = {topic: spans_of(client, topic) or () for topic in {*info.topics, *(topic for topic, _ in commits)}}
+    read = {(topic, number) for topic in info.topics for number in range(len(spans[topic]))}
+    return [
+        _position(topic, number, commits.get((topic, number)), spans[topic])
+        for topic, number in sorted({*commits, *read})
+    ]
+
+
+def _position(topic: str, number: int, committed: int | None, spans: tuple[Span, ...]) -> PositionRow:
+    if number >= len(spans):
+        return PositionRow(topic, number, committed, None, None)
+    span = spans[number]
+    return PositionRow(topic, number, committed, span.latest, lag_of(committed, span.earliest, span.latest))
 
 
 def described(client: Client, group: str) -> GroupDescription:

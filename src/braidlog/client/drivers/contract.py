@@ -161,10 +161,6 @@ class Span(msgspec.Struct, frozen=True):
     earliest: int
     latest: int
 
-    def lag(self, committed: int | None) -> int:
-        """How many offsets a group is behind that has committed so far, or nothing yet."""
-        return max(self.latest - max(committed or 0, self.earliest), 0)
-
 
 class Membership(msgspec.Struct, frozen=True):
     """One member's share of one generation."""

@@ -13,6 +13,7 @@ import msgspec
 from braidlog.client.drivers.contract import Commits, Driver, GroupInfo, Setting, Span
 from braidlog.client.engine.retry import Backoff, Policy, retry
 from braidlog.client.errors import ClientError, NoAnswerError, Refusal, RefusedError, UnsupportedError
+from braidlog.model.lag import lag_of
 
 T = TypeVar("T")
 
@@ -125,7 +126,7 @@ class Admin:
 
     async def _lag(self, group: str, topic: str, partition: int, span: Span) -> PartitionLag:
         committed = await self._ask(lambda: self._driver.committed(group, topic, partition))
-        return PartitionLag(topic, partition, committed, span.latest, span.lag(committed))
+        return PartitionLag(topic, partition, committed, span.latest, lag_of(committed, span.earliest, span.latest))
 
     async def _span(self, topic: str, partition: int) -> Span:
         return await self._ask(lambda: self._driver.span(topic, partition))
