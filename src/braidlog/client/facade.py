@@ -155,7 +155,7 @@ G = TypeVar("G", bound=ConnectionFacade[Any])
 def connected(make: Callable[P, C], face: Callable[[LoopThread, C], G]) -> Callable[P, G]:
     """The function `connect` of a blocking client, with the parameters of the asyncio one."""
 
-    @wraps(make)
+    @wraps(make, assigned=("__doc__",))
     def connect(*args: P.args, **named: P.kwargs) -> G:
         thread = LoopThread("braidlog client")
         try:

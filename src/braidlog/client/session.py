@@ -159,7 +159,7 @@ class Connecting(Generic[C]):
 def connecting(make: Callable[P, C]) -> Callable[P, Connecting[C]]:
     """The function `connect` of a client, with the client's own parameters."""
 
-    @wraps(make)
+    @wraps(make, assigned=("__doc__",))
     def connect(*args: P.args, **named: P.kwargs) -> Connecting[C]:
         return Connecting(make(*args, **named))
 
