@@ -14,6 +14,7 @@ from braidlog.cluster import events as e
 from braidlog.cluster.events import Credential, Event
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.model.names import no_topic
 from braidlog.model.settings import TopicSettings
 
 DELETED_KEPT_MS = 7 * 24 * 3600 * 1000
@@ -92,7 +93,7 @@ class Image(msgspec.Struct):
         """The topic; with an id, that one and not another that got its name."""
         found = self.topics.get(name)
         if found is None or topic_id not in (None, found.topic_id):
-            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
+            raise no_topic(name)
         return found
 
     def assignment(self, name: str, number: int) -> Assignment:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.names import no_topic
 from braidlog.model.settings import Flush
 from braidlog.model.world import Wakeup
 from braidlog.replication.replicas import ReplicaSet
@@ -82,7 +83,7 @@ class HostedPartition:
 
     def require_there(self) -> None:
         if self.is_gone:
-            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {self.topic!r} does not exist")
+            raise no_topic(self.topic)
 
     def require_leader(self) -> None:
         self.require_there()
