@@ -326,10 +326,9 @@ def _check_partitions(count: int) -> None:
 
 
 def _check_replicas(replicas: tuple[str, ...]) -> None:
+    """How many followers one may ask for is the front ends' to say (`broker/placement.py`, Flux's own limit)."""
     assert replicas
     assert len(set(replicas)) == len(replicas)
-    if len(replicas) > FOLLOWERS_PER_TOPIC_MAX + 1:
-        raise BrokerError(Reason.INVALID_SETTING, f"a topic has at most {FOLLOWERS_PER_TOPIC_MAX} followers")
 
 
 def _check_min_in_sync(count: int) -> None:
