@@ -40,7 +40,7 @@ demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
 
 crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600)
-	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py -k campaign -s
+	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py tests/cluster/test_crashes.py -k campaign -s
 
 KILL_ROUNDS ?= 50
 kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (default 50), and check all it promised

@@ -320,7 +320,7 @@ class Server:
         await self.services.transactions.expire()
         for sink in await self.services.staging.expire():
             log.info("sink %r committed nothing for long, and is forgotten", sink)
-        for hosted, node in self.services.topics.expire_replicas(REPLICA_LAG_MS_MAX):
+        for hosted, node in self.services.placement.expire_replicas(REPLICA_LAG_MS_MAX):
             log.warning("replica %s of %s has not fetched for a while and is in sync no more", node, hosted)
 
     async def _retain(self) -> None:
@@ -371,6 +371,7 @@ class Server:
         if self.services is not None:
             self.services.keyvalue.close()
             self.services.hosting.close()
+            self.services.metadata.close()
             self.services.journal.close()
         if self._folder is not None:
             self._folder.release()

@@ -293,7 +293,7 @@ def test_committed_readers_stop_at_what_is_open_and_are_told_what_was_aborted() 
 def test_a_partition_that_is_led_elsewhere() -> None:
     door = Door()
     door.node.create("t")
-    door.node.run(door.services.topics.set_role("t", 0, Role.FOLLOWER))
+    door.node.run(door.services.placement.set_role("t", 0, Role.FOLLOWER))
     elsewhere = E.NOT_LEADER_OR_FOLLOWER
     assert produced(door.ask(produce_of(("t", 0, batch_of(b"x"))), 9)) == [elsewhere]
     assert codes(door.ask(fetch_of(("t", 0, 0), max_wait_ms=30_000), 12)) == [elsewhere]
