@@ -2,7 +2,7 @@
 
 Knows: mechanisms, the order of an exchange, Kafka's numbers for hashes. Refuses to know: what a user may do, how passwords are
 kept.
-Invariants: a connection is somebody only after a whole exchange; whoever fails hears it late (the node's doorkeeper sees to
+Invariants: a connection is somebody only after a whole exchange; whoever fails hears it late (the node's gatekeeper sees to
 that) and is closed upon; what is wrong is not said in detail. A password of PLAIN may also be a token of the configuration.
 """
 
