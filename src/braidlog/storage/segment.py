@@ -40,7 +40,7 @@ from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk, File, join
 from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
 from braidlog.storage.pool import FilePool
-from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+from braidlog.storage.walk import BadBatch, Found, resume, walk
 
 MAGIC = b"BRAIDSEG"
 VERSION = 1
@@ -151,7 +151,17 @@ def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[Segmen
 class Segment:
     """A segment in use. The last one of a log is active: it alone is written to, through the file it holds."""
 
-    def __init__(self, disk: Disk, folder: str, head: SegmentHead, mark: Mark, size: int, pool: FilePool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        head: SegmentHead,
+        mark: Mark,
+        size: int,
+        pool: FilePool,
+        *,
+        name: str | None = None,
+    ) -> None:
         self._disk = disk
         self._folder = folder
         self._pool = pool
@@ -160,6 +170,7 @@ class Segment:
         self._read_only = False
         self._hints: dict[int, int] = {}
         self._writer: File | None = None
+        self.path = join(folder, name or log_name(head.base_offset))
         self.head = head
         self.mark = mark
         self.size = size
@@ -192,10 +203,6 @@ class Segment:
     @property
     def base_offset(self) -> int:
         return self.head.base_offset
-
-    @property
-    def path(self) -> str:
-        return join(self._folder, log_name(self.base_offset))
 
     @property
     def index_path(self) -> str:
@@ -481,7 +488,7 @@ class Segment:
 
         `end_offset` is where the segment must end. What follows the damage becomes reachable.
         """
-        found = find_batch(self.file, bad.position + 1, self.size, bad.offset + 1)
+        found = resume(self.file, self.size, bad)
         end, next_offset = found or (self.size, end_offset)
         # Entries of their own, never checked: what was found good before them must not vouch for them.
         self.index.split(bad.offset, bad.position, self.max_timestamp_ms)

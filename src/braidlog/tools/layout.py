@@ -15,7 +15,7 @@ from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGIC, FolderIde
 from braidlog.storage.segment import Identity
 from braidlog.storage.slots import SlotPair
 from braidlog.tools.findings import Finding, Kind, Severity
-from braidlog.tools.survey import PartitionSurvey, Progress, Surveyor
+from braidlog.tools.inspect import Inspection, Inspector, Progress
 
 _NUMBER = re.compile(r"\d{8}")
 _PARTITION = re.compile(r"\d{4,5}")
@@ -46,10 +46,10 @@ class Layout:
         self.bad_folder_slots: list[str] = []
         self.is_identity_lost = False
         self.leftovers: list[str] = []
-        shelf = join(path, "topics")
+        topics = join(path, "topics")
         if not disk.exists(path):
             raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} does not exist")
-        names = disk.names(shelf) if disk.is_folder(shelf) else []
+        names = disk.names(topics) if disk.is_folder(topics) else []
         described = any(disk.exists(join(path, name)) for name in ("folder.a", "folder.b"))
         if not described and not any(_NUMBER.fullmatch(name) for name in names):
             raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} is not a braidlog data folder")
@@ -195,17 +195,17 @@ class Layout:
         finally:
             file.close()
 
-    def survey(
+    def inspect(
         self, place: TopicPlace, partition: int, *, progress: Progress | None = None, drop_unreadable: bool = False
-    ) -> PartitionSurvey:
+    ) -> Inspection:
         """Read every byte of one partition."""
         folder = self.partition_folder(place, partition)
         label = f"{place.label}/{partition:04d}"
         identity = Identity(bytes.fromhex(place.meta.topic_id), partition)
-        survey = PartitionSurvey(topic=place.meta.name, partition=partition, folder=folder, identity=identity)
+        inspection = Inspection(topic=place.meta.name, partition=partition, folder=folder, identity=identity)
         if not self.disk.is_folder(folder):
-            survey.is_hopeless = True
-            survey.findings.append(
+            inspection.is_hopeless = True
+            inspection.findings.append(
                 Finding(
                     severity=Severity.DAMAGE,
                     kind=Kind.PARTITION,
@@ -216,6 +216,13 @@ class Layout:
                     partition=partition,
                 )
             )
-            return survey
-        surveyor = Surveyor(self.disk, folder, label, survey, progress=progress, drop_unreadable=drop_unreadable)
-        return surveyor.run()
+            return inspection
+        inspector = Inspector(
+            self.disk,
+            label,
+            inspection,
+            place.meta.settings,
+            progress=progress,
+            drop_unreadable=drop_unreadable,
+        )
+        return inspector.run()

@@ -1,7 +1,7 @@
 """Put a damaged data folder right, losing nothing that is whole.
 
 Knows: which change follows from which finding, and in which order changes are safe. Refuses to know: how damage is found
-(survey), how files are exchanged (storage/rewrite), whether a person agrees (cli).
+(inspection), how files are exchanged (storage/rewrite), whether a person agrees (cli).
 Invariants: the bytes that are taken out are durable in quarantine before anything changes; every whole batch stays; offsets that
 are lost read as empty batches and are never given out again; a crash at any point is mended by running the repair again.
 
@@ -29,10 +29,10 @@ from braidlog.storage.slots import SlotPair, pack_slot
 from braidlog.storage.state import StateImage, encode_image
 from braidlog.storage.walk import walk
 from braidlog.tools.findings import Kind, VerifyReport
+from braidlog.tools.inspect import InspectedSegment, Inspection, MissingSegment, Progress
 from braidlog.tools.layout import Layout, TopicPlace
 from braidlog.tools.quarantine import QuarantineReport, keep_bytes
 from braidlog.tools.scan import Loss, Mend, Run
-from braidlog.tools.survey import MissingSegment, PartitionSurvey, Progress, SegmentSurvey
 from braidlog.tools.verify import verify
 
 _SPAN_MAX = 2**31 - 1
@@ -93,27 +93,27 @@ class Repair:
         self._progress = progress
         self._pool = FilePool(disk)
         self._layout = Layout(disk, path)
-        self._surveys: list[tuple[TopicPlace, PartitionSurvey]] = []
+        self._inspections: list[tuple[TopicPlace, Inspection]] = []
         self._quarantined: list[str] = []
 
     def plan(self) -> RepairPlan:
         self._layout = Layout(self._disk, self._path)
-        self._surveys = [
-            (place, self._survey(place, partition))
+        self._inspections = [
+            (place, self._inspect(place, partition))
             for place in self._layout.choose(self._topic)
             for partition in range(place.meta.partitions)
         ]
         steps = list(self._steps_of_folder())
         hopeless = []
-        for place, survey in self._surveys:
-            if survey.is_hopeless:
+        for place, inspection in self._inspections:
+            if inspection.is_hopeless:
                 hopeless += [
                     f"{finding.file}: {finding.why}; {finding.meaning}"
-                    for finding in survey.findings
+                    for finding in inspection.findings
                     if finding.kind in (Kind.PARTITION, Kind.UNREADABLE)
                 ]
             else:
-                steps += _PartitionSteps(place, survey, self._clock.now_ms()).all()
+                steps += _PartitionSteps(place, inspection, self._clock.now_ms()).all()
         hopeless += [
             f"{finding.file}: {finding.why}; {finding.meaning}"
             for finding in self._layout.findings
@@ -122,15 +122,15 @@ class Repair:
         if not self._drop_unreadable:
             hopeless += [
                 f"{finding.file}: {finding.why}; {finding.meaning}"
-                for _, survey in self._surveys
-                for finding in survey.findings
+                for _, inspection in self._inspections
+                for finding in inspection.findings
                 if finding.kind is Kind.RECORDS
             ]
         lost = sum(step.offsets_lost for step in steps)
         return RepairPlan(folder=self._path, steps=steps, offsets_lost=lost, beyond_repair=hopeless)
 
-    def _survey(self, place: TopicPlace, partition: int) -> PartitionSurvey:
-        return self._layout.survey(place, partition, progress=self._progress, drop_unreadable=self._drop_unreadable)
+    def _inspect(self, place: TopicPlace, partition: int) -> Inspection:
+        return self._layout.inspect(place, partition, progress=self._progress, drop_unreadable=self._drop_unreadable)
 
     def run(self) -> RepairReport:
         """Do it. The plan is made again under the lock: what a person agreed to may have been made without it."""
@@ -140,11 +140,11 @@ class Repair:
             self._mend_folder()
             for place in self._layout.choose(self._topic):
                 self._mend_topic(place)
-            for place, survey in self._surveys:
-                if survey.findings and not survey.is_hopeless:
-                    repair = _PartitionRepair(self._disk, self._path, self._pool, self._clock, place, survey)
+            for place, inspection in self._inspections:
+                if inspection.findings and not inspection.is_hopeless:
+                    repair = _PartitionRepair(self._disk, self._path, self._pool, self._clock, place, inspection)
                     repair.run(self._quarantined.append)
-                    self._open(place, survey)
+                    self._open(place, inspection)
         finally:
             lock.release()
         DataFolder(self._disk, self._path, self._clock, create=False).release()  # clears what is left beside topics
@@ -187,12 +187,12 @@ class Repair:
             folder = join(self._path, "topics", place.number)
             _mend_slots(self._disk, folder, "topic", TOPIC_MAGIC, msgspec.json.encode(meta))
 
-    def _open(self, place: TopicPlace, survey: PartitionSurvey) -> None:
+    def _open(self, place: TopicPlace, inspection: Inspection) -> None:
         """Open the partition as its owner will: recovery does the rest, and must find nothing to complain of."""
         settings = place.meta.settings
-        partition = PartitionLog(self._disk, survey.folder, survey.identity, settings, self._pool)
+        partition = PartitionLog(self._disk, inspection.folder, inspection.identity, settings, self._pool)
         if partition.damages:
-            raise StorageFault(f"still damaged after a repair: {partition.damages[0]}", survey.folder)
+            raise StorageFault(f"still damaged after a repair: {partition.damages[0]}", inspection.folder)
         partition.close()
 
 
@@ -207,26 +207,26 @@ def _mend_slots(disk: Disk, folder: str, stem: str, magic: bytes, fresh: bytes) 
 class _PartitionSteps:
     """What would be done to one partition, in words."""
 
-    def __init__(self, place: TopicPlace, survey: PartitionSurvey, now_ms: int) -> None:
-        self._label = f"{place.label}/{survey.partition:04d}"
-        self._survey = survey
+    def __init__(self, place: TopicPlace, inspection: Inspection, now_ms: int) -> None:
+        self._label = f"{place.label}/{inspection.partition:04d}"
+        self._inspection = inspection
         self._now_ms = now_ms
 
     def all(self) -> list[Step]:
-        survey = self._survey
-        steps = [self._step("remove", name, "what an interrupted change left behind") for name in survey.leftovers]
+        inspection = self._inspection
+        steps = [self._step("remove", name, "what an interrupted change left behind") for name in inspection.leftovers]
         steps += [
-            self._step("finish", f"{b:020d}{SWAP}", f"put it in the place of {log_name(b)}") for b in survey.swaps
+            self._step("finish", f"{b:020d}{SWAP}", f"put it in the place of {log_name(b)}") for b in inspection.swaps
         ]
         steps += [
-            self._step("quarantine", f"{b:020d}{SWAP}", "the whole file, then remove it") for b in survey.bad_swaps
+            self._step("quarantine", f"{b:020d}{SWAP}", "the whole file, then remove it") for b in inspection.bad_swaps
         ]
         steps += [
-            self._step("remove", log_name(b), "it lies behind the end of the log") for b in reversed(survey.behind)
+            self._step("remove", log_name(b), "it lies behind the end of the log") for b in reversed(inspection.behind)
         ]
-        for segment in survey.segments:
+        for segment in inspection.segments:
             steps += self._segment_steps(segment)
-        for missing in survey.missing:
+        for missing in inspection.missing:
             steps.append(
                 self._step(
                     "create",
@@ -242,21 +242,21 @@ class _PartitionSteps:
             action=action,
             file=f"{self._label}/{name}",
             detail=detail,
-            topic=self._survey.topic,
-            partition=self._survey.partition,
+            topic=self._inspection.topic,
+            partition=self._inspection.partition,
             offsets_lost=offsets_lost,
         )
 
-    def _segment_steps(self, segment: SegmentSurvey) -> list[Step]:
+    def _segment_steps(self, segment: InspectedSegment) -> list[Step]:
         name = segment.file.name
         if not segment.must_rewrite:
-            tail = segment.scan.tail
+            tail = segment.tail
             if tail is None:
                 return []
             return [self._step("cut", name, f"bytes {tail.position} to {tail.end}: {tail.why}")]
         steps = [
             self._step("quarantine", name, f"bytes {report.position} to {report.end} as {stem}.bin")
-            for stem, report in quarantined(self._survey, segment, self._label, self._now_ms)
+            for stem, report in quarantined(self._inspection, segment, self._label, self._now_ms)
         ]
         lost = sum(loss.next_offset - loss.first_offset for loss in segment.scan.losses)
         kept = sum(piece.end - piece.position for piece in segment.scan.pieces if not isinstance(piece, Loss))
@@ -272,24 +272,24 @@ class _PartitionSteps:
         return [*steps, self._step("rewrite", name, "; ".join(parts), lost)]
 
     def _derived_steps(self) -> list[Step]:
-        survey = self._survey
-        rewritten = {index_name(segment.file.base_offset) for segment in survey.segments if segment.must_rewrite}
+        inspection = self._inspection
+        rewritten = {index_name(segment.file.base_offset) for segment in inspection.segments if segment.must_rewrite}
         steps = []
-        for finding in survey.findings:
+        for finding in inspection.findings:
             name = finding.file.rsplit("/", 1)[-1]
             if finding.kind is Kind.INDEX and name not in rewritten:
                 steps.append(self._step("rebuild", name, "from the batches"))
-        for base, image in survey.snapshots.items():
+        for base, image in inspection.snapshots.items():
             action, detail = (
                 ("remove", "it cannot be told any more") if image is None else ("write", "from the batches")
             )
             steps.append(self._step(action, state_name(base), detail))
-        if survey.rebuilt is not None:
+        if inspection.rebuilt is not None:
             steps.append(self._step("write", "state.a and state.b", "the state folded from the batches"))
         else:
             steps += [
                 self._step("write", finding.file.rsplit("/", 1)[-1], "from the other checkpoint")
-                for finding in survey.findings
+                for finding in inspection.findings
                 if finding.kind is Kind.CHECKPOINT
             ]
         return steps
@@ -299,53 +299,53 @@ class _PartitionRepair:
     """The changes to one partition's files."""
 
     def __init__(
-        self, disk: Disk, data_folder: str, pool: FilePool, clock: Clock, place: TopicPlace, survey: PartitionSurvey
+        self, disk: Disk, data_folder: str, pool: FilePool, clock: Clock, place: TopicPlace, inspection: Inspection
     ) -> None:
         self._disk = disk
         self._data_folder = data_folder
         self._pool = pool
         self._now_ms = clock.now_ms()
-        self._survey = survey
-        self._folder = survey.folder
+        self._inspection = inspection
+        self._folder = inspection.folder
         self._interval_bytes = place.meta.settings.index_interval_bytes
-        self._label = f"{place.label}/{survey.partition:04d}"
+        self._label = f"{place.label}/{inspection.partition:04d}"
         self._boundaries = self._find_boundaries()
         self._latest_ms = -1
 
     def run(self, took_out: Callable[[str], object]) -> None:
-        survey = self._survey
+        inspection = self._inspection
         for name in self._quarantine_all():
             took_out(name)
         self._clear_leftovers()
-        for segment in survey.segments:
+        for segment in inspection.segments:
             if segment.must_rewrite:
                 self._rewrite(segment)
-        for missing in survey.missing:
+        for missing in inspection.missing:
             self._create(missing)
-        for base in survey.bad_indexes:
+        for base in inspection.bad_indexes:
             self._remove(index_name(base))
-        for base, image in survey.snapshots.items():
+        for base, image in inspection.snapshots.items():
             if image is None:
                 self._remove(state_name(base))
             else:
                 self._write_snapshot(base, image)
         self._disk.sync_folder(self._folder)
-        if survey.rebuilt is not None:
-            self._save_checkpoint(survey.rebuilt)
+        if inspection.rebuilt is not None:
+            self._save_checkpoint(inspection.rebuilt)
 
     # -- what is taken out -----------------------------------------------------------------------------------
 
     def _quarantine_all(self) -> Iterator[str]:
-        for base in self._survey.bad_swaps:
+        for base in self._inspection.bad_swaps:
             name = f"{base:020d}{SWAP}"
             report = _report(
-                self._survey, self._label, name, (0, 2**62, base, base), "a rewrite that cannot be believed"
+                self._inspection, self._label, name, (0, 2**62, base, base), "a rewrite that cannot be believed"
             )
             report.taken_out_ms = self._now_ms
-            yield self._keep(name, _stem(self._survey, base, 0), report)
-        for segment in self._survey.segments:
+            yield self._keep(name, _stem(self._inspection, base, 0), report)
+        for segment in self._inspection.segments:
             if segment.must_rewrite:
-                for stem, report in quarantined(self._survey, segment, self._label, self._now_ms):
+                for stem, report in quarantined(self._inspection, segment, self._label, self._now_ms):
                     yield self._keep(segment.file.name, stem, report)
 
     def _keep(self, name: str, stem: str, report: QuarantineReport) -> str:
@@ -358,18 +358,18 @@ class _PartitionRepair:
     # -- what crashes left -----------------------------------------------------------------------------------
 
     def _clear_leftovers(self) -> None:
-        survey = self._survey
-        for name in survey.leftovers:
+        inspection = self._inspection
+        for name in inspection.leftovers:
             self._remove(name)
-        for base in survey.bad_swaps:
+        for base in inspection.bad_swaps:
             self._remove(f"{base:020d}{SWAP}")
-        for base in survey.swaps:
+        for base in inspection.swaps:
             self._remove(index_name(base))
-            finish_swap(self._disk, self._folder, base, survey.swaps[base])
-        for segment in survey.segments:
-            if segment.file.base_offset in survey.swaps:
+            finish_swap(self._disk, self._folder, base, inspection.swaps[base])
+        for segment in inspection.segments:
+            if segment.file.base_offset in inspection.swaps:
                 segment.file.name = log_name(segment.file.base_offset)
-        for base in reversed(survey.behind):
+        for base in reversed(inspection.behind):
             for name in (state_name(base), index_name(base), log_name(base)):
                 self._remove(name)
         self._disk.sync_folder(self._folder)
@@ -387,11 +387,11 @@ class _PartitionRepair:
 
         A batch across the end of a checkpoint would be passed over when the log is opened, and its end with it.
         """
-        survey = self._survey
-        starts = [start for _, start in survey.epochs.entries()] if survey.epochs else []
-        return sorted({*starts, *survey.checkpoint_ends, survey.start_offset})
+        inspection = self._inspection
+        starts = [start for _, start in inspection.epochs.entries()] if inspection.epochs else []
+        return sorted({*starts, *inspection.checkpoint_ends, inspection.start_offset})
 
-    def _rewrite(self, segment: SegmentSurvey) -> None:
+    def _rewrite(self, segment: InspectedSegment) -> None:
         file = segment.file
         head = file.head._replace(generation=file.head.generation + 1, created_ms=file.head.created_ms or self._now_ms)
         rewriter = self._begin(head)
@@ -437,13 +437,13 @@ class _PartitionRepair:
             first = end
 
     def _epoch_at(self, offset: int) -> int:
-        epochs = self._survey.epochs
+        epochs = self._inspection.epochs
         if epochs is None or not epochs.entries():
             return NO_EPOCH
         return epochs.at(offset)
 
     def _create(self, missing: MissingSegment) -> None:
-        rewriter = self._begin(SegmentHead(self._survey.identity, missing.base_offset, self._now_ms, 1))
+        rewriter = self._begin(SegmentHead(self._inspection.identity, missing.base_offset, self._now_ms, 1))
         self._fill(rewriter, missing.base_offset, missing.next_offset)
         self._finish(rewriter)
 
@@ -467,32 +467,32 @@ class _PartitionRepair:
 
 
 def quarantined(
-    survey: PartitionSurvey, segment: SegmentSurvey, label: str, now_ms: int
+    inspection: Inspection, segment: InspectedSegment, label: str, now_ms: int
 ) -> list[tuple[str, QuarantineReport]]:
     """(name without suffix, report) of each range of bytes that a rewrite of this segment takes out or changes."""
     file, taken = segment.file, []
     base = file.base_offset
     if file.head_fault is not None or file.mark is None:
         why = file.head_fault or "the durable mark's checksum does not hold"
-        taken.append(_report(survey, label, file.name, (0, min(DATA_START, file.size), base, base), why))
+        taken.append(_report(inspection, label, file.name, (0, min(DATA_START, file.size), base, base), why))
     for mend in segment.scan.mends:
         place = (mend.position, mend.end, mend.first_offset, mend.first_offset)
-        taken.append(_report(survey, label, file.name, place, mend.why))
+        taken.append(_report(inspection, label, file.name, place, mend.why))
     for loss in segment.scan.losses:
         if loss.position < file.size:
             place = (loss.position, min(loss.end, file.size), loss.first_offset, loss.next_offset)
-            taken.append(_report(survey, label, file.name, place, loss.why))
+            taken.append(_report(inspection, label, file.name, place, loss.why))
     for report in taken:
         report.taken_out_ms = now_ms
-    return [(_stem(survey, base, report.position), report) for report in taken]
+    return [(_stem(inspection, base, report.position), report) for report in taken]
 
 
 def _report(
-    survey: PartitionSurvey, label: str, name: str, place: tuple[int, int, int, int], why: str
+    inspection: Inspection, label: str, name: str, place: tuple[int, int, int, int], why: str
 ) -> QuarantineReport:
     return QuarantineReport(
-        topic=survey.topic,
-        partition=survey.partition,
+        topic=inspection.topic,
+        partition=inspection.partition,
         file=f"{label}/{name}",
         position=place[0],
         end=place[1],
@@ -503,8 +503,8 @@ def _report(
     )
 
 
-def _stem(survey: PartitionSurvey, base: int, position: int) -> str:
-    return f"{survey.topic}-{survey.partition}-{base}-{position}"
+def _stem(inspection: Inspection, base: int, position: int) -> str:
+    return f"{inspection.topic}-{inspection.partition}-{base}-{position}"
 
 
 def _span(first: int, following: int) -> str:
