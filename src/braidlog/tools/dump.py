@@ -13,11 +13,11 @@ from braidlog.codec.batch import BatchHeader
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import decode_batch
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.storage.files import Disk
-from braidlog.storage.index import Entry
-from braidlog.storage.recovery import is_commit
+from braidlog.storage.pool import FilePool
+from braidlog.storage.recovery import Recovery, is_commit
 from braidlog.storage.segment import DATA_START, Identity, index_name, state_name
 from braidlog.storage.state import StateImage
 from braidlog.storage.walk import BadBatch, Found, find_batch, walk
@@ -104,7 +104,7 @@ class StateLine(msgspec.Struct, kw_only=True):
 
 
 def list_topics(disk: Disk, path: str) -> list[TopicListing]:
-    """All topics with their partitions, from heads, marks and checkpoints: no batch is checked."""
+    """All topics with their partitions, as an opening would find them: what a checkpoint covers is not read."""
     layout = Layout(disk, path)
     return [
         TopicListing(
@@ -124,35 +124,19 @@ def _list_partition(layout: Layout, place: TopicPlace, partition: int) -> Partit
     if not layout.disk.is_folder(folder):
         listing.fault = "the partition's folder is missing"
         return listing
-    files = PartitionFiles(layout.disk, folder, _identity(place, partition))
-    listing.segments, listing.bytes = len(files.segments), files.data_bytes
-    if not files.segments:
-        listing.fault = "no segment is left"
-    first = files.segments[0].base_offset if files.segments else 0
-    listing.start_offset = files.newest.start_offset if files.newest is not None else first
-    ends = [files.furthest_offset(), listing.start_offset]
-    if files.segments and files.truncate_to is None:
-        ends.append(_walked_end(files, files.segments[-1]))
-    listing.end_offset = max(ends)
-    return listing
-
-
-def _walked_end(files: PartitionFiles, file: SegmentFile) -> int:
-    """Where the batches of the last segment end, from the last index entry that a checkpoint vouches for."""
-    entries: list[Entry] = []
-    if file.base_offset in files.indexes:
-        entries = files.read_index(file.base_offset, file.head.generation).entries
-    entries = [entry for entry in entries if entry.offset < files.checkpoint_end and entry.position < file.size]
-    position, end = (entries[-1].position, entries[-1].offset) if entries else (DATA_START, file.base_offset)
-    source = files.open(file.name)
+    identity = _identity(place, partition)
     try:
-        for found in walk(source, position, file.size, end):
-            end = found.header.next_offset
-    except BadBatch as bad:
-        end = bad.offset
-    finally:
-        source.close()
-    return end
+        opened = Recovery(
+            layout.disk, folder, identity, place.meta.settings, FilePool(layout.disk), read_only=True
+        ).look()
+    except StorageFault as fault:
+        listing.fault = str(fault)
+        return listing
+    listing.segments, listing.bytes = len(opened.segments), sum(segment.size for segment in opened.segments)
+    if not opened.segments:
+        listing.fault = "no segment is left"
+    listing.start_offset, listing.end_offset = opened.state.start_offset, opened.state.end_offset
+    return listing
 
 
 class PartitionDump:

@@ -11,8 +11,6 @@ and for the log's start; a segment's name for the offset at which the one before
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
-
 from braidlog.codec.batch import BatchHeader
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import check_batch_records
@@ -24,10 +22,11 @@ from braidlog.storage.files import Disk
 from braidlog.storage.index import NO_TIMESTAMP
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import BASE_DIGITS, SWAP, Recovered, Recovery, is_commit
-from braidlog.storage.segment import DATA_START, Identity, Mark, index_name, log_name, state_name
+from braidlog.storage.segment import DATA_START, Mark, index_name, log_name, state_name
 from braidlog.storage.state import StateImage
 from braidlog.storage.walk import BadBatch, Found, find_batch, walk
 from braidlog.tools.findings import Finding, Kind, Severity
+from braidlog.tools.inspection import InspectedSegment, Inspection, MissingSegment
 from braidlog.tools.partition_files import IndexFile, PartitionFiles, SegmentFile
 from braidlog.tools.rebuild import StateRebuild
 from braidlog.tools.scan import Loss, Rules, SegmentScan, SegmentScanner, learn_epochs
@@ -52,64 +51,12 @@ class Span(NamedTuple):
     next_offset: int | None = None
 
 
-class InspectedSegment(msgspec.Struct):
-    """One segment: what it should be and what it is. `tail`: bytes that an opening cuts off."""
-
-    file: SegmentFile
-    scan: SegmentScan
-    tail: Change | None = None
-
-    @property
-    def must_rewrite(self) -> bool:
-        file = self.file
-        return bool(file.head_fault or file.mark is None or self.scan.losses or self.scan.mends)
-
-
-class MissingSegment(msgspec.Struct, frozen=True):
-    """Offsets for which there is no file."""
-
-    base_offset: int
-    next_offset: int
-
-
-class Inspection(msgspec.Struct, kw_only=True):
-    """What was found, for a report and for a repair."""
-
-    topic: str
-    partition: int
-    folder: str
-    identity: Identity
-    start_offset: int = 0
-    end_offset: int = 0
-    batches: int = 0
-    records: int = 0
-    bytes_read: int = 0
-    findings: list[Finding] = []
-    is_hopeless: bool = False
-    """Nothing is left to repair from, or another version's data must not be touched."""
-    segments: list[InspectedSegment] = []
-    missing: list[MissingSegment] = []
-    behind: list[int] = []
-    """Bases of segments behind the end of the log: opening removes them."""
-    leftovers: list[str] = []
-    swaps: dict[int, int] = {}
-    bad_swaps: list[int] = []
-    bad_indexes: list[int] = []
-    snapshots: dict[int, StateImage | None] = {}
-    """Snapshots to write again; None: to remove, because what stood there cannot be told."""
-    epochs: EpochHistory | None = None
-    checkpoint_ends: list[int] = []
-    rebuilt: StateImage | None = None
-    """The state to write down where no checkpoint is left."""
-
-
 class Inspector:
     """One inspection of one partition. `drop_unreadable`: batches whose records do not decode count as lost."""
 
     def __init__(
         self,
         disk: Disk,
-        label: str,
         inspection: Inspection,
         settings: TopicSettings,
         *,
@@ -118,7 +65,6 @@ class Inspector:
     ) -> None:
         self._files = PartitionFiles(disk, inspection.folder, inspection.identity)
         self._settings = settings
-        self._label = label
         self._inspection = inspection
         self._progress = progress or (lambda _: None)
         self._drop_unreadable = drop_unreadable
@@ -160,7 +106,7 @@ class Inspector:
             Finding(
                 severity=severity,
                 kind=kind,
-                file=f"{self._label}/{name}" if name else self._label,
+                file=f"{self._inspection.label}/{name}" if name else self._inspection.label,
                 why=why,
                 meaning=meaning,
                 topic=self._inspection.topic,
@@ -302,7 +248,7 @@ class Inspector:
             self._rebuild.is_whole = False
         is_cut = file.mark is not None and file.size < file.mark.position  # told elsewhere
         fault = None if is_cut else index.finish(scan, file.size)
-        if fault is not None and file.name.endswith(".log") and base not in self._inspection.bad_indexes:
+        if fault is not None:
             self._find_index_fault(file, fault, following)
         return scan
 
@@ -452,8 +398,6 @@ class Inspector:
     def _find_index_fault(self, file: SegmentFile, why: str, following: int | None) -> None:
         base = file.base_offset
         severity = Severity.FAULT if self._is_clean_stop() or self._is_due(following) else Severity.NOTE
-        if base in self._files.indexes:
-            self._inspection.bad_indexes.append(base)
         self._find(severity, Kind.INDEX, index_name(base), why, "no record is lost; it is built again from the batches")
 
     def _meet_snapshot(self, file: SegmentFile, *, is_first: bool) -> None:

@@ -15,7 +15,8 @@ from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGIC, FolderIde
 from braidlog.storage.segment import Identity
 from braidlog.storage.slots import SlotPair
 from braidlog.tools.findings import Finding, Kind, Severity
-from braidlog.tools.inspect import Inspection, Inspector, Progress
+from braidlog.tools.inspect import Inspector, Progress
+from braidlog.tools.inspection import Inspection
 
 _NUMBER = re.compile(r"\d{8}")
 _PARTITION = re.compile(r"\d{4,5}")
@@ -202,7 +203,9 @@ class Layout:
         folder = self.partition_folder(place, partition)
         label = f"{place.label}/{partition:04d}"
         identity = Identity(bytes.fromhex(place.meta.topic_id), partition)
-        inspection = Inspection(topic=place.meta.name, partition=partition, folder=folder, identity=identity)
+        inspection = Inspection(
+            topic=place.meta.name, partition=partition, folder=folder, label=label, identity=identity
+        )
         if not self.disk.is_folder(folder):
             inspection.is_hopeless = True
             inspection.findings.append(
@@ -219,7 +222,6 @@ class Layout:
             return inspection
         inspector = Inspector(
             self.disk,
-            label,
             inspection,
             place.meta.settings,
             progress=progress,

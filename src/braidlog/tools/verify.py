@@ -8,7 +8,8 @@ import shlex
 
 from braidlog.storage.files import Disk
 from braidlog.tools.findings import PartitionReport, VerifyReport, is_sound
-from braidlog.tools.inspect import Inspection, Progress
+from braidlog.tools.inspect import Progress
+from braidlog.tools.inspection import Inspection
 from braidlog.tools.layout import Layout
 
 
