@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
+from braidlog.adapters.kafka.consumer import topics_read
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, open_services
 from braidlog.codec.records import encode_batch
@@ -25,6 +26,7 @@ class Node:
         clock: ManualClock | None = None,
         *,
         rng: Random | None = None,
+        name: str = "0",
         defaults: TopicSettings | None = None,
         kv: KeyValueSettings | None = None,
     ) -> None:
@@ -37,7 +39,8 @@ class Node:
         self.services: Services = open_services(
             self.folder,
             self.world,
-            node="0",
+            reads=topics_read,
+            node=name,
             defaults=defaults or TopicSettings(),
             authorize=Authorize({}, []),
             kv=kv,

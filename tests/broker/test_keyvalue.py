@@ -332,7 +332,7 @@ def test_the_feed_is_there_for_readers_only() -> None:
         lambda: services.topics.grow(FEED_TOPIC, 2),
         lambda: services.topics.alter(FEED_TOPIC, {"compact": False}),
         lambda: services.topics.create(FEED_TOPIC, 1),
-        lambda: services.topics.set_role(FEED_TOPIC, 0, Role.FOLLOWER),
+        lambda: services.placement.set_role(FEED_TOPIC, 0, Role.FOLLOWER),
         lambda: services.trim.delete_before(FEED_TOPIC, 0, 1),
         lambda: services.transactions.add_partitions("t", 1, 0, [(FEED_TOPIC, 0)]),
     ):
@@ -506,7 +506,7 @@ class Campaign:
     def check(self, disk: SimulatedDisk) -> None:
         quiet = Node(disk.copy(), self.node.clock, kv=self.node.kv_settings)
         if quiet.services.hosting.exists(FEED_TOPIC):
-            there = last_sequence(quiet.services.hosting.partition(FEED_TOPIC, 0).log)
+            there = last_sequence(quiet.services.hosting.partition(FEED_TOPIC, 0))
             quiet.services.keyvalue.open()
             self.behind += there < quiet.services.keyvalue.store.sequence
         # A clock of its own: what is tried here must not age the store that goes on.

@@ -26,25 +26,29 @@ failed sync nothing is acknowledged again; a full disk stops new mutations, lose
 import contextlib
 import struct
 import threading
-from typing import NamedTuple
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from braidlog.codec.crc import crc32c
 from braidlog.kv.entries import pack_entry
+from braidlog.kv.head import pack_head, unpack_head
+from braidlog.kv.log import Change
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.settings import Flush
+from braidlog.model.world import Syncable
 from braidlog.storage.files import Disk, File, is_full, join
 from braidlog.storage.slots import SlotPair
 
 MAGIC = b"BRAIDKVW"
-VERSION = 1
 SUFFIX = ".wal"
 DATA_START = 128
 MARK_AT = 64
-_HEAD = struct.Struct(">8sH6x16sQQIQ")
 _CRC = struct.Struct(">I")
 _MARK = struct.Struct(">QQ")
+_MARK_SEED_BYTES = 60
 MANIFEST_MAGIC = b"BRAIDKVM"
 MANIFEST_STEM = "store"
 ROLL_BYTES = 1024 * 1024
@@ -61,8 +65,7 @@ class WalHead(NamedTuple):
     created_ms: int
 
     def pack(self) -> bytes:
-        head = _HEAD.pack(MAGIC, VERSION, *self)
-        return head + _CRC.pack(crc32c(head))
+        return pack_head(MAGIC, self)
 
 
 class Mark(NamedTuple):
@@ -81,23 +84,16 @@ def wal_name(base: int) -> str:
     return f"{base:020d}{SUFFIX}"
 
 
-def unpack_head(data: bytes) -> WalHead:
-    """Return the head, or raise `ValueError` with what is wrong with it."""
+def unpack_wal_head(data: bytes) -> WalHead:
+    """Return the head, or raise `ProtocolError` with what is wrong with it."""
     if len(data) < DATA_START:
-        raise ValueError(f"{len(data)} bytes are fewer than its head")
-    magic, version, *rest = _HEAD.unpack_from(data)
-    if magic != MAGIC:
-        raise ValueError(f"magic is {magic!r}, not {MAGIC!r}")
-    if version != VERSION:
-        raise ValueError(f"version {version} is not known here, only {VERSION}")
-    if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
-        raise ValueError("the head's checksum does not hold")
-    return WalHead(*rest)
+        raise ProtocolError(f"{len(data)} bytes are fewer than its head")
+    return WalHead(*unpack_head(MAGIC, data))
 
 
 def pack_mark(head: bytes, mark: Mark) -> bytes:
     data = _MARK.pack(*mark)
-    return data + _CRC.pack(crc32c(data, crc32c(head[: _HEAD.size])))
+    return data + _CRC.pack(crc32c(data, crc32c(head[:_MARK_SEED_BYTES])))
 
 
 def unpack_mark(data: bytes) -> Mark | None:
@@ -136,8 +132,26 @@ class Opened(NamedTuple):
     counter: int
 
 
+class Syncer(Protocol):
+    """Who syncs for many at once: a `World`."""
+
+    def durable(self, log: Syncable, next_offset: int) -> Awaitable[None]: ...
+
+    def appended(self, log: Syncable) -> None: ...
+
+
+class SyncAtOnce:
+    """For tools and tests, which have nobody to share a sync with."""
+
+    async def durable(self, log: Syncable, next_offset: int) -> None:
+        log.sync(next_offset)
+
+    def appended(self, log: Syncable) -> None:
+        pass
+
+
 class Wal:
-    """The log of an open store. One thread appends; any thread may sync.
+    """The log of an open store (a `MutationLog`). One thread appends; any thread may sync.
 
     Three locks, taken in this order: `_sync_lock` (one sync at a time), `_write_lock` (one write at a time), `_lock` (the
     buffer; held for no call of the disk).
@@ -151,6 +165,8 @@ class Wal:
         settings: KeyValueSettings,
         opened: Opened,
         sealed: list[Piece],
+        *,
+        syncer: Syncer,
     ) -> None:
         self._disk = disk
         self.folder = folder
@@ -161,6 +177,7 @@ class Wal:
         self._packed = opened.head.pack()
         self._position = opened.position
         self._sealed = sealed
+        self._syncer = syncer
         self._lock = threading.Lock()
         self._write_lock = threading.RLock()
         self._sync_lock = threading.RLock()
@@ -211,12 +228,12 @@ class Wal:
         """The first sequence of the file that takes entries."""
         return self._head.base
 
-    def check_writable(self) -> None:
+    def _check_writable(self) -> None:
         """Raise unless mutations are taken. Where the disk was full this is where it is asked again."""
         if self._fault is not None:
             raise self._fault
         if self._closed:
-            raise BrokerError(Reason.LOG_CLOSED, f"the store in {self.folder} is closed")
+            raise BrokerError(Reason.LOG_CLOSED, "the key-value store is closed: the node is stopping")
         if self._stalled is not None:
             self.write()
 
@@ -227,17 +244,31 @@ class Wal:
 
     # -- appending -------------------------------------------------------------------------------------------
 
-    def append(self, op: int, key: bytes, value: bytes, ttl_seconds: int, stamp: tuple[int, int]) -> int:
-        """Take a mutation; return its sequence. It is in memory only until `write` or `sync`."""
-        crc, body = pack_entry(stamp[0], op, key, value, ttl_seconds)
-        size = len(body) + 4
+    def append(self, changes: Sequence[Change]) -> int:
+        """Take changes; return the sequence of the last. They are in memory only until `write` or `sync`."""
+        if self._stalled is not None or self._fault is not None or self._closed:
+            self._check_writable()
+        parts: list[bytes] = []
+        size = 0
+        for change in changes:
+            crc, body = pack_entry(change.wall_ms, change.op, change.key, change.argument, change.ttl_seconds)
+            parts += (crc, body)
+            size += len(body) + 4
         with self._lock:
-            self._parts += (crc, body)
+            self._parts += parts
             self._buffered_bytes += size
             self._unsynced_bytes += size
-            self._sequence += 1
-            self._stamp = stamp
+            self._sequence += len(changes)
+            self._stamp = (change.wall_ms, change.counter)
             return self._sequence
+
+    async def durable(self, sequence: int, flush: Flush = Flush.ACK) -> None:
+        """Return when everything up to `sequence` is kept as `flush` says."""
+        if flush is Flush.ACK:
+            await self._syncer.durable(self, sequence + 1)
+        else:
+            self.write()
+            self._syncer.appended(self)
 
     def write(self) -> None:
         """Hand what is buffered to the kernel: it survives `kill -9` then."""

@@ -10,7 +10,6 @@ from tests.broker.node import Node
 
 from braidlog.adapters.kafka.errors import CODES, code_of
 from braidlog.adapters.kafka.handlers import KafkaAdapter
-from braidlog.adapters.kafka.metadata import Creating
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.partition.hosted import Role
@@ -42,7 +41,7 @@ class Door:
         self.node = node or Node()
         authorize = Authorize({"alice": "00" * 32} if tokens else {}, rules)
         self.services = msgspec.structs.replace(self.node.services, authorize=authorize)
-        self.adapter = KafkaAdapter(self.services.only(KafkaAdapter.uses), Creating(**creating))
+        self.adapter = KafkaAdapter(self.services.only(KafkaAdapter.uses), **creating)
 
     def request(self, message: Any, version: int | None = None) -> Request:
         api = BY_REQUEST[type(message)]
@@ -85,16 +84,34 @@ def test_what_is_told_is_what_has_a_route() -> None:
     door = Door()
     told = {each.api_key for each in door.ask(c.ApiVersionsRequest()).api_keys}
     own = {int(api.key) for api in OWN}
-    assert told == {int(key) for key in door.adapter.routes} - own
+    assert told == {int(key) for key in door.adapter.table} - own
     told_ours = {each.api_key for each in door.ask(c.ApiVersionsRequest(OWN_CLIENT)).api_keys}
     assert told_ours == told | own
     assert {Key.API_VERSIONS, Key.METADATA, Key.PRODUCE, Key.FETCH, Key.LIST_OFFSETS, Key.INIT_PRODUCER_ID} <= told
 
 
+OPEN = {Key.API_VERSIONS, Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE, Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER}
+"""What everyone who has said who it is may ask, and what is asked before."""
+
+
+def test_every_row_says_what_it_needs_but_the_open_ones() -> None:
+    table = Door().adapter.table
+    assert {key for key, row in table.items() if row.operation is None and row.topics is None} == OPEN
+
+
+@pytest.mark.parametrize("key", [key for key, row in Door().adapter.table.items() if row.operation is not None])
+def test_a_row_is_authorised_before_its_handler_runs(key: Key) -> None:
+    """The handler would fail on this message, had it run."""
+    door = Door(None, Rule("bob", [Operation.ALL]))
+    with pytest.raises(BrokerError) as refused:
+        door.node.run(door.begin(Request(BY_KEY[key], BY_KEY[key].versions.last, 1, None, object())))
+    assert refused.value.reason is Reason.NOT_AUTHORIZED
+
+
 SERVED = [
     pytest.param(api, version, id=f"{api.name}-v{version}")
     for api in (*APIS, *OWN)
-    if api.key in Door().adapter.routes
+    if api.key in Door().adapter.table
     for version in range(api.versions.first, api.versions.last + 1)
 ]
 
@@ -195,7 +212,7 @@ def test_a_topic_is_made_only_by_who_may() -> None:
 def test_topics_are_made_as_the_listener_is_set() -> None:
     asked = c.MetadataRequest([c.MetadataRequestTopic(name="a")])
     assert len(Door(partitions=4).ask(asked).topics[0].partitions) == 4
-    assert Door(enabled=False).ask(asked).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert Door(auto_create=False).ask(asked).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_permissions_are_told_to_who_asks() -> None:
@@ -276,7 +293,7 @@ def test_committed_readers_stop_at_what_is_open_and_are_told_what_was_aborted() 
 def test_a_partition_that_is_led_elsewhere() -> None:
     door = Door()
     door.node.create("t")
-    door.node.run(door.services.topics.set_role("t", 0, Role.FOLLOWER))
+    door.node.run(door.services.placement.set_role("t", 0, Role.FOLLOWER))
     elsewhere = E.NOT_LEADER_OR_FOLLOWER
     assert produced(door.ask(produce_of(("t", 0, batch_of(b"x"))), 9)) == [elsewhere]
     assert codes(door.ask(fetch_of(("t", 0, 0), max_wait_ms=30_000), 12)) == [elsewhere]
@@ -312,4 +329,4 @@ def test_a_fetch_ends_when_its_topic_does_and_does_not_take_a_new_one_for_it() -
 
 def test_the_versions_of_the_table_are_all_served() -> None:
     adapter = Door().adapter
-    assert all(adapter.served[key] == BY_KEY[key].versions for key in adapter.routes)
+    assert all(adapter.served[key] == BY_KEY[key].versions for key in adapter.table)

@@ -5,13 +5,15 @@ Invariant: a batch goes into the log as it came; every partition of a request ha
 and if such a request fails the connection ends, so that the client finds out.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of, text_of
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Route, resolved
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import named, require, unknown
+from braidlog.adapters.kafka.topics import named, unknown
+from braidlog.adapters.routing import Denied, Topics
 from braidlog.broker.access.authorize import Operation
 from braidlog.codec.batch import MAGIC, BatchHeader, read_header
 from braidlog.codec.compression import Compression
@@ -38,14 +40,16 @@ class _Attempt(NamedTuple):
     text: str | None
 
 
-async def produce(request: Request, services: Services, conversation: Conversation) -> d.ProduceResponse | None:
+async def produce(
+    request: Request, services: Services, conversation: Conversation, denied: Denied
+) -> d.ProduceResponse | None:
     message: d.ProduceRequest = request.message
     try:
         acks = Acks(message.acks)
     except ValueError:
         return refuse_produce(request, E.INVALID_REQUIRED_ACKS, f"acks {message.acks} is none of -1, 0, 1")
     attempts = [
-        (topic, [_attempt(request, topic, each, services, conversation) for each in topic.partition_data])
+        (topic, [_attempt(request, topic, each, services, denied) for each in topic.partition_data])
         for topic in message.topic_data
     ]
     written = [each.written for _, partitions in attempts for each in partitions if each.written is not None]
@@ -71,14 +75,14 @@ def _attempt(
     topic: d.ProduceRequestTopic,
     partition: Partition,
     services: Services,
-    conversation: Conversation,
+    denied: Denied,
 ) -> _Attempt:
     """Write one batch, if it may be."""
     name = named(services, topic.name, topic.topic_id)
     if name is None:
         return _Attempt(partition.index, None, unknown(topic.topic_id), "no topic has this id")
     try:
-        require(services, conversation, Operation.WRITE, name)
+        denied.check(name)
         records = partition.records or b""
         if len(records) <= _MAGIC_AT:
             return _Attempt(partition.index, None, E.INVALID_RECORD, "a partition needs exactly one batch")
@@ -140,6 +144,10 @@ def refuse_produce(request: Request, code: E, text: str) -> d.ProduceResponse:
     )
 
 
+def _topics(request: Request, services: Services) -> Iterable[str]:
+    return resolved(services, ((topic.name, topic.topic_id) for topic in request.message.topic_data))
+
+
 ROUTES: dict[Key, Route] = {
-    Key.PRODUCE: Route(produce, refuse_produce),
+    Key.PRODUCE: Route(produce, None, topics=Topics(Operation.WRITE, _topics), refusal=refuse_produce),
 }

@@ -20,8 +20,9 @@ from braidlog.client.blocking import Client, connect
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.client.session import Client as AioClient
 from braidlog.client.session import connect as connect_aio
+from braidlog.wire.kafka import DIALECT
 
-DEFAULT_URL = "kafka://127.0.0.1:9092"
+DEFAULT_URL = DIALECT.local_url
 TIMEOUT_SECONDS = 10.0
 _TLS = "+tls"
 _FILE = click.Path(exists=True, dir_okay=False)
@@ -91,8 +92,8 @@ class Node(msgspec.Struct, frozen=True):
 
 def _refuse_strangers(dialect: str, ways: list[str]) -> None:
     if ways:
-        words = f"the server wants to know who asks, by {', '.join(ways)}: say --principal and --token-file"
-        raise RefusedError(Refusal.NOT_ALLOWED, dialect, "nothing", words)
+        words = f"the server needs to know who asks ({', '.join(ways)}): pass --principal and --token-file"
+        raise RefusedError(Refusal.NOT_ALLOWED, dialect, "", words)
 
 
 def url_of(
@@ -110,7 +111,7 @@ def url_of(
     if principal is not None:
         hosts = f"{quote(principal, safe='')}:{quote(token or '', safe='')}@{hosts.rpartition('@')[2]}"
     elif token is not None:
-        raise click.UsageError("--token-file needs --principal: whose token is it?")
+        raise click.UsageError("--token-file needs --principal: pass the name the token belongs to")
     files = {name: file for name, file in (("cafile", ca), ("certfile", cert), ("keyfile", key)) if file is not None}
     if files and not scheme.endswith(_TLS):
         scheme += _TLS
