@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import Refusal, code_of, said_of_cluster
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
@@ -163,7 +164,7 @@ async def create(request: Request, services: Services, _: Conversation) -> s.Cre
         try:
             await services.rules.add([rule_of(wanted)])
         except (BrokerError, StorageFault) as error:
-            results.append(s.CreateAclsResponseResult(code_of(error), str(error)))
+            results.append(s.CreateAclsResponseResult(code_of(error), text_of(error)))
         else:
             results.append(s.CreateAclsResponseResult())
     return s.CreateAclsResponse(results=results)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
 from braidlog.adapters.kafka.errors import Refusal, code_of, said_of_cluster
 from braidlog.adapters.kafka.metadata import Creating
@@ -45,7 +46,7 @@ async def create_topics(
             denied.check(topic.name)
             result = await _create(topic, services, creating, validate_only=message.validate_only)
         except (BrokerError, StorageFault) as error:
-            result = m.CreateTopicsResponseTopic(topic.name, error_code=code_of(error), error_message=str(error))
+            result = m.CreateTopicsResponseTopic(topic.name, error_code=code_of(error), error_message=text_of(error))
         results.append(result)
     return m.CreateTopicsResponse(topics=results)
 
@@ -131,7 +132,7 @@ async def _delete(asked: m.DeleteTopicsRequestTopic, services: Services, denied:
         await services.topics.delete(name)
     except (BrokerError, StorageFault) as error:
         shown = name if asked.name is not None else None  # whoever knows the id only does not learn the name
-        return m.DeleteTopicsResponseTopic(shown, asked.topic_id, code_of(error), str(error))
+        return m.DeleteTopicsResponseTopic(shown, asked.topic_id, code_of(error), text_of(error))
     return m.DeleteTopicsResponseTopic(name, topic_id)
 
 
@@ -164,7 +165,7 @@ async def create_partitions(
             denied.check(topic.name)
             await _grow(topic, services, validate_only=message.validate_only)
         except (BrokerError, StorageFault) as error:
-            code, text = code_of(error), str(error)
+            code, text = code_of(error), text_of(error)
         results.append(m.CreatePartitionsResponseResult(topic.name, code, text))
     return m.CreatePartitionsResponse(results=results)
 

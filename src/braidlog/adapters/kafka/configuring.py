@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
 from braidlog.adapters.kafka.errors import Refusal, code_of
 from braidlog.adapters.kafka.metadata import Creating
@@ -54,7 +55,7 @@ async def describe(
             denied.check(_name(resource))
             configs = _configs(resource, message, services, creating)
         except (BrokerError, StorageFault) as error:
-            code, text = _code(resource.resource_type, error), str(error)
+            code, text = _code(resource.resource_type, error), text_of(error)
         results.append(
             m.DescribeConfigsResponseResult(code, text, resource.resource_type, resource.resource_name, configs)
         )
@@ -162,7 +163,7 @@ async def alter_some(
         try:
             pairs = _pairs(resource, services)
         except BrokerError as error:
-            code, text = code_of(error), str(error)
+            code, text = code_of(error), text_of(error)
         else:
             code, text = await _alter(
                 resource.resource_type,
@@ -231,7 +232,7 @@ async def _alter(
             name, changes, resets, others_to_default=others_to_default, validate_only=validate_only
         )
     except (BrokerError, StorageFault) as error:
-        return code_of(error), str(error)
+        return code_of(error), text_of(error)
     return E.NONE, None
 
 

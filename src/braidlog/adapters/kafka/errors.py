@@ -75,11 +75,6 @@ CODES: dict[Reason, E] = {
 }
 
 
-def text_of(error: Exception) -> str:
-    """What a client is told in words: nothing of where files are."""
-    return "the log cannot be read or written here" if isinstance(error, StorageFault) else str(error)
-
-
 class Refusal(BrokerError):  # noqa: N818 - it is said to a client, not raised at anyone
     """What only this dialect asks for, and so has only here a code."""
 

@@ -1,6 +1,6 @@
 """Consumer groups: who is in them, and how far they have got.
 
-Knows: Kafka's words for what groups do. Refuses to know: rounds, generations, what is kept (`broker/groups`).
+Knows: Kafka's words for what groups do. Refuses to know: rounds, generations, what is kept (`coordinator/groups`).
 Invariant: every group, member and partition of a request has an answer of its own. This node coordinates every group.
 """
 
@@ -94,7 +94,7 @@ async def join(request: Request, services: Services, conversation: Conversation)
         knows_skipping=request.version >= SKIPPING_SINCE,
     )
     try:
-        joined = await services.groups.elections.join(message.group_id, asked)
+        joined = await services.groups.classic.join(message.group_id, asked)
     except MemberIdRequired as required:
         return g.JoinGroupResponse(error_code=E.MEMBER_ID_REQUIRED, member_id=required.member)
     return g.JoinGroupResponse(
@@ -114,7 +114,7 @@ def refuse_join(request: Request, code: E, _: str) -> g.JoinGroupResponse:
 
 async def sync(request: Request, services: Services, _: Conversation) -> g.SyncGroupResponse:
     message: g.SyncGroupRequest = request.message
-    synced = await services.groups.elections.sync(
+    synced = await services.groups.classic.sync(
         message.group_id,
         message.member_id,
         message.generation_id,
@@ -133,7 +133,7 @@ def refuse_sync(_: Request, code: E, __: str) -> g.SyncGroupResponse:
 
 async def heartbeat(request: Request, services: Services, _: Conversation) -> g.HeartbeatResponse:
     message: g.HeartbeatRequest = request.message
-    services.groups.elections.heartbeat(
+    services.groups.classic.heartbeat(
         message.group_id, message.member_id, message.generation_id, message.group_instance_id
     )
     return g.HeartbeatResponse()
@@ -147,7 +147,7 @@ async def leave(request: Request, services: Services, _: Conversation) -> g.Leav
     """One member until version 2; several, each with an answer of its own, after."""
     message: g.LeaveGroupRequest = request.message
     leaving = message.members or [g.LeaveGroupRequestMember(message.member_id)]
-    results = await services.groups.elections.leave(
+    results = await services.groups.classic.leave(
         message.group_id, [(each.member_id, each.group_instance_id) for each in leaving]
     )
     codes = [E.NONE if error is None else coordinator_code(error) for error in results]
@@ -176,7 +176,7 @@ async def commit(request: Request, services: Services, _: Conversation, denied: 
     good = [found for _, results in checked for found in results if isinstance(found, Commit)]
     whole = E.NONE
     try:
-        await services.groups.elections.commit(
+        await services.groups.classic.commit(
             message.group_id,
             message.member_id,
             message.generation_id_or_member_epoch,
@@ -383,12 +383,12 @@ def _described(name: str, version: int, services: Services) -> g.DescribeGroupsR
 
 def _protocol_type(view: GroupView) -> str:
     """Members of groups in which the broker assigns are consumers, whatever door they came through."""
-    return view.protocol_type if view.is_elected else consumer.PROTOCOL_TYPE
+    return view.protocol_type if view.is_classic else consumer.PROTOCOL_TYPE
 
 
 def _member(view: GroupView, member: MemberView) -> g.DescribeGroupsResponseMember:
     metadata, assignment = member.metadata, member.assignment
-    if not view.is_elected:
+    if not view.is_classic:
         metadata, assignment = consumer.subscription(member.topics), consumer.assignment(member.shares)
     return g.DescribeGroupsResponseMember(
         member.member, member.instance, member.client, member.host, metadata, assignment

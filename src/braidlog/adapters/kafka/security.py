@@ -11,6 +11,7 @@ import secrets
 from weakref import WeakKeyDictionary
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of, said_of_cluster
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.scram import Scram, ScramError
@@ -183,7 +184,7 @@ async def _alter(change: Change, services: Services) -> tuple[E, str | None]:
             salt, salted = bytes(change.salt), bytes(change.salted_password)
             await services.users.put(change.name, kind, salt, change.iterations, salted)
     except (BrokerError, StorageFault) as error:
-        return code_of(error), str(error)
+        return code_of(error), text_of(error)
     return E.NONE, None
 
 

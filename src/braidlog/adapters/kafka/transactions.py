@@ -8,6 +8,7 @@ Invariant: partitions are added all together or not at all. This node coordinate
 from collections.abc import Callable, Mapping
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.groups import checked_commit
 from braidlog.adapters.kafka.routes import Refusal, Route, topics_named
@@ -159,7 +160,7 @@ async def commit_offsets(
             message.producer_epoch,
             message.group_id,
             [found for found in checked.values() if isinstance(found, Commit)],
-            guard=lambda: services.groups.elections.check_transactional(
+            guard=lambda: services.groups.classic.check_transactional(
                 message.group_id, message.member_id, message.generation_id, message.group_instance_id
             ),
         )
@@ -280,7 +281,7 @@ async def describe_producers(
             hosted = services.hosting.partition(topic, number)
             hosted.require_leader()
         except (BrokerError, StorageFault) as error:
-            return t.DescribeProducersResponsePartition(number, coordinator_code(error), str(error))
+            return t.DescribeProducersResponsePartition(number, coordinator_code(error), text_of(error))
         shown = [_producer(each, hosted.leader_epoch) for each in hosted.producers()]
         return t.DescribeProducersResponsePartition(number, active_producers=shown)
 
