@@ -19,7 +19,7 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Change, ChangeKind, Damage, RecoveryReport
 from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.files import Buffer, Disk, File, join
+from braidlog.storage.files import Buffer, Disk, File, join, read_whole
 from braidlog.storage.pool import FilePool
 from braidlog.storage.segment import (
     DATA_START,
@@ -34,7 +34,7 @@ from braidlog.storage.segment import (
     read_mark,
     state_name,
 )
-from braidlog.storage.slots import Slot, SlotPair, unpack_slot
+from braidlog.storage.slots import SlotPair, unpack_slot
 from braidlog.storage.state import NOTHING_TO_CUT, PartitionState, StateImage, decode_image, encode_image
 from braidlog.storage.walk import BadBatch, Found, walk
 
@@ -228,14 +228,11 @@ class Recovery:
         path = join(self._folder, state_name(base))
         if not self._disk.exists(path):
             return None
-        file = self._disk.open(path, writable=False)
         try:
-            slot: Slot = unpack_slot(STATE_MAGIC, state_name(base), file.read_at(file.size(), 0))
+            slot = unpack_slot(STATE_MAGIC, state_name(base), read_whole(self._disk, path))
         except ValueError as error:
             self._change(ChangeKind.DERIVED, state_name(base), f"{error}; an earlier one is used")
             return None
-        finally:
-            file.close()
         return decode_image(slot.payload)
 
     def _remove_retained(self, segments: list[Segment], image: StateImage) -> None:

@@ -104,6 +104,29 @@ def find_batch(file: File, start: int, end: int, offset_min: int) -> tuple[int, 
     return None
 
 
+class Gap(NamedTuple):
+    """Bytes from `bad` to `end` are no batch; batches begin again with `next_offset`, None if nothing whole follows."""
+
+    bad: BadBatch
+    end: int
+    next_offset: int | None
+
+
+def walk_past(file: File, start: int, end: int, offset: int) -> Iterator[Found | Gap]:
+    """As `walk`, but what is no batch is yielded as a gap, and stepped over."""
+    while True:
+        try:
+            yield from walk(file, start, end, offset)
+        except BadBatch as bad:
+            found = resume(file, end, bad)
+            if found is not None:
+                start, offset = found
+                yield Gap(bad, start, offset)
+                continue
+            yield Gap(bad, end, None)
+        return
+
+
 def resume(file: File, end: int, bad: BadBatch, following: int | None = None) -> tuple[int, int] | None:
     """Where batches begin again behind `bad`: (position, base offset), below offset `following`; None if nowhere.
 

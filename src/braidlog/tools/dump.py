@@ -4,6 +4,7 @@ Knows: how to get from a topic's name to its batches, also past damage. Refuses 
 Invariant: changes nothing, takes no lock, and never stops at damage: what cannot be read becomes a line that says so.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import Recovery, is_commit
 from braidlog.storage.segment import DATA_START, Identity, index_name, state_name
 from braidlog.storage.state import StateImage
-from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+from braidlog.storage.walk import BadBatch, Found, walk_past
 from braidlog.tools.layout import Layout, TopicPlace
 from braidlog.tools.partition_files import PartitionFiles, SegmentFile
 
@@ -248,31 +249,20 @@ class PartitionDump:
             )
         if file.is_foreign:
             return
-        source = self._files.open(file.name)
-        position, offset = DATA_START, file.base_offset
-        try:
-            while True:
-                try:
-                    for found in walk(source, position, file.size, offset):
-                        yield name, found
-                except BadBatch as bad:
-                    resumed = find_batch(source, bad.position + 1, file.size, bad.offset + 1)
-                    position, offset = resumed or (file.size, bad.offset)
-                    yield DamageLine(
-                        file=name,
-                        position=bad.position,
-                        end=position,
-                        first_offset=bad.offset,
-                        next_offset=None if resumed is None else offset,
-                        why=bad.why
-                        if self._was_durable(file, bad)
-                        else f"a write that never became durable: {bad.why}",
-                    )
-                    if resumed is not None:
-                        continue
-                return
-        finally:
-            source.close()
+        with contextlib.closing(self._files.open(file.name)) as source:
+            for found in walk_past(source, DATA_START, file.size, file.base_offset):
+                if isinstance(found, Found):
+                    yield name, found
+                    continue
+                bad = found.bad
+                yield DamageLine(
+                    file=name,
+                    position=bad.position,
+                    end=found.end,
+                    first_offset=bad.offset,
+                    next_offset=found.next_offset,
+                    why=bad.why if self._was_durable(file, bad) else f"a write that never became durable: {bad.why}",
+                )
 
     def _was_durable(self, file: SegmentFile, bad: BadBatch) -> bool:
         is_last = file is self._files.segments[-1]

@@ -8,6 +8,7 @@ Who vouches for what: a mark for the bytes below it and for the next offset; a c
 and for the log's start; a segment's name for the offset at which the one before it ends.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import BASE_DIGITS, SWAP, Recovered, Recovery, is_commit
 from braidlog.storage.segment import DATA_START, Mark, index_name, log_name, state_name
 from braidlog.storage.state import StateImage
-from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+from braidlog.storage.walk import Found, walk_past
 from braidlog.tools.findings import Finding, Kind, Severity
 from braidlog.tools.inspection import InspectedSegment, Inspection, MissingSegment
 from braidlog.tools.partition_files import IndexFile, PartitionFiles, SegmentFile
@@ -163,22 +164,9 @@ class Inspector:
 
     def _headers(self, file: SegmentFile) -> list[BatchHeader]:
         """The headers of all whole batches, whatever lies between them: a first look, where no checkpoint is left."""
-        headers: list[BatchHeader] = []
-        source = self._files.open(file.name)
-        position, offset = DATA_START, file.base_offset
-        try:
-            while True:
-                try:
-                    for found in walk(source, position, file.size, offset):
-                        headers.append(found.header)  # noqa: PERF401 - what was found before a fault counts
-                except BadBatch as bad:
-                    resumed = find_batch(source, bad.position + 1, file.size, bad.offset + 1)
-                    if resumed is not None:
-                        position, offset = resumed
-                        continue
-                return headers
-        finally:
-            source.close()
+        with contextlib.closing(self._files.open(file.name)) as source:
+            batches = walk_past(source, DATA_START, file.size, file.base_offset)
+            return [found.header for found in batches if isinstance(found, Found)]
 
     def _choose_start(self, files: list[SegmentFile]) -> int:
         newest = self._files.newest

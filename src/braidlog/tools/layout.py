@@ -65,17 +65,10 @@ class Layout:
     ) -> None:
         self.findings.append(Finding(severity=severity, kind=kind, file=file, why=why, meaning=meaning, topic=topic))
 
-    def _bad_slots(self, pair: SlotPair, folder: str, stem: str) -> dict[str, str]:
-        faults = dict(pair.faults)
-        for name in (f"{stem}.a", f"{stem}.b"):
-            if not self.disk.exists(join(folder, name)):
-                faults[name] = "the file is missing"
-        return faults
-
     def _read_identity(self) -> None:
         pair = SlotPair(self.disk, self.path, "folder", FOLDER_MAGIC)
         slots = pair.load()
-        faults = self._bad_slots(pair, self.path, "folder")
+        faults = pair.all_faults()
         if slots:
             try:
                 identity = msgspec.json.decode(slots[0].payload, type=FolderIdentity)
@@ -123,7 +116,7 @@ class Layout:
                 metas.append(msgspec.json.decode(slot.payload, type=TopicMeta))
             except msgspec.MsgspecError as error:
                 undecoded[slot.name] = f"it does not decode: {error}"
-        faults = {**self._bad_slots(pair, folder, "topic"), **undecoded}
+        faults = {**pair.all_faults(), **undecoded}
         place = TopicPlace(number, metas[0]) if metas else self._invent_topic(number)
         if place is None:
             meaning = "no partition is left either: nothing tells what it was"

@@ -13,7 +13,7 @@ import msgspec
 from braidlog.codec.crc import crc32c
 from braidlog.model.errors import StorageFault
 from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.files import Disk, File, join
+from braidlog.storage.files import Disk, File, join, read_whole
 from braidlog.storage.index import Entry, SparseIndex
 from braidlog.storage.recovery import STATE_MAGIC, SWAP, check_swap, segment_names, swap_name
 from braidlog.storage.segment import (
@@ -86,11 +86,7 @@ class PartitionFiles:
         return self.disk.open(join(self.folder, name), writable=False)
 
     def read(self, name: str) -> bytes:
-        file = self.open(name)
-        try:
-            return file.read_at(file.size(), 0)
-        finally:
-            file.close()
+        return read_whole(self.disk, join(self.folder, name))
 
     # -- checkpoints -----------------------------------------------------------------------------------------
 
@@ -103,10 +99,7 @@ class PartitionFiles:
                 images.append(decode_image(slot.payload))
             except StorageFault as fault:
                 self.refusals.append((slot.name, str(fault)))
-        self.slot_faults.update(pair.faults)
-        for name in _SLOTS:
-            if not self.disk.exists(join(self.folder, name)):
-                self.slot_faults[name] = "the file is missing"
+        self.slot_faults.update(pair.all_faults())
         return images
 
     def _read_snapshots(self) -> dict[int, StateImage]:

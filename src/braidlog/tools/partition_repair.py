@@ -19,7 +19,7 @@ import msgspec
 from braidlog.codec.batch import empty_batch
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.epochs import NO_EPOCH
-from braidlog.storage.files import Disk, File, join
+from braidlog.storage.files import Disk, File, join, write_whole
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import STATE_MAGIC, finish_swap, swap_name
 from braidlog.storage.rewrite import SegmentRewriter, swap_in
@@ -279,12 +279,7 @@ class PartitionRepair:
 
     def _write_snapshot(self, name: str, image: StateImage) -> None:
         self._remove(name)
-        file = self._disk.create(join(self._folder, name))
-        try:
-            file.write_at(pack_slot(STATE_MAGIC, 0, encode_image(image)), 0)
-            file.sync()
-        finally:
-            file.close()
+        write_whole(self._disk, join(self._folder, name), pack_slot(STATE_MAGIC, 0, encode_image(image)))
 
     def _save_checkpoint(self, image: StateImage) -> None:
         self._disk.sync_folder(self._folder)  # a checkpoint vouches for what was written before it
