@@ -10,9 +10,9 @@ from braidlog import Log
 from braidlog.codec.records import encode_batch
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Change, ChangeKind
+from braidlog.storage.head import Identity
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import Recovered, Recovery
-from braidlog.storage.segment import Identity
 from braidlog.storage.walk import BadBatch, resume
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk

@@ -8,9 +8,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from braidlog.storage.files import Disk, join, write_whole
+from braidlog.storage.head import SegmentHead, log_name, state_name
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import STATE_MAGIC
-from braidlog.storage.segment import Segment, SegmentHead, log_name, state_name
+from braidlog.storage.segment import Segment
 from braidlog.storage.slots import pack_slot
 from braidlog.storage.state import StateImage, encode_image
 

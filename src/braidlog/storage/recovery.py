@@ -20,13 +20,11 @@ from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Change, ChangeKind, Damage, RecoveryReport
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk, File, join, read_whole
-from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import (
+from braidlog.storage.head import (
     DATA_START,
     BadHead,
     Identity,
     Mark,
-    Segment,
     SegmentHead,
     index_name,
     log_name,
@@ -34,6 +32,8 @@ from braidlog.storage.segment import (
     read_mark,
     state_name,
 )
+from braidlog.storage.pool import FilePool
+from braidlog.storage.segment import Segment
 from braidlog.storage.slots import SlotPair, unpack_slot
 from braidlog.storage.state import NOTHING_TO_CUT, PartitionState, StateImage, decode_image, encode_image
 from braidlog.storage.walk import BadBatch, Found, walk

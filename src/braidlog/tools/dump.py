@@ -17,9 +17,9 @@ from braidlog.codec.records import decode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.storage.files import Disk
+from braidlog.storage.head import DATA_START, Identity, index_name, state_name
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import Recovery, is_commit
-from braidlog.storage.segment import DATA_START, Identity, index_name, state_name
 from braidlog.storage.state import StateImage
 from braidlog.storage.walk import BadBatch, Found, walk_past
 from braidlog.tools.layout import Layout, TopicPlace

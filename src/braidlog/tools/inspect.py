@@ -20,10 +20,10 @@ from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Change, ChangeKind
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk
+from braidlog.storage.head import DATA_START, Mark, index_name, log_name, state_name
 from braidlog.storage.index import NO_TIMESTAMP
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import BASE_DIGITS, SWAP, Recovered, Recovery, is_commit
-from braidlog.storage.segment import DATA_START, Mark, index_name, log_name, state_name
 from braidlog.storage.state import StateImage
 from braidlog.storage.walk import Found, walk_past
 from braidlog.tools.findings import Finding, Kind, Severity

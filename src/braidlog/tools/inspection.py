@@ -4,7 +4,7 @@ import msgspec
 
 from braidlog.storage.damage import Change
 from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.segment import Identity
+from braidlog.storage.head import Identity
 from braidlog.storage.state import StateImage
 from braidlog.tools.findings import Finding
 from braidlog.tools.partition_files import SegmentFile

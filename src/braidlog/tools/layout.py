@@ -12,7 +12,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.files import Disk, join
 from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGIC, FolderIdentity, TopicMeta
-from braidlog.storage.segment import Identity
+from braidlog.storage.head import Identity
 from braidlog.storage.slots import SlotPair
 from braidlog.tools.findings import Finding, Kind, Severity
 from braidlog.tools.inspect import Inspector, Progress

@@ -14,9 +14,7 @@ from braidlog.codec.crc import crc32c
 from braidlog.model.errors import StorageFault
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, File, join, read_whole
-from braidlog.storage.index import Entry, SparseIndex
-from braidlog.storage.recovery import STATE_MAGIC, SWAP, check_swap, segment_names, swap_name
-from braidlog.storage.segment import (
+from braidlog.storage.head import (
     DATA_START,
     MAGIC,
     VERSION,
@@ -29,6 +27,8 @@ from braidlog.storage.segment import (
     read_mark,
     state_name,
 )
+from braidlog.storage.index import Entry, SparseIndex
+from braidlog.storage.recovery import STATE_MAGIC, SWAP, check_swap, segment_names, swap_name
 from braidlog.storage.slots import SlotPair, unpack_slot
 from braidlog.storage.state import NOTHING_TO_CUT, StateImage, decode_image
 from braidlog.storage.walk import BadBatch

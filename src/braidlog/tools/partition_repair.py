@@ -20,10 +20,10 @@ from braidlog.codec.batch import empty_batch
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.epochs import NO_EPOCH
 from braidlog.storage.files import Disk, File, join, write_whole
+from braidlog.storage.head import DATA_START, SegmentHead, index_name, log_name, state_name
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import STATE_MAGIC, finish_swap, swap_name
 from braidlog.storage.rewrite import SegmentRewriter, swap_in
-from braidlog.storage.segment import DATA_START, SegmentHead, index_name, log_name, state_name
 from braidlog.storage.slots import SlotPair, pack_slot
 from braidlog.storage.state import StateImage, encode_image
 from braidlog.storage.walk import walk

@@ -20,7 +20,7 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.model.limits import BATCH_BYTES_MAX
 from braidlog.storage.epochs import NO_EPOCH, EpochHistory
 from braidlog.storage.files import File
-from braidlog.storage.segment import DATA_START
+from braidlog.storage.head import DATA_START
 from braidlog.storage.walk import BadBatch, Found, resume, walk
 
 _UNCHECKED_BYTES = 17
