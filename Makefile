@@ -44,7 +44,7 @@ crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600)
 
 KILL_ROUNDS ?= 50
 kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (default 50), and check all it promised
-	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/client/drivers/kafka/test_staging_kill.py -s
+	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/adapters/mayfly/test_kill.py tests/client/drivers/kafka/test_staging_kill.py -s
 
 SPARK_KILL_ROUNDS ?= 20
 spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)
@@ -84,7 +84,7 @@ pictures: setup ## the console's pictures in docs/pictures, taken anew
 	$(BIN)/python -m tests.console.pictures
 
 interop: setup ## foreign Kafka clients judge the Kafka port: five clients' checks, kafka-python's own tests, kill -9
-	$(BIN)/pytest tests/interop -n 2 --dist worksteal
+	INTEROP=full $(BIN)/pytest tests/interop -n 2 --dist worksteal
 
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
