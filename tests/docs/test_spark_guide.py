@@ -1,4 +1,4 @@
-"""The Spark guide names commands and pages that are there. Its blocks run in tests/spark/test_guide.py, with the session of the tests."""
+"""The Spark guide names commands and pages that are there. Its blocks run in tests/spark/test_guide.py."""
 
 import re
 from pathlib import Path

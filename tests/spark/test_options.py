@@ -7,10 +7,10 @@ import pytest
 
 from braidlog.spark.options import (
     REQUIRED,
+    FormatOptions,
     Kind,
     Option,
     OptionError,
-    OptionTable,
     duration_ms,
     flag,
     json_object,
@@ -22,7 +22,7 @@ from braidlog.spark.options import (
     whole,
 )
 
-TABLE = OptionTable(
+TABLE = FormatOptions(
     "braidlog-test",
     "read",
     (

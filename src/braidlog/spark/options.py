@@ -3,9 +3,9 @@
 Knows: texts and what they may say. Refuses to know: what an option does, Spark.
 Invariant: an option is honoured or refused by name; none is dropped in silence. Names are compared without case, as Spark does.
 
-A format declares one `OptionTable`; reading, errors and the page in docs/reference follow from it:
+A format declares one `FormatOptions`; reading, errors and the page in docs/reference follow from it:
 
-    TABLE = OptionTable("braidlog-kv", "read", (Option("servers", servers, REQUIRED, "where the node is"), …))
+    TABLE = FormatOptions("braidlog-kv", "read", (Option("servers", servers, REQUIRED, "where the node is"), …))
     chosen = TABLE.read(self.options)
     chosen["servers"]
 """
@@ -247,7 +247,7 @@ class Chosen(Mapping[str, Any]):
         return found[0] if found else None
 
 
-class OptionTable(msgspec.Struct, frozen=True):
+class FormatOptions(msgspec.Struct, frozen=True):
     """The options of one format in one direction (`read` or `write`)."""
 
     format: str

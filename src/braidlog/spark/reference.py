@@ -8,13 +8,13 @@ Knows: where the tables are and how a page shows them. Refuses to know: any opti
 import sys
 from importlib import import_module
 
-from braidlog.spark.options import REQUIRED, Option, OptionTable
+from braidlog.spark.options import REQUIRED, FormatOptions, Option
 
 TABLES = (
-    "braidlog.spark.source.table:TABLE",
+    "braidlog.spark.source.options:TABLE",
     "braidlog.spark.sink.options:TABLE",
-    "braidlog.spark.keyvalue.table:READ",
-    "braidlog.spark.keyvalue.table:WRITE",
+    "braidlog.spark.keyvalue.options:READ",
+    "braidlog.spark.keyvalue.options:WRITE",
     "braidlog.spark.lake.sink:WRITE",
 )
 """`module:name` of each table, in the order of the page."""
@@ -27,7 +27,7 @@ Spark. An option that is not here is refused with the nearest name that is, and 
 (`kafka.*`) other than those below: nothing is dropped in silence."""
 
 
-def tables() -> list[OptionTable]:
+def tables() -> list[FormatOptions]:
     found = []
     for home in TABLES:
         module, _, name = home.partition(":")
@@ -39,7 +39,7 @@ def page() -> str:
     return "\n\n".join([_INTRODUCTION, *map(_section, tables())]) + "\n"
 
 
-def _section(table: OptionTable) -> str:
+def _section(table: FormatOptions) -> str:
     verb = {"read": "reading", "write": "writing"}[table.direction]
     rows = [f"## `{table.format}`, {verb}", "", "| option | takes | default | |", "|---|---|---|---|"]
     return "\n".join([*rows, *map(_row, table.options)])

@@ -28,7 +28,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def run_once(spark: SparkSession, folder: Path, *only: str) -> Project:
     project = open_project(folder)
-    operating.run(spark, project, Wishes(), threading.Event(), lambda _: None, once=True, only=frozenset(only))
+    operating.run(spark, project, Wishes(once=True, only=frozenset(only)), threading.Event(), lambda _: None)
     return project
 
 
@@ -138,12 +138,12 @@ def replays(spark: SparkSession, node: ServerProcess, project: Project) -> None:
     for generation, origin in enumerate(("earliest", "bronze"), 2):
         plan = operating.plan_replay(project, origin)
         assert plan.generation == generation
-        operating.replay(spark, project, plan, Wishes(), threading.Event(), lambda _: None)
+        operating.run(spark, project, Wishes(once=True), threading.Event(), lambda _: None, plan)
         check(node, project)
         assert {row.quiet for row in rows_of(project, "silver")} == {"placed", "paid"}
         assert not (project.storage / "replaced").exists()
         with pytest.raises(BrokerError, match="another replay has begun"):
-            operating.replay(spark, project, plan, Wishes(), threading.Event(), lambda _: None)
+            operating.run(spark, project, Wishes(once=True), threading.Event(), lambda _: None, plan)
 
 
 def test_a_backfill_adds_what_is_missing_once(spark: SparkSession, node: ServerProcess, tmp_path: Path) -> None:

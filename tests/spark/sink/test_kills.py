@@ -2,8 +2,7 @@
 
 One query, one checkpoint, one topic. A gate before the node stops at the message that was chosen, so that each kill falls where
 it is meant to. In the end a foreign reader of committed records must find every line once. A plain run kills the driver at one of
-its three moments, chosen by a seed that is printed; `make spark-kill SPARK_KILL_ROUNDS=20` kills it at all three, again and again,
-with kills at other messages of each kind.
+its three moments, chosen by a seed that is printed; `make spark-kill SPARK_KILL_ROUNDS=20` kills it at all three in every round.
 """
 
 import os

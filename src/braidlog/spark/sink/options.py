@@ -17,9 +17,9 @@ from braidlog.model.names import check_topic_name
 from braidlog.model.stages import check_sink
 from braidlog.spark.options import (
     REQUIRED,
+    FormatOptions,
     Option,
     OptionError,
-    OptionTable,
     duration_ms,
     one_of,
     servers,
@@ -34,7 +34,7 @@ STAGE_TIMEOUT_MS_MAX: Final = 15 * 60_000
 """The longest that a broker leaves a transaction open."""
 BATCH_BYTES_MIN, BATCH_BYTES_MAX = 1024, 16 * 1024 * 1024
 
-TABLE: Final = OptionTable(
+TABLE: Final = FormatOptions(
     "braidlog",
     "write",
     (

@@ -13,10 +13,10 @@ import msgspec
 from braidlog.client.schemes import parse_url
 from braidlog.spark.options import (
     Chosen,
+    FormatOptions,
     Kind,
     Option,
     OptionError,
-    OptionTable,
     duration_ms,
     flag,
     json_object,
@@ -53,7 +53,7 @@ def _pattern(value: str) -> str:
 _offsets_kind = Kind(_OFFSETS_FORM, _offsets)
 _times_kind = json_object(_TIMES_FORM, from_json)
 
-TABLE = OptionTable(
+TABLE = FormatOptions(
     "braidlog",
     "read",
     (
