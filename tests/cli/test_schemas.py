@@ -13,8 +13,8 @@ from braidlog.cli.group.inspect import GroupDescription, GroupRow
 from braidlog.cli.node.bench import Measurement
 from braidlog.cli.node.doctor import Examination
 from braidlog.cli.node.health import Readiness
-from braidlog.cli.records.text import RecordInput, RecordJson
 from braidlog.cli.topic.inspect import TopicDescription, TopicRow
+from braidlog.model.record_json import RecordInput, RecordJson
 from braidlog.tools.clicks import Click
 
 GENERATED: dict[str, Any] = {

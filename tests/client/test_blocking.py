@@ -12,8 +12,6 @@ import pytest
 from tests.client.dialects import COLUMNS, fresh, server_url
 
 import braidlog
-from braidlog import aio
-from braidlog.client import blocking
 from braidlog.client.errors import ClosedError
 from braidlog.testing.server import ServerProcess
 
@@ -104,12 +102,12 @@ async def never(_):
     stuck.set()
     await asyncio.Event().wait()
 
-client._client._driver.produce = never
+client._inner._driver.produce = never
 delivery = client.producer().send(sys.argv[2], b"v")
 assert stuck.wait(60)
 
 def tell():
-    while not client._client._closed:
+    while not client._inner._closed:
         time.sleep(0.005)
     print("closing", flush=True)
 
@@ -194,13 +192,3 @@ def test_a_program_that_closes_hears_nothing(braid_server_shared: ServerProcess)
         check=True,
     )
     assert done.stderr == ""
-
-
-def test_both_faces_have_the_same_names() -> None:
-    for name in ("Client", "Producer", "Consumer", "Admin"):
-        public = {each for each in vars(getattr(aio, name)) if not each.startswith("_")}
-        internal = {
-            "abandon", "open", "settled", "batch_taken", "forget", "arrived", "stopped", "rejoin", "keep_only", "gain",
-            "fetcher_count", "membership", "send_record", "buffered_bytes",
-        }  # fmt: skip
-        assert public - internal <= {each for each in dir(getattr(blocking, name)) if not each.startswith("_")}

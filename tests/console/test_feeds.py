@@ -90,7 +90,7 @@ def test_a_download_has_everything(filled: ServerProcess) -> None:
     answer = ask(f"{filled.admin_url}/api/topics/odd/download?from=earliest")
     assert 'filename="odd.jsonl"' in answer.headers["content-disposition"]
     odd, gone, long = map(json.loads, answer.text.splitlines())
-    assert base64.b64decode(odd["value_base64"]) == BINARY
+    assert base64.b64decode(odd["value"]["base64"]) == BINARY
     assert odd["headers"] == [{"name": "h", "value": "\x00"}, {"name": "n", "value": None}]
     assert gone["key"] == "gone"
     assert gone["value"] is None

@@ -1,4 +1,4 @@
-"""The bytes of the log's entries, against bytes put together by hand from the seed's table."""
+"""The bytes of the log's entries, against bytes put together by hand from the Mayfly protocol document's table."""
 
 import pytest
 from tests.kv.crashing import NODE, new_disk
@@ -7,7 +7,7 @@ from braidlog.kv.entries import ENTRY_BYTES_MIN, BadEntry, Op, pack_entry, walk_
 from braidlog.kv.wal import DATA_START, Mark, WalHead, create_wal, pack_mark, unpack_head, unpack_mark
 from braidlog.storage.files import File
 
-# Source: seed 001, "Persistence": CRC-32 4, Timestamp 8, Operation 1, Key Length 2, Key, Value Length 4, Value, TTL 4.
+# Source: the Mayfly document, "Persistence": CRC-32 4, Timestamp 8, Operation 1, Key Length 2, Key, Value Length 4, Value, TTL 4.
 # SET "foo" = "bar" for 60 s at 1772365880192 ms. The checksum is what gzip(1) writes behind the 25 bytes after it.
 SET_FOO_BAR = bytes.fromhex(
     "5950032d"  # CRC-32
@@ -29,7 +29,7 @@ def walk(data: bytes, wall_ms: int = 0) -> list[tuple[int, int, int, bytes, byte
     return [tuple(entry) for entry in walk_entries(file_of(data), 0, len(data), wall_ms)]  # type: ignore[misc]
 
 
-def test_the_seed_s_entry() -> None:
+def test_the_documents_entry() -> None:
     assert b"".join(pack_entry(1772365880192, Op.SET, b"foo", b"bar", 60)) == SET_FOO_BAR
     assert walk(SET_FOO_BAR) == [(len(SET_FOO_BAR), 1772365880192, 1, b"foo", b"bar", 60)]
 

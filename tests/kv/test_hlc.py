@@ -11,8 +11,9 @@ NODE = bytes.fromhex("a1b2c3d4000000000000000000000001")
 OTHER = bytes.fromhex("a1b2c3d4000000000000000000000002")
 
 
-def test_the_bytes_of_the_seed() -> None:
-    # Source: seed 001, "Causality": wall clock 8 bytes (2026-03-01 12:34:56), counter 4 bytes (7), node UUID 16 bytes; 28 in all.
+def test_the_bytes_of_the_document() -> None:
+    # Source: the Mayfly document, "Causality": wall clock 8 bytes (2026-03-01 12:34:56),
+    # counter 4 bytes (7), node UUID 16 bytes; 28 in all.
     stamp = Stamp(1772368496000, 7, NODE)
     assert stamp.pack() == bytes.fromhex("0000019ca9650580 00000007 a1b2c3d4000000000000000000000001")
     assert unpack_stamp(stamp.pack()) == stamp

@@ -5,14 +5,13 @@ Invariant: a request is authorised before its handler runs; a request type witho
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from braidlog.adapters.contract import Conversation
-from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
+from braidlog.broker.access.authorize import Authorize, Operation
 
-Handler = Callable[[Any, Services, Conversation], Coroutine[Any, Any, Any]]
-"""handler(request, services, conversation) → the dialect's answer, or None if it gives none."""
+Handler = Callable[[Any, Any, Conversation], Coroutine[Any, Any, Any]]
+"""handler(request, the dialect's services, conversation) → the dialect's answer, or None if it gives none."""
 
 
 class Route(NamedTuple):
@@ -24,14 +23,23 @@ class Route(NamedTuple):
     topic: Callable[[Any], str | None] = lambda _: None
 
 
+class Authorized(Protocol):
+    """What a dialect's services have in common: who may do what."""
+
+    @property
+    def authorize(self) -> Authorize: ...
+
+
 class RoutedAdapter:
     """What every dialect's adapter has in common."""
 
     dialect = ""
+    uses: type
+    """The struct of services that it is made with."""
     ordered = True
     routes: ClassVar[Mapping[type, Route]] = {}
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Authorized) -> None:
         self._services = services
 
     def operation(self, request: Any) -> str:  # noqa: ANN401

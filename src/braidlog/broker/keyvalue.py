@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from braidlog.broker.feed import Feed
 from braidlog.broker.topics import Topics
+from braidlog.kv import operations as operations  # noqa: PLC0414 - the words in which this service is asked
 from braidlog.kv import snapshot as snapshots
 from braidlog.kv.operations import MemoryUsage, Operation, SnapshotDone, Stats
 from braidlog.kv.settings import KeyValueSettings

@@ -6,6 +6,7 @@ had been decided are ended before anyone is served.
 """
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -40,11 +41,12 @@ from braidlog.storage.files import join
 from braidlog.storage.folder import DataFolder
 
 JOURNAL_TOPIC = "__state"
+T = TypeVar("T", bound=msgspec.Struct)
 KEY_VALUE_FOLDER = "kv"
 
 
 class Services(msgspec.Struct, frozen=True):
-    """What an adapter may call."""
+    """All services of a node. Who wires them gives each adapter the ones it uses."""
 
     world: World
     hosting: Hosting
@@ -66,6 +68,10 @@ class Services(msgspec.Struct, frozen=True):
     users: Users
     keyvalue: KeyValue
     journal: Journal
+
+    def only(self, kind: type[T]) -> T:
+        """Those that a struct of services names, each under the name it has here."""
+        return kind(**{name: getattr(self, name) for name in kind.__struct_fields__})
 
 
 def open_services(  # noqa: PLR0913 - all that a node is opened with

@@ -1,6 +1,6 @@
 """The client itself: a URL becomes producers, consumers and an admin.
 
-Knows: which of them are open. Refuses to know: dialects (the scheme's driver does), threads (`blocking.py`).
+Knows: which of them are open. Refuses to know: dialects (the scheme's driver does), threads (`facade.py`).
 Invariant: closing it closes them first, producers with a flush; the connections go last.
 """
 
@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Generator
 from itertools import count
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -124,16 +124,25 @@ class Client:
         await self.close()
 
 
-class Connecting:
+class _Openable(Protocol):
+    async def open(self) -> Self: ...
+
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Openable)
+
+
+class Connecting(Generic[C]):
     """What `connect` returns: `await` it for a client, or enter it with `async with`."""
 
-    def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> None:
-        self._client = Client(url, tls=tls, **policy)
+    def __init__(self, client: C) -> None:
+        self._client = client
 
-    def __await__(self) -> Generator[Any, None, Client]:
+    def __await__(self) -> Generator[Any, None, C]:
         return self._client.open().__await__()
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> C:
         return await self._client.open()
 
     async def __aexit__(
@@ -142,10 +151,10 @@ class Connecting:
         await self._client.close()
 
 
-def connect(url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> Connecting:
+def connect(url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> Connecting[Client]:
     """Connect to `mlog://`, `flux://`, `cursus://`, `rustlog://`, `kafka://`; `policy` takes the fields of `Policy`, in seconds.
 
     async with connect("rustlog://127.0.0.1:9096") as client:
         await client.producer().send_and_wait("orders", b"one")
     """
-    return Connecting(url, tls=tls, **policy)
+    return Connecting(Client(url, tls=tls, **policy))

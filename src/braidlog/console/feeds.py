@@ -22,6 +22,7 @@ from braidlog.console.node import Node, NodeError
 from braidlog.console.pages import Pages, rates
 from braidlog.console.tailing import Skipped, Start, Wanted
 from braidlog.console.wire_messages import wire_messages
+from braidlog.model.record_json import json_line
 
 FEEDS_MAX: Final = 64
 SEND_SECONDS_MAX: Final = 30.0
@@ -140,7 +141,7 @@ class Feeds:
     async def download(self, request: Request) -> Response:
         async def lines(wanted: Wanted, limit: int) -> AsyncIterator[bytes]:
             async for found in tailing.read(self._clients, wanted, limit):
-                yield tailing.line(found)
+                yield json_line(found)
 
         def answer(wanted: Wanted, limit: int | None) -> Response:
             name = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in wanted.topic)

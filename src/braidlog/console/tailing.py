@@ -147,21 +147,3 @@ def shown(record: ConsumedRecord) -> dict[str, Any]:
 
 def _base64(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data[:SHOWN_BYTES_MAX]).decode()
-
-
-def line(record: ConsumedRecord) -> bytes:
-    """For a file: one line of JSON, with nothing cut; what is not text is base64, and its name says so."""
-    out: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-    out["timestamp_ms"] = record.timestamp_ms
-    out |= _text("key", record.key) | _text("value", record.value)
-    out["headers"] = [{"name": name} | _text("value", value) for name, value in record.headers]
-    return msgspec.json.encode(out) + b"\n"
-
-
-def _text(name: str, data: bytes | None) -> dict[str, str | None]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}

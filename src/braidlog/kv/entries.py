@@ -1,4 +1,4 @@
-"""The entries of the store's log: one mutation each, in the bytes of the seed.
+"""The entries of the store's log: one mutation each, in the bytes of the Mayfly protocol document.
 
 Knows: the bytes of an entry, and what makes one follow another. Refuses to know: files, what a mutation does, what to do about a
 bad entry. Invariant: an entry is yielded only if it is whole, its checksum holds and its time is not before the last one's.

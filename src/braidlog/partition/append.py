@@ -15,7 +15,7 @@ from braidlog.model.settings import Flush
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, refuse_published
-from braidlog.storage.partition import Appended
+from braidlog.storage.partition import Appended as Appended  # noqa: PLC0414 - what an append gives back
 
 ACKS_TIMEOUT_MS = 2_000
 ACKS_TIMEOUT_MS_MAX = 300_000

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import metadata
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -64,11 +64,9 @@ CONSOLE: Final = "__console"
 """Who the console is on its own doors. On the others nobody has this name."""
 CONSOLE_CONNECTIONS_MAX: Final = 256
 
-AdapterMaker = Callable[[Services], Adapter]
 
-
-def adapters() -> dict[str, AdapterMaker]:
-    """The dialects, by the name their listener has in the configuration."""
+def adapters() -> dict[str, type[Any]]:
+    """The dialects' adapters, by the name their listener has in the configuration; `uses` of each is what it is made with."""
     return {
         "cursus": CursusAdapter,
         "flux": FluxAdapter,
@@ -138,12 +136,13 @@ class Server:
         self._open_store()
         self._doorkeeper = doorkeeper(config.auth, authorize, world)
         self._wire_log = open_wire_log(config.wire_log, self._clock)
-        makers = adapters()
-        makers["cursus"] = partial(CursusAdapter, compression=config.listeners.cursus.compression)
         kafka = config.listeners.kafka
-        makers["kafka"] = partial(KafkaAdapter, creating=Creating(kafka.auto_create, kafka.partitions))
-        for dialect, make in makers.items():
-            await self._listen(dialect, make(self.services))
+        settings: dict[str, dict[str, Any]] = {
+            "cursus": {"compression": config.listeners.cursus.compression},
+            "kafka": {"creating": Creating(kafka.auto_create, kafka.partitions)},
+        }
+        for dialect, kind in adapters().items():
+            await self._listen(dialect, kind(self.services.only(kind.uses), **settings.get(dialect, {})))
         self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")
         self._supervisor.every(EXPIRE_SECONDS, self._expire, "expire")
         self._supervisor.every(RETAIN_SECONDS, self._retain, "retain")
@@ -264,8 +263,8 @@ class Server:
         keeper = doorkeeper(self.config.auth, allowed, self._world)
         census = Census(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)
         made: list[Adapter] = [
-            KafkaAdapter(services, creating=Creating(enabled=False, partitions=1)),
-            MayflyAdapter(services),
+            KafkaAdapter(services.only(KafkaAdapter.uses), creating=Creating(enabled=False, partitions=1)),
+            MayflyAdapter(services.only(MayflyAdapter.uses)),
         ]
         doors, urls = [], {}
         for adapter in made:

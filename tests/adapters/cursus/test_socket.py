@@ -21,7 +21,7 @@ REQUESTS = {
     "positional": b"LIST_OFFSETS topic=plain partition=0",
     "enveloped": b"\x00\x05adminCREATE topic=plain partitions=2",
     "batch": batch("cut", b"one", b"two", key=b"k", event_type="E", metadata="{}"),
-    "seed batch": batch("cut", b"one", spelling=Spelling.SEED),
+    "document batch": batch("cut", b"one", spelling=Spelling.DOCUMENT),
     "gzip": gzip.compress(batch("cut", b"zipped")),
 }
 

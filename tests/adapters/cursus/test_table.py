@@ -86,9 +86,9 @@ def served_list(c: Client) -> None:
 
 def served_consume(c: Client) -> None:
     assert [(r.offset, r.payload) for r in c.consume("plain", 0, 2, "batch=2")] == [(2, b"2"), (3, b"3")]
-    c.send("CONSUME plain 0 4")  # the seed's words, and its header
+    c.send("CONSUME plain 0 4")  # the document's words, and its header
     found, spelling = read_batch(c.read())
-    assert (found.records[0].payload, spelling.value, found.topic) == (b"4", "seed", "plain")
+    assert (found.records[0].payload, spelling.value, found.topic) == (b"4", "document", "plain")
     assert c.consume("plain", 0, 5) == ()
     assert len(c.consume("plain", 0, 999, "autoOffsetReset=earliest")) == 5
     assert c.consume("plain", 0, 999, "autoOffsetReset=latest") == ()

@@ -16,7 +16,7 @@ CONVERSATION = (
     ("PING", "pong", r"/ERR\|BAD_REQUEST\|.*no arguments.*/"),
     ("ADMIN_GET_METADATA", "", "OK|topics=[] brokers=[0]"),
     ("ADMIN_GET_METADATA", "all", r"/ERR\|BAD_REQUEST\|.*/"),
-    # Records. `user1` goes to partition 2 of 3 (protocols.md).
+    # Records. `user1` goes to partition 2 of 3 (the Flux page, §2).
     ("PRODUCE", "orders user1:created", "OK|partition=2 offset=0 hw=0"),
     ("PRODUCE", "orders user1:paid acks=1", "OK|partition=2 offset=1 hw=1"),
     ("PRODUCE", "orders user1:sent acks=all", "OK|partition=2 offset=2 hw=2"),

@@ -42,7 +42,7 @@ class Door:
         self.node = node or Node()
         authorize = Authorize({"alice": "00" * 32} if tokens else {}, rules)
         self.services = msgspec.structs.replace(self.node.services, authorize=authorize)
-        self.adapter = KafkaAdapter(self.services, Creating(**creating))
+        self.adapter = KafkaAdapter(self.services.only(KafkaAdapter.uses), Creating(**creating))
 
     def request(self, message: Any, version: int | None = None) -> Request:
         api = BY_REQUEST[type(message)]

@@ -63,17 +63,17 @@ def test_auth_and_requests_in_one_write(guarded: ServerProcess) -> None:
         assert answers == [m.Done(), *[m.Stored()] * 100, m.Value(b"v")]
 
 
-def test_the_seeds_frames_word_for_word(guarded: ServerProcess) -> None:
-    """AUTH and SET of the seed, with the lengths they really have; and as printed, where they fail cleanly."""
+def test_the_documents_frames_word_for_word(guarded: ServerProcess) -> None:
+    """AUTH and SET of the protocol document, with the lengths they really have; and as printed, where they fail cleanly."""
     vectors = {each.name: each.data for each in REQUESTS + REFUSED}
     with Client(guarded) as client:
         assert client.ask_raw(vectors["auth"]) == bytes.fromhex("CAFE0101 00000001 00000000")
         assert client.ask_raw(vectors["set"]) == bytes.fromhex("CAFE0101 00000001 00000000")
-        printed = client.ask_raw(vectors["set as the seed prints it"])
+        printed = client.ask_raw(vectors["set as the document prints it"])
         assert printed[:8] == bytes.fromhex("CAFE0104 00000001")
         assert client.is_closed()
     with Client(guarded) as client:
-        printed = client.ask_raw(vectors["auth as the seed prints it"])
+        printed = client.ask_raw(vectors["auth as the document prints it"])
         assert printed[:8] == bytes.fromhex("CAFE0109 00000001")
         assert client.is_closed()
 

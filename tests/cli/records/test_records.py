@@ -8,11 +8,14 @@ import struct
 import subprocess
 import termios
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+from click.testing import CliRunner
 from tests.cli.braid import DIALECTS, PROGRAM, SECONDS_MAX, Braid, check, fresh, until
 
 import braidlog
+from braidlog.cli import main
 from braidlog.client.blocking import Consumer
 from braidlog.testing.server import ServerProcess
 
@@ -69,6 +72,24 @@ def test_everything_of_a_record(braid: Braid, topic: str) -> None:
     assert braid.ok("consume", copy, "--json") == lines.replace(topic, copy)
     assert braid.ok("consume", topic, "-o", "1", "-n", "1", "--output", "hex") == "ff00\n"
     assert braid.ok("consume", topic, "-o", "1", "-n", "1", "--output", "base64") == "/wA=\n"
+
+
+def test_one_form_of_a_record(tmp_path: Path) -> None:
+    """What the console's download and `braid log dump` write is what `consume --json` prints, and `produce --json` takes it."""
+    data = tmp_path / "data"
+    with ServerProcess(data, admin=True) as server:
+        braid = Braid(server)
+        for name in ("odd", "copy"):
+            braid.ok("topic", "create", name)
+        odd = b'{"value": {"base64": "/wA="}, "key": {"base64": "/w=="}, "headers": [{"name": "n"}, {"name":"h", "value":"v"}]}\n'
+        braid.ok("produce", "odd", "--json", stdin=odd + b'{"value": null, "key": "gone", "timestamp_ms": 5}\n')
+        printed = braid.ok("consume", "odd", "--json")
+        with urlopen(f"{server.admin_url}/api/topics/odd/download?from=earliest") as answer:
+            downloaded = answer.read()
+        assert downloaded.decode() == printed
+        assert CliRunner().invoke(main, ["log", "dump", str(data), "odd", "-o", "json"]).output == printed
+        braid.ok("produce", "copy", "--json", stdin=downloaded)
+        assert braid.ok("consume", "copy", "--json") == printed.replace('"odd"', '"copy"')
 
 
 def test_bytes_files_and_delimiters(braid: Braid, topic: str, tmp_path: Path) -> None:

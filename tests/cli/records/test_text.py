@@ -1,16 +1,12 @@
-"""Records as text: formats written and read, JSON there and back. No server."""
-
-import json
+"""Records as text: formats written and read. No server."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.cli.braid import check
 
 from braidlog.cli.records.text import (
     ENCODINGS,
     RecordDefaults,
-    json_line,
     json_reader,
     split_format,
     text_reader,
@@ -90,34 +86,9 @@ def test_formats_that_cannot_be_read(shape: str) -> None:
         text_reader(shape, "text", RecordDefaults())
 
 
-@pytest.mark.parametrize(
-    "line",
-    [b"", b"{", b"[]", b'{"value": 3}', b'{"key": "k"}', b'{"value": "v", "valeu": 1}', b'{"value": {"base64": "*"}}'],
-)
-def test_what_no_record_in_json_is(line: bytes) -> None:
-    with pytest.raises(ValueError, match="not a record in JSON"):
-        json_reader(RecordDefaults())(line)
-
-
 def test_delimiters() -> None:
     assert unescape("\\n") == b"\n"
     assert unescape("\\0%k\\x1e") == b"\0%k\x1e"
-
-
-_BYTES = st.none() | st.binary(max_size=20)
-
-
-@given(_BYTES, _BYTES, st.lists(st.tuples(st.text(max_size=5), _BYTES), max_size=3), st.none() | st.integers(0, 2**62))
-def test_json_there_and_back(
-    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], timestamp_ms: int | None
-) -> None:
-    line = json_line(ConsumedRecord("t", 1, 2, key, value, tuple(headers), timestamp_ms))
-    assert line.endswith(b"\n")
-    assert line.count(b"\n") == 1
-    check("record", json.loads(line))
-    record, partition = json_reader(RecordDefaults())(line)
-    assert (record.key, record.value, record.headers, record.timestamp_ms) == (key, value, tuple(headers), timestamp_ms)
-    assert partition == 1
 
 
 @given(

@@ -1,6 +1,6 @@
 """Each protocol's own rules for leaders, generations and reconnection, against peers that speak its bytes by script.
 
-The bytes are those of the protocol notes and of the vectors under tests/wire: lines and frames as the seeds print them.
+The bytes are those of the vectors under tests/wire: lines and frames as the documents print them.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ NOTHING = cursus_frame(
 
 
 def records(first: int, count: int) -> bytes:
-    """A batch of the seed's records: i64 offset | i64 sequence | u16, producer | u16, key | i64 epoch | i32, payload | tail."""
+    """A Cursus batch: i64 offset | i64 sequence | u16, producer | u16, key | i64 epoch | i32, payload | tail."""
     head = BATCH + b"\x00\x01t" + b"\x00\x00\x00\x00" + b"\x011" + b"\x00" + bytes(16) + count.to_bytes(4, "big")
     one = b"".join(
         at.to_bytes(8, "big") + bytes(8) + bytes(2) + bytes(2) + bytes(8) + b"\x00\x00\x00\x01v" + bytes(16)

@@ -24,7 +24,6 @@ from braidlog.client.errors import (
     UnknownOutcomeError,
     UnsupportedError,
 )
-from braidlog.client.kv.blocking import KeyValue as BlockingKeyValue
 from braidlog.client.kv.commands import REFUSALS
 from braidlog.kv import commands as c
 from braidlog.testing.server import ServerProcess
@@ -135,13 +134,6 @@ def test_blocking(server: ServerProcess) -> None:
         assert store.stats().keys is not None
         assert store.memory().used_bytes is not None
         assert store.snapshot().keys is not None
-
-
-def test_both_faces_have_the_same_names() -> None:
-    def names(face: type) -> set[str]:
-        return {name for name in vars(face) if not name.startswith("_")}
-
-    assert names(kv.aio.KeyValue) - {"open"} == names(BlockingKeyValue)
 
 
 def test_many_in_one_piece(server: ServerProcess) -> None:

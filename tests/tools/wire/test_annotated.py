@@ -1,4 +1,4 @@
-"""Annotated hex becomes the bytes that a person meant. Golden bytes: the seed's own listings, published check values."""
+"""Annotated hex becomes the bytes that a person meant. Golden bytes: the documents' own listings, published check values."""
 
 import importlib
 import re
@@ -23,10 +23,10 @@ def crc(data: bytes) -> str:
 
 
 GOLDEN = {
-    # seed 001, "Hex Dump Sender" (its lengths corrected, protocols.md) and "Source RCON"
+    # the Mayfly protocol document, "Hex Dump Sender" (its lengths corrected: the Mayfly page, §6) and "Source RCON"
     "CA FE 01 00 u32 1 u32 len [ u16 len [ `secrettoken` ] ]": "cafe01000000000100 00000d000b736563726574746f6b656e",
     'u32le len [ u32le 1 u32le 3 "mypass" 00 00 ]': "10000000 01000000 03000000 6d79706173730000",
-    # seed 001, MQTT properties: 1800 seconds
+    # the Mayfly protocol document, MQTT properties: 1800 seconds
     "05 11 u32 1800": "0511 00000708",
     # the check values that every catalogue of CRCs gives for "123456789"
     'u32 crc32 [ "123456789" ]': "cbf43926 313233343536373839",
@@ -104,7 +104,7 @@ def test_secrets_are_put_back() -> None:
 
 def test_lines_become_cases_and_steps() -> None:
     cases = read_script(
-        "# the seed's way: no arrows\nCA FE  # magic\n01\n\n02\n"
+        "# the Mayfly document's way: no arrows\nCA FE  # magic\n01\n\n02\n"
         "== second\nSource: somewhere, [ brackets and all\n> u8 len [\n>  01 02\n> ]\n< 03\n--\n< 04\nclose\nnothing 20ms\n"
     )
     assert [case.name for case in cases] == ["", "second"]

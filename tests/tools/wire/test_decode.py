@@ -14,7 +14,7 @@ from braidlog.tools.wire.pcapng import Address, CaptureError, CaptureWriter, pac
 from braidlog.tools.wire.seen import Side
 
 DIALECTS = sorted(TALKS)
-SET = bytes.fromhex("CAFE0101000000010000000C0003666F6F00000003626172")  # seed 001, its length corrected
+SET = bytes.fromhex("CAFE0101000000010000000C0003666F6F00000003626172")  # the Mayfly document, length corrected
 
 
 def test_raw_bytes_field_by_field(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_captures_are_used_later_and_given_from_outside(echo: int, tmp_path: Pat
 
 
 def test_without_expectations_what_comes_is_printed_as_annotated_hex(node: ServerProcess, tmp_path: Path) -> None:
-    file = _file(tmp_path, "CA FE 01 04 u32 7 u32 0   # the seed's way of writing: no arrows\n")
+    file = _file(tmp_path, "CA FE 01 04 u32 7 u32 0   # the Mayfly document's way of writing: no arrows\n")
     done = braid("wire", "send", file, "--server", f"mayfly://127.0.0.1:{node.ports['mayfly']}", "--timeout", "0.5")
     assert done.returncode == 0
     assert "< CA FE 01 01 00 00 00 07 00 00 00 00" in done.stdout

@@ -46,7 +46,7 @@ def test_a_conversation_through_a_tap(
             assert head + body == whole > 0
 
 
-def test_the_seeds_style(node: ServerProcess, tmp_path: Path) -> None:
+def test_the_style_of_a_line(node: ServerProcess, tmp_path: Path) -> None:
     log = tmp_path / "talk.log"
     with TapProcess("mayfly", node.ports["mayfly"], log, "--hex") as tap:
         given = b"> CA FE 01 01 00000001 0000000C 0003 `foo` 00000003 `bar`\n< CA FE 01 01 00000001 00000000"

@@ -32,7 +32,7 @@ def watch(dialect: str, talk: Talk) -> list[Seen]:
     return [seen for side, data in talk for seen in watcher.feed(side, data)]
 
 
-# One question and its answer in each dialect: bytes of the seed, or of a foreign client (the vectors' sources).
+# One question and its answer in each dialect: bytes of the protocol document, or of a foreign client (the vectors' sources).
 TALKS_OF_TWO: dict[str, Talk] = {
     "mlog": [
         (C, raw('0002 LEN `{"Topic":"orders","Value":"aGVsbG8=","Acks":1}`')),
@@ -143,8 +143,8 @@ def test_kafka_vectors(vector: kafka_vectors.Vector) -> None:
     assert seen.name == type(vector.message).__name__.removesuffix("Request")
 
 
-def test_the_seeds_misprint_is_pointed_at() -> None:
-    """Seed 001 prints AUTH "secrettoken" with lengths 0x0C and 0x0A: the last letter is where a frame should begin."""
+def test_the_documents_misprint_is_pointed_at() -> None:
+    """The Mayfly document prints AUTH "secrettoken" with lengths 0x0C and 0x0A: the last letter is where a frame should begin."""
     printed = raw("CA FE 01 00 u32 1 0000000C 000A `secrettoken`")
     auth, rest = watch("mayfly", [(C, printed)])
     assert (auth.name, auth.fault) == ("AUTH", None)

@@ -43,7 +43,7 @@ def _write_again(request: Request) -> None:
     if request.operation.positional is not None or request.operation.name == "0xBA7C":
         assert again.spelling in {
             request.spelling,
-            Spelling.SEED if request.operation.name == "LIST" else again.spelling,
+            Spelling.DOCUMENT if request.operation.name == "LIST" else again.spelling,
         }
 
 

@@ -92,13 +92,13 @@ def request_of(row: Operation, spelling: Spelling) -> st.SearchStrategy[Any]:
     if row.name == BATCH:
         return BATCHES
     strategy = _struct(row.request, line=True)
-    if spelling is Spelling.SEED and row.positional is not None:
+    if spelling is Spelling.DOCUMENT and row.positional is not None:
         return strategy.map(lambda message: _only_positional(row, message))
     return strategy
 
 
 def _only_positional(row: Operation, message: Any) -> Any:
-    """The seed has no place for the other arguments, nor for a gap between them."""
+    """The protocol document has no place for the other arguments, nor for a gap between them."""
     names = list(row.positional or ())
     given = {name: getattr(message, name) for name in names}
     if any(value is None for value in given.values()):

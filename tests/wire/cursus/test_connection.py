@@ -36,7 +36,7 @@ def plain_reading(body: bytes, spelling: Spelling) -> Batch:
     """The layout read field by field, as it is drawn: what the tuned reader is held to."""
     reader = Reader(body, 2)
     topic = reader.text16("topic")
-    if spelling is Spelling.SEED:
+    if spelling is Spelling.DOCUMENT:
         partition, acks = int(reader.text16("partition")), reader.text16("acks")
     else:
         partition, acks = reader.i32("partition"), reader.take(reader.u8("acks"), "acks").decode()
@@ -117,7 +117,7 @@ def test_answers_take_the_spelling_of_their_request() -> None:
     batch = Batch("t", 0, ())
     assert server.respond(seed, batch)[9:12] == b"\x00\x010"
     assert server.respond(clients, batch)[9:13] == b"\x00\x00\x00\x00"
-    assert header_bytes("t", Spelling.SEED) == len(server.respond(seed, batch)) - 4
+    assert header_bytes("t", Spelling.DOCUMENT) == len(server.respond(seed, batch)) - 4
 
 
 def test_acknowledgements_and_events_are_never_compressed() -> None:
@@ -214,23 +214,23 @@ def test_lines_that_clients_would_misread_are_not_written() -> None:
     ("message", "spelling"),
     [
         (r.Create("a b"), Spelling.CLIENTS),
-        (r.Create("a b", 1), Spelling.SEED),
-        (r.Create("a=b", 1), Spelling.SEED),
+        (r.Create("a b", 1), Spelling.DOCUMENT),
+        (r.Create("a=b", 1), Spelling.DOCUMENT),
         (r.Create("", 1), Spelling.CLIENTS),
-        (r.Create("", 1), Spelling.SEED),
-        (r.Create("a", 1, event_sourcing=True), Spelling.SEED),
-        (r.Heartbeat("t", "g", "m", 1), Spelling.SEED),
+        (r.Create("", 1), Spelling.DOCUMENT),
+        (r.Create("a", 1, event_sourcing=True), Spelling.DOCUMENT),
+        (r.Heartbeat("t", "g", "m", 1), Spelling.DOCUMENT),
         (r.Publish("t", b""), Spelling.CLIENTS),
         (r.Publish("t", b"\xff"), Spelling.CLIENTS),
         (r.AppendStream("t", "k", 1, b"x", metadata="a b"), Spelling.CLIENTS),
         # Read on, it would end in the message: {"a":"x message="}
         (r.AppendStream("t", "k", 1, b'"}', metadata='{"a":"x'), Spelling.CLIENTS),
         (Batch("t", 65536, ()), Spelling.CLIENTS),
-        (Batch("t", -2, ()), Spelling.SEED),
-        (Batch("t", 0, (BatchRecord(b"", b"k" * 65536),)), Spelling.SEED),
-        (Batch("t", 0, (BatchRecord(b"", producer_id="p" * 65536),)), Spelling.SEED),
-        (Batch("t", 0, (BatchRecord(b"", metadata="p" * 65536),)), Spelling.SEED),
-        (Batch("t", 0, (BatchRecord(b"", offset=2**63),)), Spelling.SEED),
+        (Batch("t", -2, ()), Spelling.DOCUMENT),
+        (Batch("t", 0, (BatchRecord(b"", b"k" * 65536),)), Spelling.DOCUMENT),
+        (Batch("t", 0, (BatchRecord(b"", producer_id="p" * 65536),)), Spelling.DOCUMENT),
+        (Batch("t", 0, (BatchRecord(b"", metadata="p" * 65536),)), Spelling.DOCUMENT),
+        (Batch("t", 0, (BatchRecord(b"", offset=2**63),)), Spelling.DOCUMENT),
     ],
 )
 def test_requests_that_would_be_misread_are_not_written(message: object, spelling: Spelling) -> None:

@@ -107,11 +107,11 @@ def test_every_row_has_vectors() -> None:
             assert (row.name, answer) in answered or answer.__name__ == "Ok", f"{row.name} → {answer.__name__}"
 
 
-def test_both_spellings_of_every_command_of_the_seed() -> None:
+def test_both_spellings_of_every_command_of_the_document() -> None:
     seen = {(v.operation, v.spelling.value) for v in REQUESTS}
     for row in OPERATIONS:
         if row.positional:
-            assert {(row.name, "seed"), (row.name, "clients")} <= seen, row.name
+            assert {(row.name, "document"), (row.name, "clients")} <= seen, row.name
 
 
 def _same(left: list[object], right: list[object]) -> bool:

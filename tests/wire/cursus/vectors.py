@@ -1,7 +1,7 @@
 """Read the golden vectors: text files whose bytes were written by people or captured from foreign clients.
 
     Source: where the bytes come from
-    spelling: seed                      a line before the first blank one holds for the whole file
+    spelling: document                      a line before the first blank one holds for the whole file
 
     # a comment
     operation: CREATE

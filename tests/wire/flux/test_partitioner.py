@@ -1,4 +1,4 @@
-"""FNV-1a, 32 bits: published test vectors, and the partition that protocols.md names."""
+"""FNV-1a, 32 bits: published test vectors, and the partition that the Flux page (§2) names."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_the_hash(data: bytes, expected: int) -> None:
 
 
 def test_the_partition_of_a_key() -> None:
-    assert partition_for_key(b"user1", 3) == 2  # Source: protocols.md, flux
+    assert partition_for_key(b"user1", 3) == 2  # Source: the Flux page, §2
     assert partition_for_key(b"", 3) == 0x811C9DC5 % 3
     assert partition_for_key(b"user1", 1) == 0
     long = b"k" * 1000

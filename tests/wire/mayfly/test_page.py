@@ -21,7 +21,7 @@ def test_each_request_and_each_number_stands_in_one_row() -> None:
     assert {row.number >> 4 for row in OPERATIONS} == set(GROUPS)
 
 
-def test_the_seeds_maximum_of_get() -> None:
+def test_the_documents_maximum_of_get() -> None:
     assert BY_REQUEST[m.Get].payload_bytes_max == 258
 
 

@@ -185,14 +185,14 @@ def test_every_vector_names_its_source() -> None:
     assert all(each.source for each in REQUESTS + ANSWERS + REFUSED)
 
 
-def test_the_seeds_misprints_both_ways() -> None:
+def test_the_documents_misprints_both_ways() -> None:
     def of(vectors: list[Vector], name: str) -> bytes:
         return next(each.data for each in vectors if each.name == name)
 
-    right, printed = of(REQUESTS, "auth"), of(REFUSED, "auth as the seed prints it")
+    right, printed = of(REQUESTS, "auth"), of(REFUSED, "auth as the document prints it")
     assert (right[:11], right[14:]) == (printed[:11], printed[14:])
     assert (right[11:14], printed[11:14]) == (b"\x0d\x00\x0b", b"\x0c\x00\x0a")
-    right, printed = of(REQUESTS, "set"), of(REFUSED, "set as the seed prints it")
+    right, printed = of(REQUESTS, "set"), of(REFUSED, "set as the document prints it")
     assert (right[:11], right[12:]) == (printed[:11], printed[12:])
     assert (right[11], printed[11], len(right)) == (12, 9, 24)
 

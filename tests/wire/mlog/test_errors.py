@@ -1,4 +1,4 @@
-"""Which errors send a client to look for the leader again: the seed's ShouldReconnect, row by row."""
+"""Which errors send a client to look for the leader again: mlog's ShouldReconnect, row by row."""
 
 import asyncio
 import socket
@@ -59,7 +59,7 @@ def test_errors_that_cause_each_other_come_to_an_end() -> None:
     assert not should_reconnect(first)
 
 
-def test_codes_are_numbered_as_in_the_seed() -> None:
+def test_codes_are_numbered_as_in_the_document() -> None:
     assert [code.value for code in ErrorCode] == list(range(17))
     assert ErrorCode(6) is ErrorCode.READ_OFFSET
     assert ErrorCode(16) is ErrorCode.TIMEOUT_CATCH_UP

@@ -99,7 +99,7 @@ def test_a_refusal_does_not_repeat_what_was_sent() -> None:
         assert "ProduceRequest" in str(caught.value)
 
 
-def test_event_keys_are_the_seed_s_tags() -> None:
+def test_event_keys_are_the_documents_tags() -> None:
     tags = {field for event in EVENTS.values() for field in json.loads(write(event()))}
     assert tags == {
         *("topic", "replica_count", "leader_id", "leader_epoch", "replicas", "replica_id", "isr"),

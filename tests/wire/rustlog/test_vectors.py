@@ -154,7 +154,7 @@ def test_every_vector_names_its_source() -> None:
     assert all(each.source for each in REQUESTS + ANSWERS + REFUSED)
 
 
-def test_the_seed_misprint_both_ways() -> None:
+def test_the_documents_misprint_both_ways() -> None:
     right = next(each for each in REQUESTS if each.name.startswith("produce, the example frame"))
     printed = next(each for each in REFUSED if each.name.startswith("the example frame"))
     assert right.data[4:] == printed.data[4:]

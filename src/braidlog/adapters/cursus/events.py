@@ -6,7 +6,7 @@ Knows: this dialect's words for a stream. Refuses to know: how versions are kept
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.reading import fit
 from braidlog.adapters.cursus.records import headers_of
-from braidlog.broker.services import Services
+from braidlog.adapters.cursus.services import Services
 from braidlog.coordinator.streams import Snapshot, VersionConflict
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.cursus import answers as a

@@ -1,6 +1,6 @@
 """Each Cursus request in a few lines: translate, call the service, translate back.
 
-Knows: its manners (protocols.md, "cursus"), which service answers what, how a client says who it is. Refuses to know: bytes,
+Knows: its manners (the Cursus page, §8), which service answers what, how a client says who it is. Refuses to know: bytes,
 sockets, how anything is done.
 """
 
@@ -13,16 +13,15 @@ from braidlog.adapters.cursus import events, producing, reading
 from braidlog.adapters.cursus.errors import answer_error
 from braidlog.adapters.cursus.producing import show_address
 from braidlog.adapters.cursus.served import ServedConnection
+from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import TransactionHandlers
 from braidlog.adapters.routing import Route, RoutedAdapter
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, Member, Membership
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
-from braidlog.storage.folder import TopicMeta
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch
@@ -48,7 +47,14 @@ async def create(request: Request, services: Services, _: Conversation) -> a.Cre
     meta = await services.topics.ensure(
         message.topic, partitions, settings=_settings(message), grow=message.partitions is not None
     )
-    return _created(meta)
+    settings: TopicSettings = meta.settings
+    return a.Created(
+        meta.name,
+        meta.partitions,
+        cleanup_policy="compact" if settings.compact else "delete",
+        retention_hours=max(settings.retention_ms, 0) // HOUR_MS,
+        retention_bytes=max(settings.retention_bytes, 0),
+    )
 
 
 def _settings(message: r.Create) -> dict[str, Any]:
@@ -68,17 +74,6 @@ def _settings(message: r.Create) -> dict[str, Any]:
     if message.event_sourcing:
         changes["event_streams"] = True
     return changes
-
-
-def _created(meta: TopicMeta) -> a.Created:
-    settings: TopicSettings = meta.settings
-    return a.Created(
-        meta.name,
-        meta.partitions,
-        cleanup_policy="compact" if settings.compact else "delete",
-        retention_hours=max(settings.retention_ms, 0) // HOUR_MS,
-        retention_bytes=max(settings.retention_bytes, 0),
-    )
 
 
 async def delete(request: Request, services: Services, _: Conversation) -> a.Deleted:
@@ -298,6 +293,7 @@ class CursusAdapter(RoutedAdapter):
     """Cursus behind a listener. Its clients match answers by order."""
 
     dialect = "cursus"
+    uses = Services
     ordered = True
     fixed: ClassVar[Mapping[type, Route]] = {
         Batch: Route(producing.produce, Operation.WRITE, _topic),

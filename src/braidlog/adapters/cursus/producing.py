@@ -10,12 +10,11 @@ from itertools import count
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.errors import failure_of
 from braidlog.adapters.cursus.records import encode_pieces, encode_whole
-from braidlog.broker.services import Services
+from braidlog.adapters.cursus.services import Services
 from braidlog.codec.batch import read_header
 from braidlog.coordinator.named_producers import NamedProducer
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.append import SEQUENCES, Acks
-from braidlog.storage.partition import Appended
+from braidlog.partition.append import SEQUENCES, Acks, Appended
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch, BatchRecord
@@ -55,7 +54,7 @@ async def produce(request: Request, services: Services, conversation: Conversati
         except BrokerError as error:
             if not stored:
                 raise
-            # What was stored stays: the seed has a status for that.
+            # What was stored stays: the protocol document has a status for that.
             return _ack(batch, conversation, "PARTIAL", last_offset, failure_line(failure_of(request, error)))
         last_offset, stored = max(last_offset, appended.last_offset), stored + len(records)
     return _ack(batch, conversation, "OK", last_offset)

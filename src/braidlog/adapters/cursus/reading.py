@@ -10,8 +10,8 @@ from itertools import takewhile
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.records import can_show, show
+from braidlog.adapters.cursus.services import Services
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.codec.layout import Packed
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Record

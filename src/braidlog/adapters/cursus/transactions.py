@@ -7,7 +7,7 @@ The counts of staged messages are told as they are since this node started; noth
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.producing import ANY_PARTITION, choose_partition
 from braidlog.adapters.cursus.records import encode_whole
-from braidlog.broker.services import Services
+from braidlog.adapters.cursus.services import Services
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transactions import Transaction, TxnState
 from braidlog.partition.append import SEQUENCES, Acks

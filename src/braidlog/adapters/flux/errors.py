@@ -77,7 +77,7 @@ TEXTS: dict[Reason, str] = {
     Reason.REBALANCE_IN_PROGRESS: "stale generation",
     Reason.PARTITION_NOT_ASSIGNED: "partition not assigned to member",
 }
-"""protocols.md: one code, and the text says which of the four it is. Whatever else happened is told in the services' words."""
+"""One code (the Flux page, §3), and the text says which of the four it is. The rest is told in the services' words."""
 
 _FAULT = "this broker's disk or the data on it is at fault; its log says how"  # a fault names files: nobody's business
 

@@ -1,6 +1,6 @@
 """Each flux request in a few lines: translate, call the service, translate back.
 
-Knows: flux's manners (protocols.md, "flux"): watermarks that are inclusive, generations that begin at two, replicas with numbers
+Knows: flux's manners (the Flux page, §4): watermarks that are inclusive, generations that begin at two, replicas with numbers
 of which 0 is the leader, topics that come into being on first use. Refuses to know: lines, sockets, how anything is done.
 """
 
@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.flux.errors import failed
+from braidlog.adapters.flux.services import Services
 from braidlog.adapters.routing import Route, RoutedAdapter
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.brokers import broker_number
-from braidlog.broker.services import Services
 from braidlog.broker.topics import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.groups.assignors import Assignor
@@ -28,7 +28,7 @@ from braidlog.wire.flux.partitioner import partition_for_key
 from braidlog.wire.flux.records import LINE_BYTES_MAX, RECORDS_PER_LINE_MAX, answer_records
 
 PARTITIONS = 3
-"""Of a topic that is created on first use (protocols.md, flux, Defaults)."""
+"""Of a topic that is created on first use (the Flux page, §4)."""
 
 MIN_IN_SYNC = 2
 ACKS_TIMEOUT_MS = 2_000
@@ -240,6 +240,7 @@ class FluxAdapter(RoutedAdapter):
     """Flux behind a listener. An answer carries its request's id, so a slow request holds back nobody."""
 
     dialect = "flux"
+    uses = Services
     ordered = False
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: Route(produce, Operation.WRITE, _topic),

@@ -14,8 +14,8 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import Refusal, code_of
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.security import require_cluster, said_of_cluster
+from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import EVERYONE, Operation, Rule
-from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
 from braidlog.wire.kafka.apis import Key

@@ -12,10 +12,10 @@ from braidlog.adapters.kafka import settings
 from braidlog.adapters.kafka.errors import Refusal, code_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, may, named, require, unknown
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.configs import MIN_IN_SYNC
-from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.wire.kafka.apis import Key

@@ -13,10 +13,10 @@ from braidlog.adapters.kafka import settings
 from braidlog.adapters.kafka.errors import Refusal, code_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.settings import Kind, Shown, Source
 from braidlog.adapters.kafka.topics import may, require
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E

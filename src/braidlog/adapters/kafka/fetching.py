@@ -12,9 +12,9 @@ from typing import NamedTuple
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import may, named
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.fetch import Outcome, Wanted
 from braidlog.partition.reading import Fetched

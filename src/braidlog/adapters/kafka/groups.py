@@ -10,9 +10,9 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka import consumer
 from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, may, named, unknown
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.coordinator.groups.messages import Joining, MemberIdRequired, State
 from braidlog.coordinator.groups.service import GroupView, MemberView
 from braidlog.coordinator.offsets import Commit, Committed

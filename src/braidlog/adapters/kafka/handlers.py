@@ -26,8 +26,8 @@ from braidlog.adapters.kafka import (
 from braidlog.adapters.kafka.errors import code_of, text_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import ANONYMOUS
-from braidlog.broker.services import Services
 from braidlog.wire.kafka.apis import BY_KEY, Key
 from braidlog.wire.kafka.connection import Request, Served, ServerConnection
 from braidlog.wire.kafka.rows import Message
@@ -39,6 +39,7 @@ class KafkaAdapter:
     """Kafka behind a listener."""
 
     dialect = "kafka"
+    uses = Services
     ordered = True
 
     def __init__(self, services: Services, creating: Creating | None = None) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import require
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.partition.hosted import HostedPartition
 from braidlog.wire.kafka.apis import Key

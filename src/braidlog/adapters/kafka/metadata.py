@@ -11,9 +11,9 @@ import msgspec
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import cluster_id, id_of, may, named, operations
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
 from braidlog.partition.hosted import Role

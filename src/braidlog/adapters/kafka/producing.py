@@ -10,9 +10,9 @@ from typing import NamedTuple
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of, text_of
 from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named, require, unknown
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.codec.batch import MAGIC, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from braidlog.adapters.contract import Conversation
-from braidlog.broker.services import Services
+from braidlog.adapters.kafka.services import Services
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.rows import Message

@@ -14,10 +14,10 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.scram import Scram, ScramError
+from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import may
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.access.users import Credential, Hash
-from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E

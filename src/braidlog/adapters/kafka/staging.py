@@ -7,10 +7,10 @@ Invariant: whoever commits may write to every topic that the stages hold records
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import said_by_coordinator
 from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import require
 from braidlog.adapters.kafka.transactions import require_writer
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.coordinator.transactions import Producing
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E

@@ -7,8 +7,8 @@ Invariant: what a client may not do is answered for that topic alone, and the sa
 import base64
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.rows import NO_UUID

@@ -11,9 +11,9 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.groups import checked_commit
 from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import may
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transactions import Transaction, TxnState
 from braidlog.model.errors import BrokerError, Reason, StorageFault

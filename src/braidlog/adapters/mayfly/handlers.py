@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final, NamedTuple
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.mayfly.errors import failure
 from braidlog.adapters.mayfly.served import ServedConnection, Unserved
+from braidlog.adapters.mayfly.services import Services
 from braidlog.adapters.routing import Route, RoutedAdapter
 from braidlog.broker.access.authorize import ANONYMOUS, Operation
-from braidlog.broker.services import Services
-from braidlog.kv import operations as o
+from braidlog.broker.keyvalue import operations as o
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
 from braidlog.wire.mayfly import messages as m
@@ -175,6 +175,7 @@ class MayflyAdapter(RoutedAdapter):
     """Mayfly behind a listener. Its clients match answers by request id, so that none waits for another."""
 
     dialect = "mayfly"
+    uses = Services
     ordered = False
     routes: ClassVar[Mapping[type, Route]] = {
         **{kind: _route(Operation.READ if kind in _READS else Operation.WRITE) for kind in TRANSLATIONS},

@@ -1,8 +1,8 @@
 """The connection as a session serves it: what is wrong with a frame is told only to who may know it.
 
 Knows: which refusals leave the connection open. Refuses to know: bytes, and who the client is.
-Before AUTH the seed wants one answer to everything, so that nobody can find out which commands exist. A refusal goes straight to
-the client; so those that leave the connection open become requests, and the adapter decides.
+Before AUTH everything gets one answer (the Mayfly page, §5), so that nobody can find out which commands exist. A refusal goes
+straight to the client; so those that leave the connection open become requests, and the adapter decides.
 """
 
 from braidlog.wire.contract import NeedData

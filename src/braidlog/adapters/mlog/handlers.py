@@ -1,6 +1,6 @@
 """Each mlog request in a few lines: translate, call the service, translate back.
 
-Knows: mlog's manners (protocols.md, "mlog"). Refuses to know: bytes, sockets, how anything is done.
+Knows: mlog's manners (the mlog page, §7). Refuses to know: bytes, sockets, how anything is done.
 A consumer and a replica ask with the same messages; `ReplicaNodeID` tells them apart, and each has its own routes.
 """
 
@@ -9,18 +9,17 @@ from typing import Any, ClassVar
 
 from braidlog.adapters.contract import Conversation, Stream
 from braidlog.adapters.mlog.errors import rpc_error
+from braidlog.adapters.mlog.services import Services
 from braidlog.adapters.routing import Route, RoutedAdapter
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.services import Services
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.offsets import Commit, check_group_name
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Record
-from braidlog.partition.append import Acks
+from braidlog.partition.append import Acks, Appended
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.partition.hosted import HostedPartition
-from braidlog.storage.partition import Appended
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ServerConnection, frame
 from braidlog.wire.mlog.errors import RPCErrorResponse
@@ -381,6 +380,7 @@ class MlogAdapter(RoutedAdapter):
     """mlog behind a listener. Its clients match answers by order."""
 
     dialect = "mlog"
+    uses = Services
     ordered = True
     routes: ClassVar[Mapping[type, Route]] = {
         m.ReplicateRequest: Route(replicate, Operation.CLUSTER, _topic),

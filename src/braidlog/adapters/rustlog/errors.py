@@ -114,7 +114,7 @@ def failure(request: Request, error: Exception) -> m.Answer:
     if request.form is Form.BINARY:
         return binary_error(kind, error)
     if kind is m.OffsetCommit and isinstance(error, BrokerError) and error.reason in _ABSENT:
-        return m.OffsetCommitResponse(success=False)  # the seed answers so, and not with an Error
+        return m.OffsetCommitResponse(success=False)  # the protocol document answers so, and not with an Error
     return json_error(error)
 
 

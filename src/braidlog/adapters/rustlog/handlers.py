@@ -1,6 +1,6 @@
 """Each RustLog request in a few lines: translate, call the service, translate back.
 
-Knows: both forms' manners (protocols.md, "rustlog"). Refuses to know: bytes, sockets, how anything is done.
+Knows: both forms' manners (the RustLog page, §5). Refuses to know: bytes, sockets, how anything is done.
 """
 
 from collections.abc import Coroutine, Mapping
@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.routing import Route, RoutedAdapter
 from braidlog.adapters.rustlog.errors import failure
+from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.metrics import render_metrics
-from braidlog.broker.services import Services
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.offsets import Commit
@@ -170,7 +170,7 @@ async def describe_partition(request: Request, services: Services, _: Conversati
 
 async def metrics(_: Request, services: Services, conversation: Conversation) -> m.MetricsFetchResponse:
     names = services.authorize.visible(conversation.principal, services.hosting.names())
-    text = render_metrics(services, names)
+    text = render_metrics(services.hosting, services.groups, names)
     _check_answer(2 * len(text.encode()))
     return m.MetricsFetchResponse(metrics=text)
 
@@ -188,6 +188,7 @@ class RustlogAdapter(RoutedAdapter):
     """RustLog behind a listener. Its clients match answers by order."""
 
     dialect = "rustlog"
+    uses = Services
     ordered = True
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: Route(produce, Operation.WRITE, _topic),

@@ -2,18 +2,11 @@
 
 import click
 
-from braidlog.cli.kv.options import (
-    KeyValue,
-    as_json,
-    print_number,
-    print_value,
-    say_no,
-    shown,
-    value_of,
-    with_store,
-)
-from braidlog.cli.terminal.output import print_json, table
+from braidlog.cli.kv.options import print_number, print_value, say_no, value_of, with_store
+from braidlog.cli.terminal.output import print_json, shown, table
 from braidlog.client.kv import commands as c
+from braidlog.client.kv.blocking import KeyValue
+from braidlog.model.record_json import json_bytes
 from braidlog.wire.mayfly.messages import Condition
 
 KEY = click.argument("key")
@@ -136,7 +129,7 @@ def lrange(store: KeyValue, key: str, start: int, stop: int, output: str) -> Non
     """Print the values of the list KEY from START to STOP, both included; below 0 from the end. Without them: all."""
     values = store.lrange(key, start, stop)
     if output == "json":
-        print_json([as_json(value) for value in values])
+        print_json([json_bytes(value) for value in values])
     else:
         for value in values:
             click.echo(shown(value))
@@ -182,7 +175,7 @@ def hgetall(store: KeyValue, key: str, output: str) -> None:
     """Print every field of the hash KEY and its value."""
     pairs = store.hgetall(key)
     if output == "json":
-        print_json([{"field": as_json(field), "value": as_json(value)} for field, value in pairs.items()])
+        print_json([{"field": json_bytes(field), "value": json_bytes(value)} for field, value in pairs.items()])
     elif pairs:
         click.echo("\n".join(table(["FIELD", "VALUE"], [[shown(f), shown(v)] for f, v in pairs.items()])))
     else:

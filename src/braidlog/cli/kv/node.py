@@ -3,8 +3,9 @@
 import click
 import msgspec
 
-from braidlog.cli.kv.options import KeyValue, with_store
+from braidlog.cli.kv.options import with_store
 from braidlog.cli.terminal.output import moment, print_json, size, table
+from braidlog.client.kv.blocking import KeyValue
 
 
 def _print_figures(answer: msgspec.Struct, output: str) -> None:

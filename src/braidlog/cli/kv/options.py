@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from braidlog.cli import NO, say
-from braidlog.cli.terminal.output import OUTPUT, as_json, print_json, shown
-from braidlog.client.kv.blocking import KeyValue
+from braidlog.cli.terminal.output import OUTPUT, print_json, shown
 from braidlog.client.kv.blocking import connect as connect_store
+from braidlog.model.record_json import json_bytes
 
 DEFAULT_URL = "mayfly://127.0.0.1:7275"
 TIMEOUT_SECONDS = 5.0
@@ -49,7 +49,7 @@ def print_value(raw: bytes | None, output: str, missing: str) -> None:
     if raw is None:
         say_no(missing)
     elif output == "json":
-        print_json({"value": as_json(raw)})
+        print_json({"value": json_bytes(raw)})
     else:
         click.echo(shown(raw))
 
@@ -64,6 +64,3 @@ def print_number(name: str, number: int, output: str) -> None:
 def say_no(why: str) -> None:
     say(why)
     click.get_current_context().exit(NO)
-
-
-__all__ = ["KeyValue", "as_json", "print_number", "print_value", "say_no", "shown", "value_of", "with_store"]

@@ -10,13 +10,13 @@ import click
 import msgspec
 
 from braidlog.cli import say
-from braidlog.cli.kv.options import as_json, shown
-from braidlog.cli.terminal.output import moment
+from braidlog.cli.terminal.output import moment, shown
 from braidlog.client.blocking import connect
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.kv.feed import EXPIRES, OPERATION, SEQUENCE, STAMP, TYPE
 from braidlog.kv.values import HashValue, ListValue, read_value
+from braidlog.model.record_json import json_bytes
 
 FEED_TOPIC = "__kv"
 DEFAULT_URL = "rustlog://127.0.0.1:9096"
@@ -75,10 +75,10 @@ def _value(record: ConsumedRecord, kind: str) -> Any:  # noqa: ANN401 - whatever
         return None  # not every door can show that a value is null: a record without a type tells it
     value = read_value(kind, record.value)
     if isinstance(value, ListValue):
-        return [as_json(item) for item in value.items]
+        return [json_bytes(item) for item in value.items]
     if isinstance(value, HashValue):
-        return [{"field": as_json(field), "value": as_json(held)} for field, held in value.fields.items()]
-    return value if isinstance(value, int) else as_json(value)
+        return [{"field": json_bytes(field), "value": json_bytes(held)} for field, held in value.fields.items()]
+    return value if isinstance(value, int) else json_bytes(value)
 
 
 def _line(record: ConsumedRecord) -> str:
@@ -97,7 +97,7 @@ def _json(record: ConsumedRecord) -> str:
         "timestamp_ms": record.timestamp_ms,
         "stamp": headers.get(STAMP),
         "operation": headers.get(OPERATION),
-        "key": as_json(record.key or b""),
+        "key": json_bytes(record.key or b""),
         "type": headers.get(TYPE),
         "value": _value(record, headers.get(TYPE, "")),
         "expires_ms": int(headers[EXPIRES]) if EXPIRES in headers else None,

@@ -1,6 +1,5 @@
 """`braid log dump`: what the files of a partition hold, line by line."""
 
-import base64
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -10,7 +9,9 @@ import click
 import msgspec
 
 from braidlog.cli import NO
-from braidlog.cli.terminal.output import DATA, moment, paint
+from braidlog.cli.records.text import ENCODINGS
+from braidlog.cli.terminal.output import DATA, moment, paint, shown
+from braidlog.model.record_json import json_bytes
 from braidlog.storage.files import OsDisk
 from braidlog.tools.dump import BatchLine, DamageLine, IndexLine, PartitionDump, RecordLine, StateLine
 
@@ -35,7 +36,7 @@ Line = RecordLine | BatchLine | DamageLine | IndexLine | StateLine
     type=click.Choice(["text", "hex", "base64", "none"]),
     default="text",
     show_default=True,
-    help="How keys, values and header values are printed; `text` escapes what is not UTF-8.",
+    help="Keys, values and header values; `text` escapes what is not UTF-8, and in JSON is as `braid consume --json` prints it.",
 )
 @click.option(
     "-o",
@@ -69,10 +70,10 @@ def dump(  # noqa: PLR0913 - one parameter an option
         lines = source.records(first, upto) if what == "records" else source.batches(first, upto)
     else:
         lines = source.index() if what == "index" else source.state()
-    damaged = False
+    damaged, place = False, {"topic": topic, "partition": partition}
     for line in islice(lines, count_max):
         damaged |= isinstance(line, DamageLine)
-        click.echo(_as_json(line, values) if output == "json" else _as_text(line, values))
+        click.echo(_as_json(line, values, place) if output == "json" else _as_text(line, values))
     if damaged:
         sys.exit(NO)
 
@@ -80,24 +81,24 @@ def dump(  # noqa: PLR0913 - one parameter an option
 def _plain(data: bytes | None, values: str) -> str | None:
     if data is None or values == "none":
         return None
-    if values == "hex":
-        return data.hex()
-    if values == "base64":
-        return base64.b64encode(data).decode()
-    return data.decode("utf-8", "backslashreplace")
+    if values == "text":
+        return shown(data)
+    return ENCODINGS[values].write(data).decode()
 
 
-def _as_json(line: Line, values: str) -> bytes:
-
+def _as_json(line: Line, values: str, place: dict[str, Any]) -> bytes:
+    """Records have the form of `braid consume --json`, unless `--values` asks for another; the end of a transaction is marked."""
     fields: dict[str, Any] = {name: getattr(line, name) for name in line.__struct_fields__}
     if isinstance(line, DamageLine):
         fields = {"damage": fields}
     elif isinstance(line, RecordLine):
-        fields["headers"] = [[name, _plain(value, values)] for name, value in line.headers]
-        for name in ("key", "value"):
-            fields[name] = _plain(fields[name], values)
-        if values == "none":
-            del fields["key"], fields["value"], fields["headers"]
+        write = json_bytes if values == "text" else lambda data: _plain(data, values)
+        fields = place | fields | {"key": write(line.key), "value": write(line.value)}
+        fields["headers"] = [{"name": name, "value": write(value)} for name, value in line.headers]
+        for name in ("key", "value", "headers") if values == "none" else ():
+            del fields[name]
+        if line.marker is None:
+            del fields["marker"]
     return msgspec.json.encode(fields)
 
 

@@ -1,6 +1,6 @@
 """`braid consume`, `braid tail`: records of a topic, printed.
 
-Knows: where to begin, when to end, what a terminal may be shown. Refuses to know: how records are written (`record_text.py`).
+Knows: where to begin, when to end, what a terminal may be shown. Refuses to know: how records are written (`text.py`).
 Invariants: `consume` ends at what was the end when it began; `tail` ends when it is told to. With --group an offset is committed
 only after its record was written out. Who closes the pipe ends the command, without an error.
 """
@@ -14,13 +14,14 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from braidlog.cli.records.text import ENCODINGS, TOKENS, json_line, writer
+from braidlog.cli.records.text import ENCODINGS, TOKENS, writer
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import hint
 from braidlog.cli.terminal.times import MOMENT
 from braidlog.client.blocking import Client, Consumer
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.client.errors import Refusal, RefusedError
+from braidlog.model.record_json import json_line
 
 POLL_RECORDS = 500
 POLL_SECONDS = 0.5

@@ -1,6 +1,6 @@
 """`braid produce`: lines, files and JSON become records.
 
-Knows: options, when to stop, what to report. Refuses to know: how a line becomes a record (`record_text.py`), where bytes come
+Knows: options, when to stop, what to report. Refuses to know: how a line becomes a record (`text.py`), where bytes come
 from (`lines.py`), how records travel.
 Invariants: a count of acknowledged records is of those that the node has answered for, no other. An interrupt stops the reading,
 not the sending: what was read is still delivered; a second interrupt gives up. At the first failure nothing more is read.
@@ -16,7 +16,7 @@ import click
 
 from braidlog.cli import INTERRUPTED, USAGE, say
 from braidlog.cli.records.lines import LineError, Lines
-from braidlog.cli.records.text import ENCODINGS, ParsedRecord, RecordDefaults, json_reader, text_reader, unescape
+from braidlog.cli.records.text import ENCODINGS, RecordDefaults, json_reader, text_reader, unescape
 from braidlog.cli.terminal.connection import Node, with_node
 from braidlog.cli.terminal.interrupts import Interrupts
 from braidlog.cli.terminal.output import hint, is_watched, plural
@@ -26,6 +26,7 @@ from braidlog.client.engine.delivery import Delivery
 from braidlog.client.engine.producer import Producer
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.model.errors import BrokerError
+from braidlog.model.record_json import ParsedRecord
 
 Reader = Callable[[bytes], ParsedRecord]
 

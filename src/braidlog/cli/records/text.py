@@ -1,8 +1,7 @@
-"""Records as text: format strings, JSON lines, hex and base64; written for readers, read from writers.
+"""Records as text: format strings, hex and base64; written for readers, read from writers. JSON is `model/record_json.py`.
 
-Knows: the letters of a format (they are kcat's where kcat has them), escapes, JSON's form. Refuses to know: servers, terminals.
-Invariants: what JSON lines print, JSON lines read: nothing of a record is lost. A line that does not fit its format is refused
-with a sentence, never guessed at.
+Knows: the letters of a format (they are kcat's where kcat has them), escapes. Refuses to know: servers, terminals.
+Invariant: a line that does not fit its format is refused with a sentence, never guessed at.
 """
 
 import base64
@@ -16,6 +15,7 @@ import msgspec
 from braidlog.cli.terminal.output import moment
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.model.record import Header, NewRecord
+from braidlog.model.record_json import ParsedRecord, read_json
 
 Encode = Callable[[bytes], bytes]
 
@@ -134,84 +134,7 @@ def writer(text: str, encoding: str) -> Callable[[ConsumedRecord], bytes]:
     return write
 
 
-# -- JSON ----------------------------------------------------------------------------------------------------------
-
-
-class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes that are no text."""
-
-    base64: bytes
-
-
-Bytes = str | Base64 | None
-
-
-class HeaderJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    value: Bytes = None
-
-
-class RecordJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of `braid consume --json`. `timestamp_ms` is null where the door's protocol does not show it."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int | None
-    key: Bytes
-    value: Bytes
-    headers: list[HeaderJson]
-
-
-class RecordInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line that `braid produce --json` reads: all that `braid consume --json` prints; topic and offset are not looked at."""
-
-    value: Bytes
-    key: Bytes = None
-    headers: list[HeaderJson] = []
-    timestamp_ms: int | None = None
-    partition: int | None = None
-    topic: str | None = None
-    offset: int | None = None
-
-
-_READER = msgspec.json.Decoder(RecordInput)
-
-
-def _json_bytes(raw: bytes | None) -> Bytes:
-    if raw is None:
-        return None
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return Base64(raw)
-
-
-def _raw(value: Bytes) -> bytes | None:
-    return value.base64 if isinstance(value, Base64) else None if value is None else value.encode()
-
-
-def json_line(record: ConsumedRecord) -> bytes:
-    told = RecordJson(
-        record.topic,
-        record.partition,
-        record.offset,
-        record.timestamp_ms,
-        _json_bytes(record.key),
-        _json_bytes(record.value),
-        [HeaderJson(name, _json_bytes(value)) for name, value in record.headers],
-    )
-    return msgspec.json.encode(told) + b"\n"
-
-
 # -- reading -------------------------------------------------------------------------------------------------------
-
-
-class ParsedRecord(NamedTuple):
-    """A record that was read, and the partition its line names."""
-
-    record: NewRecord
-    partition: int | None
 
 
 class RecordDefaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,24 +146,21 @@ class RecordDefaults(msgspec.Struct, frozen=True, kw_only=True):
     partition: int | None = None
     empty_is_none: bool = False
 
-
-def json_reader(defaults: RecordDefaults) -> Callable[[bytes], ParsedRecord]:
-    def read(line: bytes) -> ParsedRecord:
-        try:
-            told = _READER.decode(line)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"not a record in JSON: {error}") from None
-        headers = tuple((each.name, _raw(each.value)) for each in told.headers)
-        return _parsed(
-            defaults,
-            value=_raw(told.value),
-            key=_raw(told.key),
-            headers=headers,
-            at=told.timestamp_ms,
-            to=told.partition,
+    def fill(self, parsed: ParsedRecord) -> ParsedRecord:
+        record, partition = parsed
+        return ParsedRecord(
+            NewRecord(
+                None if self.empty_is_none and record.value == b"" else record.value,
+                self.key if record.key is None else record.key,
+                (*self.headers, *record.headers),
+                self.timestamp_ms if record.timestamp_ms is None else record.timestamp_ms,
+            ),
+            self.partition if partition is None else partition,
         )
 
-    return read
+
+def json_reader(defaults: RecordDefaults) -> Callable[[bytes], ParsedRecord]:
+    return lambda line: defaults.fill(read_json(line))
 
 
 def text_reader(text: str, encoding: str, defaults: RecordDefaults) -> Callable[[bytes], ParsedRecord]:
@@ -253,15 +173,13 @@ def text_reader(text: str, encoding: str, defaults: RecordDefaults) -> Callable[
         if found is None:
             raise ValueError(f"the line does not have the form {text!r}")
         parts = found.groupdict()
-        headers = _read_headers(parts["h"], decode) if parts.get("h") else ()
-        return _parsed(
-            defaults,
-            value=decode(parts["s"]) if "s" in parts else b"",
-            key=decode(parts["k"]) if "k" in parts else None,
-            headers=headers,
-            at=_time(parts.get("T")),
-            to=int(parts["p"]) if "p" in parts else None,
+        record = NewRecord(
+            decode(parts["s"]) if "s" in parts else b"",
+            decode(parts["k"]) if "k" in parts else None,
+            _read_headers(parts["h"], decode) if parts.get("h") else (),
+            _time(parts.get("T")),
         )
+        return defaults.fill(ParsedRecord(record, int(parts["p"]) if "p" in parts else None))
 
     return read
 
@@ -292,23 +210,3 @@ def _read_headers(text: bytes, decode: Encode) -> tuple[Header, ...]:
             raise ValueError(f"headers are name=value,…, not {word[:60]!r}")
         found.append((name.decode("utf-8"), decode(value)))
     return tuple(found)
-
-
-def _parsed(
-    defaults: RecordDefaults,
-    *,
-    value: bytes | None,
-    key: bytes | None,
-    headers: tuple[Header, ...],
-    at: int | None,
-    to: int | None,
-) -> ParsedRecord:
-    if defaults.empty_is_none and value == b"":
-        value = None
-    record = NewRecord(
-        value,
-        defaults.key if key is None else key,
-        (*defaults.headers, *headers),
-        defaults.timestamp_ms if at is None else at,
-    )
-    return ParsedRecord(record, defaults.partition if to is None else to)

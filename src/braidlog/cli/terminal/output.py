@@ -4,7 +4,6 @@ Knows: whether somebody is watching. Refuses to know: what is shown.
 Invariant: what goes into a pipe has no colour and no progress; hints go to a terminal only, on stderr, and not with --quiet.
 """
 
-import base64
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -92,14 +91,6 @@ def hint(*commands: str) -> None:
 def shown(raw: bytes) -> str:
     """For people: text, and bytes that are none as escapes."""
     return raw.decode("utf-8", "backslashreplace")
-
-
-def as_json(raw: bytes) -> object:
-    """For programs: text, or what is no text in base64."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(raw).decode("ascii")}
 
 
 @contextmanager

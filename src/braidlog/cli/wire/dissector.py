@@ -1,4 +1,4 @@
-"""`braid wire dissector`: what teaches Wireshark the seed's protocols."""
+"""`braid wire dissector`: what teaches Wireshark the dialects."""
 
 import click
 

@@ -49,7 +49,7 @@ REASONS: dict[int, Refusal] = {
     E.RAFT_LEADER_UNAVAILABLE: Refusal.NOT_LEADER,
     E.TOPIC_EXISTS: Refusal.TOPIC_EXISTS,
     E.NOT_ENOUGH_NODES: Refusal.INVALID,
-    E.CANNOT_REACH_LEADER: Refusal.FAILED,  # not in the seed's ShouldReconnect: a client that hears it does not look again
+    E.CANNOT_REACH_LEADER: Refusal.FAILED,  # not in the document's ShouldReconnect: a client that hears it does not look again
     E.INVALID_ACK_MODE: Refusal.INVALID,
     E.TIMEOUT_CATCH_UP: Refusal.TIMED_OUT,
 }
@@ -83,7 +83,7 @@ class MlogDriver(RoutedDriver):
         try:
             answer = await self.ask(message, leader, channel)
         except (ConnectError, NoAnswerError):
-            self._look_again.add(topic)  # an error of the network: in the seed's ShouldReconnect
+            self._look_again.add(topic)  # an error of the network: in the document's ShouldReconnect
             raise
         if isinstance(answer, RPCErrorResponse) and should_reconnect(answer):
             self._look_again.add(topic)

@@ -107,7 +107,7 @@ class RustlogDriver(RoutedDriver):
             return said
         reason = REASONS[answer.form].get(said.code, Refusal.FAILED)
         if answer.request is m.CreateTopic and said.details == {"success": False}:
-            reason = Refusal.TOPIC_EXISTS  # the seed has no code for it, only this
+            reason = Refusal.TOPIC_EXISTS  # the protocol document has no code for it, only this
         raise RefusedError(reason, self.name, said.code, said.message)
 
     # -- topics ----------------------------------------------------------------------------------------------

@@ -105,7 +105,10 @@ class Consumer:
         start: Start = "earliest",
         on_rebalance: Rebalanced | None = None,
     ) -> None:
-        """Become a member of a group, which shares out the topic's partitions. `start`: where nothing is committed yet."""
+        """Become a member of a group, which shares out the topic's partitions. `start`: where nothing is committed yet.
+
+        `on_rebalance` is called in the client's loop, with the blocking client in its thread: it must not call the client.
+        """
         self._check_open()
         self._check_start(start)
         self._driver.require("groups")

@@ -125,6 +125,7 @@ class Producer:
         return await self.send_record(topic, NewRecord(value, key, tuple(headers), timestamp_ms), partition)
 
     async def send_record(self, topic: str, record: NewRecord, partition: int | None = None) -> Delivery:
+        """The same for a record that is made already."""
         self._check_open()
         if self._stamps and record.timestamp_ms is None:
             # Once, here: a batch that is sent again must be the same to the last bit.
@@ -162,9 +163,8 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> Placed:
         """Send one record and wait until it is acknowledged."""
-        return await (
-            await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
-        )
+        record = NewRecord(value, key, tuple(headers), timestamp_ms)
+        return await (await self.send_record(topic, record, partition))
 
     async def _wait_for_budget(self, size: int) -> None:
         try:

@@ -1,6 +1,6 @@
 """The key-value client for asyncio: `async with braidlog.kv.aio.connect("mayfly://127.0.0.1:7275") as store: ...`
 
-Knows: how to ask, and when to ask again. Refuses to know: bytes, threads (`kv_blocking.py`).
+Knows: how to ask, and when to ask again. Refuses to know: bytes, threads (`blocking.py`).
 Invariants: what was not sent is tried for as long as the policy says; what was sent and not answered is asked again only if it
 changes nothing, or if `retries="at-least-once"` and sending it twice leaves the same as sending it once. A counter is never
 incremented twice by the client: such a call ends with `UnknownOutcomeError`.
@@ -9,9 +9,11 @@ Calls may be made at once: each has a request id of its own, and none waits for 
 """
 
 import ssl
-from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from functools import wraps
+from inspect import Parameter, signature
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 from braidlog.client.drivers.link import Endpoint, Link, Links
 from braidlog.client.engine.retry import Backoff, Policy, retry
@@ -25,9 +27,9 @@ from braidlog.client.errors import (
     UnknownOutcomeError,
 )
 from braidlog.client.kv import commands as c
-from braidlog.client.kv.commands import Command, Text
+from braidlog.client.kv.commands import Command
 from braidlog.client.schemes import parse_url, tls_of
-from braidlog.client.session import options_of
+from braidlog.client.session import Connecting, options_of
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.mayfly import messages as m
@@ -35,6 +37,7 @@ from braidlog.wire.mayfly.connection import NO_ID, ClientConnection, Request, Re
 from braidlog.wire.mayfly.messages import Condition, Consistency
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Retries = Literal["unknown-outcome", "at-least-once"]
 
 RUN_COMMANDS_MAX = 1000
@@ -70,6 +73,21 @@ class MayflyWire:
         if event.id == NO_ID:
             raise ProtocolError(f"it says to nobody in particular: {event.message}")
         return event.id, event.message
+
+
+def _command(make: Callable[P, Command[T]]) -> Callable[Concatenate["KeyValue", P], Coroutine[Any, Any, T]]:
+    """A method that carries out one command, with the command's own parameters."""
+
+    @wraps(make)
+    async def call(store: "KeyValue", /, *args: P.args, **named: P.kwargs) -> T:
+        return await store.do(make(*args, **named))
+
+    own = signature(make)
+    (result,) = get_args(own.return_annotation)
+    store = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    call.__signature__ = own.replace(parameters=[store, *own.parameters.values()], return_annotation=result)  # type: ignore[attr-defined]
+    call.__name__ = make.__name__.rstrip("_")
+    return call
 
 
 class KeyValue:
@@ -179,7 +197,12 @@ class KeyValue:
         try:
             await self._say_goodbye()
         finally:
-            self._links.close()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Stop at once, without a word to the server."""
+        self._closed = True
+        self._links.close()
 
     async def _say_goodbye(self) -> None:
         for link in self._links.opened():
@@ -196,70 +219,29 @@ class KeyValue:
     ) -> None:
         await self.close()
 
-    # -- commands, as `kv_commands.py` tells them ------------------------------------------------------------
+    # -- commands, as `commands.py` declares them ------------------------------------------------------------
 
-    async def set(self, key: Text, value: Text, *, ttl_seconds: int = 0, only_if: Condition = Condition.ALWAYS) -> bool:
-        return await self.do(c.set_(key, value, ttl_seconds=ttl_seconds, only_if=only_if))
-
-    async def get(self, key: Text) -> bytes | None:
-        return await self.do(c.get(key))
-
-    async def delete(self, key: Text) -> bool:
-        return await self.do(c.delete(key))
-
-    async def exists(self, key: Text) -> bool:
-        return await self.do(c.exists(key))
-
-    async def expire(self, key: Text, ttl_seconds: int) -> bool:
-        return await self.do(c.expire(key, ttl_seconds))
-
-    async def ttl(self, key: Text) -> int | None:
-        return await self.do(c.ttl(key))
-
-    async def lpush(self, key: Text, *values: Text) -> int:
-        return await self.do(c.lpush(key, *values))
-
-    async def rpush(self, key: Text, *values: Text) -> int:
-        return await self.do(c.rpush(key, *values))
-
-    async def lpop(self, key: Text) -> bytes | None:
-        return await self.do(c.lpop(key))
-
-    async def rpop(self, key: Text) -> bytes | None:
-        return await self.do(c.rpop(key))
-
-    async def lrange(self, key: Text, start: int = 0, stop: int = -1) -> list[bytes]:
-        return await self.do(c.lrange(key, start, stop))
-
-    async def llen(self, key: Text) -> int:
-        return await self.do(c.llen(key))
-
-    async def incr(self, key: Text, by: int = 1) -> int:
-        return await self.do(c.incr(key, by))
-
-    async def hset(self, key: Text, fields: Mapping[Text, Text]) -> int:
-        return await self.do(c.hset(key, fields))
-
-    async def hget(self, key: Text, field: Text) -> bytes | None:
-        return await self.do(c.hget(key, field))
-
-    async def hdel(self, key: Text, *fields: Text) -> int:
-        return await self.do(c.hdel(key, *fields))
-
-    async def hgetall(self, key: Text) -> dict[bytes, bytes]:
-        return await self.do(c.hgetall(key))
-
-    async def ping(self) -> bool:
-        return await self.do(c.ping())
-
-    async def stats(self) -> m.Statistics:
-        return await self.do(c.stats())
-
-    async def memory(self) -> m.MemoryUse:
-        return await self.do(c.memory())
-
-    async def snapshot(self) -> m.SnapshotTaken:
-        return await self.do(c.snapshot())
+    set = _command(c.set_)
+    get = _command(c.get)
+    delete = _command(c.delete)
+    exists = _command(c.exists)
+    expire = _command(c.expire)
+    ttl = _command(c.ttl)
+    lpush = _command(c.lpush)
+    rpush = _command(c.rpush)
+    lpop = _command(c.lpop)
+    rpop = _command(c.rpop)
+    lrange = _command(c.lrange)
+    llen = _command(c.llen)
+    incr = _command(c.incr)
+    hset = _command(c.hset)
+    hget = _command(c.hget)
+    hdel = _command(c.hdel)
+    hgetall = _command(c.hgetall)
+    ping = _command(c.ping)
+    stats = _command(c.stats)
+    memory = _command(c.memory)
+    snapshot = _command(c.snapshot)
 
 
 def _outcome(command: Command[Any], answer: Any) -> Any:  # noqa: ANN401 - a result, or an error
@@ -275,25 +257,6 @@ def _outcome(command: Command[Any], answer: Any) -> Any:  # noqa: ANN401 - a res
         return error
 
 
-class Connecting:
-    """What `connect` returns: `await` it for a store, or enter it with `async with`."""
-
-    def __init__(self, make: Callable[[], KeyValue]) -> None:
-        self._store = make()
-
-    def __await__(self) -> Generator[Any, None, KeyValue]:
-        opening: Awaitable[KeyValue] = self._store.open()
-        return opening.__await__()
-
-    async def __aenter__(self) -> KeyValue:
-        return await self._store.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._store.close()
-
-
 def connect(
     url: str,
     *,
@@ -301,9 +264,9 @@ def connect(
     consistency: Consistency | None = None,
     retries: Retries = "unknown-outcome",
     **policy: float,
-) -> Connecting:
+) -> Connecting[KeyValue]:
     """Connect to `mayfly://[:token@]host[:port]` or `mayfly+tls://`; `policy` takes the fields of `Policy`, in seconds."""
-    return Connecting(lambda: KeyValue(url, tls=tls, consistency=consistency, retries=retries, **policy))
+    return Connecting(KeyValue(url, tls=tls, consistency=consistency, retries=retries, **policy))
 
 
 __all__ = ["ClosedError", "Condition", "Connecting", "Consistency", "KeyValue", "connect"]

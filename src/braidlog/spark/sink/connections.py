@@ -8,11 +8,11 @@ import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from braidlog.client.blocking import LoopThread
 from braidlog.client.drivers.kafka.driver import KafkaDriver
 from braidlog.client.drivers.kafka.staging import BatchWriter, Sinks
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import Refusal, RefusedError
+from braidlog.client.loop_thread import LoopThread
 from braidlog.client.schemes import make_driver, parse_url
 
 T = TypeVar("T")

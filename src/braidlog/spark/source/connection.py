@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from braidlog.client.blocking import LoopThread
 from braidlog.client.drivers.kafka.bulk import BulkReader
 from braidlog.client.drivers.kafka.driver import KafkaDriver
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClientError
+from braidlog.client.loop_thread import LoopThread
 from braidlog.client.schemes import make_driver, parse_url
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """A stream, trigger by trigger: how far the next one goes.
 
-Knows: what was taken, what is there, the caps, the backoff for more. Refuses to know: Spark's classes, records.
+Knows: what was taken, what is there, the caps, the patience for more. Refuses to know: Spark's classes, records.
 Invariants: a place's end never lies before its start unless its log was made anew; places that appear begin at their first
 offset; after `freeze` nothing that came later is taken.
 """

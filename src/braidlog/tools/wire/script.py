@@ -1,7 +1,7 @@
 """A file of annotated hex: cases, each a conversation of things to send and answers to expect.
 
 Knows: lines. Refuses to know: words within them (`annotated.py`), sockets (`sending.py`).
-Invariant: what the wire log prints with its bytes is such a file; so are the seed's own examples, which have no arrows.
+Invariant: what the wire log prints with its bytes is such a file. A line without an arrow is sent.
 
     # comment                    also behind bytes
     == name                      a case begins, on a connection of its own

@@ -1,4 +1,4 @@
-"""How a message looks in a log: a line in the seed's style, its bytes as annotated hex, or an object of JSON.
+"""How a message looks in a log: a line in the style of the Mayfly document, its bytes as annotated hex, or an object of JSON.
 
 Knows: letters. Refuses to know: dialects, files, time (it is told).
 Invariant: with its bytes, an entry of either log is something that `braid wire send` takes.

@@ -2,9 +2,9 @@
 
 Knows: two headers, one record layout. Refuses to know: sequences, epochs, topics, what acks means.
 Invariant: nothing is believed before it is compared with the bytes that are there; a batch that is read ends exactly where its
-body ends. Integers are read signed, as the seed declares them: a number over 2^63 (the clients' code says unsigned) is negative.
+body ends. Integers are read signed, as the document declares them; the clients' code says unsigned, so over 2^63 is negative.
 
-    seed      BA7C | u16 n, topic | u16 n, partition in decimal | u16 n, acks | u8 idempotent | i64 first | i64 last | i32 count
+    document  BA7C | u16 n, topic | u16 n, partition in decimal | u16 n, acks | u8 idempotent | i64 first | i64 last | i32 count
     clients   BA7C | u16 n, topic | i32 partition               | u8 n, acks  | u8 idempotent | u64 first | u64 last | i32 count
     record    i64 offset | i64 sequence | u16 n, producer id | u16 n, key | i64 epoch | i32 n, payload
               | u16 n, event type | i32 schema version | i64 aggregate version | u16 n, metadata
@@ -69,9 +69,9 @@ _HEADER_END = Struct(">Bqqi")
 
 
 class Spelling(Enum):
-    """The two ways to say the same thing that are in use on this port (protocols.md, cursus)."""
+    """The two ways to say the same thing that are in use on this port (the Cursus page, §2)."""
 
-    SEED = "seed"
+    DOCUMENT = "document"
     CLIENTS = "clients"
 
 
@@ -178,12 +178,12 @@ def read_batch(body: bytes) -> tuple[Batch, Spelling]:
 
 
 def _spelling(body: bytes, position: int) -> Spelling:
-    """protocols.md: after the topic the clients have 00 00 or FF FF; the seed has 00 01…00 0A and then the digits."""
+    """After the topic the clients have 00 00 or FF FF; the protocol document has 00 01…00 0A and then the digits."""
     mark = body[position : position + 2]
     if mark in {b"\x00\x00", b"\xff\xff"}:
         return Spelling.CLIENTS
     if len(mark) == 2 and 1 <= _U16.unpack(mark)[0] <= 10:
-        return Spelling.SEED
+        return Spelling.DOCUMENT
     raise ProtocolError("after the topic stands neither a partition number nor its decimal digits", position)
 
 
@@ -286,12 +286,12 @@ def _header_parts(batch: Batch, spelling: Spelling) -> tuple[bytes, ...]:
     topic, acks = _short(batch.topic.encode(), "topic"), batch.acks.encode()
     if not -1 <= batch.partition <= PARTITION_MAX:
         raise ValueError(f"partition {batch.partition} does not fit")
-    if spelling is Spelling.SEED:
+    if spelling is Spelling.DOCUMENT:
         partition = str(batch.partition).encode()
         return _U16.pack(len(topic)), topic, _U16.pack(len(partition)), partition, _U16.pack(len(acks)), acks
     if batch.partition > 0xFFFF:
-        # Its first two bytes would be 00 01 and more: the very mark of the seed's header.
-        raise ValueError(f"partition {batch.partition} cannot be told from the seed's header")
+        # Its first two bytes would be 00 01 and more: the very mark of the document's header.
+        raise ValueError(f"partition {batch.partition} cannot be told from the document's header")
     return _U16.pack(len(topic)), topic, batch.partition.to_bytes(4, "big", signed=True), bytes([len(acks)]), acks
 
 

@@ -1,11 +1,11 @@
 """Text commands: words to messages and back, in both spellings.
 
-Knows: blanks, `key=value`, the seed's positions, `message=` that takes the rest of the line.
+Knows: blanks, `key=value`, the document's positions, `message=` that takes the rest of the line.
 Refuses to know: frames, envelopes, compression, what a command does.
 Invariant: an argument is never guessed. A word that belongs nowhere, an argument given twice and a value that does not fit its
 type are each refused by name; before, all of the text is known to be UTF-8.
 
-    seed      CONSUME orders 0 42
+    document  CONSUME orders 0 42
     clients   consume topic=orders partition=0 offset=42 member=c-1
               PUBLISH topic=orders key=k message=everything up to the end, blanks and = included
               BATCH_COMMIT topic=orders group=g member=m generation=3 P0:10,P1:20
@@ -39,7 +39,7 @@ _BLANK = re.compile(rb"[ \t\r\n\v\f]")
 _INTEGER = re.compile(rb"-?[0-9]{1,19}")
 _OFFSET_ENTRY = re.compile(rb"P?([0-9]{1,10}):([0-9]{1,19})")
 _BOOLEANS = {b"true": True, b"false": False, b"1": True, b"0": False}
-_REST = b"message"  # protocols.md: `message=` takes the rest of the line
+_REST = b"message"  # `message=` takes the rest of the line: the Cursus page, §2
 _JSON_ARGUMENTS = {b"metadata={", b"metadata=["}
 _ALIASES = {b"isolation": b"isolation_level", b"txn": b"transactional_id", b"transaction": b"transactional_id"}
 _PRINCIPAL, _TOKEN = b"principal", b"auth_token"
@@ -155,7 +155,7 @@ def read_command(text: bytes) -> Request:
     try:
         keyed, bare = _split(operation, text)
         if not keyed and operation.positional is not None:
-            return Request(operation, _read_positional(operation, bare), Spelling.SEED)
+            return Request(operation, _read_positional(operation, bare), Spelling.DOCUMENT)
         return _read_keyed(operation, keyed, bare)
     except CommandError as error:
         raise error.at(_place(text, error)) from error.__cause__
@@ -300,7 +300,7 @@ def _refuse(operation: Operation, code: str, **fields: object) -> CommandError:
 def write_command(message: Any, spelling: Spelling, credentials: Credentials | None = None) -> bytes:  # noqa: ANN401
     """The text of a command. ValueError for what the spelling cannot carry: a blank in a value, an empty required one."""
     operation = BY_REQUEST[type(message)]
-    if spelling is Spelling.SEED and operation.positional is not None and credentials is None:
+    if spelling is Spelling.DOCUMENT and operation.positional is not None and credentials is None:
         return _write_positional(operation, message)
     words = [operation.name.encode()]
     rest = b""

@@ -90,7 +90,7 @@ WHEN: dict[ErrorCode, str] = {
     ErrorCode.MEMBER_NOT_FOUND: "the member has expired; the client joins again",
     ErrorCode.GEN_MISMATCH: "current= requested= group= member=; the client joins again",
     ErrorCode.NOT_OWNER: "the partition belongs to another member; the client joins again",
-    ErrorCode.REBALANCE_REQUIRED: "the members have changed; the seed's clients join again",
+    ErrorCode.REBALANCE_REQUIRED: "the members have changed; the document's clients join again",
     ErrorCode.OFFSET_REGRESSION: "a commit behind the committed offset",
     ErrorCode.STALE_PRODUCER_EPOCH: "a newer producer of the same id exists; final for the client",
     ErrorCode.IDEMPOTENCY_GAP: "a sequence number was left out; final for the client",
@@ -153,7 +153,7 @@ def failure_line(failure: Failure) -> str:
         if not name or _PLAIN.fullmatch(name) is None or "=" in name:
             raise ValueError(f"{name!r} is no field name")
         plain = _PLAIN.fullmatch(value) is not None
-        # protocols.md: `ERROR: NOT_LEADER LEADER_IS h:p`; clients look for these two words with one blank between.
+        # The Cursus page, §5: `ERROR: NOT_LEADER LEADER_IS h:p`; clients look for these two words with one blank between.
         redirects = index == 0 and name == _LEADER_IS and failure.code == ErrorCode.NOT_LEADER
         joint = " " if redirects and plain and value else "="
         parts.append(f"{name}{joint}{value if plain else _quote(value)}")

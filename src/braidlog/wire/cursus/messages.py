@@ -1,6 +1,6 @@
 """The dialect in one table: each operation, what is asked, what may be answered, what for, what can go wrong.
 
-Knows: which types belong together, and the order of the seed's positional arguments. Refuses to know: bytes.
+Knows: which types belong together, and the order of the document's positional arguments. Refuses to know: bytes.
 Invariant: reader, writer, the page `docs/dialects/cursus.md` and the tests follow from OPERATIONS; a request that has no row
 does not exist.
 """
@@ -19,7 +19,7 @@ BATCH = "0xBA7C"
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One row. `positional` is the seed's order of arguments, None where the seed has no such command.
+    """One row. `positional` is the document's order of arguments, None where the protocol document has no such command.
 
     `bare` names the argument that may stand as a word of its own among `key=value` words.
     """

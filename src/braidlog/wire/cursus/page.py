@@ -13,7 +13,7 @@ from braidlog.wire.cursus.messages import BATCH, EVERYWHERE, OPERATIONS, Operati
 def operations_table() -> str:
     """One line for each operation: both spellings, the answers, the errors of its own."""
     lines = [
-        "| operation | what for | the seed's arguments | the clients' arguments | answers | errors of its own |",
+        "| operation | what for | the document's arguments | the clients' arguments | answers | errors of its own |",
         "|" + "---|" * 6,
     ]
     for row in OPERATIONS:
@@ -34,7 +34,7 @@ def _seed(row: Operation) -> str:
     if row.name == BATCH:
         return "binary"
     if row.positional is None:
-        return "not in the seed"
+        return "not in the document"
     return " ".join(f"`{name}`" for name in row.positional) or "none"
 
 

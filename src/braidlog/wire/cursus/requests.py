@@ -155,7 +155,7 @@ class SyncGroup(msgspec.Struct, frozen=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """The seed sends both a consumer id and a member id; the clients send the member only."""
+    """The protocol document sends both a consumer id and a member id; the clients send the member only."""
 
     topic: str
     group: str
@@ -172,7 +172,7 @@ class LeaveGroup(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """The seed's commit: no member and no generation, so nothing fences it."""
+    """The document's commit: no member and no generation, so nothing fences it."""
 
     topic: str
     group: str

@@ -1,4 +1,4 @@
-"""Flux: `V1|id|COMMAND|args` lines (seed 002).
+"""Flux: `V1|id|COMMAND|args` lines (the Flux protocol document).
 
 messages.py: the types. operations.py: the table. tokens.py, records.py, lines.py: words, records and lines of text.
 connection.py: both ends. partitioner.py: where a key goes.

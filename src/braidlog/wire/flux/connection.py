@@ -2,7 +2,7 @@
 
 Knows: where a line ends, which answer belongs to which request. Refuses to know: sockets, time, what a command does.
 Invariant: the same bytes, however cut, give the same events; a server raises nothing on a peer's bytes; answers may be given
-in any order, for each carries its request's id (protocols.md: a slow request must not hold back a fast one).
+in any order, for each carries its request's id (the Flux page, §1: a slow request does not hold back a fast one).
 
 A line that is cut off by the end of the stream is no request and is never an event: half a COMMIT must not be carried out.
 """

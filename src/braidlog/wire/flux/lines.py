@@ -38,7 +38,7 @@ from braidlog.wire.flux.tokens import KEY_BYTES_MAX, read_pair, shown, write_pai
 VERSION: Final = b"V1"
 
 NO_ID: Final = "0"
-"""Seed, Response Format: the id in the answer to a line whose own id could not be read. No request of ours may have it."""
+"""The id in the answer to a line whose own id could not be read. No request of ours may have it."""
 
 CORRELATION_ID_BYTES_MAX: Final = 256
 """An answer repeats the id, and has to fit a line with it."""
@@ -88,7 +88,7 @@ _BY_REQUEST: Final = {reader.operation.request: reader for reader in READERS.val
 def read_request(line: bytes) -> Request | Refused:
     """The request on a line (without its newline), or the refusal that answers it. No refusal here closes the connection.
 
-    protocols.md: the line is split at three bars at most, so a bar is legal inside args (the seed's "exactly four sections" would
+    The line is split at three bars at most, so a bar is legal inside args (the document's "exactly four sections" would
     forbid it). A carriage return before the newline is a blank after the last argument, and so is no part of it.
     """
     parts = line.split(b"|", 3)
@@ -106,7 +106,7 @@ def read_request(line: bytes) -> Request | Refused:
     try:
         if command == b"PRODUCE" and (request := read_produce(correlation_id, args)) is not None:
             return request
-        reader = READERS.get(command) or READERS.get(command.upper())  # protocols.md: commands are case-insensitive
+        reader = READERS.get(command) or READERS.get(command.upper())  # the Flux page, §1
         if reader is None:
             unknown = f"unsupported command {shown(command)}"
             error = ProtocolError(unknown).at(len(version) + len(word) + 2)
@@ -326,7 +326,7 @@ def read_payload(request: Request, payload: bytes) -> Answer:
     """The answer that a payload tells, given what was asked. Unknown words are passed over: payloads "may evolve additively"."""
     operation = BY_REQUEST[type(request)]
     if operation.text:
-        if payload not in (b"", operation.text.encode()):  # the seed also knows a success without payload
+        if payload not in (b"", operation.text.encode()):  # the protocol document also knows a success without payload
             raise ProtocolError(f"{shown(payload)} stands where {operation.text} must stand")
         return operation.answer()
     words = _read_fields(payload)

@@ -4,8 +4,8 @@ Knows: what each request asks and each answer tells, and the error codes. Refuse
 the table), lines and bytes (lines.py), what a command does (the broker's services).
 Invariant: a request that exists is well formed: its reader has checked every argument.
 
-Sources: seed 002 (Flux), "Supported Commands", "Command Payloads", "Error Codes"; protocols.md, flux, for the ADMIN_ commands and
-the options `enc`, `max`, `wait_ms`.
+Sources: the Flux document, "Supported Commands", "Command Payloads", "Error Codes"; the Flux page, §2 and §6, for the ADMIN_
+commands and the options `enc`, `max`, `wait_ms`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ import msgspec
 
 
 class ErrorCode(StrEnum):
-    """The seed's five, and one of ours for a request that is right and cannot be served: none of the five would be true."""
+    """The document's five, and one of ours for a request that is right and cannot be served: none of the five would be true."""
 
     BAD_REQUEST = "BAD_REQUEST"
     UNKNOWN_COMMAND = "UNKNOWN_COMMAND"
@@ -207,7 +207,7 @@ class Produced(Answer, frozen=True):
 
 
 class Consumed(Answer, frozen=True):
-    """`high_watermark` is inclusive: the offset of the last committed record, -1 when there is none (protocols.md)."""
+    """`high_watermark` is inclusive: the offset of the last committed record, -1 when there is none (the Flux page, §2)."""
 
     records: Sequence[ShownRecord]
     high_watermark: int
@@ -295,7 +295,7 @@ class Pong(Answer, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer with the id it answers; id `0` answers a line that could not be read (seed, Response Format)."""
+    """An answer with the id it answers; id `0` answers a line that could not be read (the Flux page, §1)."""
 
     correlation_id: str
     answer: Answer

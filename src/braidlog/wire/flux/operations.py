@@ -4,7 +4,7 @@ Knows: how every message is spelled, as data. Refuses to know: how a line is tak
 Invariant: reader, writer, the documentation's table and the tests' parameters follow from `OPERATIONS`; a command is added by
 adding a row.
 
-Sources: seed 002 (Flux), "Supported Commands" and "Command Payloads"; protocols.md, flux, for the cells that the seed's table
+Sources: the Flux document, "Supported Commands" and "Command Payloads"; the Flux page, §8, for the cells that its table
 lost (`[acks=0|1|all]`, `[assignor=round_robin|range]`, `<leader|follower>`), the ADMIN_ commands and the additive options.
 """
 
@@ -74,7 +74,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def syntax(self) -> str:
-        """The arguments as the seed's table writes them."""
+        """The arguments as the document's table writes them."""
         shapes = {
             Place.REQUIRED: lambda a: a.kind.shape if a.kind is PAIR else f"<{a.word}>",
             Place.OPTIONAL: lambda a: f"[{a.word}]",
@@ -84,7 +84,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def payload_syntax(self) -> str:
-        """The answer's payload as the seed's list writes it."""
+        """The answer's payload as the document's list writes it."""
         return self.text or " ".join(f"{part.word}={part.kind.shape}" for part in self.payload)
 
 
@@ -92,7 +92,7 @@ _NAME = name()
 _ANY = integer(I64_MIN, I64_MAX)
 _I32 = integer(0, I32_MAX)
 _COUNT = integer(1, I32_MAX)
-_OFFSET = integer(0, I64_MAX)  # protocols.md: a negative offset is BAD_REQUEST
+_OFFSET = integer(0, I64_MAX)  # a negative offset is BAD_REQUEST: the Flux page, §8
 _IDS = bracketed(_I32)
 _ROLE = choice(*m.Role)
 
@@ -206,7 +206,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         m.ReadOffset,
         m.OffsetRead,
         (_needs("group", _NAME), _TOPIC, _PARTITION),
-        # -1 is not excluded: what a server answers when nothing is committed is not written in the seed.
+        # -1 is not excluded: what a server answers when nothing is committed is not written in the protocol document.
         (_needs("offset", integer(-1, I64_MAX)),),
         "read committed progress",
     ),
@@ -214,7 +214,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "REPLICA_FETCH",
         m.ReplicaFetch,
         m.ReplicaFetched,
-        # Seed: replica 0 is the leader. The upper end is the topic's replication factor less one, which the broker knows.
+        # Replica 0 is the leader. The upper end is the topic's replication factor less one, which the broker knows.
         (_TOPIC, _PARTITION, _needs("replica_id", _COUNT), _needs("offset", _OFFSET)),
         (
             _needs("replica", _COUNT, "replica_id"),

@@ -26,5 +26,5 @@ _remembered = lru_cache(maxsize=4096)(fnv1a_32)
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """FNV-1a-32(key) mod partitions (protocols.md: `user1` of 3 goes to 2). An empty key is a key like any other."""
+    """FNV-1a-32(key) mod partitions (the Flux page, §2: `user1` of 3 goes to 2). An empty key is a key like any other."""
     return (_remembered(key) if len(key) <= _CACHED_KEY_BYTES_MAX else fnv1a_32(key)) % partitions

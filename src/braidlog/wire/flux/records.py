@@ -1,10 +1,10 @@
 """Records on a CONSUME line: many values in one line of text, without ever being misread.
 
 Knows: both spellings of `messages=`, and how many records a line holds. Refuses to know: where the records come from.
-Invariant: text that is written is read back as the same records by any client that follows the seed; what plain text cannot
+Invariant: text that is written is read back as the same records by any client that follows the document; what plain text cannot
 say is never written plainly.
 
-    plain (seed)        messages=0:created,1:paid hw=1                      offset:value
+    plain               messages=0:created,1:paid hw=1                      offset:value
     enc=b64 (ours)      messages=0:dXNlcjE=:Y3JlYXRlZA==,1:-:cGFpZA== hw=1  offset:key:value, `-` for null
 """
 
@@ -17,7 +17,7 @@ from braidlog.wire.flux.messages import Consume, Consumed, ConsumedRecord, Encod
 from braidlog.wire.flux.tokens import I64_MAX, read_base64, shown, write_base64
 
 LINE_BYTES_MAX: Final = 1024 * 1024
-"""protocols.md: lines are at most 1 MiB, in both directions. The newline is not counted: equal is fine, one more is refused."""
+"""Lines are at most 1 MiB in both directions (the Flux page, §5). The newline is not counted; one byte more is refused."""
 
 RECORDS_PER_LINE_MAX: Final = 100_000
 """A client refuses more before it makes them objects: a megabyte of text must not become a hundred of memory."""
@@ -72,8 +72,8 @@ def base64_text(records: Sequence[ShownRecord]) -> bytes:
 def write_messages(request: Consume, answer: Consumed) -> bytes | Failed:
     """The payload of an answer to CONSUME.
 
-    protocols.md: a plain CONSUME never emits an ambiguous line. The records before the first that cannot be shown are shown;
-    when that one is itself the first, the answer is an error that names it and the cure.
+    A plain CONSUME never emits an ambiguous line (the Flux page, §7). The records before the first that cannot be
+    shown are shown; when that one is itself the first, the answer is an error that names it and the cure.
     """
     records = answer.records
     text = base64_text(records) if request.encoding is Encoding.BASE64 else plain_text(records)

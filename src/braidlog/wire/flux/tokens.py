@@ -93,7 +93,7 @@ def name(chars_max: int = TOPIC_NAME_CHARS_MAX) -> Kind:
 
 
 def choice(*words: StrEnum) -> Kind:
-    """One of some words, spelled exactly so (seed: "must be exactly")."""
+    """One of some words, spelled exactly so (the protocol document: "must be exactly")."""
     by_word = {word.encode(): word for word in words}
     shape = "|".join(words)
 
@@ -121,7 +121,7 @@ def constant(word: bytes) -> Kind:
 
 
 def bracketed(item: Kind) -> Kind:
-    """A list in an answer: `[0 1 2]`, `[]` (protocols.md: lists are separated by blanks)."""
+    """A list in an answer: `[0 1 2]`, `[]` (the Flux page, §2: lists are separated by blanks)."""
 
     def read(word: bytes) -> tuple[Any, ...]:
         if word[:1] != b"[" or word[-1:] != b"]":
@@ -177,7 +177,7 @@ def write_base64(data: bytes | None) -> bytes:
 
 
 def read_pair(word: bytes, *, base64: bool) -> tuple[bytes | None, bytes | None]:
-    """`<key>:<value>`: the key is everything before the first colon (protocols.md), in base64 too, which has none."""
+    """`<key>:<value>`: the key is everything before the first colon (the Flux page, §2), in base64 too, which has none."""
     key, colon, value = word.partition(b":")
     if not colon:
         raise ProtocolError("the message must be key:value")

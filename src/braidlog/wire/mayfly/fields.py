@@ -298,7 +298,7 @@ def write_tagged(message: m.Message, tags: Mapping[str, Tag]) -> bytes:
 
 
 def read_address(reader: Reader) -> m.Moved:
-    """6 bytes, as the seed has it, or 18: an IPv6 address and a port."""
+    """6 bytes, as the protocol document has it, or 18: an IPv6 address and a port."""
     if reader.left not in (6, 18):
         raise PayloadError(f"an address has 6 or 18 bytes, not {reader.left}", reader.position)
     raw = reader.take(reader.left - 2, "an address")
@@ -378,7 +378,7 @@ def read_request(kind: type[m.Message], payload: bytes) -> m.Message:
     try:
         for name, field in LAYOUTS[kind]:
             if name == "ttl_seconds" and kind is m.Set and not reader.left:
-                break  # the seed's SET ends here, or after it
+                break  # the document's SET ends here, or after it
             values[name] = field.read(reader, name)
         if kind in GROWING:
             values |= read_tagged(reader, TAGS.get(kind, {}))

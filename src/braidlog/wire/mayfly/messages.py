@@ -3,7 +3,7 @@
 Knows: what a message holds. Refuses to know: how a message looks in bytes (`fields.py` does), which answer belongs to which
 request (`operations.py`), and what serving it means.
 
-Requests are named like the seed's commands. EXISTS, EXPIRE, TTL and LLEN are ours: the seed ends its groups with dots.
+Requests are named like the document's commands. EXISTS, EXPIRE, TTL and LLEN are ours: the document ends its groups with dots.
 """
 
 from enum import IntEnum
@@ -50,7 +50,7 @@ class Consistency(IntEnum):
 
 
 class Condition(IntEnum):
-    """When a SET takes effect: an option that the seed does not have."""
+    """When a SET takes effect: an option that the protocol document does not have."""
 
     ALWAYS = 0
     IF_ABSENT = 1

@@ -1,6 +1,6 @@
 """Error codes, the error a client raises for one, and which errors mean "look for the leader again".
 
-Knows: the seed's 17 codes and its ShouldReconnect. Refuses to know: which reason of ours becomes which code (the
+Knows: the document's 17 codes and its ShouldReconnect. Refuses to know: which reason of ours becomes which code (the
 adapter's table).
 """
 
@@ -12,7 +12,7 @@ from braidlog.wire.mlog.gojson import I32, GoStruct
 
 
 class ErrorCode(IntEnum):
-    """By position in the seed, "Error codes and response types"."""
+    """By position in the protocol document, "Error codes and response types"."""
 
     UNKNOWN = 0
     TOPIC_REQUIRED = 1
@@ -53,7 +53,7 @@ CODE_MEANS: Final[dict[ErrorCode, str]] = {
     ErrorCode.TIMEOUT_CATCH_UP: "Acks 2: the in-sync replicas did not catch up in time",
 }
 
-# The seed's ShouldReconnect. CANNOT_REACH_LEADER is not in it, so a client that gets 14 does not look again.
+# The document's ShouldReconnect. CANNOT_REACH_LEADER is not in it, so a client that gets 14 does not look again.
 RECONNECT_CODES: Final = frozenset(
     {ErrorCode.NOT_TOPIC_LEADER, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.RAFT_LEADER_UNAVAILABLE}
 )
@@ -81,7 +81,7 @@ class RPCError(Exception):
 
 
 def should_reconnect(error: BaseException | RPCErrorResponse | None) -> bool:
-    """Whether a client should look for the leader again and reconnect (the seed's ShouldReconnect).
+    """Whether a client should look for the leader again and reconnect (the document's ShouldReconnect).
 
     | error, or what caused it                                    | again? |
     |-------------------------------------------------------------|--------|

@@ -16,7 +16,7 @@ from braidlog.wire.mlog.gojson import I64, U16, U32, GoReader, write
 
 
 class MetadataEventType(IntEnum):
-    """By position in the seed, "Metadata event types"."""
+    """By position in the protocol document, "Metadata event types"."""
 
     CREATE_TOPIC = 0
     DELETE_TOPIC = 1
@@ -28,7 +28,7 @@ class MetadataEventType(IntEnum):
 
 
 class EventStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An event whose keys are the seed's JSON tags: our names unless a field says otherwise."""
+    """An event whose keys are the document's JSON tags: our names unless a field says otherwise."""
 
 
 class CreateTopicEvent(EventStruct, frozen=True):

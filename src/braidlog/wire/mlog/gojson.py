@@ -40,7 +40,7 @@ U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 # A Go uint64. No log is longer than 2^63 records: a larger number is taken as 2^63-1, as far past every end as it was.
 U64 = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 
-# Go writes initialisms in capitals, but the seed is not of one mind: ReplicaNodeID and ReplicaNodeIds, IsISR and Isr.
+# Go writes initialisms in capitals, but the document is not of one mind: ReplicaNodeID and ReplicaNodeIds, IsISR and Isr.
 _GO_WORDS: Final = {"leo": "LEO", "id": "ID"}
 _GO_NAMES: Final = {"is_isr": "IsISR", "consumer_id": "Id"}
 

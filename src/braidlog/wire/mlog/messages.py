@@ -20,7 +20,7 @@ from braidlog.wire.mlog.gojson import I32, I64, U32, U64, GoStruct
 
 
 class MessageType(IntEnum):
-    """By position in the seed, "Message type enumeration"."""
+    """By position in the protocol document, "Message type enumeration"."""
 
     REPLICATE_STREAM = 0
     REPLICATE_RESP = 1
@@ -67,7 +67,7 @@ class LogEntry(GoStruct, frozen=True, gc=False):
 
 
 class ReplicateRequest(GoStruct, frozen=True):
-    """Not in the seed: the fields its clients send (protocols.md)."""
+    """Not in the protocol document: the fields its clients send (the mlog page, §8)."""
 
     topic: str = ""
     offset: U64 = 0
@@ -149,7 +149,7 @@ class PackedEntries(msgspec.Struct, frozen=True):
 
 
 class FetchStreamRequest(GoStruct, frozen=True):
-    """Without a body in the seed; ours has the body of FetchRequest (protocols.md)."""
+    """Without a body in the protocol document; ours has the body of FetchRequest (the mlog page, §2)."""
 
     topic: str = ""
     consumer_id: str = ""
@@ -300,7 +300,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def response_number(self) -> MessageType:
-        return MessageType(self.number + 1)  # in the seed's list each response follows its request
+        return MessageType(self.number + 1)  # in the document's list each response follows its request
 
     @property
     def name(self) -> str:
@@ -400,7 +400,7 @@ NUMBER_OF: Final[dict[type[Request] | type[Response], MessageType]] = {
     **{operation.request: operation.number for operation in OPERATIONS},
     **{operation.response: operation.response_number for operation in OPERATIONS},
 }
-"""The seed's type switch: which number a message has on the wire."""
+"""The document's type switch: which number a message has on the wire."""
 
 
 SECRETS: Final[dict[type, tuple[str, ...]]] = {}

@@ -51,7 +51,7 @@ def batch_bytes(value_bytes: int, records: int) -> int:
 
 
 def encode_batch(records: Sequence[ReplicationRecord], leader_epoch: int) -> bytes:
-    """The batch; nothing at all for no records, as the seed has it."""
+    """The batch; nothing at all for no records, as the protocol document has it."""
     if not 0 <= leader_epoch <= _INT32_MAX:
         raise ValueError(f"leader epoch {leader_epoch} does not fit a replication batch")
     if not records:

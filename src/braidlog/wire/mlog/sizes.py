@@ -16,7 +16,7 @@ from braidlog.wire.mlog.messages import LogEntry
 from braidlog.wire.mlog.replication import batch_bytes
 
 PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The seed's MaxFrameSize: it limits the payload, so a frame has six bytes more."""
+"""The document's MaxFrameSize: it limits the payload, so a frame has six bytes more."""
 
 ENTRIES_PER_ANSWER_MAX: Final = (TOKENS_MAX - 8) // 3
 """Three JSON tokens an entry (a brace, a comma inside, a comma after): with more, `check_json` refuses the answer."""

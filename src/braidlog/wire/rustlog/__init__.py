@@ -1,4 +1,4 @@
 """The rustlog dialect: length-prefixed frames, JSON or binary payloads, told apart frame by frame.
 
-Knows: seed 004 and what its published clients send. Refuses to know: sockets, clocks, the log, and the other dialects.
+Knows: the RustLog document and what its published clients send. Refuses to know: sockets, clocks, the log, other dialects.
 """

@@ -1,4 +1,4 @@
-"""The binary form: payload bytes ⇄ messages, as the published clients write them (protocols.md, "rustlog").
+"""The binary form: payload bytes ⇄ messages, as the published clients write them (the RustLog page, §3).
 
 Knows: the layout of every binary message, as a table of fields. Refuses to know: frames' limits, JSON, and who asks.
 Invariant: a count or length is believed only as far as bytes are there; a payload that ends early, or goes on after its last

@@ -115,8 +115,8 @@ class ServerConnection:
         except jsonform.InvalidError as error:
             return self._refuse(error, close=False, request_id=error.request_id)
         except ProtocolError as error:
-            # Malformed JSON ends the connection, says the seed. A binary frame's end is known whatever is in it: the published
-            # server answers 2 and reads on.
+            # Malformed JSON ends the connection (the RustLog page, §4). A binary frame's end is known whatever is in it: the
+            # published server answers 2 and reads on.
             return self._refuse(error, close=isinstance(error, jsonform.MalformedError))
 
     @overload

@@ -1,4 +1,4 @@
-"""The JSON form: payload text ⇄ messages, as the seed writes them.
+"""The JSON form: payload text ⇄ messages, as the protocol document writes them.
 
 Knows: JSON, and which of its faults end a connection. Refuses to know: frames, the binary form, and who asks.
 Invariant: a payload becomes a declared message, a `MalformedError` (the peer does not speak JSON: the connection ends) or an
@@ -26,7 +26,7 @@ _FAULT_CHARS_MAX: Final = 300
 
 
 class MalformedError(ProtocolError):
-    """Not UTF-8, not JSON, or not an object. The seed ends the connection for it."""
+    """Not UTF-8, not JSON, or not an object. The protocol document ends the connection for it."""
 
 
 class InvalidError(ProtocolError):
@@ -114,7 +114,7 @@ def around(answer: m.PackedFetchResponse, request_id: m.Id) -> tuple[bytes, byte
 
 
 def write(message: msgspec.Struct) -> bytes:
-    """The payload of a message. The order of its keys is the seed's, there are no blanks, `id` comes last."""
+    """The payload of a message. The order of its keys is the document's, there are no blanks, `id` comes last."""
     try:
         return _encoder.encode(message)
     except UnicodeEncodeError as error:
@@ -126,7 +126,7 @@ def with_id(message: m.JsonAnswer, request_id: m.Id) -> m.JsonAnswer:
 
 
 def _check_utf8(payload: bytes) -> None:
-    """msgspec does not look into the strings it skips; the seed wants the whole payload in UTF-8."""
+    """msgspec does not look into the strings it skips; the protocol document wants the whole payload in UTF-8."""
     if payload.isascii():
         return
     try:

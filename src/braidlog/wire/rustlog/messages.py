@@ -4,7 +4,7 @@ Knows: what a message holds, in which range, and which answers belong to which r
 bytes (`jsonform.py` and `binary.py` do), and what serving it means.
 Invariant: whatever a peer can make us build passes through these types; a value outside its range never becomes a message.
 
-The dialect has two spellings of one set of operations (protocols.md, "rustlog"): the seed's JSON, and the binary form of its
+The dialect has two spellings of one set of operations (the RustLog page, §1): the document's JSON, and the binary form of its
 published clients. Requests are the same in both. An answer that the binary form carries with less in it has a `Brief…` twin.
 """
 
@@ -16,13 +16,13 @@ import msgspec
 from braidlog.codec.layout import Packed
 
 FRAME_BYTES_MAX: Final = 10_485_760
-"""MAX_FRAME_SIZE of the seed: the payload, without the four bytes of its length. Equal is fine, one more is refused."""
+"""MAX_FRAME_SIZE of the document: the payload, without the four bytes of its length. Equal is fine, one more is refused."""
 
 RECORDS_PER_PRODUCE_MAX: Final = 1_000
-"""The seed's limit for a JSON batch. The binary form has none but its frame."""
+"""The document's limit for a JSON batch. The binary form has none but its frame."""
 
 PARTITIONS_PER_TOPIC_MAX: Final = 1_000
-"""The seed's limit for CreateTopic. In JSON it is checked here; a binary client is told by code 12, so its adapter checks."""
+"""The document's limit for CreateTopic. In JSON it is checked here; a binary client is told by code 12, so its adapter checks."""
 
 U64_MAX: Final = 2**64 - 1
 
@@ -48,7 +48,7 @@ class Form(Enum):
 
 
 class ErrorCode(IntEnum):
-    """The seed's codes, which the JSON form carries."""
+    """The document's codes, which the JSON form carries."""
 
     INVALID_REQUEST = 400
     TOPIC_NOT_FOUND = 404
@@ -61,7 +61,7 @@ class ErrorCode(IntEnum):
 
 
 class BinaryErrorCode(IntEnum):
-    """The codes of the published clients, which the binary form carries (protocols.md). Their server closes after FRAME alone."""
+    """The codes of the published clients in the binary form (the RustLog page, §4). Their server closes after FRAME alone."""
 
     FRAME = 1
     DECODE = 2
@@ -231,7 +231,7 @@ class ListTopicsResponse(Message, frozen=True):
 
 
 class PartitionSummary(msgspec.Struct, frozen=True):
-    """`high_watermark` is the seed's: the next offset that would be assigned."""
+    """`high_watermark` is the document's: the next offset that would be assigned."""
 
     partition: U32
     high_watermark: I63
@@ -284,7 +284,7 @@ class Pong(Message, frozen=True):
 class Error(Message, frozen=True):
     """The answer to any request that was not served. The binary form drops `details` and has codes of its own.
 
-    `details` has no default: the seed's schema shows it always, as null when there are none.
+    `details` has no default: the document's schema shows it always, as null when there are none.
     """
 
     code: Annotated[int, msgspec.Meta(ge=0, le=2**16 - 1)]

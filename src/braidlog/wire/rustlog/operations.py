@@ -3,8 +3,9 @@
 Knows: which request has which number, answers and errors. Refuses to know: bytes, and services.
 Invariant: a request type, a response type and a type byte each occur in one row only.
 
-The seed numbers its messages 0x01 to 0x0A, answers at +0x80 and Error 0xFF, but never writes the numbers: in JSON the name is the
-type. On the wire of the published clients an answer repeats its request's byte, Ping is FF and Error is FE (protocols.md).
+The document numbers its messages 0x01 to 0x0A, answers at +0x80 and Error 0xFF, but never writes the numbers: in JSON the name
+is the type. On the wire of the published clients an answer repeats its request's byte, Ping is FF and Error is FE (the RustLog
+page, §3).
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 // Writes the vectors whose Source is Go: `go run . ../vectors`, from this folder.
 //
-// Frames and events are what Go's own json.Marshal makes of the seed's structs; the lenient documents are read by json.Unmarshal,
+// Frames and events are what Go's own json.Marshal makes of the document's structs; the lenient documents are read by json.Unmarshal,
 // and what it understood is written again as the canonical form; of the refused ones its error is quoted.
 package main
 
@@ -249,7 +249,7 @@ func rawFrame(number MessageType, text string) []byte {
 }
 
 func write(folder, name, about string, blocks []string) {
-	source := "Source: capture/main.go: the seed's structs through encoding/json of " + runtime.Version() + "\n"
+	source := "Source: capture/main.go: the mlog protocol document's structs through encoding/json of " + runtime.Version() + "\n"
 	text := source + "# " + about + "\n\n" + strings.Join(blocks, "\n")
 	if err := os.WriteFile(filepath.Join(folder, name+".vec"), []byte(text), 0o644); err != nil {
 		panic(err)
@@ -264,7 +264,7 @@ func main() {
 			framed := encodeFrame(r.number, r.value)
 			blocks = append(blocks, fmt.Sprintf("vector: %s\n%s %s %s\nmessage: %s\n", r.name, r.direction, header(framed), quote(framed[6:]), r.message))
 		}
-		write(folder, name, "Type numbers by position in the seed's iota list.", blocks)
+		write(folder, name, "Type numbers by position in the document's iota list.", blocks)
 	}
 	var blocks []string
 	for _, e := range events {
@@ -305,7 +305,7 @@ func main() {
 		data := must(EncodeReplicationBatch(b.records))
 		blocks = append(blocks, fmt.Sprintf("vector: %s\n= %s\nmessage: %s\n", b.name, hex.EncodeToString(data), b.message))
 	}
-	write(folder, "batches", "Replication batches of the seed's EncodeReplicationBatch, which always writes epoch 0.", blocks)
+	write(folder, "batches", "Replication batches of the document's EncodeReplicationBatch, which always writes epoch 0.", blocks)
 	blocks = nil
 	names, damaged := damagedBatches()
 	for i, name := range names {
@@ -314,7 +314,7 @@ func main() {
 		if err != nil {
 			verdict = err.Error()
 		}
-		blocks = append(blocks, fmt.Sprintf("vector: %s\n# the seed's DecodeReplicationBatch: %s\n= %s\nrefused: yes\n", name, verdict, hex.EncodeToString(damaged[i])))
+		blocks = append(blocks, fmt.Sprintf("vector: %s\n# the document's DecodeReplicationBatch: %s\n= %s\nrefused: yes\n", name, verdict, hex.EncodeToString(damaged[i])))
 	}
 	write(folder, "damaged_batches", "Replication batches that must not be taken; the comment says what the original does.", blocks)
 }

@@ -1,4 +1,4 @@
-// The seed's Go code, as printed, where it is printed. What the seed leaves out ("one case per message type", encodeRecord, the
+// The document's Go code, as printed, where it is printed. What the protocol document leaves out ("one case per message type", encodeRecord, the
 // replicate messages) is filled in below and marked.
 package main
 
@@ -289,7 +289,7 @@ func DecodeReplicationBatch(data []byte) ([]ReplicationRecord, error) {
 
 var ErrReplicationBatchCRC = errors.New("protocol: replication batch CRC mismatch")
 
-// Filled in: protocols.md, "Record in a replication batch".
+// Filled in: the mlog page, §4.
 func encodeRecord(r ReplicationRecord) []byte {
 	buf := make([]byte, replicationRecordHeaderSize, replicationRecordHeaderSize+len(r.Value))
 	binary.BigEndian.PutUint64(buf[0:8], uint64(r.Offset))
@@ -297,7 +297,7 @@ func encodeRecord(r ReplicationRecord) []byte {
 	return append(buf, r.Value...)
 }
 
-// Filled in: protocols.md, "What clients in the wild do".
+// Filled in: the mlog page, §8.
 type ReplicateRequest struct {
 	Topic         string
 	Offset        uint64

@@ -1,4 +1,4 @@
-"""mayfly, seen from beside: the fixed header in the seed's own words, bodies by the tables.
+"""mayfly, seen from beside: the fixed header in the protocol document's own words, bodies by the tables.
 
 Knows: headers, and which command an id stands for. Refuses to know: fields (the wire's tables do).
 """

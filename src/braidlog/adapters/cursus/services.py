@@ -1,0 +1,29 @@
+"""The services that Cursus's handlers call."""
+
+import msgspec
+
+from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.topics import Topics
+from braidlog.coordinator.groups.service import Groups
+from braidlog.coordinator.named_producers import NamedProducers
+from braidlog.coordinator.offsets import Offsets
+from braidlog.coordinator.streams import EventStreams
+from braidlog.coordinator.transactions import Transactions
+from braidlog.model.world import World
+from braidlog.partition.append import Append
+from braidlog.partition.fetch import Fetch
+from braidlog.partition.hosting import Hosting
+
+
+class Services(msgspec.Struct, frozen=True):
+    world: World
+    hosting: Hosting
+    topics: Topics
+    append: Append
+    fetch: Fetch
+    offsets: Offsets
+    groups: Groups
+    streams: EventStreams
+    named_producers: NamedProducers
+    transactions: Transactions
+    authorize: Authorize

@@ -1,0 +1,27 @@
+"""The services that Flux's handlers call."""
+
+import msgspec
+
+from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.brokers import Brokers
+from braidlog.broker.topics import Topics
+from braidlog.coordinator.groups.service import Groups
+from braidlog.coordinator.journal import Journal
+from braidlog.coordinator.offsets import Offsets
+from braidlog.model.world import World
+from braidlog.partition.append import Append
+from braidlog.partition.fetch import Fetch
+from braidlog.partition.hosting import Hosting
+
+
+class Services(msgspec.Struct, frozen=True):
+    world: World
+    hosting: Hosting
+    topics: Topics
+    brokers: Brokers
+    append: Append
+    fetch: Fetch
+    offsets: Offsets
+    groups: Groups
+    authorize: Authorize
+    journal: Journal

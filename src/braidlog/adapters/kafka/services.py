@@ -1,0 +1,41 @@
+"""The services that Kafka's handlers call."""
+
+import msgspec
+
+from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.access.rules import Rules
+from braidlog.broker.access.users import Users
+from braidlog.broker.brokers import Brokers
+from braidlog.broker.configs import Configs
+from braidlog.broker.topics import Topics
+from braidlog.coordinator.groups.service import Groups
+from braidlog.coordinator.journal import Journal
+from braidlog.coordinator.offsets import Offsets
+from braidlog.coordinator.producer_ids import ProducerIds
+from braidlog.coordinator.staging import Staging
+from braidlog.coordinator.transactions import Transactions
+from braidlog.model.world import World
+from braidlog.partition.append import Append
+from braidlog.partition.fetch import Fetch
+from braidlog.partition.hosting import Hosting
+from braidlog.partition.trim import Trim
+
+
+class Services(msgspec.Struct, frozen=True):
+    world: World
+    hosting: Hosting
+    topics: Topics
+    configs: Configs
+    trim: Trim
+    brokers: Brokers
+    append: Append
+    fetch: Fetch
+    offsets: Offsets
+    groups: Groups
+    producer_ids: ProducerIds
+    transactions: Transactions
+    staging: Staging
+    authorize: Authorize
+    rules: Rules
+    users: Users
+    journal: Journal

@@ -1,0 +1,156 @@
+"""The rule by which the blocking clients are made of the asyncio ones (ADR 22).
+
+A coroutine method is run in the client's thread and waited for; a plain method or a property is asked directly. Parameters,
+defaults, docstrings and types are those of the asyncio method: `send = blocking(aio.Producer.send)`.
+"""
+
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from functools import wraps
+from inspect import iscoroutinefunction, signature
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+from braidlog.client.loop_thread import LoopThread
+
+A = TypeVar("A")
+T = TypeVar("T")
+F = TypeVar("F")
+P = ParamSpec("P")
+
+
+class Facade(Generic[A]):
+    """An object of the asyncio client and the thread in which its loop runs. Any thread may call it at any time."""
+
+    __slots__ = ("_inner", "_thread")
+
+    def __init__(self, thread: LoopThread, inner: A) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+@overload
+def blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Facade[A], P], T]: ...
+
+
+@overload
+def blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]], face: Callable[[LoopThread, T], F]
+) -> Callable[Concatenate[Facade[A], P], F]: ...
+
+
+@overload
+def blocking(method: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[Facade[A], P], T]: ...
+
+
+def blocking(method: Callable[..., Any], face: Callable[[LoopThread, Any], Any] | None = None) -> Any:
+    """The blocking form of a method; `face` makes the blocking form of its result, where it has one."""
+    if not iscoroutinefunction(method):
+        return wraps(method)(lambda self, *args, **named: method(self._inner, *args, **named))
+
+    @wraps(method)
+    def call(self: Facade[Any], *args: Any, **named: Any) -> Any:  # noqa: ANN401 - those of the method
+        here = [_exhausted(value) for value in args]
+        work = method(self._inner, *here, **{name: _exhausted(value) for name, value in named.items()})
+        result = self._thread.run(work)
+        return result if face is None else face(self._thread, result)
+
+    if face is not None:
+        returned = face if isinstance(face, type) else signature(face).return_annotation
+        call.__signature__ = signature(method).replace(return_annotation=returned)  # type: ignore[attr-defined]
+    return call
+
+
+def _exhausted(value: Any) -> Any:  # noqa: ANN401 - any argument
+    """A generator runs in the caller's thread: in the client's it would hold up everybody else's calls."""
+    return list(value) if isinstance(value, Iterator) else value
+
+
+class View(Generic[T]):
+    """A property of the asyncio object, read directly."""
+
+    def __init__(self, getter: Any) -> None:  # noqa: ANN401 - a property, which to a type checker is its getter
+        self._read: Callable[[Any], T] = getter.fget
+        self.__doc__ = getter.__doc__
+
+    @overload
+    def __get__(self, facade: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, facade: Facade[Any], owner: type) -> T: ...
+
+    def __get__(self, facade: Facade[Any] | None, owner: type) -> Self | T:
+        return self if facade is None else self._read(facade._inner)  # noqa: SLF001 - this is the facade's own property
+
+
+def view(getter: Callable[[A], T]) -> View[T]:
+    return View(getter)
+
+
+class _Entered(Protocol):
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+X = TypeVar("X", bound=_Entered)
+
+
+class ContextFacade(Facade[X]):
+    """What is used in a `with` statement."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.run(self._inner.__aexit__(kind, error, trace))
+
+
+class _Connected(_Entered, Protocol):
+    async def open(self) -> Self: ...
+
+    async def close(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Connected)
+
+
+class ConnectionFacade(ContextFacade[C]):
+    """A connection, which owns the thread behind it and all that was made of it."""
+
+    def __init__(self, name: str, make: Callable[[], C]) -> None:
+        thread = LoopThread(name)
+        try:
+            super().__init__(thread, thread.make(make))
+            thread.at_end = self._inner.abandon
+            thread.run(self._inner.open())
+        except BaseException:
+            thread.stop()
+            raise
+        self._closing = threading.Lock()
+        self._closed = False
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, close everything, end the thread: also when it is interrupted, or takes longer than `timeout` seconds."""
+        with self._closing:  # who closes second waits for the first: when close returns, it is closed
+            if self._closed:
+                return
+            try:
+                self._thread.run(self._inner.close(), timeout)
+            finally:
+                self._thread.stop()
+                self._closed = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,118 @@
+"""The one form that a record has in JSON: what `braid consume --json`, `braid log dump` and the console's download write, and
+what `braid produce --json` reads.
+
+Bytes are text where they are UTF-8, else `{"base64": "..."}`; nothing of a record is lost, so what is written can be read back.
+The schemas are docs/schemas/record.json and record-input.json.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from braidlog.model.record import Header, NewRecord
+
+
+class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that are no text."""
+
+    base64: bytes
+
+
+Bytes = str | Base64 | None
+
+
+class HeaderJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    value: Bytes = None
+
+
+class RecordJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of `braid consume --json`. `timestamp_ms` is null where the door's protocol does not show it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: Bytes
+    value: Bytes
+    headers: list[HeaderJson]
+
+
+class RecordInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line that `braid produce --json` reads: all that `braid consume --json` prints; topic and offset are not looked at."""
+
+    value: Bytes
+    key: Bytes = None
+    headers: list[HeaderJson] = []
+    timestamp_ms: int | None = None
+    partition: int | None = None
+    topic: str | None = None
+    offset: int | None = None
+
+
+class StoredRecord(Protocol):
+    """A record with all that its place says of it."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Iterable[Header]: ...
+
+
+class ParsedRecord(NamedTuple):
+    """A record that was read, and the partition its line names."""
+
+    record: NewRecord
+    partition: int | None
+
+
+_READER = msgspec.json.Decoder(RecordInput)
+
+
+def json_bytes(raw: bytes | None) -> Bytes:
+    """Text, or what is no text in base64."""
+    if raw is None:
+        return None
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return Base64(raw)
+
+
+def json_line(record: StoredRecord) -> bytes:
+    """A record as a line."""
+    line = RecordJson(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        json_bytes(record.key),
+        json_bytes(record.value),
+        [HeaderJson(name, json_bytes(value)) for name, value in record.headers],
+    )
+    return msgspec.json.encode(line) + b"\n"
+
+
+def read_json(line: bytes) -> ParsedRecord:
+    """The record of a line, or a ValueError that says what is wrong with it."""
+    try:
+        found = _READER.decode(line)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a record in JSON: {error}") from None
+    headers = tuple((each.name, _raw(each.value)) for each in found.headers)
+    return ParsedRecord(NewRecord(_raw(found.value), _raw(found.key), headers, found.timestamp_ms), found.partition)
+
+
+def _raw(value: Bytes) -> bytes | None:
+    return value.base64 if isinstance(value, Base64) else None if value is None else value.encode()
