@@ -38,15 +38,15 @@ class Gate:
         self.syncs = 0
         self.entered = threading.Event()
         self.open = threading.Event()
-        real = partition._sync_files
+        real = partition._chain.sync_names
 
-        def gated(*arguments: object) -> None:
+        def gated() -> None:
             self.syncs += 1
             self.entered.set()
             assert self.open.wait(DEADLINE)
-            real(*arguments)  # type: ignore[arg-type]
+            real()
 
-        monkeypatch.setattr(partition, "_sync_files", gated)
+        monkeypatch.setattr(partition._chain, "sync_names", gated)
 
 
 def test_many_waiters_share_few_syncs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,7 @@ def collect(topic: Topic, count: int, **options: object) -> list[bytes | None]:
 
 def waiting(topic: Topic) -> Callable[[], bool]:
     """Whether somebody waits for the partition to move."""
-    return lambda: bool(topic.partition()._moved._waiters)  # type: ignore[attr-defined]
+    return lambda: bool(topic.partition()._gate.moved._waiters)  # type: ignore[attr-defined]
 
 
 def wait_until(condition: Callable[[], bool], future: "Future[object] | None" = None) -> None:

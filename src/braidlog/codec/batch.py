@@ -122,6 +122,17 @@ def check_crc(data: Buffer, position: int, header: BatchHeader) -> None:
         raise ProtocolError(f"batch CRC-32C is {actual:#010x}, its header says {header.crc:#010x}", position + 17)
 
 
+def read_headers(data: Buffer) -> list[BatchHeader]:
+    """The header of each batch; that the last one is whole, and every checksum, is for the caller to check."""
+    headers = []
+    position = 0
+    while position < len(data):
+        header = read_header(data, position)
+        headers.append(header)
+        position += header.size_bytes
+    return headers
+
+
 def iter_batches(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of each batch; every one is checked before it is yielded."""
     position = 0

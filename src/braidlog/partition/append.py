@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, TRANSACTIONAL, BatchHeader, read_header
+from braidlog.codec.batch import TRANSACTIONAL, BatchHeader, read_headers
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush
 from braidlog.model.world import World
@@ -22,7 +22,6 @@ ACKS_TIMEOUT_MS_MAX = 300_000
 SEQUENCES = 2**31
 
 Buffer = bytes | bytearray | memoryview
-_ATTRIBUTES_LOW_AT = 22
 
 Guard = Callable[[int, int, str, int], None]
 """guard(producer_id, epoch, topic, partition) raises if no open transaction of that producer writes there."""
@@ -73,15 +72,34 @@ class Append:
         """Append one batch; return when it is acknowledged as `acks` says."""
         return await self.acknowledge(self.write(topic, partition, batch), acks=acks, timeout_ms=timeout_ms)
 
-    def write(self, topic: str, partition: int, batch: Buffer, *, records_checked: bool = True) -> Written:
-        """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged."""
+    def write(
+        self,
+        topic: str,
+        partition: int,
+        batch: Buffer,
+        *,
+        records_checked: bool = True,
+        headers: Sequence[BatchHeader] | None = None,
+    ) -> Written:
+        """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged.
+
+        Who has read the headers of `batch` already hands them along: they are read once on their way in.
+        """
         refuse_published(topic)
         hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
-        self._check_transactional(topic, partition, batch)
+        if headers is None:
+            headers = read_headers(batch)
+        for header in headers:
+            if header.attributes & TRANSACTIONAL:
+                self._guard(header.producer_id, header.producer_epoch, topic, partition)
         now_ms = self._world.now_ms()
         appended = hosted.log.append(
-            batch, leader_epoch=hosted.leader_epoch, now_ms=now_ms, records_checked=records_checked
+            batch,
+            leader_epoch=hosted.leader_epoch,
+            now_ms=now_ms,
+            records_checked=records_checked,
+            headers=headers,
         )
         hosted.appended()
         if not appended.duplicate:
@@ -124,16 +142,6 @@ class Append:
             return 0
         overlap = (producer.batches[-1].last_sequence - header.base_sequence + 1) % SEQUENCES
         return overlap if overlap < header.record_count else 0
-
-    def _check_transactional(self, topic: str, partition: int, data: Buffer) -> None:
-        """Ask the guard about each transactional batch. What is malformed passes: the log refuses it with the reason."""
-        position = 0
-        while position + HEADER_BYTES <= len(data):
-            if data[position + _ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
-                header = read_header(data, position)
-                self._guard(header.producer_id, header.producer_epoch, topic, partition)
-            size = int.from_bytes(data[position + 8 : position + 12], "big")
-            position += size + LENGTH_PREFIX_BYTES
 
     async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int) -> None:
         """Wait until the in-sync replicas have it. If they do not in time the producer does not know: it is not taken back."""

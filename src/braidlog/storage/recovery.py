@@ -36,7 +36,7 @@ from braidlog.storage.segment import (
 )
 from braidlog.storage.slots import Slot, SlotPair, unpack_slot
 from braidlog.storage.state import NOTHING_TO_CUT, PartitionState, StateImage, decode_image, encode_image
-from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+from braidlog.storage.walk import BadBatch, Found, walk
 
 STATE_MAGIC = b"BRAIDSTA"
 BASE_DIGITS = 20
@@ -310,7 +310,8 @@ class Recovery:
                     why = f"a write that never became durable is cut off: {bad.why}"
                     self._cut(segment, bad.position, bad.offset, why)
                     return True
-                resumed = self._step_over(segments, number, bad)
+                damage, resumed = segment.step_over(bad, max(self._expected_end(segments, number), bad.offset))
+                self.report.damages.append(damage)
                 if resumed is None:
                     return False
                 position, offset = resumed
@@ -363,19 +364,6 @@ class Recovery:
         if first < next_offset:
             name, size = log_name(segment.base_offset), segment.size
             self._damage(name, size, max(size, segment.mark.position), first, next_offset, why.format(first - 1))
-
-    def _step_over(self, segments: list[Segment], number: int, bad: BadBatch) -> tuple[int, int] | None:
-        """Report damage from `bad` to the next whole batch; return where that one is, None if there is none."""
-        segment = segments[number]
-        found = find_batch(segment.file, bad.position + 1, segment.size, bad.offset + 1)
-        end_offset = max(self._expected_end(segments, number), bad.offset)
-        end, next_offset = found or (segment.size, end_offset)
-        self._damage(log_name(segment.base_offset), bad.position, end, bad.offset, next_offset, bad.why)
-        # An entry of its own, never checked: what was found good before it must not vouch for it.
-        segment.index.split(bad.offset, bad.position, segment.max_timestamp_ms)
-        if found is not None:
-            segment.index.split(next_offset, end, segment.max_timestamp_ms)
-        return found
 
     def _cut(self, segment: Segment, position: int, next_offset: int, why: str) -> None:
         torn = segment.size - position

@@ -35,11 +35,12 @@ from typing import NamedTuple
 from braidlog.codec.batch import BatchHeader
 from braidlog.codec.crc import crc32c
 from braidlog.model.errors import StorageFault
+from braidlog.storage.damage import Damage
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk, File, join
 from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
 from braidlog.storage.pool import FilePool
-from braidlog.storage.walk import BadBatch, Found, walk
+from braidlog.storage.walk import BadBatch, Found, find_batch, walk
 
 MAGIC = b"BRAIDSEG"
 VERSION = 1
@@ -474,6 +475,19 @@ class Segment:
         if len(self._hints) >= _HINTS_MAX:
             del self._hints[next(iter(self._hints))]
         self._hints[offset] = position
+
+    def step_over(self, bad: BadBatch, end_offset: int) -> tuple[Damage, tuple[int, int] | None]:
+        """The damage from `bad` to the next whole batch, and where that one is: (position, offset), None if there is none.
+
+        `end_offset` is where the segment must end. What follows the damage becomes reachable.
+        """
+        found = find_batch(self.file, bad.position + 1, self.size, bad.offset + 1)
+        end, next_offset = found or (self.size, end_offset)
+        # Entries of their own, never checked: what was found good before them must not vouch for them.
+        self.index.split(bad.offset, bad.position, self.max_timestamp_ms)
+        if found is not None:
+            self.index.split(next_offset, end, self.max_timestamp_ms)
+        return Damage(self.path, bad.position, end, bad.offset, next_offset, bad.why), found
 
     # -- removal ---------------------------------------------------------------------------------------------
 

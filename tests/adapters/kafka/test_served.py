@@ -85,16 +85,34 @@ def test_what_is_told_is_what_has_a_route() -> None:
     door = Door()
     told = {each.api_key for each in door.ask(c.ApiVersionsRequest()).api_keys}
     own = {int(api.key) for api in OWN}
-    assert told == {int(key) for key in door.adapter.routes} - own
+    assert told == {int(key) for key in door.adapter.table} - own
     told_ours = {each.api_key for each in door.ask(c.ApiVersionsRequest(OWN_CLIENT)).api_keys}
     assert told_ours == told | own
     assert {Key.API_VERSIONS, Key.METADATA, Key.PRODUCE, Key.FETCH, Key.LIST_OFFSETS, Key.INIT_PRODUCER_ID} <= told
 
 
+OPEN = {Key.API_VERSIONS, Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE, Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER}
+"""What everyone who has said who it is may ask, and what is asked before."""
+
+
+def test_every_row_says_what_it_needs_but_the_open_ones() -> None:
+    table = Door().adapter.table
+    assert {key for key, row in table.items() if row.operation is None and row.topics is None} == OPEN
+
+
+@pytest.mark.parametrize("key", [key for key, row in Door().adapter.table.items() if row.operation is not None])
+def test_a_row_is_authorised_before_its_handler_runs(key: Key) -> None:
+    """The handler would fail on this message, had it run."""
+    door = Door(None, Rule("bob", [Operation.ALL]))
+    with pytest.raises(BrokerError) as refused:
+        door.node.run(door.begin(Request(BY_KEY[key], BY_KEY[key].versions.last, 1, None, object())))
+    assert refused.value.reason is Reason.NOT_AUTHORIZED
+
+
 SERVED = [
     pytest.param(api, version, id=f"{api.name}-v{version}")
     for api in (*APIS, *OWN)
-    if api.key in Door().adapter.routes
+    if api.key in Door().adapter.table
     for version in range(api.versions.first, api.versions.last + 1)
 ]
 
@@ -312,4 +330,4 @@ def test_a_fetch_ends_when_its_topic_does_and_does_not_take_a_new_one_for_it() -
 
 def test_the_versions_of_the_table_are_all_served() -> None:
     adapter = Door().adapter
-    assert all(adapter.served[key] == BY_KEY[key].versions for key in adapter.routes)
+    assert all(adapter.served[key] == BY_KEY[key].versions for key in adapter.table)

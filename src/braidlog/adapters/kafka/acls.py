@@ -11,9 +11,8 @@ from functools import partial
 from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka.errors import Refusal, code_of
+from braidlog.adapters.kafka.errors import Refusal, code_of, said_of_cluster
 from braidlog.adapters.kafka.routes import Route
-from braidlog.adapters.kafka.security import require_cluster, said_of_cluster
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import EVERYONE, Operation, Rule
 from braidlog.model.errors import BrokerError, StorageFault
@@ -138,9 +137,8 @@ def _matches_name(acl: Acl, name: str | None, pattern: int) -> bool:
 # -- handlers ----------------------------------------------------------------------------------------------------
 
 
-async def describe(request: Request, services: Services, conversation: Conversation) -> s.DescribeAclsResponse:
+async def describe(request: Request, services: Services, _: Conversation) -> s.DescribeAclsResponse:
     message: s.DescribeAclsRequest = request.message
-    require_cluster(services, conversation)
     services.rules.require_on()
     found: dict[tuple[int, str, int], list[s.DescribeAclsResponseAcl]] = {}
     for rule in services.rules.all():
@@ -154,12 +152,11 @@ async def describe(request: Request, services: Services, conversation: Conversat
 
 
 def refuse_describe(_: Request, code: E, text: str) -> s.DescribeAclsResponse:
-    return s.DescribeAclsResponse(error_code=said_of_cluster(code), error_message=text)
+    return s.DescribeAclsResponse(error_code=code, error_message=text)
 
 
-async def create(request: Request, services: Services, conversation: Conversation) -> s.CreateAclsResponse:
+async def create(request: Request, services: Services, _: Conversation) -> s.CreateAclsResponse:
     message: s.CreateAclsRequest = request.message
-    require_cluster(services, conversation)
     services.rules.require_on()
     results = []
     for wanted in message.creations:
@@ -173,13 +170,12 @@ async def create(request: Request, services: Services, conversation: Conversatio
 
 
 def refuse_create(request: Request, code: E, text: str) -> s.CreateAclsResponse:
-    said = s.CreateAclsResponseResult(said_of_cluster(code), text)
+    said = s.CreateAclsResponseResult(code, text)
     return s.CreateAclsResponse(results=[said] * len(request.message.creations))
 
 
-async def delete(request: Request, services: Services, conversation: Conversation) -> s.DeleteAclsResponse:
+async def delete(request: Request, services: Services, _: Conversation) -> s.DeleteAclsResponse:
     message: s.DeleteAclsRequest = request.message
-    require_cluster(services, conversation)
     services.rules.require_on()
     results = []
     for wanted in message.filters:
@@ -194,12 +190,12 @@ def _is_meant(wanted: s.DeleteAclsRequestFilter, rule: Rule) -> bool:
 
 
 def refuse_delete(request: Request, code: E, text: str) -> s.DeleteAclsResponse:
-    said = s.DeleteAclsResponseResult(said_of_cluster(code), text)
+    said = s.DeleteAclsResponseResult(code, text)
     return s.DeleteAclsResponse(filter_results=[said] * len(request.message.filters))
 
 
 ROUTES: dict[Key, Route] = {
-    Key.DESCRIBE_ACLS: Route(describe, refuse_describe),
-    Key.CREATE_ACLS: Route(create, refuse_create),
-    Key.DELETE_ACLS: Route(delete, refuse_delete),
+    Key.DESCRIBE_ACLS: Route(describe, Operation.CLUSTER, refusal=refuse_describe, said=said_of_cluster),
+    Key.CREATE_ACLS: Route(create, Operation.CLUSTER, refusal=refuse_create, said=said_of_cluster),
+    Key.DELETE_ACLS: Route(delete, Operation.CLUSTER, refusal=refuse_delete, said=said_of_cluster),
 }

@@ -5,15 +5,17 @@ Invariant: every topic, partition and folder of a request has an answer of its o
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka import settings
-from braidlog.adapters.kafka.errors import Refusal, code_of
+from braidlog.adapters.kafka.errors import Refusal, code_of, said_of_cluster
 from braidlog.adapters.kafka.metadata import Creating
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Route, resolved, topics_named
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import id_of, may, named, require, unknown
+from braidlog.adapters.kafka.topics import id_of, named, unknown
+from braidlog.adapters.routing import Denied, Topics
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.configs import MIN_IN_SYNC
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -32,7 +34,7 @@ ID_SINCE = 6
 
 
 async def create_topics(
-    request: Request, services: Services, conversation: Conversation, *, creating: Creating
+    request: Request, services: Services, _: Conversation, denied: Denied, *, creating: Creating
 ) -> m.CreateTopicsResponse:
     message: m.CreateTopicsRequest = request.message
     asked = Counter(topic.name for topic in message.topics)
@@ -40,7 +42,8 @@ async def create_topics(
     for topic in message.topics:
         try:
             _refuse_twice(topic.name, asked[topic.name])
-            result = await _create(topic, services, conversation, creating, validate_only=message.validate_only)
+            denied.check(topic.name)
+            result = await _create(topic, services, creating, validate_only=message.validate_only)
         except (BrokerError, StorageFault) as error:
             result = m.CreateTopicsResponseTopic(topic.name, error_code=code_of(error), error_message=str(error))
         results.append(result)
@@ -55,12 +58,10 @@ def _refuse_twice(name: str, count: int) -> None:
 async def _create(
     topic: m.CreateTopicsRequestTopic,
     services: Services,
-    conversation: Conversation,
     creating: Creating,
     *,
     validate_only: bool,
 ) -> m.CreateTopicsResponseTopic:
-    require(services, conversation, Operation.CREATE, topic.name)
     services.topics.check_new_name(topic.name)
     partitions = _partitions(topic, services, creating)
     changes, _ = settings.parse((each.name, each.value) for each in topic.configs)
@@ -114,21 +115,19 @@ def refuse_create(request: Request, code: E, text: str) -> m.CreateTopicsRespons
 # -- delete ------------------------------------------------------------------------------------------------------
 
 
-async def delete_topics(request: Request, services: Services, conversation: Conversation) -> m.DeleteTopicsResponse:
-    message: m.DeleteTopicsRequest = request.message
-    asked = message.topics or [m.DeleteTopicsRequestTopic(name) for name in message.topic_names]
-    return m.DeleteTopicsResponse(responses=[await _delete(each, services, conversation) for each in asked])
+async def delete_topics(
+    request: Request, services: Services, _: Conversation, denied: Denied
+) -> m.DeleteTopicsResponse:
+    return m.DeleteTopicsResponse(responses=[await _delete(each, services, denied) for each in _deleted(request)])
 
 
-async def _delete(
-    asked: m.DeleteTopicsRequestTopic, services: Services, conversation: Conversation
-) -> m.DeleteTopicsResponseTopic:
+async def _delete(asked: m.DeleteTopicsRequestTopic, services: Services, denied: Denied) -> m.DeleteTopicsResponseTopic:
     name = named(services, asked.name, asked.topic_id)
     if name is None:
         return m.DeleteTopicsResponseTopic(None, asked.topic_id, unknown(asked.topic_id), "no topic has this id")
     topic_id = id_of(services, name)
     try:
-        require(services, conversation, Operation.DELETE, name)
+        denied.check(name)
         await services.topics.delete(name)
     except (BrokerError, StorageFault) as error:
         shown = name if asked.name is not None else None  # whoever knows the id only does not learn the name
@@ -137,35 +136,40 @@ async def _delete(
 
 
 def refuse_delete(request: Request, code: E, text: str) -> m.DeleteTopicsResponse:
-    message: m.DeleteTopicsRequest = request.message
-    asked = message.topics or [m.DeleteTopicsRequestTopic(name) for name in message.topic_names]
     return m.DeleteTopicsResponse(
-        responses=[m.DeleteTopicsResponseTopic(each.name, each.topic_id, code, text) for each in asked]
+        responses=[m.DeleteTopicsResponseTopic(each.name, each.topic_id, code, text) for each in _deleted(request)]
     )
+
+
+def _deleted(request: Request) -> list[m.DeleteTopicsRequestTopic]:
+    message: m.DeleteTopicsRequest = request.message
+    return message.topics or [m.DeleteTopicsRequestTopic(name) for name in message.topic_names]
+
+
+def _topics_deleted(request: Request, services: Services) -> Iterable[str]:
+    return resolved(services, ((topic.name, topic.topic_id) for topic in _deleted(request)))
 
 
 # -- grow --------------------------------------------------------------------------------------------------------
 
 
 async def create_partitions(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.CreatePartitionsResponse:
     message: m.CreatePartitionsRequest = request.message
     results = []
     for topic in message.topics:
         code, text = E.NONE, None
         try:
-            await _grow(topic, services, conversation, validate_only=message.validate_only)
+            denied.check(topic.name)
+            await _grow(topic, services, validate_only=message.validate_only)
         except (BrokerError, StorageFault) as error:
             code, text = code_of(error), str(error)
         results.append(m.CreatePartitionsResponseResult(topic.name, code, text))
     return m.CreatePartitionsResponse(results=results)
 
 
-async def _grow(
-    topic: m.CreatePartitionsRequestTopic, services: Services, conversation: Conversation, *, validate_only: bool
-) -> None:
-    require(services, conversation, Operation.ALTER, topic.name)
+async def _grow(topic: m.CreatePartitionsRequestTopic, services: Services, *, validate_only: bool) -> None:
     present = services.hosting.meta(topic.name).partitions
     if not present < topic.count <= PARTITIONS_PER_TOPIC_MAX:
         raise BrokerError(
@@ -192,12 +196,14 @@ def refuse_partitions(request: Request, code: E, text: str) -> m.CreatePartition
 # -- trim --------------------------------------------------------------------------------------------------------
 
 
-async def delete_records(request: Request, services: Services, conversation: Conversation) -> m.DeleteRecordsResponse:
+async def delete_records(
+    request: Request, services: Services, _: Conversation, denied: Denied
+) -> m.DeleteRecordsResponse:
     message: m.DeleteRecordsRequest = request.message
 
     async def trim(topic: str, each: m.DeleteRecordsRequestPartition) -> m.DeleteRecordsResponsePartition:
         try:
-            require(services, conversation, Operation.DELETE, topic)
+            denied.check(topic)
             start = await services.trim.delete_before(topic, each.partition_index, each.offset)
         except (BrokerError, StorageFault) as error:
             return m.DeleteRecordsResponsePartition(each.partition_index, -1, code_of(error))
@@ -227,18 +233,16 @@ def refuse_records(request: Request, code: E, _: str) -> m.DeleteRecordsResponse
 
 
 async def describe_log_dirs(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> m.DescribeLogDirsResponse:
     message: m.DescribeLogDirsRequest = request.message
-    if not may(services, conversation, Operation.DESCRIBE, None):
-        return m.DescribeLogDirsResponse(error_code=E.CLUSTER_AUTHORIZATION_FAILED)
     asked: dict[str, list[int]] = {}
     if message.topics is None:
         visible = services.authorize.visible(conversation.principal, services.hosting.names())
         asked = {name: list(range(services.hosting.partition_count(name))) for name in visible}
     else:
         for topic in message.topics:
-            if may(services, conversation, Operation.DESCRIBE, topic.topic):
+            if topic.topic not in denied:
                 asked.setdefault(topic.topic, []).extend(topic.partitions)
     topics = [m.DescribeLogDirsResponseTopic(name, _sizes(name, numbers, services)) for name, numbers in asked.items()]
     folder = m.DescribeLogDirsResponseResult(log_dir=services.topics.data_dir, topics=topics)
@@ -261,11 +265,32 @@ def refuse_log_dirs(_: Request, code: E, __: str) -> m.DescribeLogDirsResponse:
     return m.DescribeLogDirsResponse(error_code=code)
 
 
+def _topics_measured(request: Request, _: Services) -> Iterable[str]:
+    return (topic.topic for topic in request.message.topics or ())
+
+
 def routes(creating: Creating) -> dict[Key, Route]:
     return {
-        Key.CREATE_TOPICS: Route(partial(create_topics, creating=creating), refuse_create),
-        Key.DELETE_TOPICS: Route(delete_topics, refuse_delete),
-        Key.CREATE_PARTITIONS: Route(create_partitions, refuse_partitions),
-        Key.DELETE_RECORDS: Route(delete_records, refuse_records),
-        Key.DESCRIBE_LOG_DIRS: Route(describe_log_dirs, refuse_log_dirs),
+        Key.CREATE_TOPICS: Route(
+            partial(create_topics, creating=creating),
+            None,
+            topics=Topics(Operation.CREATE, topics_named),
+            refusal=refuse_create,
+        ),
+        Key.DELETE_TOPICS: Route(
+            delete_topics, None, topics=Topics(Operation.DELETE, _topics_deleted), refusal=refuse_delete
+        ),
+        Key.CREATE_PARTITIONS: Route(
+            create_partitions, None, topics=Topics(Operation.ALTER, topics_named), refusal=refuse_partitions
+        ),
+        Key.DELETE_RECORDS: Route(
+            delete_records, None, topics=Topics(Operation.DELETE, topics_named), refusal=refuse_records
+        ),
+        Key.DESCRIBE_LOG_DIRS: Route(
+            describe_log_dirs,
+            Operation.DESCRIBE,
+            topics=Topics(Operation.DESCRIBE, _topics_measured),
+            refusal=refuse_log_dirs,
+            said=said_of_cluster,
+        ),
     }

@@ -7,6 +7,7 @@ Invariant: a resource is changed as a whole or not at all, and has an answer of 
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import partial
+from typing import Any
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka import settings
@@ -15,7 +16,7 @@ from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.settings import Kind, Shown, Source
-from braidlog.adapters.kafka.topics import may, require
+from braidlog.adapters.routing import Denied, Topics
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.kafka.apis import Key
@@ -43,14 +44,15 @@ class Change(IntEnum):
 
 
 async def describe(
-    request: Request, services: Services, conversation: Conversation, *, creating: Creating
+    request: Request, services: Services, _: Conversation, denied: Denied, *, creating: Creating
 ) -> m.DescribeConfigsResponse:
     message: m.DescribeConfigsRequest = request.message
     results = []
     for resource in message.resources:
         code, text, configs = E.NONE, None, []
         try:
-            configs = _configs(resource, message, services, conversation, creating)
+            denied.check(_name(resource))
+            configs = _configs(resource, message, services, creating)
         except (BrokerError, StorageFault) as error:
             code, text = _code(resource.resource_type, error), str(error)
         results.append(
@@ -63,15 +65,12 @@ def _configs(
     resource: m.DescribeConfigsRequestResource,
     message: m.DescribeConfigsRequest,
     services: Services,
-    conversation: Conversation,
     creating: Creating,
 ) -> list[Config]:
     if resource.resource_type == Resource.TOPIC:
-        require(services, conversation, Operation.DESCRIBE, resource.resource_name)
         shown = settings.show(services.configs.describe(resource.resource_name))
         told = [_told(each, message) for each in shown]
     elif resource.resource_type == Resource.BROKER and resource.resource_name in ("", str(services.brokers.own_number)):
-        _require_cluster(services, conversation, Operation.DESCRIBE)
         told = _of_node(services, creating)
     else:
         raise _unknown(resource.resource_type, resource.resource_name)
@@ -125,7 +124,7 @@ def refuse_describe(request: Request, code: E, text: str) -> m.DescribeConfigsRe
 # -- changing ----------------------------------------------------------------------------------------------------
 
 
-async def alter(request: Request, services: Services, conversation: Conversation) -> m.AlterConfigsResponse:
+async def alter(request: Request, services: Services, _: Conversation, denied: Denied) -> m.AlterConfigsResponse:
     """Set some; all the others of the topic go back to their defaults."""
     message: m.AlterConfigsRequest = request.message
     responses = []
@@ -136,7 +135,7 @@ async def alter(request: Request, services: Services, conversation: Conversation
             resource.resource_name,
             pairs,
             services,
-            conversation,
+            denied,
             others_to_default=True,
             validate_only=message.validate_only,
         )
@@ -154,7 +153,7 @@ def refuse_alter(request: Request, code: E, text: str) -> m.AlterConfigsResponse
 
 
 async def alter_some(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.IncrementalAlterConfigsResponse:
     message: m.IncrementalAlterConfigsRequest = request.message
     responses = []
@@ -170,7 +169,7 @@ async def alter_some(
                 resource.resource_name,
                 pairs,
                 services,
-                conversation,
+                denied,
                 validate_only=message.validate_only,
             )
         responses.append(
@@ -218,7 +217,7 @@ async def _alter(
     name: str,
     pairs: Iterable[tuple[str, str | None]],
     services: Services,
-    conversation: Conversation,
+    denied: Denied,
     *,
     others_to_default: bool = False,
     validate_only: bool,
@@ -226,7 +225,7 @@ async def _alter(
     try:
         if kind != Resource.TOPIC:
             raise _unknown(kind, name)
-        require(services, conversation, Operation.ALTER, name)
+        denied.check(name)
         changes, resets = settings.parse(pairs)
         await services.configs.alter(
             name, changes, resets, others_to_default=others_to_default, validate_only=validate_only
@@ -244,9 +243,13 @@ def _unknown(kind: int, name: str) -> Refusal:
     return Refusal(E.INVALID_REQUEST, f"nothing of type {kind} has settings here")
 
 
-def _require_cluster(services: Services, conversation: Conversation, operation: Operation) -> None:
-    if not may(services, conversation, operation, None):
-        raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not {operation} this node")
+def _name(resource: Any) -> str | None:  # noqa: ANN401 - each of the three requests has its own type
+    """The topic whose settings are meant; None: the node's."""
+    return resource.resource_name if resource.resource_type == Resource.TOPIC else None
+
+
+def _resources(request: Request, _: Services) -> Iterable[str | None]:
+    return map(_name, request.message.resources)
 
 
 def _code(kind: int, error: BrokerError | StorageFault) -> E:
@@ -256,8 +259,14 @@ def _code(kind: int, error: BrokerError | StorageFault) -> E:
 
 
 def routes(creating: Creating) -> dict[Key, Route]:
+    altered = Topics(Operation.ALTER, _resources)
     return {
-        Key.DESCRIBE_CONFIGS: Route(partial(describe, creating=creating), refuse_describe),
-        Key.ALTER_CONFIGS: Route(alter, refuse_alter),
-        Key.INCREMENTAL_ALTER_CONFIGS: Route(alter_some, refuse_alter_some),
+        Key.DESCRIBE_CONFIGS: Route(
+            partial(describe, creating=creating),
+            None,
+            topics=Topics(Operation.DESCRIBE, _resources),
+            refusal=refuse_describe,
+        ),
+        Key.ALTER_CONFIGS: Route(alter, None, topics=altered, refusal=refuse_alter),
+        Key.INCREMENTAL_ALTER_CONFIGS: Route(alter_some, None, topics=altered, refusal=refuse_alter_some),
     }

@@ -7,6 +7,7 @@ import logging
 
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
 
 log = logging.getLogger("braidlog.kafka")
 
@@ -112,8 +113,13 @@ COORDINATOR: dict[E, E] = {
 
 def coordinator_code(error: Exception) -> E:
     """The code of an error in an answer of a group's or a transaction's coordinator."""
-    return said_by_coordinator(code_of(error))
-
-
-def said_by_coordinator(code: E) -> E:
+    code = code_of(error)
     return COORDINATOR.get(code, code)
+
+
+def said_by_coordinator(_: Request, code: E) -> E:
+    return COORDINATOR.get(code, code)
+
+
+def said_of_cluster(_: Request, code: E) -> E:
+    return E.CLUSTER_AUTHORIZATION_FAILED if code is E.TOPIC_AUTHORIZATION_FAILED else code

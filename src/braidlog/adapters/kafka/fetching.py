@@ -7,13 +7,15 @@ Sessions, by which a client may leave out partitions that it asked for before, a
 in full with session 0, after which all clients send full requests; a session that nobody gave is not found.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Route, resolved
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import may, named
+from braidlog.adapters.kafka.topics import named
+from braidlog.adapters.routing import Denied, Topics
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.fetch import Outcome, Wanted
@@ -40,11 +42,11 @@ class _Asked(NamedTuple):
     code: E
 
 
-async def fetch(request: Request, services: Services, conversation: Conversation) -> d.FetchResponse:
+async def fetch(request: Request, services: Services, _: Conversation, denied: Denied) -> d.FetchResponse:
     message: d.FetchRequest = request.message
     if message.session_id != NO_SESSION:
         return d.FetchResponse(error_code=E.FETCH_SESSION_ID_NOT_FOUND)
-    asked = [_asked(topic, services, conversation) for topic in message.topics]
+    asked = [_asked(topic, services, denied) for topic in message.topics]
     wanted = [each.wanted for topic in asked for each in topic if each.wanted is not None]
     refused = any(each.wanted is None for topic in asked for each in topic)
     outcomes = iter(
@@ -75,11 +77,11 @@ async def fetch(request: Request, services: Services, conversation: Conversation
     )
 
 
-def _asked(topic: d.FetchRequestTopic, services: Services, conversation: Conversation) -> list[_Asked]:
+def _asked(topic: d.FetchRequestTopic, services: Services, denied: Denied) -> list[_Asked]:
     name = named(services, topic.topic, topic.topic_id)
     if name is None:
         return [_Asked(each.partition, None, E.UNKNOWN_TOPIC_ID) for each in topic.partitions]
-    if not may(services, conversation, Operation.READ, name):
+    if name in denied:
         return [_Asked(each.partition, None, E.TOPIC_AUTHORIZATION_FAILED) for each in topic.partitions]
     topic_id = None if topic.topic_id == NO_UUID else topic.topic_id.hex()
     return [
@@ -139,4 +141,8 @@ def refuse_fetch(request: Request, code: E, _: str) -> d.FetchResponse:
     )
 
 
-ROUTES: dict[Key, Route] = {Key.FETCH: Route(fetch, refuse_fetch)}
+def _topics(request: Request, services: Services) -> Iterable[str]:
+    return resolved(services, ((topic.topic, topic.topic_id) for topic in request.message.topics))
+
+
+ROUTES: dict[Key, Route] = {Key.FETCH: Route(fetch, None, topics=Topics(Operation.READ, _topics), refusal=refuse_fetch)}

@@ -4,19 +4,20 @@ Knows: Kafka's words for what groups do. Refuses to know: rounds, generations, w
 Invariant: every group, member and partition of a request has an answer of its own. This node coordinates every group.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka import consumer
 from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Refusal, Route, resolved, topics_by_id, topics_named
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import id_of, may, named, unknown
+from braidlog.adapters.kafka.topics import id_of, named, unknown
+from braidlog.adapters.routing import Denied, Handler, Topics
 from braidlog.broker.access.authorize import Operation
 from braidlog.coordinator.groups.messages import Joining, MemberIdRequired, State
 from braidlog.coordinator.groups.service import GroupView, MemberView
 from braidlog.coordinator.offsets import Commit, Committed
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -41,12 +42,6 @@ STATES: dict[State, str] = {
     State.STABLE: "Stable",
 }
 DEAD = "Dead"
-
-
-def require_groups(services: Services, conversation: Conversation, operation: Operation = Operation.READ) -> None:
-    """Groups have no rules of their own: whoever may read some topic may be in any."""
-    if not may(services, conversation, operation, None):
-        raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not {operation} groups")
 
 
 # -- coordinators ------------------------------------------------------------------------------------------------
@@ -85,7 +80,6 @@ def refuse_coordinator(request: Request, code: E, text: str) -> c.FindCoordinato
 
 async def join(request: Request, services: Services, conversation: Conversation) -> g.JoinGroupResponse:
     message: g.JoinGroupRequest = request.message
-    require_groups(services, conversation)
     told_ms = message.rebalance_timeout_ms
     asked = Joining(
         member=message.member_id,
@@ -115,12 +109,11 @@ async def join(request: Request, services: Services, conversation: Conversation)
 
 
 def refuse_join(request: Request, code: E, _: str) -> g.JoinGroupResponse:
-    return g.JoinGroupResponse(error_code=said_by_coordinator(code), member_id=request.message.member_id)
+    return g.JoinGroupResponse(error_code=code, member_id=request.message.member_id)
 
 
-async def sync(request: Request, services: Services, conversation: Conversation) -> g.SyncGroupResponse:
+async def sync(request: Request, services: Services, _: Conversation) -> g.SyncGroupResponse:
     message: g.SyncGroupRequest = request.message
-    require_groups(services, conversation)
     synced = await services.groups.elections.sync(
         message.group_id,
         message.member_id,
@@ -135,12 +128,11 @@ async def sync(request: Request, services: Services, conversation: Conversation)
 
 
 def refuse_sync(_: Request, code: E, __: str) -> g.SyncGroupResponse:
-    return g.SyncGroupResponse(error_code=said_by_coordinator(code))
+    return g.SyncGroupResponse(error_code=code)
 
 
-async def heartbeat(request: Request, services: Services, conversation: Conversation) -> g.HeartbeatResponse:
+async def heartbeat(request: Request, services: Services, _: Conversation) -> g.HeartbeatResponse:
     message: g.HeartbeatRequest = request.message
-    require_groups(services, conversation)
     services.groups.elections.heartbeat(
         message.group_id, message.member_id, message.generation_id, message.group_instance_id
     )
@@ -148,13 +140,12 @@ async def heartbeat(request: Request, services: Services, conversation: Conversa
 
 
 def refuse_heartbeat(_: Request, code: E, __: str) -> g.HeartbeatResponse:
-    return g.HeartbeatResponse(error_code=said_by_coordinator(code))
+    return g.HeartbeatResponse(error_code=code)
 
 
-async def leave(request: Request, services: Services, conversation: Conversation) -> g.LeaveGroupResponse:
+async def leave(request: Request, services: Services, _: Conversation) -> g.LeaveGroupResponse:
     """One member until version 2; several, each with an answer of its own, after."""
     message: g.LeaveGroupRequest = request.message
-    require_groups(services, conversation)
     leaving = message.members or [g.LeaveGroupRequestMember(message.member_id)]
     results = await services.groups.elections.leave(
         message.group_id, [(each.member_id, each.group_instance_id) for each in leaving]
@@ -170,22 +161,21 @@ async def leave(request: Request, services: Services, conversation: Conversation
 
 
 def refuse_leave(_: Request, code: E, __: str) -> g.LeaveGroupResponse:
-    return g.LeaveGroupResponse(error_code=said_by_coordinator(code))
+    return g.LeaveGroupResponse(error_code=code)
 
 
 # -- commits -----------------------------------------------------------------------------------------------------
 
 
-async def commit(request: Request, services: Services, conversation: Conversation) -> g.OffsetCommitResponse:
+async def commit(request: Request, services: Services, _: Conversation, denied: Denied) -> g.OffsetCommitResponse:
     message: g.OffsetCommitRequest = request.message
     checked = [
-        (topic, [_check_commit(topic, each, message, services, conversation) for each in topic.partitions])
+        (topic, [_check_commit(topic, each, message, services, denied) for each in topic.partitions])
         for topic in message.topics
     ]
     good = [found for _, results in checked for found in results if isinstance(found, Commit)]
     whole = E.NONE
     try:
-        require_groups(services, conversation)
         await services.groups.elections.commit(
             message.group_id,
             message.member_id,
@@ -219,14 +209,14 @@ def _check_commit(
     each: g.OffsetCommitRequestPartition,
     message: g.OffsetCommitRequest,
     services: Services,
-    conversation: Conversation,
+    denied: Denied,
 ) -> Commit | E:
     name = named(services, topic.name, topic.topic_id)
     if name is None:
         return unknown(topic.topic_id)
     return checked_commit(
         services,
-        conversation,
+        denied,
         message.group_id,
         Commit(
             name,
@@ -238,9 +228,9 @@ def _check_commit(
     )
 
 
-def checked_commit(services: Services, conversation: Conversation, group: str, wanted: Commit) -> Commit | E:
+def checked_commit(services: Services, denied: Denied, group: str, wanted: Commit) -> Commit | E:
     """The commit if it can be made, else why not."""
-    if not may(services, conversation, Operation.READ, wanted.topic):
+    if wanted.topic in denied:
         return E.TOPIC_AUTHORIZATION_FAILED
     try:
         services.offsets.check(group, [wanted])
@@ -256,50 +246,46 @@ def refuse_commit(request: Request, code: E, _: str) -> g.OffsetCommitResponse:
             g.OffsetCommitResponseTopic(
                 topic.name,
                 topic.topic_id,
-                [
-                    g.OffsetCommitResponsePartition(each.partition_index, said_by_coordinator(code))
-                    for each in topic.partitions
-                ],
+                [g.OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions],
             )
             for topic in message.topics
         ]
     )
 
 
-async def fetch(request: Request, services: Services, conversation: Conversation) -> g.OffsetFetchResponse:
+async def fetch(
+    request: Request, services: Services, conversation: Conversation, denied: Denied
+) -> g.OffsetFetchResponse:
     message: g.OffsetFetchRequest = request.message
-    require_groups(services, conversation, Operation.DESCRIBE)
-    if request.version >= SEVERAL_SINCE:
-        groups = [
-            g.OffsetFetchResponseGroup(
-                each.group_id,
-                _committed(each.group_id, each.topics, services, conversation, stable=message.require_stable),
-            )
-            for each in message.groups
-        ]
-        return g.OffsetFetchResponse(groups=groups)
-    topics = _committed(message.group_id, message.topics, services, conversation, stable=message.require_stable)
-    return g.OffsetFetchResponse(topics=topics)
+
+    def committed(each: g.OffsetFetchRequest | g.OffsetFetchRequestGroup) -> list[g.OffsetFetchResponseTopic]:
+        asked = each.topics
+        if asked is None:
+            asked = _all_of(services.offsets.of_group(each.group_id), services, conversation)
+        return _committed(each.group_id, asked, services, denied, stable=message.require_stable)
+
+    if request.version < SEVERAL_SINCE:
+        return g.OffsetFetchResponse(topics=committed(message))
+    groups = [g.OffsetFetchResponseGroup(each.group_id, committed(each)) for each in message.groups]
+    return g.OffsetFetchResponse(groups=groups)
 
 
 def _committed(
     group: str,
-    asked: Sequence[g.OffsetFetchRequestTopic] | None,
+    asked: Sequence[g.OffsetFetchRequestTopic],
     services: Services,
-    conversation: Conversation,
+    denied: Denied,
     *,
     stable: bool,
 ) -> list[g.OffsetFetchResponseTopic]:
     """Where a group is; with `stable`, a partition that a transaction is about to commit to says so instead."""
     committed = services.offsets.of_group(group)
-    if asked is None:
-        asked = _all_of(committed, services, conversation)
     moving = services.transactions.pending_offsets(group) if stable else set()
 
     def tell(name: str | None, topic: g.OffsetFetchRequestTopic, number: int) -> g.OffsetFetchResponsePartition:
         if name is None:
             return _nothing(number, unknown(topic.topic_id))
-        if not may(services, conversation, Operation.DESCRIBE, name):
+        if name in denied:
             return _nothing(number, E.TOPIC_AUTHORIZATION_FAILED)
         if (name, number) in moving:
             return _nothing(number, E.UNSTABLE_OFFSET_COMMIT)
@@ -329,7 +315,7 @@ def _nothing(number: int, code: E = E.NONE) -> g.OffsetFetchResponsePartition:
 
 
 def refuse_fetch(request: Request, code: E, _: str) -> g.OffsetFetchResponse:
-    said = said_by_coordinator(code)
+    said = code
     groups = [g.OffsetFetchResponseGroup(each.group_id, error_code=said) for each in request.message.groups]
     topics = [
         g.OffsetFetchResponseTopic(topic.name, NO_UUID, [_nothing(number, said) for number in topic.partition_indexes])
@@ -338,16 +324,16 @@ def refuse_fetch(request: Request, code: E, _: str) -> g.OffsetFetchResponse:
     return g.OffsetFetchResponse(error_code=said, groups=groups, topics=topics)
 
 
-async def delete_offsets(request: Request, services: Services, conversation: Conversation) -> g.OffsetDeleteResponse:
+async def delete_offsets(
+    request: Request, services: Services, _: Conversation, denied: Denied
+) -> g.OffsetDeleteResponse:
     message: g.OffsetDeleteRequest = request.message
-    require_groups(services, conversation)
     asked = [(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
-    allowed = {topic.name: may(services, conversation, Operation.READ, topic.name) for topic in message.topics}
-    wanted = [place for place in asked if allowed[place[0]]]
+    wanted = [place for place in asked if place[0] not in denied]
     refused = set(await services.groups.delete_commits(message.group_id, wanted, consumer.topics_read))
 
     def code(place: tuple[str, int]) -> E:
-        if not allowed[place[0]]:
+        if place[0] in denied:
             return E.TOPIC_AUTHORIZATION_FAILED
         if place in refused:
             return E.GROUP_SUBSCRIBED_TO_TOPIC
@@ -369,15 +355,14 @@ async def delete_offsets(request: Request, services: Services, conversation: Con
 
 
 def refuse_delete_offsets(_: Request, code: E, __: str) -> g.OffsetDeleteResponse:
-    return g.OffsetDeleteResponse(error_code=said_by_coordinator(code))
+    return g.OffsetDeleteResponse(error_code=code)
 
 
 # -- looking and deleting ----------------------------------------------------------------------------------------
 
 
-async def describe(request: Request, services: Services, conversation: Conversation) -> g.DescribeGroupsResponse:
+async def describe(request: Request, services: Services, _: Conversation) -> g.DescribeGroupsResponse:
     message: g.DescribeGroupsRequest = request.message
-    require_groups(services, conversation, Operation.DESCRIBE)
     return g.DescribeGroupsResponse(groups=[_described(name, request.version, services) for name in message.groups])
 
 
@@ -411,13 +396,12 @@ def _member(view: GroupView, member: MemberView) -> g.DescribeGroupsResponseMemb
 
 
 def refuse_describe(request: Request, code: E, text: str) -> g.DescribeGroupsResponse:
-    groups = [g.DescribeGroupsResponseGroup(said_by_coordinator(code), text, name) for name in request.message.groups]
+    groups = [g.DescribeGroupsResponseGroup(code, text, name) for name in request.message.groups]
     return g.DescribeGroupsResponse(groups=groups)
 
 
-async def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
+async def list_groups(request: Request, services: Services, _: Conversation) -> g.ListGroupsResponse:
     message: g.ListGroupsRequest = request.message
-    require_groups(services, conversation, Operation.DESCRIBE)
     views = map(services.groups.describe, services.groups.names())
     shown = [
         g.ListGroupsResponseGroup(view.name, _protocol_type(view), STATES[view.state], GROUP_TYPE)
@@ -433,12 +417,11 @@ def _is_wanted(word: str, wanted: Iterable[str]) -> bool:
 
 
 def refuse_list(_: Request, code: E, __: str) -> g.ListGroupsResponse:
-    return g.ListGroupsResponse(error_code=said_by_coordinator(code))
+    return g.ListGroupsResponse(error_code=code)
 
 
-async def delete(request: Request, services: Services, conversation: Conversation) -> g.DeleteGroupsResponse:
+async def delete(request: Request, services: Services, _: Conversation) -> g.DeleteGroupsResponse:
     message: g.DeleteGroupsRequest = request.message
-    require_groups(services, conversation, Operation.DELETE)
     results = []
     for name in message.groups_names:
         code = E.NONE
@@ -452,21 +435,32 @@ async def delete(request: Request, services: Services, conversation: Conversatio
 
 def refuse_delete(request: Request, code: E, _: str) -> g.DeleteGroupsResponse:
     names = request.message.groups_names
-    return g.DeleteGroupsResponse(
-        results=[g.DeleteGroupsResponseResult(name, said_by_coordinator(code)) for name in names]
-    )
+    return g.DeleteGroupsResponse(results=[g.DeleteGroupsResponseResult(name, code) for name in names])
+
+
+def _route(
+    handler: Handler, operation: Operation, refusal: Refusal, find: Callable[..., Iterable[str]] | None = None
+) -> Route:
+    """Groups have no rules of their own: whoever may do so with some topic may do so with any group."""
+    topics = None if find is None else Topics(operation, find)
+    return Route(handler, operation, topics=topics, refusal=refusal, said=said_by_coordinator)
+
+
+def _topics_fetched(request: Request, services: Services) -> Iterable[str]:
+    asked = (each.topics or () for each in (request.message, *request.message.groups))
+    return resolved(services, ((topic.name, topic.topic_id) for topics in asked for topic in topics))
 
 
 ROUTES: dict[Key, Route] = {
-    Key.FIND_COORDINATOR: Route(find_coordinator, refuse_coordinator),
-    Key.JOIN_GROUP: Route(join, refuse_join),
-    Key.SYNC_GROUP: Route(sync, refuse_sync),
-    Key.HEARTBEAT: Route(heartbeat, refuse_heartbeat),
-    Key.LEAVE_GROUP: Route(leave, refuse_leave),
-    Key.OFFSET_COMMIT: Route(commit, refuse_commit),
-    Key.OFFSET_FETCH: Route(fetch, refuse_fetch),
-    Key.OFFSET_DELETE: Route(delete_offsets, refuse_delete_offsets),
-    Key.DESCRIBE_GROUPS: Route(describe, refuse_describe),
-    Key.LIST_GROUPS: Route(list_groups, refuse_list),
-    Key.DELETE_GROUPS: Route(delete, refuse_delete),
+    Key.FIND_COORDINATOR: Route(find_coordinator, None, refusal=refuse_coordinator),
+    Key.JOIN_GROUP: _route(join, Operation.READ, refuse_join),
+    Key.SYNC_GROUP: _route(sync, Operation.READ, refuse_sync),
+    Key.HEARTBEAT: _route(heartbeat, Operation.READ, refuse_heartbeat),
+    Key.LEAVE_GROUP: _route(leave, Operation.READ, refuse_leave),
+    Key.OFFSET_COMMIT: _route(commit, Operation.READ, refuse_commit, topics_by_id),
+    Key.OFFSET_FETCH: _route(fetch, Operation.DESCRIBE, refuse_fetch, _topics_fetched),
+    Key.OFFSET_DELETE: _route(delete_offsets, Operation.READ, refuse_delete_offsets, topics_named),
+    Key.DESCRIBE_GROUPS: _route(describe, Operation.DESCRIBE, refuse_describe),
+    Key.LIST_GROUPS: _route(list_groups, Operation.DESCRIBE, refuse_list),
+    Key.DELETE_GROUPS: _route(delete, Operation.DELETE, refuse_delete),
 }

@@ -27,6 +27,7 @@ from braidlog.adapters.kafka.errors import code_of, text_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
+from braidlog.adapters.routing import RoutedAdapter
 from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.wire.kafka.apis import BY_KEY, Key
 from braidlog.wire.kafka.connection import Request, Served, ServerConnection
@@ -35,7 +36,7 @@ from braidlog.wire.kafka.rows import Message
 log = logging.getLogger("braidlog.kafka")
 
 
-class KafkaAdapter:
+class KafkaAdapter(RoutedAdapter):
     """Kafka behind a listener."""
 
     dialect = "kafka"
@@ -43,9 +44,9 @@ class KafkaAdapter:
     ordered = True
 
     def __init__(self, services: Services, creating: Creating | None = None) -> None:
-        self._services = services
+        super().__init__(services)
         made = creating or Creating()
-        self.routes: dict[Key, Route] = {
+        self.table: dict[Key, Route] = {
             **metadata.routes(made, lambda: self.served),
             **producing.ROUTES,
             **fetching.ROUTES,
@@ -58,7 +59,7 @@ class KafkaAdapter:
             **security.routes(),
             **acls.ROUTES,
         }
-        self.served: Served = {key: BY_KEY[key].versions for key in self.routes}
+        self.served: Served = {key: BY_KEY[key].versions for key in self.table}
 
     def open(self) -> ServerConnection:
         return ServerConnection(self.served)
@@ -67,10 +68,10 @@ class KafkaAdapter:
         return request.api.name
 
     def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Message | None]:
-        route = self.routes[request.api.key]
+        route = self.table[request.api.key]
         if not route.before_authentication and self._is_stranger(conversation):
             return self._turn_away(conversation, request)
-        return route.handler(request, self._services, conversation)
+        return self.serve(route, conversation, request)
 
     def _is_stranger(self, conversation: Conversation) -> bool:
         return self._services.authorize.required and conversation.principal == ANONYMOUS
@@ -81,4 +82,5 @@ class KafkaAdapter:
         conversation.close()
 
     def failure(self, request: Request, error: Exception) -> Message:
-        return self.routes[request.api.key].refusal(request, code_of(error), text_of(error))
+        route = self.table[request.api.key]
+        return route.refusal(request, route.said(request, code_of(error)), text_of(error))

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Route, topics_named
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import require
+from braidlog.adapters.routing import Denied, Topics
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.partition.hosted import HostedPartition
@@ -64,12 +64,12 @@ def _at(timestamp: int, hosted: HostedPartition, services: Services, *, committe
     return found if found is not None else (NOWHERE, NO_TIME)
 
 
-async def list_offsets(request: Request, services: Services, conversation: Conversation) -> d.ListOffsetsResponse:
+async def list_offsets(request: Request, services: Services, _: Conversation, denied: Denied) -> d.ListOffsetsResponse:
     message: d.ListOffsetsRequest = request.message
     return d.ListOffsetsResponse(
         topics=[
             d.ListOffsetsResponseTopic(
-                topic.name, [_listed(topic.name, each, request, services, conversation) for each in topic.partitions]
+                topic.name, [_listed(topic.name, each, request, services, denied) for each in topic.partitions]
             )
             for topic in message.topics
         ]
@@ -81,14 +81,14 @@ def _listed(
     asked: d.ListOffsetsRequestPartition,
     request: Request,
     services: Services,
-    conversation: Conversation,
+    denied: Denied,
 ) -> d.ListOffsetsResponsePartition:
     number, timestamp = asked.partition_index, asked.timestamp
     committed_only = request.message.isolation_level == READ_COMMITTED
     if timestamp < 0 and (timestamp not in MEANINGS or request.version < SINCE.get(timestamp, 0)):
         return d.ListOffsetsResponsePartition(number, E.UNSUPPORTED_VERSION)
     try:
-        require(services, conversation, Operation.DESCRIBE, topic)
+        denied.check(topic)
         hosted = _led(services, topic, number, asked.current_leader_epoch)
         if timestamp in MEANINGS:
             offset, time = MEANINGS[timestamp](hosted, services, committed_only=committed_only)
@@ -123,13 +123,13 @@ def refuse_list(request: Request, code: E, _: str) -> d.ListOffsetsResponse:
 
 
 async def offset_for_leader_epoch(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, _: Conversation, denied: Denied
 ) -> d.OffsetForLeaderEpochResponse:
     message: d.OffsetForLeaderEpochRequest = request.message
     return d.OffsetForLeaderEpochResponse(
         topics=[
             d.OffsetForLeaderEpochResponseTopic(
-                topic.topic, [_ended(topic.topic, each, services, conversation) for each in topic.partitions]
+                topic.topic, [_ended(topic.topic, each, services, denied) for each in topic.partitions]
             )
             for topic in message.topics
         ]
@@ -137,10 +137,10 @@ async def offset_for_leader_epoch(
 
 
 def _ended(
-    topic: str, asked: d.OffsetForLeaderEpochRequestPartition, services: Services, conversation: Conversation
+    topic: str, asked: d.OffsetForLeaderEpochRequestPartition, services: Services, denied: Denied
 ) -> d.OffsetForLeaderEpochResponsePartition:
     try:
-        require(services, conversation, Operation.DESCRIBE, topic)
+        denied.check(topic)
         hosted = _led(services, topic, asked.partition, asked.current_leader_epoch)
         epoch, end = hosted.log.end_offset_for_epoch(asked.leader_epoch)
     except (BrokerError, StorageFault) as error:
@@ -161,6 +161,11 @@ def refuse_epochs(request: Request, code: E, _: str) -> d.OffsetForLeaderEpochRe
 
 
 ROUTES: dict[Key, Route] = {
-    Key.LIST_OFFSETS: Route(list_offsets, refuse_list),
-    Key.OFFSET_FOR_LEADER_EPOCH: Route(offset_for_leader_epoch, refuse_epochs),
+    Key.LIST_OFFSETS: Route(list_offsets, None, topics=Topics(Operation.DESCRIBE, topics_named), refusal=refuse_list),
+    Key.OFFSET_FOR_LEADER_EPOCH: Route(
+        offset_for_leader_epoch,
+        None,
+        topics=Topics(Operation.DESCRIBE, lambda request, _: (topic.topic for topic in request.message.topics)),
+        refusal=refuse_epochs,
+    ),
 }

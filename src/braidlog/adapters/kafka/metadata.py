@@ -10,9 +10,10 @@ import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Route, topics_by_id, topics_named
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import cluster_id, id_of, may, named, operations
+from braidlog.adapters.routing import Denied, Topics
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
@@ -61,7 +62,7 @@ def refuse_versions(_: Request, code: E, __: str) -> c.ApiVersionsResponse:
 
 
 async def metadata(
-    request: Request, services: Services, conversation: Conversation, *, creating: Creating
+    request: Request, services: Services, conversation: Conversation, denied: Denied, *, creating: Creating
 ) -> c.MetadataResponse:
     message: c.MetadataRequest = request.message
     own = services.brokers.own_number
@@ -70,7 +71,7 @@ async def metadata(
         cluster_id=cluster_id(services),
         controller_id=own,
         topics=[
-            await _topic(asked, message, services, conversation, creating)
+            await _topic(asked, message, services, conversation, denied, creating)
             for asked in _asked(request, services, conversation)
         ],
         cluster_authorized_operations=(
@@ -93,12 +94,13 @@ async def _topic(
     message: c.MetadataRequest,
     services: Services,
     conversation: Conversation,
+    denied: Denied,
     creating: Creating,
 ) -> c.MetadataResponseTopic:
     name = named(services, asked.name, asked.topic_id)
     if name is None:
         return c.MetadataResponseTopic(E.UNKNOWN_TOPIC_ID, None, asked.topic_id)
-    if not may(services, conversation, Operation.DESCRIBE, name):
+    if name in denied:
         shown = None if asked.topic_id != NO_UUID else name  # whoever knows the id only does not learn the name
         return c.MetadataResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, shown, asked.topic_id)
     if not services.hosting.exists(name):
@@ -191,7 +193,7 @@ def refuse_cluster(_: Request, code: E, text: str) -> c.DescribeClusterResponse:
 
 
 async def describe_topic_partitions(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> c.DescribeTopicPartitionsResponse:
     message: c.DescribeTopicPartitionsRequest = request.message
     names = sorted({topic.name for topic in message.topics})
@@ -207,6 +209,9 @@ async def describe_topic_partitions(
         if not room:
             return c.DescribeTopicPartitionsResponse(topics=topics, next_cursor=_cursor(name, 0))
         start = first if message.cursor is not None and name == message.cursor.topic_name else 0
+        if name in denied:
+            topics.append(c.DescribeTopicPartitionsResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, name))
+            continue
         topic = _described(name, start, room, services, conversation)
         topics.append(topic)
         room -= len(topic.partitions)
@@ -223,8 +228,6 @@ def _cursor(name: str, partition: int) -> c.DescribeTopicPartitionsResponseCurso
 def _described(
     name: str, start: int, room: int, services: Services, conversation: Conversation
 ) -> c.DescribeTopicPartitionsResponseTopic:
-    if not may(services, conversation, Operation.DESCRIBE, name):
-        return c.DescribeTopicPartitionsResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, name)
     if not services.hosting.exists(name):
         return c.DescribeTopicPartitionsResponseTopic(E.UNKNOWN_TOPIC_OR_PARTITION, name)
     count = services.hosting.meta(name).partitions
@@ -262,8 +265,18 @@ def routes(creating: Creating, served: Callable[[], Served]) -> dict[Key, Route]
         return await api_versions(request, services, conversation, served=served())
 
     return {
-        Key.API_VERSIONS: Route(tell_versions, refuse_versions, before_authentication=True),
-        Key.METADATA: Route(partial(metadata, creating=creating), refuse_metadata),
-        Key.DESCRIBE_CLUSTER: Route(describe_cluster, refuse_cluster),
-        Key.DESCRIBE_TOPIC_PARTITIONS: Route(describe_topic_partitions, refuse_topic_partitions),
+        Key.API_VERSIONS: Route(tell_versions, None, refusal=refuse_versions, before_authentication=True),
+        Key.METADATA: Route(
+            partial(metadata, creating=creating),
+            None,
+            topics=Topics(Operation.DESCRIBE, topics_by_id),
+            refusal=refuse_metadata,
+        ),
+        Key.DESCRIBE_CLUSTER: Route(describe_cluster, None, refusal=refuse_cluster),
+        Key.DESCRIBE_TOPIC_PARTITIONS: Route(
+            describe_topic_partitions,
+            None,
+            topics=Topics(Operation.DESCRIBE, topics_named),
+            refusal=refuse_topic_partitions,
+        ),
     }

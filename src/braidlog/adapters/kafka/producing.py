@@ -5,15 +5,17 @@ Invariant: a batch goes into the log as it came; every partition of a request ha
 and if such a request fails the connection ends, so that the client finds out.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of, text_of
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Route, resolved
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import named, require, unknown
+from braidlog.adapters.kafka.topics import named, unknown
+from braidlog.adapters.routing import Denied, Topics
 from braidlog.broker.access.authorize import Operation
-from braidlog.codec.batch import MAGIC, read_header
+from braidlog.codec.batch import MAGIC, BatchHeader, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.partition.append import Acks, Written
@@ -26,7 +28,6 @@ ZSTD_SINCE = 7
 """The first version of Produce that may carry zstd: older clients could not read it back."""
 _MAGIC_AT = 16
 
-Buffer = bytes | bytearray | memoryview
 Partition = d.ProduceRequestPartition
 
 
@@ -39,14 +40,16 @@ class _Attempt(NamedTuple):
     text: str | None
 
 
-async def produce(request: Request, services: Services, conversation: Conversation) -> d.ProduceResponse | None:
+async def produce(
+    request: Request, services: Services, conversation: Conversation, denied: Denied
+) -> d.ProduceResponse | None:
     message: d.ProduceRequest = request.message
     try:
         acks = Acks(message.acks)
     except ValueError:
         return refuse_produce(request, E.INVALID_REQUIRED_ACKS, f"acks {message.acks} is none of -1, 0, 1")
     attempts = [
-        (topic, [_attempt(request, topic, each, services, conversation) for each in topic.partition_data])
+        (topic, [_attempt(request, topic, each, services, denied) for each in topic.partition_data])
         for topic in message.topic_data
     ]
     written = [each.written for _, partitions in attempts for each in partitions if each.written is not None]
@@ -72,32 +75,33 @@ def _attempt(
     topic: d.ProduceRequestTopic,
     partition: Partition,
     services: Services,
-    conversation: Conversation,
+    denied: Denied,
 ) -> _Attempt:
     """Write one batch, if it may be."""
     name = named(services, topic.name, topic.topic_id)
     if name is None:
         return _Attempt(partition.index, None, unknown(topic.topic_id), "no topic has this id")
     try:
-        require(services, conversation, Operation.WRITE, name)
+        denied.check(name)
         records = partition.records or b""
-        code, text = _check(records, request.version)
+        if len(records) <= _MAGIC_AT:
+            return _Attempt(partition.index, None, E.INVALID_RECORD, "a partition needs exactly one batch")
+        if records[_MAGIC_AT] != MAGIC:
+            text = f"batches have format {MAGIC}, not {records[_MAGIC_AT]}"
+            return _Attempt(partition.index, None, E.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)
+        header = read_header(records)
+        code, text = _check(header, len(records), request.version)
         if code is not E.NONE:
             return _Attempt(partition.index, None, code, text)
-        written = services.append.write(name, partition.index, records, records_checked=False)
+        written = services.append.write(name, partition.index, records, records_checked=False, headers=[header])
     except (BrokerError, StorageFault, ProtocolError) as error:
         return _Attempt(partition.index, None, code_of(error), text_of(error))
     return _Attempt(partition.index, written, E.NONE, None)
 
 
-def _check(records: Buffer, version: int) -> tuple[E, str]:
-    """What can be told from the header: exactly one batch, of a format and a compression that the version may carry."""
-    if len(records) <= _MAGIC_AT:
-        return E.INVALID_RECORD, "a partition needs exactly one batch"
-    if records[_MAGIC_AT] != MAGIC:
-        return E.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"batches have format {MAGIC}, not {records[_MAGIC_AT]}"
-    header = read_header(records)
-    if header.size_bytes < len(records):
+def _check(header: BatchHeader, size: int, version: int) -> tuple[E, str]:
+    """What can be told from the header: exactly one batch, of a compression that the version may carry."""
+    if header.size_bytes < size:
         return E.INVALID_RECORD, "a partition needs exactly one batch"
     if header.record_count != header.last_offset_delta + 1:
         return E.INVALID_RECORD, f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets"
@@ -140,6 +144,10 @@ def refuse_produce(request: Request, code: E, text: str) -> d.ProduceResponse:
     )
 
 
+def _topics(request: Request, services: Services) -> Iterable[str]:
+    return resolved(services, ((topic.name, topic.topic_id) for topic in request.message.topic_data))
+
+
 ROUTES: dict[Key, Route] = {
-    Key.PRODUCE: Route(produce, refuse_produce),
+    Key.PRODUCE: Route(produce, None, topics=Topics(Operation.WRITE, _topics), refusal=refuse_produce),
 }

@@ -11,14 +11,13 @@ import secrets
 from weakref import WeakKeyDictionary
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.errors import code_of, said_of_cluster
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.scram import Scram, ScramError
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import may
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.access.users import Credential, Hash
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection
@@ -137,10 +136,9 @@ def refuse_authenticate(_: Request, code: E, text: str) -> s.SaslAuthenticateRes
 
 
 async def describe_users(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, _: Conversation
 ) -> s.DescribeUserScramCredentialsResponse:
     message: s.DescribeUserScramCredentialsRequest = request.message
-    require_cluster(services, conversation)
     names = [each.name for each in message.users] if message.users else services.users.names()
     return s.DescribeUserScramCredentialsResponse(results=[_described(name, services) for name in names])
 
@@ -158,14 +156,11 @@ def _described(name: str, services: Services) -> s.DescribeUserScramCredentialsR
 
 
 def refuse_describe_users(_: Request, code: E, text: str) -> s.DescribeUserScramCredentialsResponse:
-    return s.DescribeUserScramCredentialsResponse(error_code=said_of_cluster(code), error_message=text)
+    return s.DescribeUserScramCredentialsResponse(error_code=code, error_message=text)
 
 
-async def alter_users(
-    request: Request, services: Services, conversation: Conversation
-) -> s.AlterUserScramCredentialsResponse:
+async def alter_users(request: Request, services: Services, _: Conversation) -> s.AlterUserScramCredentialsResponse:
     message: s.AlterUserScramCredentialsRequest = request.message
-    require_cluster(services, conversation)
     codes: dict[str, tuple[E, str | None]] = {}
     changes: list[Change] = [*message.deletions, *message.upsertions]
     for each in changes:
@@ -195,26 +190,20 @@ def refuse_alter_users(request: Request, code: E, text: str) -> s.AlterUserScram
     message: s.AlterUserScramCredentialsRequest = request.message
     changes: list[Change] = [*message.deletions, *message.upsertions]
     names = dict.fromkeys(each.name for each in changes)
-    said = said_of_cluster(code)
     return s.AlterUserScramCredentialsResponse(
-        results=[s.AlterUserScramCredentialsResponseResult(name, said, text) for name in names]
+        results=[s.AlterUserScramCredentialsResponseResult(name, code, text) for name in names]
     )
-
-
-def require_cluster(services: Services, conversation: Conversation) -> None:
-    if not may(services, conversation, Operation.CLUSTER, None):
-        raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not administer this node")
-
-
-def said_of_cluster(code: E) -> E:
-    return E.CLUSTER_AUTHORIZATION_FAILED if code is E.TOPIC_AUTHORIZATION_FAILED else code
 
 
 def routes() -> dict[Key, Route]:
     sasl = Sasl()
     return {
-        Key.SASL_HANDSHAKE: Route(sasl.handshake, refuse_handshake, before_authentication=True),
-        Key.SASL_AUTHENTICATE: Route(sasl.authenticate, refuse_authenticate, before_authentication=True),
-        Key.DESCRIBE_USER_SCRAM_CREDENTIALS: Route(describe_users, refuse_describe_users),
-        Key.ALTER_USER_SCRAM_CREDENTIALS: Route(alter_users, refuse_alter_users),
+        Key.SASL_HANDSHAKE: Route(sasl.handshake, None, refusal=refuse_handshake, before_authentication=True),
+        Key.SASL_AUTHENTICATE: Route(sasl.authenticate, None, refusal=refuse_authenticate, before_authentication=True),
+        Key.DESCRIBE_USER_SCRAM_CREDENTIALS: Route(
+            describe_users, Operation.CLUSTER, refusal=refuse_describe_users, said=said_of_cluster
+        ),
+        Key.ALTER_USER_SCRAM_CREDENTIALS: Route(
+            alter_users, Operation.CLUSTER, refusal=refuse_alter_users, said=said_of_cluster
+        ),
     }

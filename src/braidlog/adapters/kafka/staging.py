@@ -4,12 +4,13 @@ Knows: who may decide about stages. Refuses to know: what a decision means (`coo
 Invariant: whoever commits may write to every topic that the stages hold records of.
 """
 
+from collections.abc import Iterable
+
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import said_by_coordinator
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import require
-from braidlog.adapters.kafka.transactions import require_writer
+from braidlog.adapters.routing import Denied, Topics
 from braidlog.broker.access.authorize import Operation
 from braidlog.coordinator.transactions import Producing
 from braidlog.wire.kafka.apis import Key
@@ -18,33 +19,38 @@ from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import staging as s
 
 
-def _stages(told: list[s.BatchStage] | None, services: Services, conversation: Conversation) -> list[Producing] | None:
-    require_writer(services, conversation)
-    if told is None:
-        return None
-    for topic in services.transactions.topics_of(each.transactional_id for each in told):
-        require(services, conversation, Operation.WRITE, topic)
+def _topics(request: Request, services: Services) -> Iterable[str]:
+    return services.transactions.topics_of(each.transactional_id for each in request.message.stages or ())
+
+
+def _stages(told: list[s.BatchStage]) -> list[Producing]:
     return [Producing(each.transactional_id, each.producer_id, each.producer_epoch) for each in told]
 
 
-async def commit(request: Request, services: Services, conversation: Conversation) -> s.CommitBatchResponse:
+async def commit(
+    request: Request, services: Services, conversation: Conversation, denied: Denied
+) -> s.CommitBatchResponse:
     message: s.CommitBatchRequest = request.message
+    denied.check(*denied)
     decided = await services.staging.commit(
         message.sink,
         message.batch_id,
-        _stages(message.stages, services, conversation) or [],
+        _stages(message.stages),
         owner=conversation.principal,
         writer=message.writer,
     )
     return s.CommitBatchResponse(last_batch=decided.last_batch, already=decided.already)
 
 
-async def abort(request: Request, services: Services, conversation: Conversation) -> s.AbortBatchResponse:
+async def abort(
+    request: Request, services: Services, conversation: Conversation, denied: Denied
+) -> s.AbortBatchResponse:
     message: s.AbortBatchRequest = request.message
+    denied.check(*denied)
     decided = await services.staging.abort(
         message.sink,
         message.batch_id,
-        _stages(message.stages, services, conversation),
+        None if message.stages is None else _stages(message.stages),
         owner=conversation.principal,
     )
     return s.AbortBatchResponse(last_batch=decided.last_batch, already=decided.already)
@@ -52,29 +58,32 @@ async def abort(request: Request, services: Services, conversation: Conversation
 
 async def state(request: Request, services: Services, conversation: Conversation) -> s.SinkStateResponse:
     message: s.SinkStateRequest = request.message
-    require_writer(services, conversation)
     last = services.staging.last_batch(message.sink, owner=conversation.principal, writer=message.writer)
     return s.SinkStateResponse(last_batch=last)
 
 
 def refuse_commit(_: Request, code: E, text: str) -> s.CommitBatchResponse:
-    return s.CommitBatchResponse(_said(code), text)
+    return s.CommitBatchResponse(code, text)
 
 
 def refuse_abort(_: Request, code: E, text: str) -> s.AbortBatchResponse:
-    return s.AbortBatchResponse(_said(code), text)
+    return s.AbortBatchResponse(code, text)
 
 
 def refuse_state(_: Request, code: E, text: str) -> s.SinkStateResponse:
-    return s.SinkStateResponse(_said(code), text)
+    return s.SinkStateResponse(code, text)
 
 
-def _said(code: E) -> E:
-    return code if code is E.TOPIC_AUTHORIZATION_FAILED else said_by_coordinator(code)
+def _said(request: Request, code: E) -> E:
+    return code if code is E.TOPIC_AUTHORIZATION_FAILED else said_by_coordinator(request, code)
 
 
 ROUTES: dict[Key, Route] = {
-    Key.COMMIT_BATCH: Route(commit, refuse_commit),
-    Key.ABORT_BATCH: Route(abort, refuse_abort),
-    Key.SINK_STATE: Route(state, refuse_state),
+    Key.COMMIT_BATCH: Route(
+        commit, Operation.WRITE, topics=Topics(Operation.WRITE, _topics), refusal=refuse_commit, said=_said
+    ),
+    Key.ABORT_BATCH: Route(
+        abort, Operation.WRITE, topics=Topics(Operation.WRITE, _topics), refusal=refuse_abort, said=_said
+    ),
+    Key.SINK_STATE: Route(state, Operation.WRITE, refusal=refuse_state, said=_said),
 }

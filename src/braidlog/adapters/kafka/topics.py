@@ -1,15 +1,10 @@
-"""Topics as requests name them: by name or, in later versions, by id; and what a client may do with each.
-
-Knows: names, ids, permissions. Refuses to know: what is asked of a topic.
-Invariant: what a client may not do is answered for that topic alone, and the same whether the topic is there or not.
-"""
+"""Topics as requests name them, by name or, in later versions, by id; and what an answer tells of a client's permissions."""
 
 import base64
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import Operation
-from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.rows import NO_UUID
 
@@ -27,12 +22,6 @@ OPERATION_BITS: dict[Operation, int] = {
 
 def may(services: Services, conversation: Conversation, operation: Operation, topic: str | None) -> bool:
     return services.authorize.is_allowed(conversation.principal, operation, topic)
-
-
-def require(services: Services, conversation: Conversation, operation: Operation, topic: str) -> None:
-    """Kafka says "not authorized" of topics that are not there as well, and so hides nothing and reveals nothing."""
-    if not may(services, conversation, operation, topic):
-        raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not {operation} topic {topic[:60]!r}")
 
 
 def operations(services: Services, conversation: Conversation, topic: str | None) -> int:

@@ -8,15 +8,15 @@ Invariant: partitions are added all together or not at all. This node coordinate
 from collections.abc import Callable, Mapping
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
+from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.groups import checked_commit
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Refusal, Route, topics_named
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import may
+from braidlog.adapters.routing import Denied, Handler, Topics
 from braidlog.broker.access.authorize import Operation
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transactions import Transaction, TxnState
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.partition.hosted import ActiveProducer
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -46,28 +46,15 @@ def _said(request: Request, code: E) -> E:
         return E.PRODUCER_FENCED
     if code in (E.TOPIC_AUTHORIZATION_FAILED, E.GROUP_AUTHORIZATION_FAILED):
         return E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return said_by_coordinator(code)
-
-
-def _code(request: Request, error: Exception) -> E:
-    return _said(request, coordinator_code(error))
-
-
-def require_writer(services: Services, conversation: Conversation) -> None:
-    """Transactional ids have no rules of their own: whoever may write to some topic may have any."""
-    if not may(services, conversation, Operation.WRITE, None):
-        raise BrokerError(Reason.NOT_AUTHORIZED, f"{conversation.principal!r} may not write")
+    return said_by_coordinator(request, code)
 
 
 # -- producers ---------------------------------------------------------------------------------------------------
 
 
-async def init_producer_id(
-    request: Request, services: Services, conversation: Conversation
-) -> t.InitProducerIdResponse:
+async def init_producer_id(request: Request, services: Services, _: Conversation) -> t.InitProducerIdResponse:
     """A producer without transactions gets a new id whenever it asks: what it had belongs to its past."""
     message: t.InitProducerIdRequest = request.message
-    require_writer(services, conversation)
     if message.transactional_id is None:
         return t.InitProducerIdResponse(producer_id=await services.producer_ids.take())
     if not message.transactional_id or (message.producer_id < 0) != (message.producer_epoch < 0):
@@ -80,19 +67,19 @@ async def init_producer_id(
     return t.InitProducerIdResponse(producer_id=begun.producer_id, producer_epoch=begun.epoch)
 
 
-def refuse_init(request: Request, code: E, _: str) -> t.InitProducerIdResponse:
-    return t.InitProducerIdResponse(error_code=_said(request, code), producer_epoch=-1)
+def refuse_init(_: Request, code: E, __: str) -> t.InitProducerIdResponse:
+    return t.InitProducerIdResponse(error_code=code, producer_epoch=-1)
 
 
 # -- a transaction -----------------------------------------------------------------------------------------------
 
 
 async def add_partitions(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, _: Conversation, denied: Denied
 ) -> t.AddPartitionsToTxnResponse:
     message: t.AddPartitionsToTxnRequest = request.message
     places = [(topic.name, number) for topic in message.topics for number in topic.partitions]
-    codes = {place: _refusal(*place, services, conversation) for place in places}
+    codes = {place: _refusal(*place, services, denied) for place in places}
     if any(codes.values()):
         # One that cannot be added keeps the others out: they were not tried.
         return _added(message, lambda place: codes[place] or E.OPERATION_NOT_ATTEMPTED)
@@ -102,12 +89,12 @@ async def add_partitions(
             message.transactional_id, message.producer_id, message.producer_epoch, places
         )
     except (BrokerError, StorageFault) as error:
-        whole = _code(request, error)
+        whole = _said(request, code_of(error))
     return _added(message, lambda _: whole)
 
 
-def _refusal(topic: str, number: int, services: Services, conversation: Conversation) -> E:
-    if not may(services, conversation, Operation.WRITE, topic):
+def _refusal(topic: str, number: int, services: Services, denied: Denied) -> E:
+    if topic in denied:
         return E.TOPIC_AUTHORIZATION_FAILED
     there = number in range(services.hosting.partition_count(topic))
     return E.NONE if there else E.UNKNOWN_TOPIC_OR_PARTITION
@@ -129,29 +116,29 @@ def _added(message: t.AddPartitionsToTxnRequest, code: Callable[[tuple[str, int]
 
 
 def refuse_partitions(request: Request, code: E, _: str) -> t.AddPartitionsToTxnResponse:
-    said = _said(request, code)
-    return _added(request.message, lambda _: said)
+    return _added(request.message, lambda _: code)
 
 
-async def add_group(request: Request, services: Services, conversation: Conversation) -> t.AddOffsetsToTxnResponse:
+async def add_group(request: Request, services: Services, _: Conversation) -> t.AddOffsetsToTxnResponse:
     message: t.AddOffsetsToTxnRequest = request.message
-    require_writer(services, conversation)
     await services.transactions.add_group(
         message.transactional_id, message.producer_id, message.producer_epoch, message.group_id
     )
     return t.AddOffsetsToTxnResponse()
 
 
-def refuse_group(request: Request, code: E, _: str) -> t.AddOffsetsToTxnResponse:
-    return t.AddOffsetsToTxnResponse(error_code=_said(request, code))
+def refuse_group(_: Request, code: E, __: str) -> t.AddOffsetsToTxnResponse:
+    return t.AddOffsetsToTxnResponse(error_code=code)
 
 
-async def commit_offsets(request: Request, services: Services, conversation: Conversation) -> t.TxnOffsetCommitResponse:
+async def commit_offsets(
+    request: Request, services: Services, _: Conversation, denied: Denied
+) -> t.TxnOffsetCommitResponse:
     message: t.TxnOffsetCommitRequest = request.message
     checked = {
         (topic.name, each.partition_index): checked_commit(
             services,
-            conversation,
+            denied,
             message.group_id,
             Commit(
                 topic.name,
@@ -202,31 +189,26 @@ def _staged(message: t.TxnOffsetCommitRequest, code: Callable[[tuple[str, int]],
 
 
 def refuse_offsets(request: Request, code: E, _: str) -> t.TxnOffsetCommitResponse:
-    said = _said(request, code)
-    return _staged(request.message, lambda _: said)
+    return _staged(request.message, lambda _: code)
 
 
-async def end(request: Request, services: Services, conversation: Conversation) -> t.EndTxnResponse:
+async def end(request: Request, services: Services, _: Conversation) -> t.EndTxnResponse:
     message: t.EndTxnRequest = request.message
-    require_writer(services, conversation)
     await services.transactions.end(
         message.transactional_id, message.producer_id, message.producer_epoch, commit=message.committed
     )
     return t.EndTxnResponse()
 
 
-def refuse_end(request: Request, code: E, _: str) -> t.EndTxnResponse:
-    return t.EndTxnResponse(error_code=_said(request, code))
+def refuse_end(_: Request, code: E, __: str) -> t.EndTxnResponse:
+    return t.EndTxnResponse(error_code=code)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------
 
 
-async def list_transactions(
-    request: Request, services: Services, conversation: Conversation
-) -> t.ListTransactionsResponse:
+async def list_transactions(request: Request, services: Services, _: Conversation) -> t.ListTransactionsResponse:
     message: t.ListTransactionsRequest = request.message
-    require_writer(services, conversation)
     now_ms = services.world.now_ms()
 
     def is_wanted(txn: Transaction) -> bool:
@@ -248,15 +230,14 @@ async def list_transactions(
     )
 
 
-def refuse_list(request: Request, code: E, _: str) -> t.ListTransactionsResponse:
-    return t.ListTransactionsResponse(error_code=_said(request, code))
+def refuse_list(_: Request, code: E, __: str) -> t.ListTransactionsResponse:
+    return t.ListTransactionsResponse(error_code=code)
 
 
 async def describe_transactions(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, _: Conversation
 ) -> t.DescribeTransactionsResponse:
     message: t.DescribeTransactionsRequest = request.message
-    require_writer(services, conversation)
     return t.DescribeTransactionsResponse(
         transaction_states=[_described(name, services) for name in message.transactional_ids]
     )
@@ -282,22 +263,20 @@ def _described(name: str, services: Services) -> t.DescribeTransactionsResponseT
 
 
 def refuse_describe(request: Request, code: E, _: str) -> t.DescribeTransactionsResponse:
-    said = _said(request, code)
     names = request.message.transactional_ids
     return t.DescribeTransactionsResponse(
-        transaction_states=[t.DescribeTransactionsResponseTransaction(said, name) for name in names]
+        transaction_states=[t.DescribeTransactionsResponseTransaction(code, name) for name in names]
     )
 
 
 async def describe_producers(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, _: Conversation, denied: Denied
 ) -> t.DescribeProducersResponse:
     message: t.DescribeProducersRequest = request.message
 
     def tell(topic: str, number: int) -> t.DescribeProducersResponsePartition:
-        if not may(services, conversation, Operation.READ, topic):
-            return t.DescribeProducersResponsePartition(number, E.TOPIC_AUTHORIZATION_FAILED)
         try:
+            denied.check(topic)
             hosted = services.hosting.partition(topic, number)
             hosted.require_leader()
         except (BrokerError, StorageFault) as error:
@@ -338,13 +317,24 @@ def refuse_producers(request: Request, code: E, text: str) -> t.DescribeProducer
     )
 
 
+def _route(handler: Handler, refusal: Refusal) -> Route:
+    """Transactional ids have no rules of their own: whoever may write to some topic may have any."""
+    return Route(handler, Operation.WRITE, refusal=refusal, said=_said)
+
+
 ROUTES: dict[Key, Route] = {
-    Key.INIT_PRODUCER_ID: Route(init_producer_id, refuse_init),
-    Key.ADD_PARTITIONS_TO_TXN: Route(add_partitions, refuse_partitions),
-    Key.ADD_OFFSETS_TO_TXN: Route(add_group, refuse_group),
-    Key.TXN_OFFSET_COMMIT: Route(commit_offsets, refuse_offsets),
-    Key.END_TXN: Route(end, refuse_end),
-    Key.LIST_TRANSACTIONS: Route(list_transactions, refuse_list),
-    Key.DESCRIBE_TRANSACTIONS: Route(describe_transactions, refuse_describe),
-    Key.DESCRIBE_PRODUCERS: Route(describe_producers, refuse_producers),
+    Key.INIT_PRODUCER_ID: _route(init_producer_id, refuse_init),
+    Key.ADD_PARTITIONS_TO_TXN: Route(
+        add_partitions, None, topics=Topics(Operation.WRITE, topics_named), refusal=refuse_partitions, said=_said
+    ),
+    Key.ADD_OFFSETS_TO_TXN: _route(add_group, refuse_group),
+    Key.TXN_OFFSET_COMMIT: Route(
+        commit_offsets, None, topics=Topics(Operation.READ, topics_named), refusal=refuse_offsets, said=_said
+    ),
+    Key.END_TXN: _route(end, refuse_end),
+    Key.LIST_TRANSACTIONS: _route(list_transactions, refuse_list),
+    Key.DESCRIBE_TRANSACTIONS: _route(describe_transactions, refuse_describe),
+    Key.DESCRIBE_PRODUCERS: Route(
+        describe_producers, None, topics=Topics(Operation.READ, topics_named), refusal=refuse_producers
+    ),
 }

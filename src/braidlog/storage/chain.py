@@ -1,0 +1,90 @@
+"""The segments of one partition, in order; the last one is active.
+
+Knows: which segment holds an offset, how a segment is added, replaced and removed. Refuses to know: locks, batches, when.
+Invariant: bases ascend, there is always an active segment, and a refused roll leaves no names behind.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from braidlog.storage.files import Disk, join
+from braidlog.storage.pool import FilePool
+from braidlog.storage.recovery import STATE_MAGIC
+from braidlog.storage.segment import Segment, SegmentHead, log_name, state_name
+from braidlog.storage.slots import pack_slot
+from braidlog.storage.state import StateImage, encode_image
+
+
+class SegmentChain:
+    def __init__(self, disk: Disk, folder: str, pool: FilePool, segments: list[Segment]) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._pool = pool
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+        self.pending: list[Segment] = []
+        """Full segments that were not synced since they were full."""
+        self._names_changed = False
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return self._segments
+
+    @property
+    def first_base(self) -> int:
+        return self._bases[0]
+
+    def holding(self, offset: int) -> Segment:
+        return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
+
+    def roll(self, image: StateImage, interval_bytes: int, now_ms: int) -> None:
+        """Begin a new active segment at the end of `image`. If the disk refuses, `undo_roll` must follow."""
+        base = image.end_offset
+        # The snapshot lets a later truncation or a lost checkpoint rebuild the state from here instead of from the start.
+        snapshot = self._disk.create(join(self._folder, state_name(base)))
+        snapshot.write_at(pack_slot(STATE_MAGIC, 0, encode_image(image)), 0)
+        snapshot.sync()
+        snapshot.close()
+        head = SegmentHead(self.active.head.identity, base, now_ms, 0)
+        segment = Segment.create(self._disk, self._folder, head, self._pool, interval_bytes)
+        self.pending.append(self.active)
+        self._segments.append(segment)
+        self._bases.append(base)
+        self.active = segment
+        self._names_changed = True
+
+    def undo_roll(self, base_offset: int) -> None:
+        """Take away what a refused roll left: the active segment may yet grow past it, and the next roll needs the names."""
+        for name in (log_name(base_offset), state_name(base_offset)):
+            path = join(self._folder, name)
+            if self._disk.exists(path):
+                self._disk.remove(path)
+                self._names_changed = True
+
+    def sync_names(self) -> None:
+        """Make the names of new segments durable."""
+        if self._names_changed:
+            self._names_changed = False  # first: a roll during the sync is for the next one
+            self._disk.sync_folder(self._folder)
+
+    def remove_below(self, start_offset: int) -> None:
+        """Remove the segments that lie below the log's start; if the disk refuses, the next opening finishes it."""
+        while len(self._segments) > 1 and self._bases[1] <= start_offset:
+            self._bases.pop(0)
+            self._segments.pop(0).remove()
+        self._disk.sync_folder(self._folder)
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put a rewritten segment where `old` stood."""
+        first = self._segments.index(old[0])
+        assert self._segments[first : first + len(old)] == list(old), "segments changed under a rewrite"
+        self._segments[first : first + len(old)] = [new]
+        self._bases = [segment.base_offset for segment in self._segments]
+        self.active = self._segments[-1]
+
+    def let_go(self) -> None:
+        """Close the files."""
+        for segment in self._segments:
+            segment.retire()
+            self._pool.drop(segment.path)

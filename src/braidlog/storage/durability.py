@@ -1,0 +1,104 @@
+"""What of a partition is durable, and the sync and the checkpoint that make it so.
+
+Knows: the durable offset, what was appended since. Refuses to know: batches, when to flush.
+Invariants: nothing below `durable_offset` can be lost by a crash; older segments are synced first; a failed sync is final.
+"""
+
+from braidlog.model.errors import StorageFault
+from braidlog.storage.chain import SegmentChain
+from braidlog.storage.checkpoints import Checkpoints
+from braidlog.storage.gate import Gate
+from braidlog.storage.recovery import seal_segment
+from braidlog.storage.segment import Mark, Segment
+from braidlog.storage.state import PartitionState, StateImage
+
+
+class Durability:
+    """Every method is called with `gate.sync_lock` held: one sync at a time."""
+
+    def __init__(self, gate: Gate, chain: SegmentChain, state: PartitionState, checkpoints: Checkpoints) -> None:
+        self._gate = gate
+        self._chain = chain
+        self._state = state
+        self._checkpoints = checkpoints
+        self._forgotten: tuple[int, int] = (chain.active.base_offset, 0)
+        self.durable_offset = state.end_offset
+        self.unsynced_bytes = 0
+        self.since_checkpoint_bytes = 0
+
+    def sync(self, upto: int | None, window_bytes: int) -> int:
+        """See `PartitionLog.sync`. A checkpoint follows every `window_bytes`."""
+        with self._gate.lock:
+            self._gate.check()
+            if upto is not None and self.durable_offset >= upto:
+                return self.durable_offset  # somebody else's sync, while this call waited for its turn
+            if self.durable_offset == self._state.end_offset and not self._chain.pending:
+                return self.durable_offset
+            pending, active = list(self._chain.pending), self._chain.active
+            reached = active.reach()
+            size = self.unsynced_bytes
+            due = self.since_checkpoint_bytes >= window_bytes or bool(pending) or _is_young(active)
+            image = self._state.image() if due else None
+        try:
+            for segment in pending:  # first: that a segment was synced proves that all before it were
+                seal_segment(segment, segment.reach())
+            self._chain.sync_names()
+            active.sync(reached)
+            if image is not None:
+                self._save_synced(active, image)
+        except StorageFault as fault:
+            self._gate.fail(fault)
+            raise
+        with self._gate.lock:
+            del self._chain.pending[: len(pending)]
+            self.durable_offset = reached.next_offset
+            self.unsynced_bytes -= size
+            self._gate.moved.notify_all()
+        self._let_cache_go(active, reached, window_bytes)
+        return reached.next_offset
+
+    def _save_synced(self, active: Segment, image: StateImage) -> None:
+        """Save the state as it was when the sync began, with what was decided since: epochs and start never go back."""
+        with self._gate.lock:
+            count = len(active.index)
+        active.save_index(sealed=False, count=count)
+        saved = False
+        while not saved:
+            # Appends go on while this is written. If one of them saved an image meanwhile (a new epoch), look again.
+            with self._gate.lock:
+                version = self._checkpoints.version
+                image.epochs = self._state.epochs.entries()
+                image.start_offset = self._state.start_offset
+            saved = self._checkpoints.save_unless_overtaken(image, version)
+        with self._gate.lock:
+            self.since_checkpoint_bytes = 0
+
+    def _let_cache_go(self, active: Segment, reached: Mark, window_bytes: int) -> None:
+        """Drop what was synced one window ago from the page cache, so that ingest does not push everything else out."""
+        base, position = self._forgotten
+        if base != active.base_offset:
+            position = 0
+        if reached.position - position >= 2 * window_bytes:
+            active.forget(position, reached.position - window_bytes - position)
+            position = reached.position - window_bytes
+        self._forgotten = (active.base_offset, position)
+
+    def checkpoint(self, copies: int, *, clean_stop: bool) -> None:
+        """Save the state at the end of the log, all of which was just synced. Called with `gate.lock` held."""
+        active = self._chain.active
+        try:
+            active.save_index(sealed=False)
+            active.sync_file()
+            self._checkpoints.save(lambda _: self._state.image(clean_stop=clean_stop), copies)
+        except StorageFault as fault:
+            self._gate.fail(fault)
+            raise
+        self.since_checkpoint_bytes = 0
+
+
+def _is_young(active: Segment) -> bool:
+    """Nothing of the active segment is durable yet: its first sync is followed by a checkpoint.
+
+    From then on a cut that takes its head cannot be mistaken for a creation that was never finished.
+    """
+    return active.mark.next_offset == active.base_offset
