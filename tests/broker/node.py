@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
+from braidlog.adapters.kafka.consumer import topics_read
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, open_services
 from braidlog.codec.records import encode_batch
@@ -37,6 +38,7 @@ class Node:
         self.services: Services = open_services(
             self.folder,
             self.world,
+            reads=topics_read,
             node="0",
             defaults=defaults or TopicSettings(),
             authorize=Authorize({}, []),

@@ -506,7 +506,7 @@ class Campaign:
     def check(self, disk: SimulatedDisk) -> None:
         quiet = Node(disk.copy(), self.node.clock, kv=self.node.kv_settings)
         if quiet.services.hosting.exists(FEED_TOPIC):
-            there = last_sequence(quiet.services.hosting.partition(FEED_TOPIC, 0).log)
+            there = last_sequence(quiet.services.hosting.partition(FEED_TOPIC, 0))
             quiet.services.keyvalue.open()
             self.behind += there < quiet.services.keyvalue.store.sequence
         # A clock of its own: what is tried here must not age the store that goes on.

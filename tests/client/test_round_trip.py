@@ -91,7 +91,7 @@ def test_values_at_the_edge(column: str, face: str, braid_server_shared: ServerP
                 if carried:
                     values.append(value)
                 else:
-                    with pytest.raises(RecordError, match=r"Dialects that can: "):
+                    with pytest.raises(RecordError, match="supported by: "):
                         await producer.send(topic, value)
             for value in values:
                 await producer.send(topic, value)
@@ -167,7 +167,7 @@ def test_start_at_a_time(column: str, face: str, braid_server_shared: ServerProc
             await client.admin.create_topic(topic)
             noon = datetime(2020, 2, 29, 12, tzinfo=UTC)
             if not client.capabilities.finds_times:
-                with pytest.raises(UnsupportedError, match=r"an offset by its time\. Dialects that can: kafka"):
+                with pytest.raises(UnsupportedError, match="an offset by its time; supported by: kafka"):
                     await consumer.assign(topic, start=noon)
                 return
             with pytest.raises(ValueError, match="zone"):
@@ -259,7 +259,7 @@ def test_deleted_or_refused_by_name(column: str, face: str, braid_server_shared:
                 await client.admin.delete_topic(topic)
                 assert topic not in await client.admin.list_topics()
             else:
-                with pytest.raises(UnsupportedError, match=r"cannot: topics can be deleted. Dialects that can: mlog"):
+                with pytest.raises(UnsupportedError, match="does not support deleting topics; supported by: mlog"):
                     await client.admin.delete_topic(topic)
 
     run(test)

@@ -9,7 +9,7 @@ from tests.console.waiting import until
 
 import braidlog
 from braidlog import kv
-from braidlog.console.metrics import COUNTER, GAUGE, HISTOGRAM, TABLE, markdown
+from braidlog.model.metrics import COUNTER, GAUGE, HISTOGRAM, TABLE, markdown
 from braidlog.testing.server import ServerProcess
 
 ROOT = Path(__file__).parents[2]

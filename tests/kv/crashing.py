@@ -15,8 +15,9 @@ from tests.kv.model import Model
 
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import Stamp
+from braidlog.kv.local import LocalStore, write_snapshot
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.store import Mutation, Store, write_snapshot
+from braidlog.kv.store import Mutation
 from braidlog.kv.values import HashValue, ListValue
 from braidlog.model.errors import BrokerError
 from braidlog.testing.clock import ManualClock
@@ -30,7 +31,7 @@ KEYS = [b"a", b"b", b"c", b"list", b"hash", b"count", b"k" * 200]
 Shown = tuple[Any, ...]
 
 
-def plain(store: Store) -> dict[bytes, tuple[Any, int]]:
+def plain(store: LocalStore) -> dict[bytes, tuple[Any, int]]:
     """Every key of a store as plain values, due or not, with its deadline."""
     found = {}
     for key, value in store.keyspace.data.items():
@@ -44,7 +45,7 @@ def plain(store: Store) -> dict[bytes, tuple[Any, int]]:
     return found
 
 
-def see(store: Store) -> Shown:
+def see(store: LocalStore) -> Shown:
     """All that a store shows, and that it must show again."""
     return (store.sequence, store.clock.stamp, tuple(sorted(plain(store).items())))
 
@@ -57,8 +58,8 @@ def new_disk() -> SimulatedDisk:
     return disk
 
 
-def open_store(disk: SimulatedDisk, settings: KeyValueSettings = SETTINGS, now_ms: int = 0) -> Store:
-    return Store(disk, FOLDER, NODE, settings, now_ms=now_ms)
+def open_store(disk: SimulatedDisk, settings: KeyValueSettings = SETTINGS, now_ms: int = 0) -> LocalStore:
+    return LocalStore(disk, FOLDER, NODE, settings, now_ms=now_ms)
 
 
 @dataclass
@@ -72,16 +73,18 @@ class World:
     shown: dict[int, Shown] = field(default_factory=lambda: {0: (0, Stamp(0, 0, NODE), ())})
     durable: int = 0
     returned: int = 0
-    _store: Store | None = None
+    _store: LocalStore | None = None
 
     @property
-    def store(self) -> Store:
+    def store(self) -> LocalStore:
         assert self._store is not None
         return self._store
 
     def open(self) -> None:
         self._store = None
-        self._store = Store(self.disk, FOLDER, NODE, self.settings, now_ms=self.clock.now_ms(), listener=self._changed)
+        self._store = LocalStore(
+            self.disk, FOLDER, NODE, self.settings, now_ms=self.clock.now_ms(), listener=self._changed
+        )
         assert see(self.store) == self.shown[self.store.sequence]
 
     def _changed(self, mutation: Mutation) -> None:
@@ -122,7 +125,7 @@ class World:
         write_snapshot(self.store, self.clock.now_ms())
         self.durable = self.returned = self.store.sequence
 
-    def compare(self, store: Store, *, killed: bool = False) -> Shown:
+    def compare(self, store: LocalStore, *, killed: bool = False) -> Shown:
         seen = see(store)
         promised = self.returned if killed else self.durable
         assert seen[0] >= promised, f"mutation {seen[0]} is the last, {promised} was promised"
@@ -132,7 +135,7 @@ class World:
         return seen
 
 
-def check_figures(store: Store) -> None:
+def check_figures(store: LocalStore) -> None:
     """What is accounted as it goes along is what a count from scratch gives."""
     keyspace = store.keyspace
     assert keyspace.used_bytes == sum(keyspace.cost(key) for key in keyspace.data)
@@ -150,7 +153,7 @@ def lost(disk: SimulatedDisk) -> SimulatedDisk:
     return states.get("lost") or states["kept"]
 
 
-def go_on(store: Store, disk: SimulatedDisk, settings: KeyValueSettings, now_ms: int) -> None:
+def go_on(store: LocalStore, disk: SimulatedDisk, settings: KeyValueSettings, now_ms: int) -> None:
     """A recovered store must be as good as any: change it, snapshot it, change it, lose the power, find it all."""
     for turn in range(2):
         store.execute(o.Increment(b"onward", 3), now_ms)

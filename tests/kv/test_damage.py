@@ -11,7 +11,7 @@ from tests.kv import workloads
 from tests.kv.crashing import SETTINGS, Shown, World, lost, open_store, see
 
 from braidlog.kv import operations as o
-from braidlog.kv.store import Store
+from braidlog.kv.local import LocalStore
 from braidlog.model.errors import StorageFault
 from braidlog.testing.disk import SimulatedDisk
 
@@ -104,7 +104,7 @@ def test_both_manifests_lost() -> None:
 def test_a_store_of_another_node() -> None:
     disk, _ = built()
     with pytest.raises(StorageFault, match="belongs to node"):
-        Store(disk, "/data/kv", bytes(16), SETTINGS, now_ms=0)
+        LocalStore(disk, "/data/kv", bytes(16), SETTINGS, now_ms=0)
 
 
 def test_a_damaged_snapshot_is_replaced_by_the_log_where_that_is_whole() -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.kv.crashing import NODE
 
 from braidlog.kv import operations as o
+from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.store import Store
 from braidlog.model.settings import Flush
 from braidlog.storage.files import OsDisk
 
@@ -20,11 +20,11 @@ WRITER = """
 import sys, threading
 from braidlog.kv import operations as o
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.store import Store, write_snapshot
+from braidlog.kv.local import LocalStore, write_snapshot
 from braidlog.storage.files import OsDisk
 
 node, flush = bytes(range(16)), sys.argv[2]
-store = Store(OsDisk(), sys.argv[1], node, KeyValueSettings(flush=flush), now_ms=1)
+store = LocalStore(OsDisk(), sys.argv[1], node, KeyValueSettings(flush=flush), now_ms=1)
 done = int(store.execute(o.Get(b"total"), 1)) if store.execute(o.Exists(b"total"), 1) else 0
 more = threading.Event()
 
@@ -76,7 +76,7 @@ def test_kill(tmp_path: Path, flush: str) -> None:
     counts, acked = [0], 0
     for turn in range(5):
         acked = run_and_kill(folder, flush, random.randrange(1, 80))
-        store = Store(OsDisk(), str(folder), NODE, KeyValueSettings(flush=Flush(flush)), now_ms=1)
+        store = LocalStore(OsDisk(), str(folder), NODE, KeyValueSettings(flush=Flush(flush)), now_ms=1)
         counts = [
             int(store.execute(o.Get(key), 1)) if store.execute(o.Exists(key), 1) else 0
             for key in (b"total", *(b"count%d" % number for number in range(4)))
@@ -96,7 +96,7 @@ def test_kill(tmp_path: Path, flush: str) -> None:
 
 def settle(folder: Path, flush: str, counts: list[int], items: list[int]) -> None:
     """Finish the round that the kill has cut short, so that the next process finds whole ones."""
-    store = Store(OsDisk(), str(folder), NODE, KeyValueSettings(flush=Flush(flush)), now_ms=1)
+    store = LocalStore(OsDisk(), str(folder), NODE, KeyValueSettings(flush=Flush(flush)), now_ms=1)
     done = counts[0]
     if sum(counts[1:]) > done:
         if not items or items[-1] < done:

@@ -10,8 +10,8 @@ from tests.kv.crashing import World, check_figures, lost, new_disk, open_store, 
 
 from braidlog.kv import operations as o
 from braidlog.kv import snapshot as snapshots
+from braidlog.kv.local import LocalStore, write_snapshot
 from braidlog.kv.settings import Eviction, KeyValueSettings
-from braidlog.kv.store import Store, write_snapshot
 from braidlog.kv.values import ListValue
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
@@ -20,7 +20,7 @@ LRU = KeyValueSettings(memory_bytes_max=20_000, eviction=Eviction.LRU)
 REFUSE = KeyValueSettings(memory_bytes_max=20_000)
 
 
-def refusal(store: Store, operation: o.Operation[Any], now_ms: int = 0) -> Reason:
+def refusal(store: LocalStore, operation: o.Operation[Any], now_ms: int = 0) -> Reason:
     with pytest.raises(BrokerError) as refused:
         store.execute(operation, now_ms)
     return refused.value.reason

@@ -9,8 +9,10 @@ import msgspec
 
 from braidlog.coordinator.journal import Table
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.limits import BROKERS_MAX
 from braidlog.model.world import World
+
+BROKERS_MAX = 1_000
+"""Each one is an entry in the node's journal for good."""
 
 
 class Broker(msgspec.Struct, frozen=True):

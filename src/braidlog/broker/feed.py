@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from braidlog.broker.topics import Topics
-from braidlog.codec.batch import read_header
 from braidlog.codec.records import decode_batch, encode_batch
+from braidlog.codec.visible import visible
 from braidlog.kv.feed import FeedRecord, feed_record, sequence_in, state_record
 from braidlog.kv.store import Mutation, Store
 from braidlog.model.errors import StorageFault
@@ -20,14 +20,13 @@ from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import FEED_TOPIC
-from braidlog.storage.partition import PartitionLog
+from braidlog.partition.published import append_published, read_published
 
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)
 BATCH_RECORDS_MAX = 1_000
 BATCH_BYTES = 1024 * 1024
 PENDING_MAX = 50_000
 """Mutations that wait for the feed. Beyond it, acknowledgements wait with them."""
-READ_BYTES = 1024 * 1024
 WAIT_SECONDS = 60.0
 
 
@@ -56,18 +55,17 @@ class Feed:
         """Find out how far the feed has got; before the store is opened, so that it can be told what is new."""
         if self._topics.hosting.exists(FEED_TOPIC):
             self._hosted = self._topics.hosting.partition(FEED_TOPIC, 0)
-            self.sequence = last_sequence(self._hosted.log)
+            self.sequence = last_sequence(self._hosted)
 
-    def attach(self, store: Store) -> None:
-        """The store is open, and has told of everything that its log holds beyond the feed."""
+    def attach(self, store: Store, *, snapshot_upto: int) -> None:
+        """The store is open, and has told of everything beyond the feed that its log holds: what is after its snapshot."""
         self._store = store
         if self.sequence > store.sequence:
             raise StorageFault(
                 f"the topic {FEED_TOPIC} tells of mutation {self.sequence}, the store ends with {store.sequence}: "
                 "they do not belong together"
             )
-        known_upto = store.snapshot.sequence if store.snapshot is not None else 0
-        if self.sequence < known_upto:
+        if self.sequence < snapshot_upto:
             # It was off for a while, or is new: what was changed meanwhile is not in the log any more.
             self._lacks_state = True
             self._pending.clear()
@@ -162,7 +160,7 @@ class Feed:
         while self._pending:
             records, last = self._next_records(self._store.clock.node.hex().encode())
             # Up to what the log has now, not only to the last record: a part leans on a later mutation of its key.
-            await self._world.durable(self._store.wal, self._store.sequence + 1)
+            await self._store.log.durable(self._store.sequence)
             await self._append(records)
             self.sequence = last
             self._wake_waiting()
@@ -188,10 +186,7 @@ class Feed:
             self._wake_waiting()  # who waits for a topic has one
         keys, values, timestamps, headers = zip(*records, strict=True)
         batch = encode_batch(values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=min(timestamps))
-        appended = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=self._world.now_ms())
-        hosted.appended()
-        await self._world.durable(hosted.log, appended.next_offset)
-        hosted.advance()
+        await append_published(hosted, batch, self._world)
 
     # -- a feed that lacks a part of the past ----------------------------------------------------------------
 
@@ -206,7 +201,7 @@ class Feed:
             now_ms = store.clock.wall_ms
             self._pending.clear()
             self._latest.clear()
-            await self._world.durable(store.wal, sequence + 1)
+            await store.log.durable(sequence)
             gone = [key for key in self._keys_in_feed() if key not in image.data]
             left = len(gone) + len(image.data)
             batch: list[FeedRecord] = []
@@ -230,33 +225,25 @@ class Feed:
         """The keys that a reader of the feed takes to be there."""
         if self._hosted is None:
             return []
-        log, there = self._hosted.log, dict[bytes, None]()
-        offset = log.start_offset
-        while (found := log.slice_at(offset, READ_BYTES)) is not None:
-            data, position = found.read(), 0
-            while position < len(data):
-                header = read_header(data, position)
-                if not header.is_control:
-                    for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
-                        if row[3] is not None and row[2] is not None:
-                            there[row[2]] = None
-                        elif row[2] is not None:
-                            there.pop(row[2], None)
-                position += header.size_bytes
-            offset = found.next_offset
+        there = dict[bytes, None]()
+        for data, position, _ in visible(read_published(self._hosted, self._hosted.start_offset)):
+            for _, _, key, value, _ in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                if key is not None and value is not None:
+                    there[key] = None
+                elif key is not None:
+                    there.pop(key, None)
         return there
 
 
-def last_sequence(log: PartitionLog) -> int:
+def last_sequence(hosted: HostedPartition) -> int:
     """The mutation that the last record of a feed tells of; 0 if there is none."""
-    offset = log.end_offset - 1
-    while offset >= log.start_offset and (found := log.slice_at(offset, 1)) is not None:
-        data = found.read()
-        header = read_header(data)
+    offset = hosted.end_offset - 1
+    while offset >= hosted.start_offset and (found := next(read_published(hosted, offset), None)) is not None:
+        data, position, header = found
         if not header.is_control:
-            rows = decode_batch(data, 0, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-            for row in reversed(list(rows)):
-                sequence = sequence_in(row[4] or ())
+            rows = decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+            for row in reversed(rows):
+                sequence = sequence_in(row[4])
                 if sequence is not None:
                     return sequence
         offset = header.base_offset - 1

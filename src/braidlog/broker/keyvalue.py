@@ -18,14 +18,13 @@ from braidlog.broker.feed import Feed
 from braidlog.broker.topics import Topics
 from braidlog.kv import operations as operations  # noqa: PLC0414 - the words in which this service is asked
 from braidlog.kv import snapshot as snapshots
+from braidlog.kv.local import LocalStore, Snapshotting
 from braidlog.kv.operations import MemoryUsage, Operation, SnapshotDone, Stats
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.store import Snapshotting, Store
+from braidlog.kv.store import Listener
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.settings import Flush
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
-from braidlog.storage.files import Disk
 
 R = TypeVar("R")
 EXPIRE_KEYS = 500
@@ -40,25 +39,20 @@ class KeyValue:
 
     def __init__(
         self,
-        disk: Disk,
-        folder: str,
-        node: bytes,
+        open_store: Callable[[Listener | None], LocalStore],
         settings: KeyValueSettings,
         topics: Topics,
         world: World,
         *,
         resident: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._disk = disk
-        self._folder = folder
-        self._node = node
+        self._open_store = open_store
         self._world = world
         self._resident = resident
         self._turns = Turns(world)
-        self._store: Store | None = None
+        self._store: LocalStore | None = None
         self._fault: StorageFault | None = None
         self._feed = Feed(topics, world) if settings.feed else None
-        self._acks = settings.flush is Flush.ACK
         self._opened_at = world.monotonic()
         self.settings = settings
 
@@ -67,16 +61,9 @@ class KeyValue:
         try:
             if self._feed is not None:
                 self._feed.open()
-            store = Store(
-                self._disk,
-                self._folder,
-                self._node,
-                self.settings,
-                now_ms=self._world.now_ms(),
-                listener=None if self._feed is None else self._feed.note,
-            )
+            store = self._open_store(None if self._feed is None else self._feed.note)
             if self._feed is not None:
-                self._feed.attach(store)
+                self._feed.attach(store, snapshot_upto=0 if store.snapshot is None else store.snapshot.sequence)
         except StorageFault as fault:
             self._fault = StorageFault(f"the key-value store is offline: {fault}")
             raise
@@ -87,7 +74,7 @@ class KeyValue:
         return [] if self._feed is None or self._store is None else [("kv-feed", self._feed.run)]
 
     @property
-    def store(self) -> Store:
+    def store(self) -> LocalStore:
         if self._store is None:
             raise self._fault or BrokerError(Reason.UNAVAILABLE, "the key-value store is not open")
         return self._store
@@ -124,13 +111,9 @@ class KeyValue:
             await self._kept(store, sequence)
         return results
 
-    async def _kept(self, store: Store, sequence: int) -> None:
+    async def _kept(self, store: LocalStore, sequence: int) -> None:
         feed = self._feed
-        if self._acks:
-            await self._world.durable(store.wal, sequence + 1)
-        else:
-            store.wal.write()
-            self._world.appended(store.wal)
+        await store.log.durable(sequence, self.settings.flush)
         if feed is not None and (feed.is_behind or not feed.has_begun):
             await feed.room()
 
@@ -170,7 +153,7 @@ class KeyValue:
             freed = await world.blocking(store.remove_older)
         return SnapshotDone(taking.head.sequence, len(taking.image.data), size, taking.head.taken_ms, freed)
 
-    async def _write(self, store: Store, taking: Snapshotting) -> int:
+    async def _write(self, store: LocalStore, taking: Snapshotting) -> int:
         """Write an image out and give it its name, once everything in it is durable in the log and in the feed.
 
         Were it named before that, the feed could lack mutations that no log tells of any more.
@@ -180,7 +163,7 @@ class KeyValue:
         try:
             await self._write_blocks(writer, taking)
             await world.blocking(writer.seal)
-            await world.durable(store.wal, taking.head.sequence + 1)
+            await store.log.durable(taking.head.sequence)
             if self._feed is not None:
                 await self._feed.reach(taking.head.sequence)
             await world.blocking(writer.publish)

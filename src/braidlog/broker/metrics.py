@@ -1,50 +1,54 @@
-"""What the services count, as Prometheus text.
+"""Partitions and groups as reports: what the console's snapshot and RustLog's metrics tell of them."""
 
-Knows: names and units. Refuses to know: who scrapes.
-"""
-
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from braidlog.coordinator.groups.service import Groups
-from braidlog.model.errors import StorageFault
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.report import LagReport, LogReport, PartitionReport
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
 
-_GAUGES: tuple[tuple[str, str, Callable[[HostedPartition], int]], ...] = (
-    ("braidlog_partition_start_offset", "First offset that can be read.", lambda h: h.start_offset),
-    ("braidlog_partition_high_watermark", "Next offset after the last committed record.", lambda h: h.high_watermark),
-    ("braidlog_partition_size_bytes", "Bytes of batches on the disk.", lambda h: h.log.size_bytes),
-)
+
+def partition_report(hosted: HostedPartition) -> PartitionReport:
+    log = hosted.log
+    fault = ""
+    try:
+        log.check_writable()
+    except (StorageFault, BrokerError) as error:
+        fault = str(error)
+    return PartitionReport(
+        hosted.topic,
+        hosted.number,
+        hosted.start_offset,
+        hosted.high_watermark,
+        hosted.end_offset,
+        log.size_bytes,
+        len(log.segments),
+        fault,
+    )
 
 
-def render_metrics(hosting: Hosting, groups: Groups, names: Sequence[str]) -> str:
-    """Offsets and sizes of the partitions of the topics with these names, lag of the groups in them: gauges, one line each."""
-    lines = []
-    rows = [(name, hosted) for name in names for hosted in _online(hosting, name)]
-    lines += [
-        "# HELP braidlog_partitions_offline Partitions that could not be opened.",
-        "# TYPE braidlog_partitions_offline gauge",
-    ]
-    lines += [f"braidlog_partitions_offline {sum(hosting.meta(name).partitions for name in names) - len(rows)}"]
-    shown = frozenset(names)
-    for metric, help_text, value_of in _GAUGES:
-        lines += [f"# HELP {metric} {help_text}", f"# TYPE {metric} gauge"]
-        lines += [f'{metric}{{topic="{topic}",partition="{h.number}"}} {value_of(h)}' for topic, h in rows]
-    lag = "braidlog_group_lag_records"
-    lines += [f"# HELP {lag} Records a group has not committed yet.", f"# TYPE {lag} gauge"]
-    for group in groups.names():
-        name = group.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        with contextlib.suppress(StorageFault):
-            lines += [
-                f'{lag}{{group="{name}",topic="{row.topic}",partition="{row.partition}"}} {row.lag}'
-                for row in groups.lag(group)
-                if row.topic in shown
-            ]
-    return "\n".join(lines) + "\n"
+def lag_reports(groups: Groups, group: str) -> Iterator[LagReport]:
+    """Nothing of a group that reads an offline partition: that is said of the partition."""
+    try:
+        rows = groups.lag(group)
+    except StorageFault:
+        return
+    for row in rows:
+        yield LagReport(group, row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member)
 
 
-def _online(hosting: Hosting, name: str) -> Iterator[HostedPartition]:
-    for number in range(hosting.meta(name).partitions):
-        with contextlib.suppress(StorageFault):  # said when the node started; here it is counted
-            yield hosting.partition(name, number)
+def log_report(hosting: Hosting, groups: Groups, topics: Collection[str]) -> LogReport:
+    """The partitions of these topics, and the groups in them."""
+    places = [(name, number) for name in topics for number in range(hosting.partition_count(name))]
+    lags = (lag for group in groups.names() for lag in lag_reports(groups, group))
+    return LogReport(
+        partitions=[_report(hosting, *place) for place in places], lags=[lag for lag in lags if lag.topic in topics]
+    )
+
+
+def _report(hosting: Hosting, name: str, number: int) -> PartitionReport:
+    try:
+        return partition_report(hosting.partition(name, number))
+    except StorageFault as fault:
+        return PartitionReport(name, number, fault=str(fault), is_offline=True)

@@ -21,7 +21,7 @@ from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import GroupImage
 from braidlog.coordinator.groups.messages import ElectedImage
 from braidlog.coordinator.groups.registry import KeptGroups
-from braidlog.coordinator.groups.service import Groups
+from braidlog.coordinator.groups.service import Groups, Reads
 from braidlog.coordinator.journal import Journal, Key, Table, load_tables
 from braidlog.coordinator.named_producers import NamedProducer, NamedProducers
 from braidlog.coordinator.offsets import Committed, Offsets
@@ -29,7 +29,9 @@ from braidlog.coordinator.producer_ids import IdBlock, ProducerIds
 from braidlog.coordinator.staging import Sink, Staging
 from braidlog.coordinator.streams import EventStreams, Snapshot
 from braidlog.coordinator.transactions import Transaction, Transactions
+from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.store import Listener
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import World
@@ -85,6 +87,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     rebalance_delay_ms: int = INITIAL_DELAY_MS,
     kv: KeyValueSettings | None = None,
     resident: Callable[[], int] = lambda: 0,
+    reads: Reads = lambda _, __: (),
 ) -> Services:
     """Open every service over a data folder, but for the key-value store: whoever serves it opens it.
 
@@ -94,6 +97,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         folder.create_topic(
             JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
         )
+    kv_settings = kv or KeyValueSettings()
     journal = Journal(folder.open_partition(JOURNAL_TOPIC, 0), world)
     kinds: dict[str, type] = {
         "offset": Committed,
@@ -119,7 +123,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world)
     append = Append(hosting, world, transactions.check_append)
     kept = KeptGroups(tables["group"], tables["elected-group"], hosting.partition_count, world, rebalance_delay_ms)
-    groups = Groups(kept, offsets, hosting, world)
+    groups = Groups(kept, offsets, hosting, world, reads)
     streams = EventStreams(hosting, append, tables["snapshot"], world)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
         topics.when_changed(listener)
@@ -142,17 +146,18 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         authorize=authorize,
         rules=Rules(tables["rule"], authorize, world),
         users=Users(tables["user"], world, users),
-        keyvalue=KeyValue(
-            folder.disk,
-            join(folder.path, KEY_VALUE_FOLDER),
-            bytes.fromhex(folder.identity.folder_id),
-            kv or KeyValueSettings(),
-            topics,
-            world,
-            resident=resident,
-        ),
+        keyvalue=KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident),
         journal=journal,
     )
+
+
+def _store_in(folder: DataFolder, settings: KeyValueSettings, world: World) -> Callable[[Listener | None], LocalStore]:
+    path, node = join(folder.path, KEY_VALUE_FOLDER), bytes.fromhex(folder.identity.folder_id)
+
+    def open_store(listener: Listener | None) -> LocalStore:
+        return LocalStore(folder.disk, path, node, settings, now_ms=world.now_ms(), syncer=world, listener=listener)
+
+    return open_store
 
 
 def _refuse_unknown(key: Key) -> None:

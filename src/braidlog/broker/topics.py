@@ -13,7 +13,7 @@ import msgspec
 
 from braidlog.coordinator.journal import Table
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.limits import FOLLOWERS_PER_TOPIC_MAX, NODE_NAME_CHARS_MAX
+from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.model.turns import Turns
@@ -24,6 +24,7 @@ from braidlog.replication.replicas import ReplicaSet
 from braidlog.storage.folder import DataFolder, TopicMeta
 
 FIRST_LEADER_EPOCH = 1
+FOLLOWERS_PER_TOPIC_MAX = 32
 _FOLDER = "the data folder"
 
 TopicChanged = Callable[[str], Awaitable[None]]
@@ -267,7 +268,7 @@ class Topics:
         hosted.wake()
 
     def _check_follower(self, node: str, followers: list[str]) -> None:
-        if not 1 <= len(node) <= NODE_NAME_CHARS_MAX or node == self.node:
+        if not 1 <= len(node) <= NAME_CHARS_MAX or node == self.node:
             raise BrokerError(Reason.REPLICA_NOT_FOUND, f"node {node[:60]!r} cannot follow")
         if len(followers) >= FOLLOWERS_PER_TOPIC_MAX:
             raise BrokerError(Reason.INVALID_SETTING, f"a topic has at most {FOLLOWERS_PER_TOPIC_MAX} followers")

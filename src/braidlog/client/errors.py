@@ -15,7 +15,7 @@ Invariant: an error never claims more than is known. What was sent and not answe
 | `ClosedError` | no | no | never |
 """
 
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 Address = tuple[str, int]
@@ -38,18 +38,18 @@ class Refusal(Enum):
     """Why a server did not do what was asked, in no dialect's words."""
 
     TOPIC_NOT_FOUND = _Meaning(retriable=False, stored=Stored.NO, text="no such topic or partition")
-    TOPIC_EXISTS = _Meaning(retriable=False, stored=Stored.NO, text="the topic is there already")
-    NOT_LEADER = _Meaning(retriable=True, stored=Stored.NO, text="another node leads; it is looked for")
-    REJOIN = _Meaning(retriable=False, stored=Stored.NO, text="the group has changed; the member joins again")
-    OFFSET_OUT_OF_RANGE = _Meaning(retriable=False, stored=Stored.NO, text="no such offset (any more)")
+    TOPIC_EXISTS = _Meaning(retriable=False, stored=Stored.NO, text="the topic exists already")
+    NOT_LEADER = _Meaning(retriable=True, stored=Stored.NO, text="another node leads here")
+    REJOIN = _Meaning(retriable=False, stored=Stored.NO, text="the group has changed; join again")
+    OFFSET_OUT_OF_RANGE = _Meaning(retriable=False, stored=Stored.NO, text="no such offset; it may have been deleted")
     FENCED = _Meaning(retriable=False, stored=Stored.NO, text="the producer's sequence or epoch is not the log's")
-    TOO_LARGE = _Meaning(retriable=False, stored=Stored.NO, text="larger than the server takes")
-    INVALID = _Meaning(retriable=False, stored=Stored.NO, text="the server finds the request wrong")
-    NOT_ALLOWED = _Meaning(retriable=False, stored=Stored.NO, text="who asks may not")
-    BUSY = _Meaning(retriable=True, stored=Stored.NO, text="not now; nothing was done")
-    TIMED_OUT = _Meaning(retriable=True, stored=Stored.MAYBE, text="not done in time; it may be done all the same")
+    TOO_LARGE = _Meaning(retriable=False, stored=Stored.NO, text="larger than the server accepts")
+    INVALID = _Meaning(retriable=False, stored=Stored.NO, text="the server rejects the request as invalid")
+    NOT_ALLOWED = _Meaning(retriable=False, stored=Stored.NO, text="not allowed")
+    BUSY = _Meaning(retriable=True, stored=Stored.NO, text="the server is busy; nothing was done, try again")
+    TIMED_OUT = _Meaning(retriable=True, stored=Stored.MAYBE, text="not done in time; it may still be done")
     FAILED = _Meaning(
-        retriable=False, stored=Stored.MAYBE, text="something failed; what was asked may be done all the same"
+        retriable=False, stored=Stored.MAYBE, text="the server failed; what was asked may be done all the same"
     )
 
     @property
@@ -84,10 +84,11 @@ class NoAnswerError(ClientError):
 
 
 class RefusedError(ClientError):
-    """The server answered, and it was no. `code` and the message are its own words."""
+    """The server answered, and it was no. `code` is its own, "" where the client found out by itself."""
 
-    def __init__(self, reason: Refusal, dialect: str, code: str | int, words: str) -> None:
-        super().__init__(f"{dialect} says {code}: {words}" if words else f"{dialect} says {code}")
+    def __init__(self, reason: Refusal, dialect: str, code: str | int, words: str = "") -> None:
+        name = code.name if isinstance(code, IntEnum) else f"{dialect} code {code}" if isinstance(code, int) else code
+        super().__init__(f"{words or reason.value.text}{f' ({name})' if name else ''}")
         self.reason = reason
         self.dialect = dialect
         self.code = code

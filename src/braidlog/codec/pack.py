@@ -22,6 +22,7 @@ from array import array
 from typing import NamedTuple
 
 from braidlog.codec.murmur import partition_for_key
+from braidlog.codec.section import RECORD_BYTES_MAX, Buffer
 from braidlog.codec.varint import encode_varint, encode_varlong
 
 try:
@@ -35,10 +36,6 @@ if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
 
 COMPILED: bool = bool(cython.compiled)
-
-Buffer = bytes | bytearray | memoryview
-
-_RECORD_BYTES_MAX = 2**31 - 1
 
 
 class Strings(NamedTuple):
@@ -423,7 +420,7 @@ def _record(delta: int, number: int, key: bytes | None, value: bytes | None) -> 
             b"\0",
         )
     )
-    if len(body) > _RECORD_BYTES_MAX:
+    if len(body) > RECORD_BYTES_MAX:
         raise ValueError(f"a record of {len(body)} bytes")
     return encode_varint(len(body)) + body
 

@@ -19,6 +19,7 @@ from base64 import b64encode
 
 from braidlog.codec.columns import BinaryColumn, Columns
 from braidlog.codec.layout import PARTS_MAX, Kind, Layout
+from braidlog.codec.section import INT64_MAX, Buffer
 
 try:
     import cython
@@ -33,10 +34,7 @@ if cython.compiled:
 
 COMPILED: bool = bool(cython.compiled)
 
-Buffer = bytes | bytearray | memoryview
-
 _KEY_BYTES_MAX = 0xFFFF
-_INT64_MAX = 2**63 - 1
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PAIRS = bytes([letter for high in _ALPHABET for low in _ALPHABET for letter in (high, low)])
 """Two letters of base64 for each twelve bits: three bytes are two lookups."""
@@ -452,7 +450,7 @@ def _row_plain(layout: Layout, offset: int, timestamp: int, key: bytes | None, v
         elif kind == Kind.OFFSET_DECIMAL:
             parts.append(b"%d" % offset)
         elif kind == Kind.MICROS_DECIMAL:
-            parts.append(b"%d" % min(max(timestamp, 0) * 1000, _INT64_MAX))
+            parts.append(b"%d" % min(max(timestamp, 0) * 1000, INT64_MAX))
         elif kind == Kind.KEY_16:
             if key is not None and len(key) > _KEY_BYTES_MAX:
                 return None

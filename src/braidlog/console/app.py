@@ -16,7 +16,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from braidlog.client.errors import ClientError
-from braidlog.console import metrics
 from braidlog.console.assets import Assets
 from braidlog.console.clients import Clients, TooManyReaders
 from braidlog.console.feeds import Feeds
@@ -27,6 +26,7 @@ from braidlog.console.node import Node, NodeError
 from braidlog.console.pages import Pages, topic_rows
 from braidlog.console.rendering import Renderer
 from braidlog.console.spark_queries import SparkQueries
+from braidlog.model import metrics
 from braidlog.model.clock import SystemClock
 
 PACKED_BYTES_MIN: Final = 1024

@@ -10,11 +10,11 @@ import msgspec
 from braidlog.coordinator.journal import Table
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 
 NAMES_MAX = 100_000
-NAME_CHARS_MAX = 249
 EPOCH_MAX = 2**15 - 1
 
 

@@ -12,11 +12,11 @@ import msgspec
 
 from braidlog.coordinator.journal import Mark, Table
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.world import World
 from braidlog.partition.hosting import Hosting
 
 METADATA_CHARS_MAX = 4096
-GROUP_CHARS_MAX = 249
 OFFSET_MAX = 2**63 - 1
 
 Place = tuple[str, int]
@@ -151,8 +151,8 @@ class Offsets:
 
 def check_group_name(group: str) -> None:
     """Wider than a topic's rule, as Kafka's clients are used to; but one word that any dialect can print."""
-    if not 1 <= len(group) <= GROUP_CHARS_MAX:
-        fault = f"a group name has 1 to {GROUP_CHARS_MAX} characters, this one has {len(group)}"
+    if not 1 <= len(group) <= NAME_CHARS_MAX:
+        fault = f"a group name has 1 to {NAME_CHARS_MAX} characters, this one has {len(group)}"
     elif not group.isprintable() or " " in group:
         fault = f"group name {group[:60]!r} has blanks or characters that cannot be printed"
     else:

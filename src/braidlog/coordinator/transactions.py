@@ -19,6 +19,7 @@ from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
 from braidlog.coordinator.offsets import Commit, Offsets, Place, check_group_name
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
@@ -28,7 +29,6 @@ TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
 EPOCH_MAX = 2**15 - 2
 NO_EPOCH = -1
-NAME_CHARS_MAX = 249
 UNUSED_MS_MAX = 7 * 24 * 3600 * 1000
 """A transactional id that nobody used for so long is forgotten; its producer id is never given again."""
 

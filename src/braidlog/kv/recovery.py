@@ -32,6 +32,7 @@ from braidlog.kv.wal import (
     Mark,
     Opened,
     Piece,
+    Syncer,
     Wal,
     WalHead,
     create_wal,
@@ -47,8 +48,8 @@ from braidlog.storage.slots import SlotPair
 
 REWRITE_BYTES = 1024 * 1024
 
-Replayed = Callable[[int, HybridClock, Entry], None]
-"""replayed(sequence, clock at its stamp, entry): called after the entry was applied."""
+Replayed = Callable[[int, HybridClock, Entry, Keyspace], None]
+"""replayed(sequence, clock at its stamp, entry, keyspace): called after the entry was applied."""
 
 
 class Recovered(NamedTuple):
@@ -64,7 +65,15 @@ class Recovery:
     """Opens one folder."""
 
     def __init__(
-        self, disk: Disk, folder: str, node: bytes, settings: KeyValueSettings, *, now_ms: int, replayed: Replayed
+        self,
+        disk: Disk,
+        folder: str,
+        node: bytes,
+        settings: KeyValueSettings,
+        *,
+        now_ms: int,
+        replayed: Replayed,
+        syncer: Syncer,
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -72,6 +81,7 @@ class Recovery:
         self._settings = settings
         self._now_ms = now_ms
         self._replayed = replayed
+        self._syncer = syncer
         self._manifest = SlotPair(disk, folder, MANIFEST_STEM, MANIFEST_MAGIC)
         self._clock = HybridClock(node)
         self.keyspace = self._empty()
@@ -193,7 +203,7 @@ class Recovery:
                 f"the log ends with mutation {expected - 1}, before its snapshot's {self._snapshot.sequence}",
                 self._folder,
             )
-        return Wal(self._disk, self._folder, self._manifest, self._settings, opened, sealed)
+        return Wal(self._disk, self._folder, self._manifest, self._settings, opened, sealed, syncer=self._syncer)
 
     def _why(self) -> str:
         return "; ".join(self.notes) or "a file is lost"
@@ -242,7 +252,7 @@ class Recovery:
             raise StorageFault(f"mutation {sequence} makes no sense: {error}", file.path) from error
         self._sequence = sequence
         self._clock.wall_ms, self._clock.counter = clock.wall_ms, clock.counter
-        self._replayed(sequence, clock, entry)
+        self._replayed(sequence, clock, entry, self.keyspace)
 
     def _make_durable(self, file: File, head: WalHead, mark: Mark | None, reached: Mark) -> Opened:
         """Cut the tail and write the rest above the mark once more.

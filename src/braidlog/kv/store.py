@@ -1,26 +1,25 @@
 """The store: operations become mutations, mutations are logged, stamped and applied.
 
-Knows: what each operation needs, refuses and changes. Refuses to know: waiting (its owner does), threads, topics.
+Knows: what each operation needs, refuses and changes. Refuses to know: waiting (its owner does), threads, topics, and where its
+log is (log.py).
 Invariants: a mutation is checked before it is logged and logged before it is applied; nothing changes a key but a logged
 mutation, expiry and eviction included. With a limit, `used_bytes` does not exceed it.
 
-`execute` neither waits nor suspends. A mutation is durable once `wal.durable_sequence` has reached the store's `sequence` of
-then.
+`execute` neither waits nor suspends. A mutation is durable once `log.durable` has returned for the store's `sequence` of then.
 """
 
 import contextlib
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
 from braidlog.kv import operations as o
-from braidlog.kv import snapshot as snapshots
-from braidlog.kv.entries import Entry, Op
+from braidlog.kv.entries import Op
 from braidlog.kv.hlc import HybridClock
-from braidlog.kv.keyspace import Image, Keyspace
-from braidlog.kv.recovery import Recovery
+from braidlog.kv.keyspace import Keyspace
+from braidlog.kv.log import Change, MutationLog
 from braidlog.kv.settings import Eviction, KeyValueSettings
 from braidlog.kv.values import (
     COUNTER_COST,
@@ -40,7 +39,6 @@ from braidlog.kv.values import (
 )
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX, KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
-from braidlog.storage.files import Disk, join
 
 R = TypeVar("R")
 TTL_SECONDS_MAX = 2**32 - 1
@@ -69,44 +67,31 @@ class Listener(Protocol):
     def __call__(self, mutation: Mutation) -> None: ...
 
 
-class Snapshotting(NamedTuple):
-    """A snapshot under way."""
-
-    head: snapshots.SnapshotHead
-    image: Image
-
-
 class Store:
-    """One open store. All of it belongs to one thread, but for `wal.sync` and what `SnapshotWriter` does."""
+    """One open store. All of it belongs to one thread."""
 
     def __init__(
         self,
-        disk: Disk,
-        folder: str,
-        node: bytes,
+        log: MutationLog,
+        keyspace: Keyspace,
+        clock: HybridClock,
         settings: KeyValueSettings,
         *,
-        now_ms: int,
+        sequence: int,
         listener: Listener | None = None,
     ) -> None:
-        self._disk = disk
-        self.folder = folder
+        self.log = log
+        self.keyspace = keyspace
+        self.clock = clock
         self.settings = settings
+        self.sequence = sequence
+        """How many mutations there were since the store was made."""
         self._listener = listener
-        recovery = Recovery(disk, folder, node, settings, now_ms=now_ms, replayed=self._note_replayed)
-        self._recovering = recovery
-        recovered = recovery.run()
-        self.keyspace: Keyspace = recovered.keyspace
-        self.clock: HybridClock = recovered.clock
-        self.wal = recovered.wal
-        self.notes = recovered.notes
-        self.snapshot = recovered.snapshot
-        self.snapshot_bytes = recovered.snapshot_bytes
         self._limit = settings.memory_bytes_max
         self._stopped: StorageFault | None = None
         self.peak_bytes = self.keyspace.used_bytes
         self.hits = self.misses = self.operations = self.mutations = 0
-        self.expired = self.evicted = self.refused_for_memory = self.snapshots = 0
+        self.expired = self.evicted = self.refused_for_memory = 0
         self._handlers: dict[type, Callable[[Any, int], Any]] = {
             o.Get: self._get,
             o.Set: self._set,
@@ -125,11 +110,6 @@ class Store:
             o.HashGetAll: self._hash_get_all,
         }
 
-    @property
-    def sequence(self) -> int:
-        """How many mutations there were since the store was made."""
-        return self.wal.sequence
-
     def stop(self, fault: StorageFault) -> None:
         """Take no more mutations: something that must hear of each of them no longer does. Reads go on."""
         self._stopped = fault
@@ -137,20 +117,15 @@ class Store:
     @property
     def fault(self) -> StorageFault | None:
         """Why no mutation is taken any more, if so."""
-        return self._stopped or self.wal.fault
-
-    def _check_writable(self) -> None:
-        if self._stopped is not None:
-            raise self._stopped
-        self.wal.check_writable()
+        return self._stopped or self.log.fault
 
     def execute(self, operation: o.Operation[R], now_ms: int) -> R:
         """Carry out an operation at once, or raise a `BrokerError` with why not."""
         key = operation.key
         if not key or len(key) > KV_KEY_BYTES_MAX:
             raise _bad_key(key)
-        if self.wal.fault is not None:
-            raise self.wal.fault
+        if self.log.fault is not None:
+            raise self.log.fault
         self.operations += 1
         # Never before the last stamp: a clock that was set back does not bring back a key that was seen to have gone.
         if now_ms < self.clock.wall_ms:  # noqa: PLR1730 - on every operation's way, and `max` is three times as slow
@@ -314,7 +289,6 @@ class Store:
 
     def _current(self, key: bytes, now_ms: int) -> Value | None:
         """What a key that is about to change holds. One whose time has come goes first, with a mutation of its own."""
-        self._check_writable()
         value = self.keyspace.data.get(key)
         if value is not None and self.keyspace.deadlines and self.keyspace.is_due(key, now_ms):
             self._commit(Op.EXPIRED, key, b"", 0, now_ms)
@@ -334,10 +308,18 @@ class Store:
         return held
 
     def _commit(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, now_ms: int) -> None:
-        """Log a mutation and apply it."""
+        """Log a mutation and apply it. If it is refused, all is as it was, the clock too: a replay counts its ticks."""
+        if self._stopped is not None:
+            raise self._stopped
         clock, keyspace = self.clock, self.keyspace
+        before = clock.wall_ms, clock.counter
         wall_ms = clock.tick(now_ms)
-        sequence = self.wal.append(op, key, argument, ttl_seconds, (wall_ms, clock.counter))
+        try:
+            sequence = self.log.append((Change(op, key, argument, ttl_seconds, wall_ms, clock.counter),))
+        except (StorageFault, BrokerError):
+            clock.wall_ms, clock.counter = before
+            raise
+        self.sequence = sequence
         keyspace.apply(op, key, argument, ttl_seconds, wall_ms)
         self.mutations += 1
         if op > _COMMANDS_MAX:
@@ -349,22 +331,6 @@ class Store:
             deadline_ms = keyspace.deadlines.get(key, 0) if keyspace.deadlines else 0
             self._listener(
                 Mutation(sequence, wall_ms, clock.counter, op, key, argument, keyspace.data.get(key), deadline_ms)
-            )
-
-    def _note_replayed(self, sequence: int, clock: HybridClock, entry: Entry) -> None:
-        if self._listener is not None:
-            keyspace, key = self._recovering.keyspace, entry.key
-            self._listener(
-                Mutation(
-                    sequence,
-                    clock.wall_ms,
-                    clock.counter,
-                    entry.op,
-                    key,
-                    entry.value,
-                    keyspace.data.get(key),
-                    keyspace.deadlines.get(key, 0),
-                )
             )
 
     # -- memory and time -------------------------------------------------------------------------------------
@@ -395,73 +361,12 @@ class Store:
 
     def expire(self, now_ms: int, count_max: int) -> int:
         """Let keys go whose time has come, at most so many; return how many went."""
-        self._check_writable()
         now_ms = max(now_ms, self.clock.wall_ms)
         count = 0
         while count < count_max and (key := self.keyspace.due(now_ms)) is not None:
             self._commit(Op.EXPIRED, key, b"", 0, now_ms)
             count += 1
         return count
-
-    # -- snapshots -------------------------------------------------------------------------------------------
-
-    @property
-    def wants_snapshot(self) -> bool:
-        """Whether the log has outgrown what it is worth: replaying it would take longer than loading a snapshot."""
-        grown = self.wal.size_bytes
-        return grown >= self.settings.snapshot_wal_bytes and grown >= self.snapshot_bytes
-
-    def begin_snapshot(self, now_ms: int) -> Snapshotting:
-        """Hold the store still, in an image. Whoever begins ends it, well or not."""
-        clock = self.clock
-        head = snapshots.SnapshotHead(clock.node, self.sequence, clock.wall_ms, clock.counter, now_ms)
-        return Snapshotting(head, self.keyspace.take_image())
-
-    def end_snapshot(self, done: snapshots.SnapshotHead | None, size: int = 0) -> None:
-        self.keyspace.give_back()
-        if done is not None:
-            self.snapshot, self.snapshot_bytes = done, size
-            self.snapshots += 1
-
-    def writer(self, head: snapshots.SnapshotHead) -> snapshots.SnapshotWriter:
-        return snapshots.SnapshotWriter(self._disk, self.folder, head)
-
-    def remove_older(self) -> int:
-        """Remove what the newest snapshot replaces; return the bytes of log freed."""
-        assert self.snapshot is not None
-        newest = snapshots.snapshot_name(self.snapshot.sequence)
-        for name in self._disk.names(self.folder):
-            if name.endswith(snapshots.SUFFIX) and name < newest:
-                self._disk.remove(join(self.folder, name))
-        return self.wal.remove_upto(self.snapshot.sequence)
-
-    def close(self) -> None:
-        """Make everything durable, or raise."""
-        self.wal.close()
-
-
-def write_snapshot(store: Store, now_ms: int) -> snapshots.SnapshotHead:
-    """Take a snapshot in one go: for tools and tests. A server does the same in slices."""
-    store.wal.sync(upto=store.wal.request_roll(now_ms))
-    taking = store.begin_snapshot(now_ms)
-    done, size = None, 0
-    try:
-        writer = store.writer(taking.head)
-        try:
-            for block in snapshots.slices(taking.image):
-                writer.write(block)
-            writer.seal()
-            store.wal.sync(upto=taking.head.sequence + 1)
-            writer.publish()
-        except BaseException:
-            with contextlib.suppress(StorageFault):
-                writer.abandon()
-            raise
-        done, size = taking.head, writer.size
-    finally:
-        store.end_snapshot(done, size)
-    store.remove_older()
-    return taking.head
 
 
 def _number(key: bytes, held: Value) -> int:

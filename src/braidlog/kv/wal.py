@@ -26,14 +26,18 @@ failed sync nothing is acknowledged again; a full disk stops new mutations, lose
 import contextlib
 import struct
 import threading
-from typing import NamedTuple
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from braidlog.codec.crc import crc32c
 from braidlog.kv.entries import pack_entry
+from braidlog.kv.log import Change
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.settings import Flush
+from braidlog.model.world import Syncable
 from braidlog.storage.files import Disk, File, is_full, join
 from braidlog.storage.slots import SlotPair
 
@@ -136,8 +140,26 @@ class Opened(NamedTuple):
     counter: int
 
 
+class Syncer(Protocol):
+    """Who syncs for many at once: a `World`."""
+
+    def durable(self, log: Syncable, next_offset: int) -> Awaitable[None]: ...
+
+    def appended(self, log: Syncable) -> None: ...
+
+
+class SyncAtOnce:
+    """For tools and tests, which have nobody to share a sync with."""
+
+    async def durable(self, log: Syncable, next_offset: int) -> None:
+        log.sync(next_offset)
+
+    def appended(self, log: Syncable) -> None:
+        pass
+
+
 class Wal:
-    """The log of an open store. One thread appends; any thread may sync.
+    """The log of an open store (a `MutationLog`). One thread appends; any thread may sync.
 
     Three locks, taken in this order: `_sync_lock` (one sync at a time), `_write_lock` (one write at a time), `_lock` (the
     buffer; held for no call of the disk).
@@ -151,6 +173,8 @@ class Wal:
         settings: KeyValueSettings,
         opened: Opened,
         sealed: list[Piece],
+        *,
+        syncer: Syncer,
     ) -> None:
         self._disk = disk
         self.folder = folder
@@ -161,6 +185,7 @@ class Wal:
         self._packed = opened.head.pack()
         self._position = opened.position
         self._sealed = sealed
+        self._syncer = syncer
         self._lock = threading.Lock()
         self._write_lock = threading.RLock()
         self._sync_lock = threading.RLock()
@@ -211,7 +236,7 @@ class Wal:
         """The first sequence of the file that takes entries."""
         return self._head.base
 
-    def check_writable(self) -> None:
+    def _check_writable(self) -> None:
         """Raise unless mutations are taken. Where the disk was full this is where it is asked again."""
         if self._fault is not None:
             raise self._fault
@@ -227,17 +252,31 @@ class Wal:
 
     # -- appending -------------------------------------------------------------------------------------------
 
-    def append(self, op: int, key: bytes, value: bytes, ttl_seconds: int, stamp: tuple[int, int]) -> int:
-        """Take a mutation; return its sequence. It is in memory only until `write` or `sync`."""
-        crc, body = pack_entry(stamp[0], op, key, value, ttl_seconds)
-        size = len(body) + 4
+    def append(self, changes: Sequence[Change]) -> int:
+        """Take changes; return the sequence of the last. They are in memory only until `write` or `sync`."""
+        if self._stalled is not None or self._fault is not None or self._closed:
+            self._check_writable()
+        parts: list[bytes] = []
+        size = 0
+        for change in changes:
+            crc, body = pack_entry(change.wall_ms, change.op, change.key, change.argument, change.ttl_seconds)
+            parts += (crc, body)
+            size += len(body) + 4
         with self._lock:
-            self._parts += (crc, body)
+            self._parts += parts
             self._buffered_bytes += size
             self._unsynced_bytes += size
-            self._sequence += 1
-            self._stamp = stamp
+            self._sequence += len(changes)
+            self._stamp = (change.wall_ms, change.counter)
             return self._sequence
+
+    async def durable(self, sequence: int, flush: Flush = Flush.ACK) -> None:
+        """Return when everything up to `sequence` is kept as `flush` says."""
+        if flush is Flush.ACK:
+            await self._syncer.durable(self, sequence + 1)
+        else:
+            self.write()
+            self._syncer.appended(self)
 
     def write(self) -> None:
         """Hand what is buffered to the kernel: it survives `kill -9` then."""

@@ -6,15 +6,15 @@ Knows: the rule for topic names, shared by all doors. Refuses to know: where a t
 import re
 
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.limits import TOPIC_NAME_CHARS_MAX
+from braidlog.model.limits import NAME_CHARS_MAX
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def check_topic_name(name: str) -> str:
     """Return the name, or raise `BrokerError(INVALID_TOPIC_NAME)` with a sentence that says what is wrong with it."""
-    if not 1 <= len(name) <= TOPIC_NAME_CHARS_MAX:
-        fault = f"a topic name has 1 to {TOPIC_NAME_CHARS_MAX} characters, this one has {len(name)}"
+    if not 1 <= len(name) <= NAME_CHARS_MAX:
+        fault = f"a topic name has 1 to {NAME_CHARS_MAX} characters, this one has {len(name)}"
     elif name in (".", ".."):
         fault = f"{name!r} is a folder, not a topic name"
     elif _LEGAL.fullmatch(name) is None:

@@ -135,7 +135,14 @@ class ProcessReport(msgspec.Struct, frozen=True):
     """How late the loop was at its last timer."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class LogReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions, and how far groups are behind in them."""
+
+    partitions: list[PartitionReport]
+    lags: list[LagReport]
+
+
+class Snapshot(LogReport, frozen=True, kw_only=True):
     """A node at one moment."""
 
     taken_ms: int
@@ -154,10 +161,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     sync_seconds: list[int]
     sync_seconds_total: float
     topics: int
-    partitions: list[PartitionReport]
     partitions_left_out: int
     groups: list[GroupReport]
-    lags: list[LagReport]
     lags_left_out: int
     keyvalue: KeyValueReport
     process: ProcessReport

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.limits import BATCH_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
+from braidlog.model.limits import BATCH_BYTES_MAX
 
 UNLIMITED = -1
 
@@ -76,7 +76,7 @@ _FOREVER = 2**62
 _BOUNDS = (
     ("flush_interval_ms", 1, 3_600_000),
     ("flush_window_bytes", 4 * 1024, 2**40),
-    ("segment_bytes", SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+    ("segment_bytes", 4 * 1024, 2**31 - 1),
     ("segment_ms", 1, _FOREVER),
     ("index_interval_bytes", 256, 64 * 1024 * 1024),
     ("retention_ms", UNLIMITED, _FOREVER),

@@ -81,7 +81,7 @@ def decode_slice(fetched: Fetched, offset: int, *, limits: Limits) -> tuple[list
     assert fetched.slice is not None
     found: list[Record] = []
     left = limits.bytes_max
-    for data, position, _ in visible(_batches(fetched.slice), ranges(fetched.aborted)):
+    for data, position, _ in visible(batches_of(fetched.slice), ranges(fetched.aborted)):
         for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
             if row[0] < offset:
                 continue
@@ -97,7 +97,7 @@ def slice_to_columns(fetched: Fetched, offset: int, *, limits: Limits) -> tuple[
     assert fetched.slice is not None
     columns = Columns()
     next_offset = fetched.slice.next_offset
-    for data, position, header in visible(_batches(fetched.slice), ranges(fetched.aborted)):
+    for data, position, header in visible(batches_of(fetched.slice), ranges(fetched.aborted)):
         check_crc(data, position, header)
         columns.append(
             read_section(data, position, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX),
@@ -135,7 +135,7 @@ def _fitting(columns: Columns, limits: Limits) -> int:
     return max(fitting, 1)
 
 
-def _batches(found: FileSlice) -> Iterator[tuple[bytes, int, BatchHeader]]:
+def batches_of(found: FileSlice) -> Iterator[tuple[bytes, int, BatchHeader]]:
     """Each batch of a slice. Read in pieces: who has enough after the first has not paid for the rest."""
     start, end = found.position, found.position + found.size
     size = PIECE_BYTES

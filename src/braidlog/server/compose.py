@@ -127,6 +127,7 @@ class Server:
             rebalance_delay_ms=config.groups.rebalance_delay_ms,
             kv=config.kv,
             resident=resident_bytes,
+            reads=topics_read,
         )
         for name in self.services.hosting.names():
             for number in range(self.services.hosting.meta(name).partitions):
@@ -223,7 +224,6 @@ class Server:
             self._budget,
             self._clock,
             syncs=lambda: measured,
-            reads=topics_read,
         )
         doors, urls = await self._open_private_doors()
 

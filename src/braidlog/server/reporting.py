@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
+from braidlog.broker.metrics import lag_reports, partition_report
 from braidlog.broker.services import Services
-from braidlog.coordinator.groups.service import Lag, Reads
 from braidlog.kv.values import kind_of
 from braidlog.model import report as r
 from braidlog.model.clock import Clock
@@ -41,7 +41,7 @@ _FILES: Final = "/proc/self/fd"
 class Reporter:
     """One for a node."""
 
-    def __init__(  # noqa: PLR0913 - each is one place where figures are kept
+    def __init__(
         self,
         loaded: LoadedConfig,
         services: Services,
@@ -51,7 +51,6 @@ class Reporter:
         clock: Clock,
         *,
         syncs: Callable[[], list[Seconds]],
-        reads: Reads,
     ) -> None:
         self._loaded = loaded
         self._services = services
@@ -60,7 +59,6 @@ class Reporter:
         self._budget = budget
         self._clock = clock
         self._syncs = syncs
-        self._reads = reads
         self._began = clock.monotonic()
         self._offline: dict[tuple[str, int], tuple[float, str]] = {}
         self._taken: r.Snapshot | None = None
@@ -87,7 +85,7 @@ class Reporter:
         partitions = list(islice(self._partitions(now), r.PARTITIONS_MAX))
         partitions_there = sum(services.hosting.partition_count(name) for name in services.hosting.names())
         groups = services.groups.names()
-        lags = list(islice((lag for group in groups for lag in self._lags(group)), r.LAGS_MAX + 1))
+        lags = list(islice((lag for group in groups for lag in lag_reports(services.groups, group)), r.LAGS_MAX + 1))
         syncs = added(self._syncs())
         return r.Snapshot(
             taken_ms=self._clock.now_ms(),
@@ -147,7 +145,7 @@ class Reporter:
                     hosted = self._open(name, number, now)
                 fault = self._offline.get((name, number))
                 if hosted is not None:
-                    yield _partition(hosted)
+                    yield partition_report(hosted)
                 elif fault is not None:
                     yield r.PartitionReport(name, number, fault=fault[1], is_offline=True)
         for name, why in hosting.broken.items():
@@ -169,13 +167,6 @@ class Reporter:
     def _group(self, name: str) -> r.GroupReport:
         view = self._services.groups.describe(name)
         return r.GroupReport(name, str(view.state), view.generation, view.protocol, len(view.members))
-
-    def _lags(self, group: str) -> Iterator[r.LagReport]:
-        try:
-            rows = self._services.groups.lag(group, self._reads)
-        except StorageFault:
-            return  # a partition of it is offline, which is said there
-        yield from (_lag(group, row) for row in rows)
 
     def _keyvalue(self) -> r.KeyValueReport:
         keyvalue = self._services.keyvalue
@@ -233,29 +224,6 @@ class Reporter:
             if len(rows) == r.KEYS_MAX:
                 break
         return r.Keys(rows, at if at < len(keyspace) else None, len(keyspace))
-
-
-def _partition(hosted: HostedPartition) -> r.PartitionReport:
-    log = hosted.log
-    fault = ""
-    try:
-        log.check_writable()
-    except (StorageFault, BrokerError) as error:
-        fault = str(error)
-    return r.PartitionReport(
-        hosted.topic,
-        hosted.number,
-        hosted.start_offset,
-        hosted.high_watermark,
-        hosted.end_offset,
-        log.size_bytes,
-        len(log.segments),
-        fault,
-    )
-
-
-def _lag(group: str, row: Lag) -> r.LagReport:
-    return r.LagReport(group, row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member)
 
 
 def _connection(session: Session, now: float, *, is_watched: bool) -> r.ConnectionReport:

@@ -11,10 +11,12 @@ import msgspec
 
 from braidlog.codec.batch import NO_PRODUCER, BatchHeader
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.limits import PRODUCERS_PER_PARTITION_MAX
 
 BATCHES_REMEMBERED = 5
 """What a Kafka client may have in flight; an older retry cannot come."""
+
+PRODUCERS_PER_PARTITION_MAX = 100_000
+"""The oldest idle ones are forgotten first."""
 
 _SEQUENCES = 2**31
 

@@ -103,9 +103,9 @@ def test_doors_that_tell_less(braid_server_shared: ServerProcess) -> None:
             ["trim", topic, "--before", "0", "--yes"],
         ):
             said = braid.fails(3, "topic", *refused)
-            assert said.startswith(f"braid: {dialect} cannot: ")
-            assert said.endswith("Dialects that can: kafka\n")
+            assert said.startswith(f"braid: {dialect} does not support ")
+            assert said.endswith("supported by: kafka\n")
         if dialect in ("rustlog", "flux"):
-            assert "topics can be deleted" in braid.fails(3, "topic", "delete", topic, "--yes")
+            assert "deleting topics" in braid.fails(3, "topic", "delete", topic, "--yes")
         else:
             braid.ok("topic", "delete", topic, "--yes")

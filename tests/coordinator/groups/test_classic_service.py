@@ -244,6 +244,16 @@ def test_commits_without_membership_are_for_empty_groups(node: Node) -> None:
     node.run(elections(node).commit("g", "", -1, commit))
 
 
+def test_a_group_without_commits_is_behind_by_what_there_is_to_read(node: Node) -> None:
+    groups = node.services.groups
+    groups._reads = lambda _, metadata: [metadata.decode()]
+    node.append("a", b"1", b"2", b"3")
+    alone(node)
+    assert [(row.topic, row.committed, row.lag) for row in groups.lag("g") if row.end_offset] == [("a", None, 3)]
+    node.run(node.services.trim.delete_before("a", 0, 2))
+    assert sum(row.lag for row in groups.lag("g")) == 1, "what is gone cannot be read"
+
+
 def test_deleting_commits(node: Node) -> None:
     groups = node.services.groups
     node.create("b", 1)
@@ -252,18 +262,19 @@ def test_deleting_commits(node: Node) -> None:
         assert protocol_type == "consumer"
         return [metadata.decode()]
 
+    groups._reads = reads
     told = alone(node)
     commits = [Commit("a", 0, 1), Commit("b", 0, 1)]
     node.run(elections(node).commit("g", told.member, 1, commits))
-    assert node.run(groups.delete_commits("g", [("a", 0), ("b", 0), ("b", 7)], reads)) == [("a", 0)]
+    assert node.run(groups.delete_commits("g", [("a", 0), ("b", 0), ("b", 7)])) == [("a", 0)]
     assert node.services.offsets.of_group("g").keys() == {("a", 0)}
     node.run(elections(node).leave("g", [(told.member, None)]))
-    assert node.run(groups.delete_commits("g", [("a", 0)], reads)) == []
+    assert node.run(groups.delete_commits("g", [("a", 0)])) == []
     assert node.restarted().services.offsets.of_group("g") == {}
-    assert reason_of(node, groups.delete_commits("nope", [("a", 0)], reads)) is Reason.GROUP_NOT_FOUND
+    assert reason_of(node, groups.delete_commits("nope", [("a", 0)])) is Reason.GROUP_NOT_FOUND
     node.run(groups.join("assigned", "m", ["a"]))
     node.run(node.services.offsets.commit("assigned", commits))
-    assert node.run(groups.delete_commits("assigned", [("a", 0), ("b", 0)], reads)) == [("a", 0)]
+    assert node.run(groups.delete_commits("assigned", [("a", 0), ("b", 0)])) == [("a", 0)]
 
 
 def test_what_nobody_uses_is_forgotten(node: Node) -> None:

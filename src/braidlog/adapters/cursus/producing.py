@@ -27,6 +27,9 @@ _ACKS = {r.Acks.NONE: Acks.NONE, r.Acks.LEADER: Acks.LEADER, r.Acks.ALL: Acks.AL
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 _rounds: Iterator[int] = count()
 
+Place = tuple[int, Sequence[BatchRecord]]
+"""A partition, and the records that go there."""
+
 
 def hash_key(key: bytes) -> int:
     """FNV-1a with 64 bits: `partitioner=hash_key` of the published brokers."""
@@ -44,23 +47,45 @@ def choose_partition(services: Services, topic: str, key: bytes) -> int:
 
 async def produce(request: Request, services: Services, conversation: Conversation) -> a.Ack:
     batch: Batch = request.message
+    acks = _ACKS[r.Acks(batch.acks)]
     places = _divide(services, batch)
-    last_offset, stored = -1, 0
+    if batch.idempotent:
+        stored = [(await _append_once(services, batch.topic, *place, acks)).last_offset for place in places]
+        return _ack(batch, conversation, "OK", max(stored, default=-1))
+    stored, error = await _append_each(services, batch.topic, places, acks)
+    if error is None:
+        return _ack(batch, conversation, "OK", max(stored, default=-1))
+    if not stored:
+        raise error
+    # What was stored stays: the protocol document has a status for that.
+    return _ack(batch, conversation, "PARTIAL", max(stored), failure_line(failure_of(request, error)))
+
+
+async def _append_each(
+    services: Services, topic: str, places: Sequence[Place], acks: Acks
+) -> tuple[list[int], BrokerError | None]:
+    """Write to one partition after the other, then wait for all of them together.
+
+    Returns the last offset of each partition that has its records, and why one has not.
+    """
+    written, stored, error = [], [], None
     for partition, records in places:
         try:
-            appended = await append(
-                services, batch.topic, partition, records, acks=_ACKS[r.Acks(batch.acks)], idempotent=batch.idempotent
-            )
-        except BrokerError as error:
-            if not stored:
-                raise
-            # What was stored stays: the protocol document has a status for that.
-            return _ack(batch, conversation, "PARTIAL", last_offset, failure_line(failure_of(request, error)))
-        last_offset, stored = max(last_offset, appended.last_offset), stored + len(records)
-    return _ack(batch, conversation, "OK", last_offset)
+            written.append(services.append.write(topic, partition, encode_pieces(records, services.world.now_ms())))
+        except BrokerError as refused:
+            error = refused
+            break
+    if len(written) > 1:
+        services.append.sync_together(written)
+    for each in written:
+        try:
+            stored.append((await services.append.acknowledge(each, acks=acks)).last_offset)
+        except BrokerError as refused:
+            error = error or refused
+    return stored, error
 
 
-def _divide(services: Services, batch: Batch) -> list[tuple[int, Sequence[BatchRecord]]]:
+def _divide(services: Services, batch: Batch) -> list[Place]:
     """Which records go where. A batch with sequences stays together, or a retry could not be told from a gap."""
     if batch.partition != ANY_PARTITION:
         services.hosting.partition(batch.topic, batch.partition)
@@ -106,15 +131,14 @@ async def publish(request: Request, services: Services, conversation: Conversati
     return a.Ok() if message.acks is r.Acks.NONE else ack
 
 
-async def append(
-    services: Services, topic: str, partition: int, records: Sequence[BatchRecord], *, acks: Acks, idempotent: bool
+async def _append_once(
+    services: Services, topic: str, partition: int, records: Sequence[BatchRecord], acks: Acks
 ) -> Appended:
-    now_ms = services.world.now_ms()
-    if not idempotent:
-        return await services.append.append(topic, partition, encode_pieces(records, now_ms), acks=acks)
+    """Append a batch with sequences: what the log has of it already is left out."""
     services.hosting.partition(topic, partition).require_leader()
     first = check_sequences(records)
     producer = await services.named_producers.resolve(first.producer_id, first.epoch)
+    now_ms = services.world.now_ms()
     data = _encode(records, producer, now_ms)
     known = services.append.stored_before(topic, partition, read_header(data))
     if known:

@@ -330,7 +330,7 @@ async def delete_offsets(
     message: g.OffsetDeleteRequest = request.message
     asked = [(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     wanted = [place for place in asked if place[0] not in denied]
-    refused = set(await services.groups.delete_commits(message.group_id, wanted, consumer.topics_read))
+    refused = set(await services.groups.delete_commits(message.group_id, wanted))
 
     def code(place: tuple[str, int]) -> E:
         if place[0] in denied:

@@ -11,11 +11,12 @@ from braidlog.adapters.routing import Route, RoutedAdapter
 from braidlog.adapters.rustlog.errors import failure
 from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.metrics import render_metrics
+from braidlog.broker.metrics import log_report
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.metrics import log_text_of
 from braidlog.partition.append import Acks
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.binary import RECORD_ROW as BINARY_ROW
@@ -170,9 +171,9 @@ async def describe_partition(request: Request, services: Services, _: Conversati
 
 async def metrics(_: Request, services: Services, conversation: Conversation) -> m.MetricsFetchResponse:
     names = services.authorize.visible(conversation.principal, services.hosting.names())
-    text = render_metrics(services.hosting, services.groups, names)
-    _check_answer(2 * len(text.encode()))
-    return m.MetricsFetchResponse(metrics=text)
+    text = log_text_of(log_report(services.hosting, services.groups, frozenset(names)))
+    _check_answer(2 * len(text))
+    return m.MetricsFetchResponse(metrics=text.decode())
 
 
 async def ping(_: Request, __: Services, ___: Conversation) -> m.Pong:

@@ -19,12 +19,12 @@ import msgspec
 from braidlog.broker.access.authorize import ANONYMOUS, EVERYONE
 from braidlog.coordinator.journal import Table
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.world import World
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 1_000_000
 USERS_MAX = 100_000
-NAME_CHARS_MAX = 249
 _SALT_BYTES = (8, 1024)
 _VERIFIER = re.compile(r"(SCRAM-SHA-(?:256|512))\$(\d{1,9}):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)")
 

@@ -51,7 +51,7 @@ class ResetTarget(msgspec.Struct, frozen=True):
 
 def reset_target(to: str | None, by: int | None) -> ResetTarget:
     if (to is None) == (by is None):
-        raise click.UsageError("where to? say --to earliest, latest, OFFSET or TIME; or --by N")
+        raise click.UsageError("no target: pass --to earliest, latest, OFFSET or TIME; or --by N")
     if to is None:
         return ResetTarget(by=by)
     if to in ("earliest", "latest"):
@@ -99,11 +99,13 @@ def reset(  # noqa: PLR0913 - one parameter an option
     """
     target = reset_target(to, by)
     if client.capabilities.commits is Commits.MEMBERS:
-        raise UnsupportedError(f"{client.dialect} takes commits of members only: nobody can reset a group")
+        raise UnsupportedError(
+            f"{client.dialect} accepts commits of group members only; a group cannot be reset from outside"
+        )
     _refuse_members(client, group)
     moves = _moves(client, group, target, topics, partitions)
     if not moves:
-        say(f"group {group!r} has committed nothing there; say --topic for one that it shall begin with")
+        say(f"group {group!r} has committed nothing there; pass --topic for a topic it is to begin with")
         sys.exit(NO)
     if not dry_run:
         for topic in {move.topic for move in moves}:
@@ -126,7 +128,7 @@ def _refuse_members(client: Client, group: str) -> None:
         return
     members = client.admin.describe_group(group).members
     if members:
-        say(f"group {group!r} has {plural(len(members), 'member')}: they would commit over it; stop them first")
+        say(f"group {group!r} has {plural(len(members), 'member')}: they would commit over the reset; stop them first")
         sys.exit(REFUSED)
 
 
@@ -134,7 +136,7 @@ def _moves(
     client: Client, group: str, target: ResetTarget, topics: tuple[str, ...], partitions: tuple[int, ...]
 ) -> list[Move]:
     if not topics and not client.capabilities.group_offsets:
-        raise click.UsageError(f"{client.dialect} tells the commits of one topic at a time: say --topic")
+        raise click.UsageError(f"{client.dialect} tells the commits of one topic at a time: pass --topic")
     commits = commits_of(client, group, topics)
     found = []
     for topic in topics or sorted({topic for topic, _ in commits}):

@@ -1,7 +1,8 @@
 """`braid group list`, `describe`: members, commits, lag.
 
 Knows: how groups look. Refuses to know: how a door tells of them.
-Invariant: lag is what is between a commit and the end; where nothing is committed, or the topic is gone, none is invented.
+Invariant: lag is what `model/lag.py` says, of every partition with a commit or of a topic that members read; where the topic is
+gone, none is invented.
 """
 
 from collections.abc import Iterable
@@ -14,10 +15,11 @@ from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, tabl
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import GroupInfo, Span
 from braidlog.client.errors import Refusal, RefusedError
+from braidlog.model.lag import lag_of
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """A line of `braid group list -o json`. `lag`: records of all partitions with a commit."""
+    """A line of `braid group list -o json`. `lag`: records of all partitions that it has committed to or reads."""
 
     group: str
     state: str
@@ -31,11 +33,11 @@ class MemberRow(msgspec.Struct, frozen=True):
 
 
 class PositionRow(msgspec.Struct, frozen=True):
-    """`latest` and `lag` are null where the topic is gone."""
+    """`committed` is null before the first commit; `latest` and `lag` are where the topic is gone."""
 
     topic: str
     partition: int
-    committed: int
+    committed: int | None
     latest: int | None
     lag: int | None
 
@@ -73,19 +75,20 @@ def commits_of(client: Client, group: str, topics: Iterable[str]) -> dict[tuple[
 
 
 def positions_of(client: Client, info: GroupInfo) -> list[PositionRow]:
-    found = []
-    spans: dict[str, tuple[Span, ...] | None] = {}
-    for (topic, partition), committed in sorted(commits_of(client, info.group, info.topics).items()):
-        if topic not in spans:
-            spans[topic] = spans_of(client, topic)
-        known = spans[topic]
-        if known is None or partition >= len(known):
-            found.append(PositionRow(topic, partition, committed, None, None))
-            continue
-        span = known[partition]
-        lag = max(span.latest - max(committed, span.earliest), 0)
-        found.append(PositionRow(topic, partition, committed, span.latest, lag))
-    return found
+    commits = commits_of(client, info.group, info.topics)
+    spans = {topic: spans_of(client, topic) or () for topic in {*info.topics, *(topic for topic, _ in commits)}}
+    read = {(topic, number) for topic in info.topics for number in range(len(spans[topic]))}
+    return [
+        _position(topic, number, commits.get((topic, number)), spans[topic])
+        for topic, number in sorted({*commits, *read})
+    ]
+
+
+def _position(topic: str, number: int, committed: int | None, spans: tuple[Span, ...]) -> PositionRow:
+    if number >= len(spans):
+        return PositionRow(topic, number, committed, None, None)
+    span = spans[number]
+    return PositionRow(topic, number, committed, span.latest, lag_of(committed, span.earliest, span.latest))
 
 
 def described(client: Client, group: str) -> GroupDescription:
@@ -140,4 +143,5 @@ def describe(client: Client, group: str, output: str) -> None:
 
 def _cells(row: PositionRow) -> list[str]:
     gone = "topic is gone" if row.latest is None else str(row.latest)
-    return [row.topic, str(row.partition), str(row.committed), gone, "" if row.lag is None else str(row.lag)]
+    committed = "" if row.committed is None else str(row.committed)
+    return [row.topic, str(row.partition), committed, gone, "" if row.lag is None else str(row.lag)]

@@ -14,7 +14,7 @@ import msgspec
 
 from braidlog.cli import FAULT, NO, UNREACHED, say
 from braidlog.cli.terminal.connection import read_token
-from braidlog.cli.terminal.output import OUTPUT, paint, print_json, table
+from braidlog.cli.terminal.output import OUTPUT, paint, print_json, shown, table
 
 DEFAULT_URL = "http://127.0.0.1:9644"
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -81,7 +81,7 @@ def _read(url: str, body: bytes) -> Readiness:
         told: Any = json.loads(body)
         return msgspec.convert(told, Readiness)
     except (ValueError, msgspec.ValidationError):
-        say(f"{url} is not the admin port of a node: it answers {body[:60]!r}")
+        say(f"{url} is not the admin port of a node: it answers {shown(body[:60])}")
         sys.exit(FAULT)
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from braidlog.cli.records.text import ENCODINGS, TOKENS, writer
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import hint
+from braidlog.cli.terminal.output import hint, plural
 from braidlog.cli.terminal.times import MOMENT
 from braidlog.client.blocking import Client, Consumer
 from braidlog.client.drivers.contract import ConsumedRecord
@@ -180,7 +180,7 @@ def _harmless(text: bytes) -> bytes:
 def _check_partitions(options: ConsumeOptions, count: int) -> None:
     for number in options.partitions:
         if number >= count:
-            raise click.UsageError(f"{options.topic} has {count} partitions; there is no {number}")
+            raise click.UsageError(f"{options.topic} has {plural(count, 'partition')}; there is no {number}")
     if options.group is not None and options.partitions:
         raise click.UsageError("a group shares out partitions itself: --group or --partition, not both")
 

@@ -207,6 +207,6 @@ def _read_headers(text: bytes, decode: Encode) -> tuple[Header, ...]:
     for word in text.split(b","):
         name, equals, value = word.partition(b"=")
         if not equals or not name:
-            raise ValueError(f"headers are name=value,…, not {word[:60]!r}")
+            raise ValueError(f"headers are name=value,…, not {word[:60].decode('utf-8', 'backslashreplace')}")
         found.append((name.decode("utf-8"), decode(value)))
     return tuple(found)

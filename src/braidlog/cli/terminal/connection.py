@@ -91,8 +91,8 @@ class Node(msgspec.Struct, frozen=True):
 
 def _refuse_strangers(dialect: str, ways: list[str]) -> None:
     if ways:
-        words = f"the server wants to know who asks, by {', '.join(ways)}: say --principal and --token-file"
-        raise RefusedError(Refusal.NOT_ALLOWED, dialect, "nothing", words)
+        words = f"the server needs to know who asks ({', '.join(ways)}): pass --principal and --token-file"
+        raise RefusedError(Refusal.NOT_ALLOWED, dialect, "", words)
 
 
 def url_of(
@@ -110,7 +110,7 @@ def url_of(
     if principal is not None:
         hosts = f"{quote(principal, safe='')}:{quote(token or '', safe='')}@{hosts.rpartition('@')[2]}"
     elif token is not None:
-        raise click.UsageError("--token-file needs --principal: whose token is it?")
+        raise click.UsageError("--token-file needs --principal: pass the name the token belongs to")
     files = {name: file for name, file in (("cafile", ca), ("certfile", cert), ("keyfile", key)) if file is not None}
     if files and not scheme.endswith(_TLS):
         scheme += _TLS

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import click
 
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import hint
+from braidlog.cli.terminal.output import hint, plural
 from braidlog.client.blocking import Client
 
 TOPIC = click.argument("topic")
@@ -36,7 +36,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Say --yes: nobody is here to be asked.")
+        raise click.UsageError("not a terminal: pass --yes to confirm")
     click.confirm(question, abort=True, err=True)
 
 
@@ -72,7 +72,7 @@ def alter(
     """
     settings: dict[str, str | None] = {**pairs(changes, "-c"), **dict.fromkeys(resets)}
     if not settings and partitions is None:
-        raise click.UsageError("nothing to change: say -c NAME=VALUE, --reset NAME or --partitions N")
+        raise click.UsageError("nothing to change: pass -c NAME=VALUE, --reset NAME or --partitions N")
     client.admin.alter_topic(topic, settings, partitions=partitions)
     click.echo(f"changed {topic}")
     hint(f"braid topic describe {topic}")
@@ -92,7 +92,7 @@ def trim(client: Client, topic: str, partition: int | None, before: str, *, yes:
     spans = client.admin.describe_topic(topic).partitions
     chosen = range(len(spans)) if partition is None else [partition]
     if partition is not None and partition >= len(spans):
-        raise click.UsageError(f"{topic} has {len(spans)} partitions; there is no {partition}")
+        raise click.UsageError(f"{topic} has {plural(len(spans), 'partition')}; there is no {partition}")
     confirm(f"Delete all records of {topic} before {before}?", yes=yes)
     for number in chosen:
         wanted = spans[number].latest if before == "end" else min(int(before), spans[number].latest)

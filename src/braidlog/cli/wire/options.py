@@ -45,7 +45,7 @@ def dialect_of(dialect: str | None, scheme: str | None) -> str:
     """The dialect that the option or the address names."""
     found = dialect or scheme
     if found is None:
-        raise click.UsageError("which protocol? say --dialect, or --server dialect://host:port")
+        raise click.UsageError("unknown protocol: pass --dialect, or --server dialect://host:port")
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from braidlog.client.errors import ClientError, RecordError, UnsupportedError
+from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.record import Header, NewRecord
 
 
@@ -84,26 +84,26 @@ class Feature(msgspec.Struct, frozen=True):
 
 FEATURES = (
     Feature("keys", "keys"),
-    Feature("null_values", "values that are None"),
+    Feature("null_values", "null values"),
     Feature("empty_values", "empty values"),
     Feature("headers", "headers"),
     Feature("timestamps", "timestamps shown to readers"),
     Feature("stamps", "timestamps chosen by writers"),
     Feature("partitions", "topics of several partitions"),
-    Feature("places", "the client chooses the partition"),
+    Feature("places", "choosing the partition in the client"),
     Feature("batches", "many records in one request"),
-    Feature("idempotence", "a retry never stores twice"),
+    Feature("idempotence", "retries that never store twice"),
     Feature("acks", "acks"),
-    Feature("waits", "the server holds a fetch until there is something"),
+    Feature("waits", "fetches that wait for records"),
     Feature("commits", "committed offsets"),
-    Feature("tells_uncommitted", "never committed differs from committed 0"),
-    Feature("finds_times", "the server finds an offset by its time"),
+    Feature("tells_uncommitted", "telling never committed from committed 0"),
+    Feature("finds_times", "finding an offset by its time"),
     Feature("groups", "groups that share out partitions"),
-    Feature("group_admin", "groups can be listed and described"),
-    Feature("group_offsets", "a group's commits can be listed, and groups deleted"),
-    Feature("deletes", "topics can be deleted"),
-    Feature("settings", "topics' settings can be read and changed, partitions added"),
-    Feature("trims", "the oldest records can be deleted"),
+    Feature("group_admin", "listing and describing groups"),
+    Feature("group_offsets", "listing a group's commits, deleting groups"),
+    Feature("deletes", "deleting topics"),
+    Feature("settings", "reading and changing topic settings, adding partitions"),
+    Feature("trims", "deleting the oldest records"),
     Feature("credentials", "principal and token in the URL"),
 )
 _TITLES = {feature.field: feature.title for feature in FEATURES}
@@ -248,6 +248,16 @@ class Driver(ABC):
     async def partitions(self, topic: str) -> int:
         """How many partitions the topic has; `RefusedError(TOPIC_NOT_FOUND)` if it is not there."""
 
+    async def partition_count(self, topic: str) -> int:
+        """As `partitions`, and the refusal says how to make the topic."""
+        try:
+            return await self.partitions(topic)
+        except RefusedError as error:
+            if error.reason is not Refusal.TOPIC_NOT_FOUND:
+                raise
+            words = f"no topic {topic!r}; create it with `braid topic create {topic}`"
+            raise RefusedError(error.reason, self.name, error.code, words) from error
+
     @abstractmethod
     async def span(self, topic: str, partition: int) -> Span: ...
 
@@ -278,11 +288,11 @@ class Driver(ABC):
                 raise RecordError(str(self.missing(field)))
         if record.headers and able.headers not in (Headers.EVENT, Headers.ANY):
             raise RecordError(
-                f"{self.name} carries no headers to the server; kafka carries any, cursus those of events"
+                f"{self.name} does not support headers; supported by: kafka (any), cursus (those of events)"
             )
         size, largest = self.weigh(record), self.limits(topic).record_bytes_max
         if size > largest:
-            raise RecordError(f"the record takes {size} bytes of a request, {self.name} has room for {largest}")
+            raise RecordError(f"the record takes {size} bytes of a request; {self.name} has room for {largest}")
         return size
 
     @abstractmethod
@@ -359,8 +369,8 @@ class Driver(ABC):
     def missing(self, field: str) -> UnsupportedError:
         from braidlog.client.schemes import dialects_with  # noqa: PLC0415 - it knows all drivers, and is asked in need only
 
-        able = ", ".join(dialects_with(field)) or "none of this version"
-        return UnsupportedError(f"{self.name} cannot: {_TITLES[field]}. Dialects that can: {able}")
+        able = ", ".join(dialects_with(field)) or "no dialect of this version"
+        return UnsupportedError(f"{self.name} does not support {_TITLES[field]}; supported by: {able}")
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - whatever a capability is

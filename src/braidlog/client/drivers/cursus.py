@@ -168,7 +168,8 @@ class CursusDriver(RoutedDriver):
         reason = REASONS.get(failure.code)
         if reason is None:
             reason = Refusal.INVALID if failure.code.startswith(_ABOUT_ARGUMENTS) else Refusal.FAILED
-        return RefusedError(reason, self.name, failure.code, failure_line(failure).partition(" ")[2])
+        told = failure.get("reason") or f"{reason.value.text}: {failure_line(failure).partition(' ')[2]}"
+        return RefusedError(reason, self.name, failure.code, told)
 
     async def _checked_ask(self, message: Any) -> Any:  # noqa: ANN401 - any answer
         return self._checked(await self.ask(message))
@@ -178,7 +179,7 @@ class CursusDriver(RoutedDriver):
     async def create_topic(self, topic: str, partitions: int) -> None:
         # To this dialect CREATE of a topic that is there is OK, and may even grow it.
         if topic in await self.list_topics():
-            raise RefusedError(Refusal.TOPIC_EXISTS, self.name, "LIST", f"topic {topic!r} is there")
+            raise RefusedError(Refusal.TOPIC_EXISTS, self.name, "", f"topic {topic!r} exists already")
         await self._checked_ask(r.Create(topic, partitions))
 
     async def delete_topic(self, topic: str) -> None:
@@ -196,7 +197,7 @@ class CursusDriver(RoutedDriver):
         for found in answer.offsets:
             if found.partition == partition:
                 return Span(found.earliest, found.latest)
-        raise RefusedError(Refusal.TOPIC_NOT_FOUND, self.name, "LIST_OFFSETS", f"no partition {topic}/{partition}")
+        raise RefusedError(Refusal.TOPIC_NOT_FOUND, self.name, "", f"topic {topic!r} has no partition {partition}")
 
     # -- records ---------------------------------------------------------------------------------------------
 

@@ -141,9 +141,7 @@ class FluxDriver(RoutedDriver):
     async def _require_topic(self, topic: str) -> None:
         """CONSUME would create it."""
         if topic not in await self.list_topics():
-            raise RefusedError(
-                Refusal.TOPIC_NOT_FOUND, self.name, "ADMIN_GET_METADATA", f"topic {topic!r} is not in the list"
-            )
+            raise RefusedError(Refusal.TOPIC_NOT_FOUND, self.name, "", f"no topic {topic!r}")
 
     def _probe(self, topic: str, partition: int, offset: int = I64_MAX) -> m.Consume:
         return m.Consume(self._id(), topic, partition, offset, _B64, records_max=1)
@@ -185,7 +183,7 @@ class FluxDriver(RoutedDriver):
 
     def check(self, topic: str, record: NewRecord) -> int:
         if record.key is not None and len(record.key) > KEY_BYTES_MAX:
-            raise RecordError(f"a key has {len(record.key)} bytes, flux takes {KEY_BYTES_MAX}")
+            raise RecordError(f"the key has {len(record.key)} bytes; flux accepts {KEY_BYTES_MAX}")
         return super().check(topic, record)
 
     async def produce(self, batch: Batch) -> Sequence[Placed | ClientError]:

@@ -87,7 +87,7 @@ class MlogDriver(RoutedDriver):
             raise
         if isinstance(answer, RPCErrorResponse) and should_reconnect(answer):
             self._look_again.add(topic)
-            self._links.drop(leader, f"mlog says {answer.code}: the leader is looked for")
+            self._links.drop(leader, "another node leads")
             raise RefusedError(Refusal.NOT_LEADER, self.name, _code(answer), answer.message)
         return self._checked(answer)
 
@@ -135,7 +135,7 @@ class MlogDriver(RoutedDriver):
         for info in answer.topics or ():
             if info.name == topic:
                 return info
-        raise RefusedError(Refusal.TOPIC_NOT_FOUND, self.name, "ListTopics", f"topic {topic!r} is not in the list")
+        raise RefusedError(Refusal.TOPIC_NOT_FOUND, self.name, "", f"no topic {topic!r}")
 
     async def span(self, topic: str, partition: int) -> Span:
         self._check_partition(partition)
@@ -203,5 +203,5 @@ class MlogDriver(RoutedDriver):
         return answer.offset or None
 
 
-def _code(answer: RPCErrorResponse) -> str:
-    return f"{answer.code} {E(answer.code).name}" if answer.code in set(E) else str(answer.code)
+def _code(answer: RPCErrorResponse) -> int:
+    return E(answer.code) if answer.code in set(E) else answer.code

@@ -108,7 +108,7 @@ class RustlogDriver(RoutedDriver):
         reason = REASONS[answer.form].get(said.code, Refusal.FAILED)
         if answer.request is m.CreateTopic and said.details == {"success": False}:
             reason = Refusal.TOPIC_EXISTS  # the protocol document has no code for it, only this
-        raise RefusedError(reason, self.name, said.code, said.message)
+        raise RefusedError(reason, self.name, _code(answer.form, said.code), said.message)
 
     # -- topics ----------------------------------------------------------------------------------------------
 
@@ -183,7 +183,9 @@ class RustlogDriver(RoutedDriver):
         for partition, offset in offsets.items():
             message = m.OffsetCommit(group=group, topic=topic, partition=partition, offset=offset)
             if not (await self._checked_ask(message)).success:
-                raise RefusedError(Refusal.TOPIC_NOT_FOUND, self.name, "success: false", f"no {topic}/{partition}")
+                raise RefusedError(
+                    Refusal.TOPIC_NOT_FOUND, self.name, "", f"topic {topic!r} has no partition {partition}"
+                )
 
     async def committed(self, group: str, topic: str, partition: int) -> int | None:
         answer = await self._checked_ask(m.OffsetFetch(group=group, topic=topic, partition=partition))
@@ -193,6 +195,12 @@ class RustlogDriver(RoutedDriver):
     def close(self) -> None:
         self._json_links.close()
         super().close()
+
+
+def _code(form: Form, code: int) -> int:
+    """The code by its name, where it has one."""
+    known = E if form is Form.JSON else B
+    return known(code) if code in set(known) else code
 
 
 def _wire(form: Form) -> OrderedWire:

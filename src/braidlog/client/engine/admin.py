@@ -13,6 +13,7 @@ import msgspec
 from braidlog.client.drivers.contract import Commits, Driver, GroupInfo, Setting, Span
 from braidlog.client.engine.retry import Backoff, Policy, retry
 from braidlog.client.errors import ClientError, NoAnswerError, Refusal, RefusedError, UnsupportedError
+from braidlog.model.lag import lag_of
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class Admin:
         return await self._ask(self._driver.list_topics)
 
     async def describe_topic(self, topic: str) -> TopicInfo:
-        count = await self._ask(lambda: self._driver.partitions(topic))
+        count = await self._ask(lambda: self._driver.partition_count(topic))
         return TopicInfo(topic, tuple([await self._span(topic, number) for number in range(count)]))
 
     async def topic_settings(self, topic: str) -> list[Setting]:
@@ -86,7 +87,7 @@ class Admin:
         if settings:
             changes = dict(settings)
             await self._ask(lambda: self._driver.change_settings(topic, changes))
-        if partitions is not None and partitions != await self._ask(lambda: self._driver.partitions(topic)):
+        if partitions is not None and partitions != await self._ask(lambda: self._driver.partition_count(topic)):
             # Asked for again after an answer was lost, it is refused because they are there: that is what was wanted.
             await self._change(lambda: self._driver.add_partitions(topic, partitions), Refusal.INVALID)
 
@@ -121,7 +122,9 @@ class Admin:
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""
         if self._driver.capabilities.commits is Commits.MEMBERS:
-            raise UnsupportedError(f"{self._driver.name} takes commits of members only: nobody can reset a group")
+            raise UnsupportedError(
+                f"{self._driver.name} accepts commits of group members only; a group cannot be reset from outside"
+            )
         wanted = dict(offsets)
         await self._ask(lambda: self._driver.commit(group, topic, wanted, None))
 
@@ -132,8 +135,7 @@ class Admin:
 
     async def _lag(self, group: str, topic: str, partition: int, span: Span) -> PartitionLag:
         committed = await self._ask(lambda: self._driver.committed(group, topic, partition))
-        behind = span.latest - max(committed or 0, span.earliest)
-        return PartitionLag(topic, partition, committed, span.latest, max(behind, 0))
+        return PartitionLag(topic, partition, committed, span.latest, lag_of(committed, span.earliest, span.latest))
 
     async def _span(self, topic: str, partition: int) -> Span:
         return await self._ask(lambda: self._driver.span(topic, partition))

@@ -90,7 +90,9 @@ class Consumer:
         self._check_start(start)
         if self._member is not None or (self._fetchers and group != self._group):
             raise ValueError("a consumer has one group, and is either subscribed or assigned by hand")
-        numbers = range(await self._ask(lambda: self._driver.partitions(topic))) if partitions is None else partitions
+        numbers = (
+            range(await self._ask(lambda: self._driver.partition_count(topic))) if partitions is None else partitions
+        )
         self._group = group
         places = [(topic, number) for number in numbers if (topic, number) not in self._fetchers]
         await self._add(places, start)
@@ -260,7 +262,7 @@ class Consumer:
             raise ValueError("commits belong to a group: name one in assign() or subscribe()")
         if self._driver.capabilities.commits is Commits.MEMBERS and self._member is None:
             raise UnsupportedError(
-                f"{self._driver.name} takes commits of members only: subscribe() instead of assign()"
+                f"{self._driver.name} accepts commits of group members only; use subscribe() instead of assign()"
             )
         return self._group
 

@@ -73,7 +73,7 @@ class Producer:
     def __init__(self, driver: Driver, policy: Policy, options: ProducerOptions, clock: Clock | None = None) -> None:
         if options.acks not in driver.capabilities.acks:
             able = ", ".join(driver.capabilities.acks)
-            raise UnsupportedError(f"{driver.name} cannot: acks={options.acks}. It has: {able}")
+            raise UnsupportedError(f"{driver.name} does not support acks={options.acks}; supported: {able}")
         if options.idempotent:
             driver.require("idempotence")
         self._driver = driver
@@ -171,7 +171,7 @@ class Producer:
             await self._budget.take(size, self._options.send_timeout)
         except TimeoutError:
             held = f"{self._budget.taken} of {self._budget.bytes_max} bytes wait to be acknowledged"
-            raise BufferFullError(f"no room in {self._options.send_timeout:g} s: {held}") from None
+            raise BufferFullError(f"the buffer stayed full for {self._options.send_timeout:g} s: {held}") from None
 
     async def _place(self, topic: str, record: NewRecord, partition: int | None) -> int:
         if not self._driver.capabilities.places:
@@ -183,13 +183,13 @@ class Producer:
             known = await self._learn(topic)
         if partition is not None:
             if not 0 <= partition < known.partitions:
-                words = f"{topic!r} has {known.partitions} partitions, there is no {partition}"
-                raise RefusedError(Refusal.TOPIC_NOT_FOUND, self._driver.name, "metadata", words)
+                words = f"topic {topic!r} has no partition {partition}; it has {known.partitions}, from 0 on"
+                raise RefusedError(Refusal.TOPIC_NOT_FOUND, self._driver.name, "", words)
             return partition
         return known.sticky if record.key is None else partition_for_key(record.key, known.partitions)
 
     async def _learn(self, topic: str) -> _Topic:
-        partitions = await retry(self._policy, lambda: self._driver.partitions(topic))
+        partitions = await retry(self._policy, lambda: self._driver.partition_count(topic))
         known = self._topics.get(topic)
         if known is None:
             known = self._topics[topic] = _Topic()

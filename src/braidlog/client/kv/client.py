@@ -167,7 +167,7 @@ class KeyValue:
     def _check_again(self, command: Command[Any], error: ClientError) -> None:
         """Raise, unless the command may be asked again."""
         if isinstance(error, NoAnswerError) and not (command.reads or (self._again and command.settles)):
-            raise UnknownOutcomeError(f"nobody knows whether it was done: {error}") from error
+            raise UnknownOutcomeError(f"it may or may not have been done: {error}") from error
         if not error.retriable:
             raise error
 
@@ -246,7 +246,7 @@ class KeyValue:
 
 def _outcome(command: Command[Any], answer: Any) -> Any:  # noqa: ANN401 - a result, or an error
     if isinstance(answer, NoAnswerError) and not command.reads:
-        unknown = UnknownOutcomeError(f"nobody knows whether it was done: {answer}")
+        unknown = UnknownOutcomeError(f"it may or may not have been done: {answer}")
         unknown.__cause__ = answer
         return unknown
     if isinstance(answer, ClientError):

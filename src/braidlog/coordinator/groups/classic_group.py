@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from braidlog.coordinator.groups.group import MEMBERS_MAX, NAME_CHARS_MAX, StaleGeneration
+from braidlog.coordinator.groups.group import MEMBERS_MAX, StaleGeneration
 from braidlog.coordinator.groups.messages import (
     ElectedImage,
     ElectedMember,
@@ -29,6 +29,7 @@ from braidlog.coordinator.groups.messages import (
     Ticket,
 )
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import NAME_CHARS_MAX
 
 PROTOCOLS_MAX = 100
 OPAQUE_BYTES_MAX = 1024 * 1024

@@ -9,14 +9,13 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from braidlog.coordinator.groups.classic_group import Elected
+from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX, SESSION_TIMEOUT_MS_MIN
 from braidlog.coordinator.groups.messages import ElectedImage, Joined, Joining, MemberIdRequired, Synced, Ticket
 from braidlog.coordinator.groups.registry import KeptGroups
 from braidlog.coordinator.offsets import Commit, Offsets, check_group_name
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.world import Wakeup, World
 
-SESSION_TIMEOUT_MS_MIN = 100
-SESSION_TIMEOUT_MS_MAX = 1_800_000
 REBALANCE_TIMEOUT_MS_MAX = 2**31 - 1
 _WAIT_SECONDS_MIN = 0.001
 

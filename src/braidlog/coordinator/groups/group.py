@@ -11,10 +11,12 @@ import msgspec
 
 from braidlog.coordinator.groups.assignors import Assignment, Assignor, assign
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import NAME_CHARS_MAX
 
 MEMBERS_MAX = 10_000
+SESSION_TIMEOUT_MS_MIN = 100
+SESSION_TIMEOUT_MS_MAX = 1_800_000
 TOPICS_MAX = 1_000
-NAME_CHARS_MAX = 249
 
 
 class Member(msgspec.Struct):

@@ -13,18 +13,23 @@ import msgspec
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.classic_group import Elected
 from braidlog.coordinator.groups.classic_service import Elections
-from braidlog.coordinator.groups.group import Group, GroupImage, Membership
+from braidlog.coordinator.groups.group import (
+    SESSION_TIMEOUT_MS_MAX,
+    SESSION_TIMEOUT_MS_MIN,
+    Group,
+    GroupImage,
+    Membership,
+)
 from braidlog.coordinator.groups.messages import State
 from braidlog.coordinator.groups.registry import AnyGroup, KeptGroups
 from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, check_group_name
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.lag import lag_of
 from braidlog.model.settings import UNLIMITED
 from braidlog.model.world import World
 from braidlog.partition.hosting import Hosting
 
 SESSION_TIMEOUT_MS = 10_000
-SESSION_TIMEOUT_MS_MIN = 100
-SESSION_TIMEOUT_MS_MAX = 1_800_000
 
 
 class Lag(msgspec.Struct, frozen=True):
@@ -70,7 +75,10 @@ Reads = Callable[[str, bytes], Collection[str]]
 class Groups:
     """The use case."""
 
-    def __init__(self, kept: KeptGroups, offsets: Offsets, hosting: Hosting, world: World) -> None:
+    def __init__(
+        self, kept: KeptGroups, offsets: Offsets, hosting: Hosting, world: World, reads: Reads = lambda _, __: ()
+    ) -> None:
+        self._reads = reads
         self._kept = kept
         self._offsets = offsets
         self._hosting = hosting
@@ -227,11 +235,8 @@ class Groups:
             raise _not_there(group)
         return GroupView(group, State.EMPTY, 0, "", "", [])
 
-    def lag(self, group: str, reads: Reads | None = None) -> list[Lag]:
-        """Every partition the group has committed to or reads, and how far it is behind.
-
-        With `reads`, also those that members of an elected group subscribe to and have not committed to yet.
-        """
+    def lag(self, group: str) -> list[Lag]:
+        """Every partition the group has committed to or reads, and how far it is behind."""
         committed = self._offsets.of_group(group)
         found = self._kept.get(group)
         if found is None and not committed:
@@ -240,10 +245,18 @@ class Groups:
         # What a leader assigned is known to the members alone: there, partitions have no owner.
         for member, topics in (found.assignment if isinstance(found, Group) else {}).items():
             owners.update({(topic, p): member for topic, shares in topics.items() for p in shares})
-        wanted = _topics_read(found, reads) if reads is not None else set()
+        wanted = self._topics_read(found)
         subscribed = {(topic, number) for topic in wanted for number in range(self._partitions_of(topic))}
         places = sorted(place for place in {*committed, *owners, *subscribed} if self._is_there(place))
         return [self._lag(place, committed.get(place), owners.get(place)) for place in places]
+
+    def _topics_read(self, found: AnyGroup | None) -> set[str]:
+        if isinstance(found, Group):
+            return {topic for member in found.members for topic in member.topics}
+        if found is None:
+            return set()
+        metadata = (data for member in found.members for _, data in member.protocols)
+        return {topic for data in metadata for topic in self._reads(found.protocol_type, data)}
 
     def _partitions_of(self, topic: str) -> int:
         return self._kept.partitions_of(topic)
@@ -254,8 +267,8 @@ class Groups:
     def _lag(self, place: Place, committed: Committed | None, member: str | None) -> Lag:
         hosted = self._hosting.partition(*place)
         offset = None if committed is None else committed.offset
-        behind = hosted.high_watermark - max(offset or 0, hosted.start_offset)
-        return Lag(*place, offset, hosted.high_watermark, max(behind, 0), member)
+        lag = lag_of(offset, hosted.start_offset, hosted.high_watermark)
+        return Lag(*place, offset, hosted.high_watermark, lag, member)
 
     # -- forgetting ------------------------------------------------------------------------------------------
 
@@ -269,13 +282,13 @@ class Groups:
         # Both before any wait: a member that joins meanwhile makes a new group, which nobody deletes behind its back.
         await self._kept.journal.settled(self._offsets.drop_group(group), self._kept.drop(group))
 
-    async def delete_commits(self, group: str, places: Iterable[Place], reads: Reads) -> list[Place]:
+    async def delete_commits(self, group: str, places: Iterable[Place]) -> list[Place]:
         """Drop some commits of a group; those of topics that its members read stay, and are returned."""
         found = self._kept.get(group)
         if found is None and not self._offsets.has_group(group):
             raise _not_there(group)
         wanted = list(places)
-        read = _topics_read(found, reads)
+        read = self._topics_read(found)
         refused = [place for place in wanted if place[0] in read]
         mark = self._offsets.drop_places(group, [place for place in wanted if place[0] not in read])
         await self._kept.journal.settled(mark)
@@ -303,15 +316,6 @@ class Groups:
 
 def _not_there(group: str) -> BrokerError:
     return BrokerError(Reason.GROUP_NOT_FOUND, f"group {group[:60]!r} does not exist")
-
-
-def _topics_read(found: AnyGroup | None, reads: Reads) -> set[str]:
-    if isinstance(found, Group):
-        return {topic for member in found.members for topic in member.topics}
-    if found is None:
-        return set()
-    metadata = (data for member in found.members for _, data in member.protocols)
-    return {topic for data in metadata for topic in reads(found.protocol_type, data)}
 
 
 def _view_elected(group: Elected) -> GroupView:

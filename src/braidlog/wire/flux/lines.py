@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.model.limits import TOPIC_NAME_CHARS_MAX
+from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.wire.contract import Refused
 from braidlog.wire.flux.messages import (
     Acks,
@@ -162,7 +162,7 @@ def read_produce(correlation_id: str, args: bytes) -> Produce | None:
     if len(words) < 2 or (options := _PRODUCE_OPTIONS.get(tuple(words[2:]))) is None:
         return None
     topic = words[0]
-    if len(topic) > TOPIC_NAME_CHARS_MAX or not topic.isascii() or not (name := topic.decode()).isprintable():
+    if len(topic) > NAME_CHARS_MAX or not topic.isascii() or not (name := topic.decode()).isprintable():
         return None
     acks, encoding = options
     if encoding is Encoding.BASE64:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.model.limits import TOPIC_NAME_CHARS_MAX
+from braidlog.model.limits import NAME_CHARS_MAX
 
 I32_MAX = 2**31 - 1
 I64_MIN, I64_MAX = -(2**63), 2**63 - 1
@@ -65,7 +65,7 @@ def integer(low: int, high: int, shape: str = "N") -> Kind:
     return Kind(read, write, shape)
 
 
-def name(chars_max: int = TOPIC_NAME_CHARS_MAX) -> Kind:
+def name(chars_max: int = NAME_CHARS_MAX) -> Kind:
     """A word of text without blanks. Which letters a topic may have is the broker's rule, the same at every door."""
 
     def fault(text: str) -> str | None:

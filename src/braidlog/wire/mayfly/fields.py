@@ -17,12 +17,11 @@ from typing import Any, Final, NamedTuple
 
 from braidlog.codec.cursor import Reader, text16
 from braidlog.codec.errors import ProtocolError
+from braidlog.model.limits import KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.messages import (
-    KEY_BYTES_MAX,
     MANY_BYTES_MAX,
     TOKEN_BYTES_MAX,
-    VALUE_BYTES_MAX,
     Status,
 )
 
@@ -69,31 +68,31 @@ class Kind(NamedTuple):
 def _read_key(reader: Reader, what: str) -> bytes:
     at = reader.position
     size = reader.u16(what)
-    if size > KEY_BYTES_MAX:
-        raise PayloadError(f"{what} of {size} bytes, {KEY_BYTES_MAX} is the limit", at, Status.KEY_TOO_LONG)
+    if size > KV_KEY_BYTES_MAX:
+        raise PayloadError(f"{what} of {size} bytes, {KV_KEY_BYTES_MAX} is the limit", at, Status.KEY_TOO_LONG)
     if not size:
         raise PayloadError(f"{what} is empty", at)
     return reader.take(size, what)
 
 
 def _write_key(key: bytes) -> bytes:
-    if not 0 < len(key) <= KEY_BYTES_MAX:
-        raise PayloadError(f"a key has 1 to {KEY_BYTES_MAX} bytes, not {len(key)}", status=Status.KEY_TOO_LONG)
+    if not 0 < len(key) <= KV_KEY_BYTES_MAX:
+        raise PayloadError(f"a key has 1 to {KV_KEY_BYTES_MAX} bytes, not {len(key)}", status=Status.KEY_TOO_LONG)
     return _U16.pack(len(key)) + key
 
 
 def _read_value(reader: Reader, what: str) -> bytes:
     at = reader.position
     size = reader.u32(what)
-    if size > VALUE_BYTES_MAX:
-        raise PayloadError(f"{what} of {size} bytes, {VALUE_BYTES_MAX} is the limit", at, Status.VALUE_TOO_LARGE)
+    if size > KV_VALUE_BYTES_MAX:
+        raise PayloadError(f"{what} of {size} bytes, {KV_VALUE_BYTES_MAX} is the limit", at, Status.VALUE_TOO_LARGE)
     return reader.take(size, what)
 
 
 def _write_value(value: bytes) -> bytes:
-    if len(value) > VALUE_BYTES_MAX:
+    if len(value) > KV_VALUE_BYTES_MAX:
         raise PayloadError(
-            f"a value has up to {VALUE_BYTES_MAX} bytes, not {len(value)}", status=Status.VALUE_TOO_LARGE
+            f"a value has up to {KV_VALUE_BYTES_MAX} bytes, not {len(value)}", status=Status.VALUE_TOO_LARGE
         )
     return _U32.pack(len(value)) + value
 
@@ -120,9 +119,9 @@ def _write_i64(value: int) -> bytes:
     return _I64.pack(value)
 
 
-KEY = Kind("u16 len + key", 2 + KEY_BYTES_MAX, _read_key, _write_key)
-FIELD = Kind("u16 len + field", 2 + KEY_BYTES_MAX, _read_key, _write_key)
-VALUE = Kind("u32 len + value", 4 + VALUE_BYTES_MAX, _read_value, _write_value)
+KEY = Kind("u16 len + key", 2 + KV_KEY_BYTES_MAX, _read_key, _write_key)
+FIELD = Kind("u16 len + field", 2 + KV_KEY_BYTES_MAX, _read_key, _write_key)
+VALUE = Kind("u32 len + value", 4 + KV_VALUE_BYTES_MAX, _read_value, _write_value)
 TOKEN = Kind("u16 len + token", 2 + TOKEN_BYTES_MAX, _read_token, _write_token)
 U32 = Kind("u32", 4, Reader.u32, _write_u32)
 I64 = Kind("i64", 8, Reader.i64, _write_i64)

@@ -11,8 +11,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from braidlog.model.limits import KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
 from braidlog.wire.mayfly import messages as m
-from braidlog.wire.mayfly.messages import KEY_BYTES_MAX, VALUE_BYTES_MAX, Status
+from braidlog.wire.mayfly.messages import Status
 
 MAGIC: Final = 0xCAFE
 FIRST: Final = MAGIC << 16 | 0x01 << 8
@@ -35,7 +36,7 @@ def _reads_key(kind: type[m.Message]) -> Read:
 
     def read(data: bytes, start: int, end: int) -> Any:  # noqa: ANN401 - a request, or None
         size = end - start - 2
-        if 0 < size <= KEY_BYTES_MAX and data[start] << 8 | data[start + 1] == size:
+        if 0 < size <= KV_KEY_BYTES_MAX and data[start] << 8 | data[start + 1] == size:
             return make(data[start + 2 : end])
         return None
 
@@ -54,11 +55,11 @@ def _read_set(data: bytes, start: int, end: int) -> m.Set | None:
         return None
     key_at = start + 2
     value_at = key_at + (data[start] << 8 | data[start + 1]) + 4
-    if value_at > end or not key_at + 4 < value_at <= key_at + KEY_BYTES_MAX + 4:
+    if value_at > end or not key_at + 4 < value_at <= key_at + KV_KEY_BYTES_MAX + 4:
         return None
     (size,) = _U32(data, value_at - 4)
     value_end = value_at + size
-    if size > VALUE_BYTES_MAX:
+    if size > KV_VALUE_BYTES_MAX:
         return None
     if value_end == end:
         return m.Set(data[key_at : value_at - 4], data[value_at:end])
@@ -78,7 +79,7 @@ READS: Final[dict[type[m.Message], Read]] = {
 
 
 def _read_value(data: bytes, start: int, end: int) -> m.Value | None:
-    if end - start >= 4 and _U32(data, start)[0] == end - start - 4 <= VALUE_BYTES_MAX:
+    if end - start >= 4 and _U32(data, start)[0] == end - start - 4 <= KV_VALUE_BYTES_MAX:
         return m.Value(data[start + 4 : end])
     return None
 

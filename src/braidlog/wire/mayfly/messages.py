@@ -11,8 +11,6 @@ from typing import Final
 
 import msgspec
 
-KEY_BYTES_MAX: Final = 256
-VALUE_BYTES_MAX: Final = 64 * 1024
 TOKEN_BYTES_MAX: Final = 1024
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of an answer's payload."""

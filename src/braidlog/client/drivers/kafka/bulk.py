@@ -70,7 +70,7 @@ class BulkReader:
             if not each.error_code and each.name:
                 found[each.name] = len(each.partitions)
             elif each.error_code:
-                error = self.driver.refuse(each.error_code, f"topic {each.name!r}")
+                error = self.driver.refuse(each.error_code, about=f"topic {each.name!r}")
                 if error.reason is not Refusal.TOPIC_NOT_FOUND:
                     raise error
         return found
@@ -91,7 +91,7 @@ class BulkReader:
                 for part in topic.partitions:
                     place = topic.name, part.partition_index
                     if part.error_code:
-                        raise self.driver.refuse(part.error_code, f"{topic.name}/{part.partition_index}", place=place)
+                        raise self.driver.refuse(part.error_code, place=place)
                     found[place] = None if part.offset == _NOWHERE else part.offset
             return found
 
@@ -106,7 +106,7 @@ class BulkReader:
             raise self.driver.refuse(answer.error_code, place=place)
         found = only([part for each in answer.responses for part in each.partitions], "Fetch")
         if found.error_code:
-            raise self.driver.refuse(found.error_code, f"{place[0]}/{place[1]} at {offset}", place=place)
+            raise self.driver.refuse(found.error_code, about=f"{place[0]}/{place[1]} at offset {offset}", place=place)
         committed = self.driver.settings.committed_only
         aborted = (found.aborted_transactions or []) if committed else []
         records = found.records or b""
@@ -191,7 +191,9 @@ def whole(data: memoryview, offset: int) -> tuple[memoryview, int]:
     while end - position >= HEADER_BYTES:
         size = LENGTH_PREFIX_BYTES + _LENGTH.unpack_from(data, position + _LENGTH_AT)[0]
         if size < HEADER_BYTES:
-            raise RefusedError(Refusal.FAILED, "kafka", "records", f"a batch of {size} bytes at byte {position}")
+            raise RefusedError(
+                Refusal.FAILED, "kafka", "", f"the records are damaged: a batch of {size} bytes at byte {position}"
+            )
         if size > end - position:
             break
         base: int = _BASE.unpack_from(data, position)[0]

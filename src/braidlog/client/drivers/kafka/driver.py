@@ -167,7 +167,7 @@ class KafkaDriver(Router):
         answer: m.DeleteRecordsResponse = await self.ask_leader(place, message, CONTROL, self._timeout_ms)
         told = only([part for each in answer.topics for part in each.partitions], "DeleteRecords")
         if told.error_code:
-            raise self.refuse(told.error_code, f"{topic}/{partition} before {offset}", place=place)
+            raise self.refuse(told.error_code, place=place)
         return told.low_watermark
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
@@ -182,7 +182,7 @@ class KafkaDriver(Router):
         answer: d.ListOffsetsResponse = await self.ask_leader((topic, partition), message, CONTROL)
         found = only([part for each in answer.topics for part in each.partitions], "ListOffsets")
         if found.error_code:
-            raise self.refuse(found.error_code, f"{topic}/{partition}", place=(topic, partition))
+            raise self.refuse(found.error_code, place=(topic, partition))
         return found.offset
 
     # -- records -----------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class KafkaDriver(Router):
             raise self.refuse(answer.error_code, place=place)
         found = only([part for each in answer.responses for part in each.partitions], "Fetch")
         if found.error_code:
-            raise self.refuse(found.error_code, f"{topic}/{partition} at {offset}", place=place)
+            raise self.refuse(found.error_code, about=f"{topic}/{partition} at offset {offset}", place=place)
         return self._read(place, offset, found)
 
     def _read(self, place: tuple[str, int], offset: int, found: d.FetchResponsePartition) -> Fetched:
@@ -271,7 +271,7 @@ class KafkaDriver(Router):
                 aborted=[AbortedRange(each.first_offset, each.producer_id) for each in aborted],
             )
         except ProtocolError as error:
-            raise RefusedError(Refusal.FAILED, self.name, "records", str(error)) from error
+            raise RefusedError(Refusal.FAILED, self.name, "", f"the records are damaged: {error}") from error
 
     # -- offsets and groups ------------------------------------------------------------------------------------
 

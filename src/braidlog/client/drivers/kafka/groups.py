@@ -21,6 +21,10 @@ REBALANCE_TIMEOUT_MS = 60_000
 """How long the others wait for a member to join again. It does so at its next heartbeat, whatever its program does meanwhile."""
 _NO_GENERATION = -1
 _NOTHING = -1
+_NOT_DELETED: dict[int, str] = {
+    E.GROUP_ID_NOT_FOUND: "it does not exist",
+    E.NON_EMPTY_GROUP: "it has members; stop them first",
+}
 
 
 class Groups:
@@ -179,15 +183,16 @@ class Groups:
 
     async def delete(self, group: str) -> None:
         answer: g.DeleteGroupsResponse = await self._router.ask_coordinator(group, g.DeleteGroupsRequest([group]))
-        self._check(only(answer.results, "DeleteGroups").error_code, group, words=f"group {group!r}")
+        code = only(answer.results, "DeleteGroups").error_code
+        self._check(code, group, words=_NOT_DELETED.get(code), about=f"group {group!r}")
 
     # -- what is wrong -----------------------------------------------------------------------------------------
 
-    def _check(self, code: int, group: str, member: str = "", words: str | None = None) -> None:
+    def _check(self, code: int, group: str, member: str = "", words: str | None = None, about: str = "") -> None:
         if code:
             if rule_of(code).forget is Forget.MEMBER:
                 self._forget(group, member)
-            raise self._router.refuse(code, words, group=group)
+            raise self._router.refuse(code, words, about=about, group=group)
 
     def _forget(self, group: str, member: str) -> None:
         for who in [who for who, known in self._ids.items() if who[0] == group and known == member]:
@@ -230,4 +235,4 @@ def _partitions(data: bytes) -> dict[str, list[int]]:
     try:
         return {each.topic: each.partitions for each in read_assignment(data).assigned_partitions}
     except ProtocolError as error:
-        raise RefusedError(Refusal.FAILED, "kafka", "assignment", str(error)) from error
+        raise RefusedError(Refusal.FAILED, "kafka", "", f"the group's assignment cannot be read: {error}") from error

@@ -99,7 +99,9 @@ class Router(RoutedDriver):
         mechanism, seconds = self.settings.mechanism, self._policy.connect_timeout
         shaken: s.SaslHandshakeResponse = await link.ask(s.SaslHandshakeRequest(mechanism), seconds)
         if shaken.error_code:
-            raise refused(shaken.error_code, f"the server takes {', '.join(shaken.mechanisms)}, not {mechanism}")
+            raise refused(
+                shaken.error_code, f"the server does not support {mechanism}; supported: {', '.join(shaken.mechanisms)}"
+            )
         exchange = sasl.exchange(
             mechanism, self._target.principal or "", self._target.token or "", secrets.token_urlsafe(24)
         )
@@ -113,7 +115,7 @@ class Router(RoutedDriver):
         except StopIteration:
             return
         except sasl.SaslError as error:
-            raise RefusedError(Refusal.NOT_ALLOWED, self.name, mechanism, str(error)) from error
+            raise RefusedError(Refusal.NOT_ALLOWED, self.name, "", f"{mechanism}: {error}") from error
 
     async def asked_for(self) -> list[str]:
         """A Kafka server tells strangers which versions it speaks, and hangs up at their next question."""
@@ -160,8 +162,8 @@ class Router(RoutedDriver):
         for found in answer.topics:
             if found.name == topic and not found.error_code:
                 return found
-            raise refused(found.error_code or E.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
-        raise refused(E.UNKNOWN_TOPIC_OR_PARTITION, f"nothing is said of topic {topic!r}")
+            raise refused(found.error_code or E.UNKNOWN_TOPIC_OR_PARTITION, about=f"topic {topic!r}")
+        raise refused(E.UNKNOWN_TOPIC_OR_PARTITION, about=f"topic {topic!r}")
 
     async def leader_of(self, topic: str, partition: int) -> Address:
         found = self._leaders.get((topic, partition))
@@ -170,7 +172,10 @@ class Router(RoutedDriver):
             found = self._leaders.get((topic, partition))
             if found is None:
                 code = E.LEADER_NOT_AVAILABLE if partition in numbers else E.UNKNOWN_TOPIC_OR_PARTITION
-                raise refused(code, f"nobody leads {topic}/{partition}")
+                words = (
+                    "no node leads this partition now" if partition in numbers else "the topic has no such partition"
+                )
+                raise refused(code, words, about=f"{topic}/{partition}")
         return found
 
     async def coordinator_of(self, name: str, kind: int = GROUP) -> Address:
@@ -214,6 +219,7 @@ class Router(RoutedDriver):
         code: int,
         words: str | None = None,
         *,
+        about: str = "",
         place: tuple[str, int] | None = None,
         group: str | None = None,
         transaction: str | None = None,
@@ -229,7 +235,7 @@ class Router(RoutedDriver):
                 self._controller = None
             case _:
                 pass
-        return refused(code, words)
+        return refused(code, words, about=about or (f"{place[0]}/{place[1]}" if place else ""))
 
     def unreachable(self, address: Address) -> None:
         for name in [name for name, at in self._coordinators.items() if at == address]:
@@ -245,5 +251,7 @@ class Router(RoutedDriver):
 def only(found: Sequence[T], what: str) -> T:
     """Of one thing that was asked for, the one answer."""
     if len(found) != 1:
-        raise RefusedError(Refusal.FAILED, "kafka", "answer", f"{what} has {len(found)} parts where 1 was asked for")
+        raise RefusedError(
+            Refusal.FAILED, "kafka", "", f"the server's answer to {what} has {len(found)} parts where 1 was asked for"
+        )
     return found[0]

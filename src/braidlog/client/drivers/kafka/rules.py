@@ -191,8 +191,8 @@ def rule_of(code: int) -> Rule:
     return _FAILED if named is None else RULES[named]
 
 
-def refused(code: int, words: str | None = None) -> RefusedError:
-    """The error of a code, with its name and what the server says about it."""
-    named = _NUMBERS.get(code)
-    name = "a code without a name" if named is None else named.name
-    return RefusedError(rule_of(code).reason, "kafka", code, f"{name}: {words}" if words else name)
+def refused(code: int, words: str | None = None, *, about: str = "") -> RefusedError:
+    """The error of a code: what it is about, and what the server says of it or else what the code means."""
+    reason = rule_of(code).reason
+    sentence = words or reason.value.text
+    return RefusedError(reason, "kafka", _NUMBERS.get(code, code), f"{about}: {sentence}" if about else sentence)

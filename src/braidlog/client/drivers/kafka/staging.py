@@ -150,8 +150,8 @@ class BatchWriter:
     async def _ask_coordinator(self, message: Message) -> Any:  # noqa: ANN401 - any answer
         return await self._router.ask(message, await self._router.coordinator_of(self._coordinator, TRANSACTION))
 
-    def _refuse(self, code: int, words: str | None) -> ClientError:
-        return self._router.refuse(code, words, transaction=self._coordinator)
+    def _refuse(self, code: int, about: str | None) -> ClientError:
+        return self._router.refuse(code, about=about or "", transaction=self._coordinator)
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -255,8 +255,7 @@ class BatchWriter:
                 return stored, answer
             part = only([part for each in answer.responses for part in each.partition_responses], "Produce")
             if part.error_code not in (E.NONE, E.DUPLICATE_SEQUENCE_NUMBER):
-                words = f"{topic}/{number}: {part.error_message}" if part.error_message else f"{topic}/{number}"
-                return stored, self._router.refuse(part.error_code, words, place=place)
+                return stored, self._router.refuse(part.error_code, part.error_message, place=place)
         return len(wave), None
 
 

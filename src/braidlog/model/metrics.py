@@ -1,20 +1,18 @@
 """The table of metrics, and the text a scraper reads.
 
-Knows: names, units, labels, and where in a snapshot each value stands. Refuses to know: HTTP, how the snapshot was made.
-Invariants: a name ends with its unit, a counter with `_total`; the table is the only place where a name is spelled: the guide's
-table and the Grafana dashboard are checked against it. A group has its lag series as soon as it has members or commits.
+Knows: names, units, labels, where in a snapshot each value stands, and Prometheus's text format 0.0.4. Refuses to know: HTTP, how
+the snapshot was made.
+Invariants: a name ends with its unit, a counter with `_total`; the table is the only place where a name is spelled, whoever tells
+it: /metrics of the console and RustLog's metrics are written here, the guide's table and the Grafana dashboard are checked
+against it. A group has its lag series as soon as it has members or commits.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import Collector, CollectorRegistry
-
 from braidlog.model.measure import upper_bounds
-from braidlog.model.report import ListenerReport, PartitionReport, Snapshot
+from braidlog.model.report import ListenerReport, LogReport, PartitionReport, Snapshot
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SHOWN_BOUNDS: Final = tuple(range(6, 25, 2))
@@ -31,7 +29,8 @@ class MetricRow(NamedTuple):
     kind: str
     help: str
     labels: tuple[str, ...]
-    rows: Callable[[Snapshot], Iterable[Any]]
+    rows: Callable[[Any], Iterable[Any]]
+    """Of a `LogReport` in `LOG_TABLE`, of a `Snapshot` elsewhere."""
 
 
 class Buckets(NamedTuple):
@@ -47,8 +46,8 @@ def _of_listeners(value: Callable[[ListenerReport], float]) -> Callable[[Snapsho
     return rows
 
 
-def _of_partitions(value: Callable[[PartitionReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
-    def rows(snapshot: Snapshot) -> Iterator[Row]:
+def _of_partitions(value: Callable[[PartitionReport], float]) -> Callable[[LogReport], Iterator[Row]]:
+    def rows(snapshot: LogReport) -> Iterator[Row]:
         online = (each for each in snapshot.partitions if not each.is_offline)
         return (((each.topic, str(each.partition)), value(each)) for each in online)
 
@@ -85,7 +84,7 @@ def _sync_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
     yield Buckets((), snapshot.sync_seconds, snapshot.sync_seconds_total)
 
 
-def _lags(snapshot: Snapshot) -> Iterator[Row]:
+def _lags(snapshot: LogReport) -> Iterator[Row]:
     return (((each.group, each.topic, str(each.partition)), each.lag) for each in snapshot.lags)
 
 
@@ -96,6 +95,52 @@ def _members(snapshot: Snapshot) -> Iterator[Row]:
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 _LISTENER: Final = ("listener",)
 _PARTITION: Final = ("topic", "partition")
+
+LOG_TABLE: Final[tuple[MetricRow, ...]] = (
+    MetricRow(
+        "braidlog_partitions_offline",
+        GAUGE,
+        "Partitions that cannot be opened.",
+        (),
+        _of_node(lambda s: sum(each.is_offline for each in s.partitions)),
+    ),
+    MetricRow(
+        "braidlog_partitions_read_only",
+        GAUGE,
+        "Partitions that take no writes: damaged, or stopped after a fault of their disk.",
+        (),
+        _of_node(lambda s: sum(bool(each.fault) and not each.is_offline for each in s.partitions)),
+    ),
+    MetricRow(
+        "braidlog_partition_start_offset",
+        GAUGE,
+        "First offset that can be read.",
+        _PARTITION,
+        _of_partitions(lambda each: each.start_offset),
+    ),
+    MetricRow(
+        "braidlog_partition_high_watermark",
+        GAUGE,
+        "Next offset after the last committed record.",
+        _PARTITION,
+        _of_partitions(lambda each: each.high_watermark),
+    ),
+    MetricRow(
+        "braidlog_partition_size_bytes",
+        GAUGE,
+        "Bytes of batches on the disk.",
+        _PARTITION,
+        _of_partitions(lambda each: each.size_bytes),
+    ),
+    MetricRow(
+        "braidlog_group_lag_records",
+        GAUGE,
+        "Records a group has not committed yet.",
+        ("group", "topic", "partition"),
+        _lags,
+    ),
+)
+"""What can be told of partitions and groups alone."""
 
 TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow("braidlog_up", GAUGE, "1 if the node answers its console.", (), _of_node(lambda _: 1)),
@@ -210,49 +255,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     ),
     MetricRow("braidlog_sync_seconds", HISTOGRAM, "What a sync to the disk took.", (), _sync_seconds),
     MetricRow("braidlog_topics", GAUGE, "Topics.", (), _of_node(lambda s: s.topics)),
-    MetricRow(
-        "braidlog_partitions_offline",
-        GAUGE,
-        "Partitions that cannot be opened.",
-        (),
-        _of_node(lambda s: sum(each.is_offline for each in s.partitions)),
-    ),
-    MetricRow(
-        "braidlog_partitions_read_only",
-        GAUGE,
-        "Partitions that take no writes: damaged, or stopped after a fault of their disk.",
-        (),
-        _of_node(lambda s: sum(bool(each.fault) and not each.is_offline for each in s.partitions)),
-    ),
-    MetricRow(
-        "braidlog_partition_start_offset",
-        GAUGE,
-        "First offset that can be read.",
-        _PARTITION,
-        _of_partitions(lambda each: each.start_offset),
-    ),
-    MetricRow(
-        "braidlog_partition_high_watermark",
-        GAUGE,
-        "Next offset after the last committed record.",
-        _PARTITION,
-        _of_partitions(lambda each: each.high_watermark),
-    ),
-    MetricRow(
-        "braidlog_partition_size_bytes",
-        GAUGE,
-        "Bytes of batches on the disk.",
-        _PARTITION,
-        _of_partitions(lambda each: each.size_bytes),
-    ),
-    # -- groups
-    MetricRow(
-        "braidlog_group_lag_records",
-        GAUGE,
-        "Records a group has not committed yet.",
-        ("group", "topic", "partition"),
-        _lags,
-    ),
+    *LOG_TABLE,
     MetricRow("braidlog_group_members", GAUGE, "Members of a group.", ("group",), _members),
     # -- keys and values
     MetricRow("braidlog_kv_up", GAUGE, "1 if the store serves.", (), _of_node(lambda s: int(not s.keyvalue.fault))),
@@ -298,40 +301,44 @@ TABLE: Final[tuple[MetricRow, ...]] = (
 
 def text_of(snapshot: Snapshot | None) -> bytes:
     """What /metrics answers; of a node that does not answer, that alone."""
-    registry = CollectorRegistry()
-    registry.register(_Once(snapshot))
-    text: bytes = generate_latest(registry)
-    return text
+    if snapshot is None:
+        return _text(_lines(TABLE[0], [((), 0)]))
+    return _text(line for row in TABLE for line in _lines(row, row.rows(snapshot)))
 
 
-class _Once(Collector):
-    """One snapshot, collected once."""
-
-    def __init__(self, snapshot: Snapshot | None) -> None:
-        self._snapshot = snapshot
-
-    def collect(self) -> Iterator[Metric]:
-        if self._snapshot is None:
-            yield GaugeMetricFamily("braidlog_up", TABLE[0].help, value=0)
-            return
-        for row in TABLE:
-            yield _family(row, self._snapshot)
-
-    def describe(self) -> list[Metric]:
-        return []
+def log_text_of(report: LogReport) -> bytes:
+    """The same of partitions and groups alone."""
+    return _text(line for row in LOG_TABLE for line in _lines(row, row.rows(report)))
 
 
-def _family(row: MetricRow, snapshot: Snapshot) -> Metric:
-    if row.kind == HISTOGRAM:
-        buckets = HistogramMetricFamily(row.name, row.help, labels=row.labels)
-        for labels, counts, total in row.rows(snapshot):
-            buckets.add_metric(labels, _shown(counts), total)
-        return buckets
-    kind = CounterMetricFamily if row.kind == COUNTER else GaugeMetricFamily
-    family = kind(row.name, row.help, labels=row.labels)
-    for labels, value in row.rows(snapshot):
-        family.add_metric(labels, value)
-    return family
+def _text(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _lines(row: MetricRow, rows: Iterable[Any]) -> Iterator[str]:
+    yield f"# HELP {row.name} {row.help}"
+    yield f"# TYPE {row.name} {row.kind}"
+    for each in rows:
+        labels = [f'{name}="{_escaped(value)}"' for name, value in zip(row.labels, each[0], strict=True)]
+        if row.kind != HISTOGRAM:
+            yield f"{_series(row.name, labels)} {each[1]}"
+            continue
+        for bound, below in _shown(each.counts):
+            yield f"{_series(row.name + '_bucket', [_le(bound), *labels])} {below}"
+        yield f"{_series(f'{row.name}_count', labels)} {sum(each.counts)}"
+        yield f"{_series(f'{row.name}_sum', labels)} {each.total}"
+
+
+def _le(bound: str) -> str:
+    return f'le="{bound}"'
+
+
+def _series(name: str, labels: list[str]) -> str:
+    return f"{name}{{{','.join(labels)}}}" if labels else name
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _shown(counts: list[int]) -> list[tuple[str, int]]:

@@ -1,0 +1,122 @@
+"""The store of one node: its log is a write-ahead log in a folder, with snapshots that let old files go.
+
+Knows: recovery, when a snapshot is worth its while, what it replaces. Refuses to know: operations (store.py), waiting.
+Invariant: a snapshot gets its name only when everything in it is durable in the log.
+"""
+
+import contextlib
+from typing import NamedTuple
+
+from braidlog.kv import snapshot as snapshots
+from braidlog.kv.entries import Entry
+from braidlog.kv.hlc import HybridClock
+from braidlog.kv.keyspace import Image, Keyspace
+from braidlog.kv.recovery import Recovery
+from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.store import Listener, Mutation, Store
+from braidlog.kv.wal import SyncAtOnce, Syncer
+from braidlog.model.errors import StorageFault
+from braidlog.storage.files import Disk, join
+
+
+class Snapshotting(NamedTuple):
+    """A snapshot under way."""
+
+    head: snapshots.SnapshotHead
+    image: Image
+
+
+class LocalStore(Store):
+    """A store and its folder. All of it belongs to one thread, but for `wal.sync` and what `SnapshotWriter` does."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        node: bytes,
+        settings: KeyValueSettings,
+        *,
+        now_ms: int,
+        syncer: Syncer | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        self._disk = disk
+        self.folder = folder
+
+        def note(sequence: int, clock: HybridClock, entry: Entry, keyspace: Keyspace) -> None:
+            if listener is not None:
+                key = entry.key
+                value, deadline_ms = keyspace.data.get(key), keyspace.deadlines.get(key, 0)
+                listener(
+                    Mutation(sequence, clock.wall_ms, clock.counter, entry.op, key, entry.value, value, deadline_ms)
+                )
+
+        recovered = Recovery(
+            disk, folder, node, settings, now_ms=now_ms, replayed=note, syncer=syncer or SyncAtOnce()
+        ).run()
+        self.wal = recovered.wal
+        self.notes = recovered.notes
+        self.snapshot = recovered.snapshot
+        self.snapshot_bytes = recovered.snapshot_bytes
+        self.snapshots = 0
+        super().__init__(
+            self.wal, recovered.keyspace, recovered.clock, settings, sequence=self.wal.sequence, listener=listener
+        )
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether the log has outgrown what it is worth: replaying it would take longer than loading a snapshot."""
+        grown = self.wal.size_bytes
+        return grown >= self.settings.snapshot_wal_bytes and grown >= self.snapshot_bytes
+
+    def begin_snapshot(self, now_ms: int) -> Snapshotting:
+        """Hold the store still, in an image. Whoever begins ends it, well or not."""
+        clock = self.clock
+        head = snapshots.SnapshotHead(clock.node, self.sequence, clock.wall_ms, clock.counter, now_ms)
+        return Snapshotting(head, self.keyspace.take_image())
+
+    def end_snapshot(self, done: snapshots.SnapshotHead | None, size: int = 0) -> None:
+        self.keyspace.give_back()
+        if done is not None:
+            self.snapshot, self.snapshot_bytes = done, size
+            self.snapshots += 1
+
+    def writer(self, head: snapshots.SnapshotHead) -> snapshots.SnapshotWriter:
+        return snapshots.SnapshotWriter(self._disk, self.folder, head)
+
+    def remove_older(self) -> int:
+        """Remove what the newest snapshot replaces; return the bytes of log freed."""
+        assert self.snapshot is not None
+        newest = snapshots.snapshot_name(self.snapshot.sequence)
+        for name in self._disk.names(self.folder):
+            if name.endswith(snapshots.SUFFIX) and name < newest:
+                self._disk.remove(join(self.folder, name))
+        return self.wal.remove_upto(self.snapshot.sequence)
+
+    def close(self) -> None:
+        """Make everything durable, or raise."""
+        self.wal.close()
+
+
+def write_snapshot(store: LocalStore, now_ms: int) -> snapshots.SnapshotHead:
+    """Take a snapshot in one go: for tools and tests. A server does the same in slices."""
+    store.wal.sync(upto=store.wal.request_roll(now_ms))
+    taking = store.begin_snapshot(now_ms)
+    done, size = None, 0
+    try:
+        writer = store.writer(taking.head)
+        try:
+            for block in snapshots.slices(taking.image):
+                writer.write(block)
+            writer.seal()
+            store.wal.sync(upto=taking.head.sequence + 1)
+            writer.publish()
+        except BaseException:
+            with contextlib.suppress(StorageFault):
+                writer.abandon()
+            raise
+        done, size = taking.head, writer.size
+    finally:
+        store.end_snapshot(done, size)
+    store.remove_older()
+    return taking.head

@@ -1,0 +1,7 @@
+"""How far a group is behind in a partition: the one definition, for command line, console, metrics and client."""
+
+
+def lag_of(committed: int | None, start: int, end: int) -> int:
+    """Records between what a group has committed and the end; without a commit, or with one of records that are gone, it would
+    begin at the partition's start."""
+    return max(end - max(start if committed is None else committed, start), 0)

@@ -1,0 +1,25 @@
+"""A partition that the node itself writes and others read: no producer, no acknowledgement but that it is durable."""
+
+from collections.abc import Iterator
+
+from braidlog.codec.batch import BatchHeader
+from braidlog.model.world import World
+from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.reading import batches_of
+
+READ_BYTES = 1024 * 1024
+
+
+async def append_published(hosted: HostedPartition, batch: bytes, world: World) -> None:
+    """Append a batch; return when it is durable and readers see it."""
+    appended = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=world.now_ms())
+    hosted.appended()
+    await world.durable(hosted.log, appended.next_offset)
+    hosted.advance()
+
+
+def read_published(hosted: HostedPartition, offset: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
+    """Every batch from the one that holds `offset` to the end of the log, committed or not."""
+    while (found := hosted.log.slice_at(offset, READ_BYTES)) is not None:
+        yield from batches_of(found)
+        offset = found.next_offset

@@ -1,0 +1,69 @@
+"""A batch over several partitions: written to each, then waited for together."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.broker.node import Node
+
+from braidlog.adapters.cursus.handlers import CursusAdapter
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.storage.partition import PartitionLog
+from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling
+from braidlog.wire.cursus.messages import OPERATIONS, Request
+
+PARTITIONS = 4
+KEYED = [BatchRecord(b"v", b"key-%d" % number) for number in range(40)]
+
+
+@pytest.fixture
+def node() -> Node:
+    made = Node()
+    made.create("t", PARTITIONS)
+    return made
+
+
+def produce(node: Node, records: list[BatchRecord], acks: str = "-1") -> Any:
+    adapter = CursusAdapter(node.services.only(CursusAdapter.uses))
+    operation = next(row for row in OPERATIONS if row.request is Batch)
+    request = Request(operation, Batch("t", -1, records, acks), next(iter(Spelling)))
+    conversation: Any = SimpleNamespace(principal="anonymous", address=("here", 1))
+    return adapter.handle(conversation, request)
+
+
+def hosted(node: Node) -> list[HostedPartition]:
+    return [node.services.hosting.partition("t", number) for number in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("acks", ["1", "-1"])
+def test_all_partitions_are_waited_for_together(node: Node, acks: str) -> None:
+    with node.world.holding_syncs():
+        job = node.world.spawn(produce(node, KEYED, acks))
+        node.world.settle()
+        waiting = {log for log, _ in node.world._held if isinstance(log, PartitionLog)}
+        assert waiting == {each.log for each in hosted(node)}, "each is being synced before any is done"
+        assert not job.is_done
+        before = node.world.syncs
+        node.world.sync()
+        assert job.is_done, "one wait was enough"
+        assert node.world.syncs - before == PARTITIONS
+    ack = job.result()
+    assert (ack.status, ack.last_offset) == ("OK", max(each.high_watermark for each in hosted(node)) - 1)
+    assert sum(each.high_watermark for each in hosted(node)) == len(KEYED)
+
+
+def test_what_one_partition_refuses_does_not_undo_the_others(node: Node) -> None:
+    node.run(node.services.topics.set_role("t", PARTITIONS - 1, Role.FOLLOWER))
+    ack = node.run(produce(node, KEYED))
+    assert ack.status == "PARTIAL"
+    assert "NOT_LEADER" in ack.error
+    assert [each.high_watermark > 0 for each in hosted(node)] == [True, True, True, False]
+
+
+def test_nothing_stored_is_an_error(node: Node) -> None:
+    for number in range(PARTITIONS):
+        node.run(node.services.topics.set_role("t", number, Role.FOLLOWER))
+    with pytest.raises(BrokerError) as refused:
+        node.run(produce(node, KEYED))
+    assert refused.value.reason is Reason.NOT_LEADER
