@@ -40,7 +40,7 @@ demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
 
 crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600), then the log against its model at length
-	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py -k campaign -s
+	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py tests/cluster/test_crashes.py -k campaign -s
 	BRAIDLOG_MODEL_EXAMPLES=$${BRAIDLOG_MODEL_EXAMPLES:-1500} $(BIN)/pytest tests/storage/test_log_model.py
 
 KILL_ROUNDS ?= 50
@@ -57,7 +57,7 @@ spark: setup ## all tests of Spark, nothing left to chance: every replay, a driv
 FUZZ_RUNS ?= 1000000
 fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (FUZZ_RUNS=1000000 each)
 	$(BIN)/python -m pip install --quiet 'atheris==3.0.0'
-	for dialect in mlog flux cursus rustlog kafka mayfly; do \
+	for dialect in $$($(BIN)/python -m braidlog.wire); do \
 	  $(BIN)/python -m tests.wire.fuzzing $$dialect -runs=$(FUZZ_RUNS) -max_len=4096 -print_final_stats=1 || exit 1; done
 
 bench-kernel: setup ## records/s of the record kernel, compiled and plain

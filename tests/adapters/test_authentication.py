@@ -14,10 +14,10 @@ import pytest
 from tests.adapters.hostility import LARGE, check_running, eventually, is_cut_off, many, read_to_end
 from tests.adapters.rustlog.client import framed
 
-from braidlog.server.compose import adapters
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.dialect import dialects
 
-DIALECTS = sorted(adapters())
+DIALECTS = sorted(dialects())
 CANARY = "canary-5f2e91"
 """A token that must never be seen in anything but a request."""
 WRONG = "wrong-canary-77ab"

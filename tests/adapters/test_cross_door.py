@@ -11,10 +11,10 @@ from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.cursus.batch import Batch, BatchRecord
 from braidlog.wire.cursus.connection import ClientConnection as CursusConnection
 from braidlog.wire.cursus.requests import Consume as CursusConsume
-from braidlog.wire.flux import ClientConnection as FluxConnection
-from braidlog.wire.flux import Consume as FluxConsume
-from braidlog.wire.flux import Encoding
-from braidlog.wire.flux import Produce as FluxProduce
+from braidlog.wire.flux.connection import ClientConnection as FluxConnection
+from braidlog.wire.flux.messages import Consume as FluxConsume
+from braidlog.wire.flux.messages import Encoding
+from braidlog.wire.flux.messages import Produce as FluxProduce
 from braidlog.wire.mlog import messages as mlog
 from braidlog.wire.mlog.connection import ClientConnection as MlogConnection
 from braidlog.wire.rustlog import messages as rustlog

@@ -37,11 +37,11 @@ from tests.adapters.hostility import (
 from tests.adapters.mayfly.client import Client as MayflyClient
 from tests.adapters.rustlog.client import Client
 
-from braidlog.server.compose import adapters
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.dialect import dialects
 from braidlog.wire.mayfly.messages import RPush
 
-DIALECTS = sorted(adapters())
+DIALECTS = sorted(dialects())
 ANSWER_BYTES_MAX = 64 * 1024
 
 

@@ -18,11 +18,11 @@ from tests.adapters.cursus.drive import batch
 from tests.adapters.doors import DOORS, GONE, Door, last_offset
 from tests.adapters.hostility import check_running, eventually
 
-from braidlog.server.compose import adapters
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.dialect import dialects
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
-DIALECTS = sorted(set(adapters()) - {"mayfly"})  # a store has keys, not topics: tests/adapters/mayfly/test_kill.py
+DIALECTS = sorted(set(dialects()) - {"mayfly"})  # a store has keys, not topics: tests/adapters/mayfly/test_kill.py
 TOPICS = ("load-0", "load-1")
 WRITERS = 4
 WINDOW = 16

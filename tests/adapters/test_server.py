@@ -23,11 +23,11 @@ from tests.adapters.rustlog.folders import write_topic
 
 from braidlog.codec.records import encode_batch
 from braidlog.model.clock import SystemClock
-from braidlog.server.compose import adapters
 from braidlog.server.config import ListenersConfig, ServerConfig
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.dialect import dialects
 from braidlog.wire.rustlog import messages as m
 
 REFUSED = 3
@@ -65,7 +65,7 @@ def test_a_node_says_in_one_line_where_it_is(tmp_path: Path) -> None:
         ready = json.loads(process.stdout.readline())
         assert ready["ready"] is True
         assert ready["pid"] == process.pid
-        assert sorted(ready["ports"]) == sorted(adapters())
+        assert sorted(ready["ports"]) == sorted(dialects())
         assert ready["admin"] > 0
         assert len(set(ready["ports"].values())) == len(ready["ports"])
         for port in ready["ports"].values():
@@ -83,10 +83,10 @@ def test_dev_says_how_to_reach_it(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
     with process.stdout, process.stderr:
-        lines = [process.stdout.readline() for _ in range(len(adapters()) + 3)]
+        lines = [process.stdout.readline() for _ in range(len(dialects()) + 3)]
         assert str(tmp_path) in lines[0]
         found = dict(re.findall(r"^ +(\w+)://\s*127\.0\.0\.1:(\d+)", "".join(lines), re.MULTILINE))
-        assert sorted(found) == sorted(adapters())
+        assert sorted(found) == sorted(dialects())
         assert re.search(r"console\s+http://127\.0\.0\.1:[1-9]\d*/", lines[-2])
         assert "Ctrl-C" in lines[-1]
         process.send_signal(signal.SIGINT)
@@ -224,7 +224,7 @@ def test_who_only_waits_does_not_hold_up_a_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", ["connections_max", "connections_per_peer_max"])
-@pytest.mark.parametrize("dialect", sorted(adapters()))
+@pytest.mark.parametrize("dialect", sorted(dialects()))
 def test_connections_over_the_limit_are_turned_away(tmp_path: Path, dialect: str, limit: str) -> None:
     with ServerProcess(tmp_path / "data", "--set", f"limits.{limit}=3") as server:
         kept = [socket.create_connection(server.address(dialect), 30) for _ in range(3)]

@@ -26,6 +26,7 @@ class Node:
         clock: ManualClock | None = None,
         *,
         rng: Random | None = None,
+        name: str = "0",
         defaults: TopicSettings | None = None,
         kv: KeyValueSettings | None = None,
     ) -> None:
@@ -39,7 +40,7 @@ class Node:
             self.folder,
             self.world,
             reads=topics_read,
-            node="0",
+            node=name,
             defaults=defaults or TopicSettings(),
             authorize=Authorize({}, []),
             kv=kv,

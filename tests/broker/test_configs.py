@@ -47,7 +47,7 @@ def test_changes_hold_at_once_and_after_a_restart(node: Node) -> None:
     assert caught.value.reason is Reason.RECORD_TOO_LARGE
     for each in (node, node.restarted()):
         assert each.services.hosting.meta("a").settings.batch_bytes_max == 2048
-        assert each.services.topics.min_in_sync("a") == 2
+        assert each.services.hosting.meta("a").min_in_sync == 2
     assert own(node) == {"batch_bytes_max": 2048, "min_in_sync": 2, "flush": "os"}
     alter(node, {"segment_ms": 5}, others_to_default=True)
     assert own(node) == {"segment_ms": 5}

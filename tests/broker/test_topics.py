@@ -9,11 +9,17 @@ import pytest
 from tests.broker.node import Node, batch_of
 
 from braidlog.broker.services import JOURNAL_TOPIC
+from braidlog.cluster.events import DeleteTopic
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.streams import Snapshot
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.settings import TopicSettings
 from braidlog.partition.hosted import Role
+from braidlog.storage.log import Log
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.disk import SimulatedDisk
+from braidlog.testing.faults import Operation
 
 
 @pytest.fixture
@@ -64,8 +70,8 @@ INTERNAL: list[Callable[[Node], Any]] = [
     lambda node: node.services.topics.delete(JOURNAL_TOPIC),
     lambda node: node.services.topics.grow(JOURNAL_TOPIC, 2),
     lambda node: node.services.topics.alter(JOURNAL_TOPIC, {"retention_ms": 1}),
-    lambda node: node.services.topics.set_role(JOURNAL_TOPIC, 0, Role.FOLLOWER),
-    lambda node: node.services.topics.set_followers(JOURNAL_TOPIC, ["1"], 1),
+    lambda node: node.services.placement.set_role(JOURNAL_TOPIC, 0, Role.FOLLOWER),
+    lambda node: node.services.placement.set_followers(JOURNAL_TOPIC, ["1"], 1),
     lambda node: node.services.append.append(JOURNAL_TOPIC, 0, batch_of(b"x")),
     lambda node: node.services.fetch.records(JOURNAL_TOPIC, 0, 0, bytes_max=1000),
     lambda node: node.services.streams.append(JOURNAL_TOPIC, b"k", 0, b"v"),
@@ -185,7 +191,7 @@ def test_a_line_that_does_not_move_is_left(node: Node) -> None:
 def test_what_was_deleted_is_gone_and_its_name_free(node: Node) -> None:
     node.create("a", 2, followers=["1"])
     node.append("a", b"old")
-    node.run(node.services.topics.set_role("a", 1, Role.FOLLOWER))
+    node.run(node.services.placement.set_role("a", 1, Role.FOLLOWER))
     node.run(node.services.topics.delete("a"))
     assert not node.services.hosting.exists("a")
     assert reason_of(node, node.services.topics.delete("a")) is Reason.TOPIC_NOT_FOUND
@@ -223,8 +229,12 @@ def test_what_a_crash_left_of_a_deleted_topic_is_swept_when_opening(node: Node) 
     node.run(services.offsets.commit("g", [Commit("a", 0, 5)]))
     node.run(services.streams.append("a", b"k", 0, b"v"))
     node.run(services.streams.save_snapshot("a", b"k", Snapshot(1, b"s")))
-    node.folder.delete_topic("a")  # as if the node died right after the folder was gone
-    again = node.restarted()
+    topic_id = node.services.hosting.meta("a").topic_id
+    gone = node.restarted()  # as if the node died right after the event was durable
+    event = DeleteTopic(topic="a", topic_id=topic_id, deleted_ms=node.clock.now_ms())
+    assert gone.run(gone.services.metadata._store.propose([event], after=gone.services.metadata.seq))
+    again = gone.restarted()
+    assert again.folder.find("a") is None
     again.create("a")
     assert again.services.offsets.committed("g", "a", 0) is None
     assert again.services.streams.snapshot("a", b"k") is None
@@ -233,6 +243,7 @@ def test_what_a_crash_left_of_a_deleted_topic_is_swept_when_opening(node: Node) 
 
 def test_a_topic_that_cannot_be_read_does_not_lose_its_commits(node: Node) -> None:
     node.create("a")
+    node.append("a", b"x")
     node.run(node.services.offsets.commit("g", [Commit("a", 0, 5)]))
     disk = node.disk.after_kill()
     folder = node.folder.partition_folder("a", 0).rpartition("/")[0]
@@ -240,7 +251,9 @@ def test_a_topic_that_cannot_be_read_does_not_lose_its_commits(node: Node) -> No
     for name in saved:
         disk.flip_bit(f"{folder}/{name}", 500)
     broken = node.restarted(disk)
-    assert broken.services.hosting.names() == []
+    assert broken.services.hosting.names() == ["a"]
+    with pytest.raises(StorageFault):
+        broken.services.hosting.partition("a", 0)
     disk = broken.disk.after_kill()
     for name in saved:
         disk.flip_bit(f"{folder}/{name}", 500)
@@ -248,6 +261,7 @@ def test_a_topic_that_cannot_be_read_does_not_lose_its_commits(node: Node) -> No
     committed = mended.services.offsets.committed("g", "a", 0)
     assert committed is not None
     assert committed.offset == 5
+    assert mended.values("a") == [b"x"]
 
 
 def test_after_a_deletion_the_disk_refused_only_a_restart_knows(node: Node) -> None:
@@ -259,11 +273,82 @@ def test_after_a_deletion_the_disk_refused_only_a_restart_knows(node: Node) -> N
     with pytest.raises(StorageFault):
         node.run(node.services.topics.delete("a"))
     node.disk.fail_at.clear()
+    assert node.services.hosting.exists("a")
     with pytest.raises(StorageFault):
-        node.run(node.services.topics.create("a", 1))
+        node.run(node.services.topics.create("b", 1))
     again = node.restarted()
     assert again.values("a") == [b"x"]
     assert again.services.offsets.committed("g", "a", 0) is not None, "it did not end, so its commits did not either"
+
+
+def refuse_folders(node: Node) -> None:
+    """From now on the disk refuses to rename a folder: metadata becomes durable, and the folder cannot follow."""
+
+    def refuse(operation: Operation) -> None:
+        if operation.kind == "rename":
+            raise StorageFault("no", operation.path)
+
+    node.disk.on_operation = refuse
+
+
+def test_a_deletion_that_the_folder_cannot_follow_is_finished_at_the_next_start(node: Node) -> None:
+    node.create("a")
+    node.create("b")
+    node.run(node.services.offsets.commit("g", [Commit("a", 0, 1)]))
+    refuse_folders(node)
+    with pytest.raises(StorageFault):
+        node.run(node.services.topics.delete("a"))
+    assert node.services.hosting.names() == ["b"]
+    assert node.services.offsets.committed("g", "a", 0) is None
+    node.run(node.services.topics.alter("b", {"retention_ms": 7}))  # another topic does not suffer from it
+    again = node.restarted()
+    assert (again.services.hosting.names(), again.folder.find("a")) == (["b"], None)
+    again.create("a")
+    assert again.values("a") == []
+
+
+def test_a_creation_that_the_folder_cannot_follow_is_taken_back(node: Node) -> None:
+    refuse_folders(node)
+    with pytest.raises(StorageFault):
+        node.create("a")
+    assert node.services.hosting.names() == []
+    node.disk.on_operation = None
+    again = node.restarted()
+    assert (again.services.hosting.names(), again.folder.find("a")) == ([], None)
+    again.create("a")
+
+
+def test_a_folder_that_the_metadata_does_not_know_is_set_aside_and_kept(node: Node) -> None:
+    node.create("a")
+    node.folder.create_topic("unknown", 1, TopicSettings())
+    again = node.restarted()
+    assert again.services.hosting.names() == ["a"]
+    kept = [path for path in again.disk.files() if ".stray/" in path]
+    assert any(path.endswith(".log") for path in kept)
+    again.create("unknown")
+    last = again.restarted()
+    assert last.services.hosting.names() == ["a", "unknown"]
+    assert [path for path in last.disk.files() if ".stray/" in path] == kept
+
+
+def test_the_topics_of_a_folder_without_metadata_are_adopted() -> None:
+    disk = SimulatedDisk()
+    with Log("/data", disk=disk, clock=ManualClock()) as log:
+        log.create_topic("mine", partitions=2).append(b"x", partition=1)
+    node = Node(disk)
+    assert node.services.hosting.names() == ["mine"]
+    assert node.values("mine", 1) == [b"x"]
+    assert node.restarted().services.hosting.meta("mine") == node.services.hosting.meta("mine")
+
+
+def test_a_node_that_is_named_otherwise_still_leads_what_it_led(node: Node) -> None:
+    node.create("a", 2, followers=["1"])
+    node.run(node.services.placement.set_role("a", 1, Role.FOLLOWER))
+    again = Node(node.disk.after_kill(), node.clock, name="other")
+    led, followed = again.services.hosting.partitions("a")
+    assert (led.role, followed.role) == (Role.LEADER, Role.FOLLOWER)
+    assert [replica.node for replica in led.replicas.followers] == ["1"]
+    again.append("a", b"x")
 
 
 # -- growth --------------------------------------------------------------------------------------------------
@@ -288,7 +373,7 @@ def test_growth_reaches_the_groups(node: Node) -> None:
 
 def test_flush_can_be_changed_while_records_wait(node: Node) -> None:
     node.create("a", 1, settings={"flush": "ack"})
-    with node.world.holding_syncs():
+    with node.world.holding_syncs(node.services.hosting.partition("a", 0).log):
         node.spawn(node.services.append.append("a", 0, batch_of(b"x")))
         assert node.services.hosting.partition("a", 0).high_watermark == 0
         node.run(node.services.topics.alter("a", {"flush": "os"}))

@@ -9,10 +9,10 @@ from typing import Any
 import braidlog
 from braidlog import aio
 from braidlog.client import blocking
-from braidlog.client.schemes import SCHEMES
+from braidlog.client.schemes import capabilities
 from braidlog.testing.server import ServerProcess
 
-COLUMNS = [column for scheme in SCHEMES.values() for column, _ in scheme.variants]
+COLUMNS = list(capabilities())
 FACES = ["asyncio", "blocking"]
 SECONDS_MAX = 60.0
 

@@ -13,8 +13,9 @@ from braidlog.client.drivers.contract import FEATURES, Capabilities
 from braidlog.client.drivers.kafka import rules as kafka
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ConnectError, UnsupportedError
-from braidlog.client.schemes import SCHEMES, Scheme, make_driver, parse_url
+from braidlog.client.schemes import SCHEMES, make_driver, parse_url
 from braidlog.wire.cursus.failures import ErrorCode as CursusCode
+from braidlog.wire.dialect import Dialect
 from braidlog.wire.flux.messages import ErrorCode as FluxCode
 from braidlog.wire.kafka.codes import ErrorCode as KafkaCode
 from braidlog.wire.mlog.errors import ErrorCode as MlogCode
@@ -59,8 +60,10 @@ def test_a_wrong_url_is_told_before_anything_is_dialled(url: str, fault: str) ->
 
 
 def test_a_scheme_without_a_driver_is_known_and_not_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCHEMES, "later", Scheme(1, None))
-    with pytest.raises(UnsupportedError, match=r"later:// is not in this version of the client; it speaks mlog, flux"):
+    monkeypatch.setitem(SCHEMES, "later", Dialect(name="later", title="Later", port=1))
+    with pytest.raises(
+        UnsupportedError, match=r"later:// is not in this version of the client; it speaks cursus, flux"
+    ):
         aio.connect("later://localhost")
 
 

@@ -246,12 +246,12 @@ def test_a_task_of_a_name_is_checked() -> None:
 
 def test_a_partition_that_takes_no_marker_yet_does_not_undecide(node: Node) -> None:
     staged = stage(node, b"x")
-    node.run(node.services.topics.set_role("a", 1, Role.FOLLOWER))
+    node.run(node.services.placement.set_role("a", 1, Role.FOLLOWER))
     assert reason_of(commit, node, staged) is Reason.NOT_LEADER
     assert last(node) == 0, "it was decided"
     assert reason_of(commit, node, staged) is Reason.NOT_LEADER, "and what was decided is tried again"
     again = node.restarted()
-    again.run(again.services.topics.set_role("a", 1, Role.LEADER))
+    again.run(again.services.placement.set_role("a", 1, Role.LEADER))
     assert commit(again, staged) == Decided(0, already=True)
     assert seen(again) == ([b"x"], [b"x"])
     assert_nothing_hangs(again)
@@ -374,9 +374,9 @@ def test_a_crash_while_the_markers_are_written_is_resumed() -> None:
     script = Script()
     node = script.node
     stages = [stage(node, b"0/%d" % task, task=f"{task}-0") for task in range(2)]
-    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
     assert reason_of(commit, node, *stages) is Reason.NOT_LEADER
-    node.run(node.services.topics.set_role("a", 0, Role.LEADER))
+    node.run(node.services.placement.set_role("a", 0, Role.LEADER))
     script.asked = script.acknowledged = 0
     rng = Random(6)
     number = states = 0

@@ -380,7 +380,7 @@ def test_one_partition_that_takes_no_marker_holds_up_its_own_transactions_only(n
     add(node, fine, ("a", 1), name="u")
     write(node, stuck, "b", b"x")
     write(node, fine, "a", b"y", partition=1)
-    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
     assert reason_of(end, node, stuck, commit=True) is Reason.NOT_LEADER
     assert transactions.find("t").state is TxnState.COMMITTING
     assert reason_of(add, node, stuck, ("b", 0)) is Reason.CONCURRENT_TRANSACTIONS
@@ -389,7 +389,7 @@ def test_one_partition_that_takes_no_marker_holds_up_its_own_transactions_only(n
     again = node.restarted()
     assert list(again.run(again.services.transactions.resume())) == ["t"], "opening goes on without it"
     assert again.run(again.services.transactions.expire()) == []
-    again.run(again.services.topics.set_role("a", 0, Role.LEADER))
+    again.run(again.services.placement.set_role("a", 0, Role.LEADER))
     assert end(again, stuck, commit=True).state is TxnState.COMMITTED, "a retry of the end carries it out"
     assert again.values("b") == [b"x"]
 

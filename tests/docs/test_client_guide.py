@@ -28,7 +28,7 @@ def test_every_block_runs(braid_server: ServerProcess) -> None:
         assert done.returncode == 0, f"{body}\n{done.stderr}"
         said += done.stdout
     assert "orders/2 at 0" in said
-    assert "mlog does not support keys; supported by: flux, cursus, rustlog" in said
+    assert "mlog does not support keys; supported by: cursus, flux, kafka, rustlog" in said
     assert "['orders', 'payments', 'plain']" in said
 
 

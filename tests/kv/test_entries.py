@@ -4,7 +4,7 @@ import pytest
 from tests.kv.crashing import NODE, new_disk
 
 from braidlog.kv.entries import ENTRY_BYTES_MIN, BadEntry, Op, pack_entry, walk_entries
-from braidlog.kv.wal import DATA_START, Mark, WalHead, create_wal, pack_mark, unpack_head, unpack_mark
+from braidlog.kv.wal import DATA_START, Mark, WalHead, create_wal, pack_mark, unpack_mark, unpack_wal_head
 from braidlog.storage.files import File
 
 # Source: the Mayfly document, "Persistence": CRC-32 4, Timestamp 8, Operation 1, Key Length 2, Key, Value Length 4, Value, TTL 4.
@@ -99,7 +99,7 @@ def test_the_head_of_a_file() -> None:
         + (3).to_bytes(4, "big")
         + (2000).to_bytes(8, "big")
     )
-    assert unpack_head(data) == head
+    assert unpack_wal_head(data) == head
     assert unpack_mark(data) == Mark(DATA_START, 6)
     assert unpack_mark(data[:64] + pack_mark(data, Mark(500, 9)) + data[84:]) == Mark(500, 9)
     other = WalHead(NODE, base=8, wall_ms=1000, counter=3, created_ms=2000).pack()

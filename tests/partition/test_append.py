@@ -113,29 +113,29 @@ def test_bytes_that_are_no_batch(node: Node, size: int) -> None:
 
 
 def test_a_follower_takes_no_appends(node: Node) -> None:
-    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
     assert refused(node, node.services.append.append("a", 0, batch_of(b"x"))).reason is Reason.NOT_LEADER
     assert node.append("a", b"x", partition=1).base_offset == 0
-    hosted = node.run(node.services.topics.set_role("a", 0, Role.LEADER))
+    hosted = node.run(node.services.placement.set_role("a", 0, Role.LEADER))
     assert hosted.leader_epoch == 2
     assert node.append("a", b"x").base_offset == 0
 
 
 def test_a_role_outlives_a_restart_and_epochs_never_go_back(node: Node) -> None:
     for _ in range(3):
-        node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
-        node.run(node.services.topics.set_role("a", 0, Role.LEADER))
+        node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
+        node.run(node.services.placement.set_role("a", 0, Role.LEADER))
     node.append("a", b"x")
-    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
     again = node.restarted()
     hosted = again.services.hosting.partition("a", 0)
     assert (hosted.role, hosted.leader_epoch) == (Role.FOLLOWER, 4)
-    assert again.run(again.services.topics.set_role("a", 0, Role.LEADER)).leader_epoch == 5
+    assert again.run(again.services.placement.set_role("a", 0, Role.LEADER)).leader_epoch == 5
 
 
 def test_two_who_make_it_leader_at_once_begin_one_epoch(node: Node) -> None:
-    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
-    jobs = [node.spawn(node.services.topics.set_role("a", 0, Role.LEADER)) for _ in range(3)]
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
+    jobs = [node.spawn(node.services.placement.set_role("a", 0, Role.LEADER)) for _ in range(3)]
     node.world.settle()
     assert [job.result().leader_epoch for job in jobs] == [2, 2, 2]
 
@@ -207,7 +207,7 @@ def test_a_wait_for_replicas_ends_with_the_leadership(replicated: Node, ends_by:
     job = replicated.spawn(replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=60_000))
     replicated.world.settle()
     if ends_by == "role":
-        replicated.run(replicated.services.topics.set_role("a", 0, Role.FOLLOWER))
+        replicated.run(replicated.services.placement.set_role("a", 0, Role.FOLLOWER))
     else:
         replicated.run(replicated.services.topics.delete("a"))
     with pytest.raises(BrokerError) as caught:
@@ -227,7 +227,7 @@ def test_a_silent_replica_stops_holding_up_appends(replicated: Node) -> None:
     replicated.world.advance(20_000)
     services.fetch.replica_fetched("a", 0, "1", 1)
     assert not job.is_done
-    assert [node for _, node in services.topics.expire_replicas(30_000)] == ["2"]
+    assert [node for _, node in services.placement.expire_replicas(30_000)] == ["2"]
     replicated.world.settle()
     assert job.result().base_offset == 0
 
@@ -235,7 +235,7 @@ def test_a_silent_replica_stops_holding_up_appends(replicated: Node) -> None:
 def test_changing_the_followers_releases_who_waits(replicated: Node) -> None:
     job = replicated.spawn(replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=60_000))
     replicated.world.settle()
-    replicated.run(replicated.services.topics.set_followers("a", [], 1))
+    replicated.run(replicated.services.placement.set_followers("a", [], 1))
     assert job.result().base_offset == 0
     assert replicated.restarted().services.hosting.partition("a", 0).replicas.replication_factor == 1
 

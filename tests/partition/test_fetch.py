@@ -109,7 +109,7 @@ def test_a_deleted_topic_ends_the_poll(node: Node) -> None:
 def test_a_change_of_role_ends_the_poll_of_who_wants_the_leader(node: Node) -> None:
     strict = poll(node, wait_ms=60_000, leader_only=True)
     loose = poll(node, wait_ms=60_000)
-    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
     with pytest.raises(BrokerError) as caught:
         strict.result()
     assert caught.value.reason is Reason.NOT_LEADER
@@ -196,7 +196,7 @@ def test_a_replica_says_impossible_things() -> None:
             fetch.replica_fetched("a", 0, replica, offset)
         reasons.append(caught.value.reason)
     assert reasons == [Reason.OFFSET_OUT_OF_RANGE, Reason.OFFSET_OUT_OF_RANGE, Reason.REPLICA_NOT_FOUND]
-    node.run(node.services.topics.set_role("a", 0, Role.FOLLOWER))
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
     with pytest.raises(BrokerError) as caught:
         fetch.replica_fetched("a", 0, "1", 0)
     assert caught.value.reason is Reason.NOT_LEADER

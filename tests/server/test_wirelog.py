@@ -18,12 +18,12 @@ from braidlog.server.config import ListenersConfig, ServerConfig, WireLogConfig
 from braidlog.server.session import Session
 from braidlog.server.wirelog import WatchedSession
 from braidlog.testing.server import ServerProcess
-from braidlog.tools.wire.dialects import TALKS
 from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.recorder import Recorder, RecorderSettings
-from braidlog.tools.wire.seen import Side
+from braidlog.wire.dialect import dialects
+from braidlog.wire.observer import Side
 
-DIALECTS = sorted(TALKS)
+DIALECTS = sorted(dialects())
 SECONDS_MAX = 60
 PING = bytes.fromhex("CAFE01040000000100000000")
 

@@ -5,46 +5,32 @@ Invariants: a broker that was acknowledged as registered is known after a crash;
 of them.
 """
 
-import msgspec
-
-from braidlog.coordinator.journal import Table
+from braidlog.cluster.events import AddNode, Event
+from braidlog.cluster.image import Image
+from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
-
-BROKERS_MAX = 1_000
-"""Each one is an entry in the node's journal for good."""
-
-
-class Broker(msgspec.Struct, frozen=True):
-    host: str
-    port: int
-    epoch: int = 0
 
 
 class Brokers:
     """The use case."""
 
-    def __init__(self, table: Table, world: World, node: str) -> None:
-        self._table = table
+    def __init__(self, metadata: Metadata, world: World, node: str) -> None:
+        self._metadata = metadata
         self._world = world
         self._seen_ms: dict[int, int] = {}
         self.own_number = broker_number(node) or 0
 
-    async def register(self, number: int, host: str, port: int, epoch: int | None = None) -> Broker:
+    async def register(self, number: int, host: str, port: int, epoch: int | None = None) -> None:
         """Make a broker known, or its new address; durable when this returns. Without an epoch the known one stays."""
-        known: Broker | None = self._table.get(number)
-        if known is not None and epoch is not None and epoch < known.epoch:
-            raise BrokerError(
-                Reason.STALE_LEADER_EPOCH, f"broker {number} is registered with epoch {known.epoch}, not {epoch}"
-            )
-        if known is None and len(self._table.values) >= BROKERS_MAX:
-            raise BrokerError(Reason.QUOTA_EXCEEDED, f"{BROKERS_MAX} brokers are registered, and no more can be")
-        kept = known.epoch if known is not None else 0
-        broker = Broker(host, port, kept if epoch is None else epoch)
-        next_offset = self._table.put(number, value=broker)
+
+        def decide(image: Image) -> list[Event]:
+            known = image.nodes.get(str(number))
+            kept = 0 if known is None else known.epoch
+            return [AddNode(node_id=str(number), addr=f"{host}:{port}", epoch=kept if epoch is None else epoch)]
+
+        await self._metadata.change(decide)
         self._seen_ms[number] = self._world.now_ms()
-        await self._table.journal.settled(next_offset)
-        return broker
 
     def heartbeat(self, number: int) -> None:
         """A broker says that it lives."""
@@ -52,11 +38,11 @@ class Brokers:
         self._seen_ms[number] = self._world.now_ms()
 
     def require(self, number: int) -> None:
-        if number != self.own_number and self._table.get(number) is None:
+        if number != self.own_number and str(number) not in self._metadata.image.nodes:
             raise BrokerError(Reason.REPLICA_NOT_FOUND, f"broker {number} is not registered")
 
     def numbers(self) -> list[int]:
-        return sorted({self.own_number, *(int(key[0]) for key, _ in self._table.items())})
+        return sorted({self.own_number, *map(int, self._metadata.image.nodes)})
 
     def seen_ms(self, number: int) -> int | None:
         """When a broker was last heard of since this node started; None if it was not."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from braidlog.broker.placement import Placement
 from braidlog.broker.topics import Topics
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings, settings_from
@@ -33,8 +34,9 @@ class Setting(msgspec.Struct, frozen=True):
 class Configs:
     """The use case."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, placement: Placement) -> None:
         self._topics = topics
+        self._placement = placement
 
     def defaults(self) -> dict[str, Any]:
         """What a new topic gets, unless it is told otherwise."""
@@ -42,10 +44,8 @@ class Configs:
 
     def describe(self, topic: str) -> dict[str, Setting]:
         """All settings of a topic, by name."""
-        values = {
-            **msgspec.to_builtins(self._topics.hosting.meta(topic).settings),
-            MIN_IN_SYNC: self._topics.min_in_sync(topic),
-        }
+        found = self._topics.hosting.meta(topic)
+        values = {**msgspec.to_builtins(found.settings), MIN_IN_SYNC: found.min_in_sync}
         defaults = self.defaults()
         return {name: Setting(name, value, defaults[name]) for name, value in values.items()}
 
@@ -75,7 +75,7 @@ class Configs:
         if validate_only or wanted == before:
             return
         if wanted[MIN_IN_SYNC] != before[MIN_IN_SYNC]:
-            await self._topics.set_min_in_sync(topic, wanted[MIN_IN_SYNC])
+            await self._placement.set_min_in_sync(topic, wanted[MIN_IN_SYNC])
         settings = {name: value for name, value in wanted.items() if value != before[name] and name != MIN_IN_SYNC}
         if settings:
             await self._topics.alter(topic, settings)

@@ -22,6 +22,7 @@ from braidlog.kv.local import LocalStore, Snapshotting
 from braidlog.kv.operations import MemoryUsage, Operation, SnapshotDone, Stats
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener
+from braidlog.kv.values import quoted
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -203,7 +204,7 @@ class KeyValue:
         """What one key takes; a key that is not there is KEY_NOT_FOUND."""
         store = self.store
         if store.keyspace.find(key, self._world.now_ms()) is None:
-            raise BrokerError(Reason.KEY_NOT_FOUND, f"{key[:60]!r} is not there")
+            raise BrokerError(Reason.KEY_NOT_FOUND, f"no key {quoted(key)}")
         return store.keyspace.cost(key)
 
     def stats(self) -> Stats:

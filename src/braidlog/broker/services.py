@@ -1,8 +1,8 @@
 """The services of one node, opened together.
 
 Knows: which service needs which, and what is kept in the journal. Refuses to know: sockets, dialects.
-Order of opening: the journal's topic, the tables from it, the topics, then everything that stands on them; transactions that
-had been decided are ended before anyone is served.
+Order of opening: the metadata, the folder that follows it, the journal and its tables, then everything that stands on them;
+transactions that had been decided are ended before anyone is served.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,13 +10,16 @@ from typing import TypeVar
 
 import msgspec
 
-from braidlog.broker.access.authorize import Authorize, Rule
+from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.access.rules import Rules
-from braidlog.broker.access.users import User, Users
-from braidlog.broker.brokers import Broker, Brokers
+from braidlog.broker.access.users import Users
+from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
 from braidlog.broker.keyvalue import KeyValue
-from braidlog.broker.topics import PartitionRole, Placement, Topics
+from braidlog.broker.placement import Placement
+from braidlog.broker.topics import Topics
+from braidlog.cluster.local import open_local_store
+from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import GroupImage
 from braidlog.coordinator.groups.messages import ElectedImage
@@ -25,7 +28,7 @@ from braidlog.coordinator.groups.service import Groups, Reads
 from braidlog.coordinator.journal import Journal, Key, Table, load_tables
 from braidlog.coordinator.named_producers import NamedProducer, NamedProducers
 from braidlog.coordinator.offsets import Committed, Offsets
-from braidlog.coordinator.producer_ids import IdBlock, ProducerIds
+from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.coordinator.staging import Sink, Staging
 from braidlog.coordinator.streams import EventStreams, Snapshot
 from braidlog.coordinator.transactions import Transaction, Transactions
@@ -38,6 +41,7 @@ from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.trim import Trim
 from braidlog.storage.files import join
 from braidlog.storage.folder import DataFolder
@@ -53,6 +57,7 @@ class Services(msgspec.Struct, frozen=True):
     world: World
     hosting: Hosting
     topics: Topics
+    placement: Placement
     configs: Configs
     trim: Trim
     brokers: Brokers
@@ -69,6 +74,7 @@ class Services(msgspec.Struct, frozen=True):
     rules: Rules
     users: Users
     keyvalue: KeyValue
+    metadata: Metadata
     journal: Journal
 
     def only(self, kind: type[T]) -> T:
@@ -93,6 +99,9 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
 
     `users`: name → verifier (`users.py`) of those in the configuration.
     """
+    metadata = Metadata(open_local_store(folder, world, node=node))
+    hosting = Hosting(folder, node)
+    reconciler = Reconciler(metadata, folder, hosting, world)
     if not any(meta.name == JOURNAL_TOPIC for meta in folder.topics()):
         folder.create_topic(
             JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
@@ -103,37 +112,32 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         "offset": Committed,
         "group": GroupImage,
         "elected-group": ElectedImage,
-        "placement": Placement,
-        "role": PartitionRole,
-        "producer-ids": IdBlock,
         "named-producer": NamedProducer,
         "transaction": Transaction,
         "sink": Sink,
         "snapshot": Snapshot,
-        "broker": Broker,
-        "rule": Rule,
-        "user": User,
     }
     tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
     load_tables(journal, list(tables.values()), _refuse_unknown)
-    topics = Topics(folder, world, node, tables["placement"], tables["role"], defaults)
-    hosting = topics.hosting
     offsets = Offsets(tables["offset"], hosting, world)
-    producer_ids = ProducerIds(tables["producer-ids"])
+    producer_ids = ProducerIds(metadata, world)
     transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world)
     append = Append(hosting, world, transactions.check_append)
     kept = KeptGroups(tables["group"], tables["elected-group"], hosting.partition_count, world, rebalance_delay_ms)
     groups = Groups(kept, offsets, hosting, world, reads)
     streams = EventStreams(hosting, append, tables["snapshot"], world)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
-        topics.when_changed(listener)
+        reconciler.when_changed(listener)
+    topics = Topics(reconciler, hosting, world, defaults)
+    placement = Placement(metadata, reconciler, hosting, world)
     return Services(
         world=world,
         hosting=hosting,
         topics=topics,
-        configs=Configs(topics),
+        placement=placement,
+        configs=Configs(topics, placement),
         trim=Trim(hosting, world),
-        brokers=Brokers(tables["broker"], world, node),
+        brokers=Brokers(metadata, world, node),
         append=append,
         fetch=Fetch(hosting, world),
         offsets=offsets,
@@ -144,9 +148,10 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         transactions=transactions,
         staging=Staging(tables["sink"], transactions, world),
         authorize=authorize,
-        rules=Rules(tables["rule"], authorize, world),
-        users=Users(tables["user"], world, users),
+        rules=Rules(metadata, authorize),
+        users=Users(metadata, world, users),
         keyvalue=KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident),
+        metadata=metadata,
         journal=journal,
     )
 

@@ -1,15 +1,13 @@
-"""The table of schemes: which URL is spoken to by which driver.
+"""Which URL is spoken to by which driver: schemes are the dialects, and `drivers/<dialect>` is the driver.
 
-Knows: names and where each driver lives. Refuses to know: anything about a dialect; a new one is a row here and a file.
-
-    rustlog://127.0.0.1:9096                     rustlog+tls://broker:9096?cafile=ca.pem
-    rustlog://127.0.0.1:9096?format=binary       cursus://principal:token@n1:9000,n2:9000
-    kafka://n1:9092,n2:9092?compression=lz4      kafka+tls://user:password@n1?sasl=SCRAM-SHA-256
+rustlog://127.0.0.1:9096                     rustlog+tls://broker:9096?cafile=ca.pem
+rustlog://127.0.0.1:9096?format=binary       cursus://principal:token@n1:9000,n2:9000
+kafka://n1:9092,n2:9092?compression=lz4      kafka+tls://user:password@n1?sasl=SCRAM-SHA-256
 """
 
 import ssl
-from importlib import import_module
-from typing import NamedTuple, NoReturn
+from importlib.util import find_spec
+from typing import NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -18,32 +16,11 @@ from braidlog.client.drivers.contract import FEATURES, Capabilities, Driver, sho
 from braidlog.client.drivers.link import read_address, show_address
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, UnsupportedError
+from braidlog.wire.dialect import dialects
 
+SCHEMES = dialects()
 
-class Scheme(NamedTuple):
-    """One row. Without a home the scheme is known and not spoken by this version."""
-
-    port: int
-    home: str | None
-    variants: tuple[tuple[str, dict[str, str]], ...] = ()
-    """Columns of the capability table: a name, and the URL's options that make it so."""
-
-
-SCHEMES = {
-    "mlog": Scheme(9094, "braidlog.client.drivers.mlog:MlogDriver", (("mlog", {}),)),
-    "flux": Scheme(9097, "braidlog.client.drivers.flux:FluxDriver", (("flux", {}),)),
-    "cursus": Scheme(9000, "braidlog.client.drivers.cursus:CursusDriver", (("cursus", {}),)),
-    "rustlog": Scheme(
-        9096,
-        "braidlog.client.drivers.rustlog:RustlogDriver",
-        (("rustlog", {}), ("rustlog?format=binary", {"format": "binary"})),
-    ),
-    "kafka": Scheme(9092, "braidlog.client.drivers.kafka.driver:KafkaDriver", (("kafka", {}),)),
-    "mayfly": Scheme(7275, None),
-}
-KEY_VALUE = "mayfly"
-"""The scheme of `braidlog.kv.connect`, which has no driver here: a store has no topics."""
-
+_DRIVERS = "braidlog.client.drivers"
 _TLS = "+tls"
 _TLS_FILES = ("cafile", "certfile", "keyfile")
 
@@ -93,8 +70,7 @@ def _node(text: str, port: int) -> Address:
 
 def make_driver(target: Target, policy: Policy, tls: ssl.SSLContext | None = None) -> Driver:
     """The driver for a target; nothing is connected yet."""
-    scheme = SCHEMES[target.scheme]
-    if scheme.home is None:
+    if not _is_spoken(target.scheme):
         _not_spoken(target.scheme)
     tls, options = tls_of(target, tls)
     driver: Driver = driver_class(target.scheme)(target, options, policy, tls)
@@ -119,17 +95,18 @@ def tls_of(target: Target, tls: ssl.SSLContext | None = None) -> tuple[ssl.SSLCo
 
 
 def _not_spoken(scheme: str) -> NoReturn:
-    if scheme == KEY_VALUE:
+    if not SCHEMES[scheme].has_topics:
         raise UnsupportedError(f"{scheme}:// has keys, not topics: use braidlog.kv.connect")
-    spoken = ", ".join(name for name, row in SCHEMES.items() if row.home is not None)
+    spoken = ", ".join(filter(_is_spoken, SCHEMES))
     raise UnsupportedError(f"{scheme}:// is not in this version of the client; it speaks {spoken}")
 
 
+def _is_spoken(scheme: str) -> bool:
+    return find_spec(f"{_DRIVERS}.{scheme}") is not None
+
+
 def driver_class(scheme: str) -> type:
-    home = SCHEMES[scheme].home
-    assert home is not None
-    module, _, name = home.partition(":")
-    found: type = getattr(import_module(module), name)
+    found: type = SCHEMES[scheme].part(f"{_DRIVERS}.{scheme}", "Driver")
     return found
 
 
@@ -139,8 +116,10 @@ def driver_class(scheme: str) -> type:
 def capabilities() -> dict[str, Capabilities]:
     """What each dialect can say, by the name of its column."""
     found = {}
-    for name, row in SCHEMES.items():
-        for column, options in row.variants:
+    for name in filter(_is_spoken, SCHEMES):
+        row = SCHEMES[name]
+        columns: dict[str, dict[str, str]] = {name: {}} | row.url_variants
+        for column, options in columns.items():
             target = Target(name, (("localhost", row.port),), options)
             found[column] = make_driver(target, Policy()).capabilities
     return found

@@ -11,9 +11,10 @@ import msgspec
 
 from braidlog.console.node import Node
 from braidlog.model.report import WatchedPiece
-from braidlog.tools.wire.seen import Seen, Side
+from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import hex_rows, sentence, stamp
 from braidlog.tools.wire.watcher import Watcher
+from braidlog.wire.observer import Side
 
 KEEP_BYTES_MAX: Final = 1024 * 1024
 HEX_ROWS_MAX: Final = 64

@@ -11,18 +11,17 @@ from typing import Any, NewType
 
 import msgspec
 
-from braidlog.codec.records import decode_batch, encode_batch
+from braidlog.codec.records import encode_batch
 from braidlog.model.errors import StorageFault
-from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.world import World
 from braidlog.storage.partition import PartitionLog
+from braidlog.storage.scan import rows_of
 
 Key = tuple[str | int, ...]
 Mark = NewType("Mark", int)
 """What writing returns, and `settled` takes. Nobody but the log compares marks or computes with them."""
 NOTHING = Mark(0)
 """The mark of no change: settled always."""
-READ_BYTES = 1024 * 1024
 _encode = msgspec.json.Encoder().encode
 _decode_key = msgspec.json.Decoder(tuple[str | int, ...]).decode
 
@@ -65,16 +64,8 @@ class Journal:
 
     def replay(self) -> Iterator[tuple[Key, bytes | None]]:
         """Every entry in order; a later one replaces an earlier one of the same key, None drops it."""
-        offset = self._partition.start_offset
-        while (found := self._partition.slice_at(offset, READ_BYTES)) is not None:
-            data = found.read()
-            position = 0
-            while position < len(data):
-                size = int.from_bytes(data[position + 8 : position + 12], "big") + 12
-                for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
-                    yield _decode_key(row[2] or b"[]"), row[3]
-                position += size
-            offset = found.next_offset
+        for row in rows_of(self._partition):
+            yield _decode_key(row[2] or b"[]"), row[3]
 
     def maintain(self, trim: Callable[[PartitionLog], None]) -> None:
         """Let `trim` take away what later entries have replaced."""

@@ -1,7 +1,7 @@
 """The keys of the store, in memory.
 
 Knows: what every key holds, when it goes, what it takes, and what each mutation makes of it. Refuses to know: clocks (time is an
-argument), files, whether a mutation is allowed (rules.py decides that before it is logged).
+argument), files, whether a mutation is allowed (store.py decides that before it is logged).
 Invariants: `apply` is the only way to change anything, and depends on nothing but the mutations before it: the same log gives the
 same keyspace. `used_bytes` is the sum of what the keys take.
 
@@ -12,6 +12,7 @@ is copied first.
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from braidlog.kv.entries import Op
@@ -26,6 +27,7 @@ from braidlog.kv.values import (
     Value,
     cost_of,
     pairs_of,
+    quoted,
     strings_in,
 )
 from braidlog.model.errors import StorageFault
@@ -59,10 +61,10 @@ class Keyspace:
         self._appliers: dict[int, _Apply] = {
             Op.SET: self._set,
             Op.DEL: self._remove,
-            Op.LPUSH: self._push_left,
-            Op.RPUSH: self._push_right,
-            Op.LPOP: self._pop_left,
-            Op.RPOP: self._pop_right,
+            Op.LPUSH: partial(self._push, left=True),
+            Op.RPUSH: partial(self._push, left=False),
+            Op.LPOP: partial(self._pop, left=True),
+            Op.RPOP: partial(self._pop, left=False),
             Op.INCRBY: self._increment,
             Op.HSET: self._hash_set,
             Op.HDEL: self._hash_delete,
@@ -206,7 +208,7 @@ class Keyspace:
         else:
             raise _senseless("an increment of a collection", key)
 
-    def _push(self, key: bytes, value: bytes, *, left: bool) -> None:
+    def _push(self, key: bytes, value: bytes, _ttl_seconds: int, _wall_ms: int, *, left: bool) -> None:
         held = self._own(key, ListValue)
         before = held.cost()
         for item in strings_in(value):
@@ -217,13 +219,7 @@ class Keyspace:
             held.size += LENGTH_BYTES + len(item)
         self.used_bytes += held.cost() - before
 
-    def _push_left(self, key: bytes, value: bytes, _ttl_seconds: int, _wall_ms: int) -> None:
-        self._push(key, value, left=True)
-
-    def _push_right(self, key: bytes, value: bytes, _ttl_seconds: int, _wall_ms: int) -> None:
-        self._push(key, value, left=False)
-
-    def _pop(self, key: bytes, *, left: bool) -> None:
+    def _pop(self, key: bytes, _value: bytes, _ttl_seconds: int, _wall_ms: int, *, left: bool) -> None:
         if key not in self.data:
             raise _senseless("a pop from a list that is not there", key)
         held = self._own(key, ListValue)
@@ -233,12 +229,6 @@ class Keyspace:
         self.used_bytes += held.cost() - before
         if not held.items:
             self._remove(key, b"", 0, 0)
-
-    def _pop_left(self, key: bytes, _value: bytes, _ttl_seconds: int, _wall_ms: int) -> None:
-        self._pop(key, left=True)
-
-    def _pop_right(self, key: bytes, _value: bytes, _ttl_seconds: int, _wall_ms: int) -> None:
-        self._pop(key, left=False)
 
     def _hash_set(self, key: bytes, value: bytes, _ttl_seconds: int, _wall_ms: int) -> None:
         held = self._own(key, HashValue)
@@ -288,4 +278,4 @@ class Keyspace:
 
 
 def _senseless(what: str, key: bytes) -> StorageFault:
-    return StorageFault(f"the log holds {what}, {key[:60]!r}: it does not belong to this store's past")
+    return StorageFault(f"the log holds {what}, {quoted(key)}: it does not belong to this store's past")

@@ -38,8 +38,8 @@ from braidlog.kv.wal import (
     create_wal,
     pack_mark,
     save_manifest,
-    unpack_head,
     unpack_mark,
+    unpack_wal_head,
     wal_name,
 )
 from braidlog.model.errors import ProtocolError, StorageFault
@@ -211,8 +211,8 @@ class Recovery:
     def _read_head(self, file: File, name: str) -> tuple[WalHead, Mark | None]:
         data = file.read_at(DATA_START, 0)
         try:
-            head = unpack_head(data)
-        except ValueError as error:
+            head = unpack_wal_head(data)
+        except ProtocolError as error:
             raise StorageFault(f"the log file is damaged: {error}", file.path) from error
         if head.node != self._node or name != wal_name(head.base):
             raise StorageFault(f"the log file says it is {head.base} of node {head.node.hex()}", file.path)

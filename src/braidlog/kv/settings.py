@@ -10,8 +10,6 @@ import msgspec
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush
 
-UNBOUNDED = 0
-
 
 class Eviction(StrEnum):
     """What happens when a mutation needs more memory than there is.

@@ -28,6 +28,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from braidlog.codec.crc import crc32c
+from braidlog.kv.head import HEAD_BYTES, pack_head, unpack_head
 from braidlog.kv.keyspace import Image
 from braidlog.kv.values import Value, kind_of, read_value, write_value
 from braidlog.model.errors import ProtocolError, StorageFault
@@ -35,16 +36,14 @@ from braidlog.model.limits import KV_COLLECTION_BYTES_MAX, KV_KEY_BYTES_MAX
 from braidlog.storage.files import Disk, File, join
 
 MAGIC = b"BRAIDKVS"
-VERSION = 1
 SUFFIX = ".snapshot"
 NEW_SUFFIX = ".snapshot.new"
-_HEAD = struct.Struct(">8sH6x16sQQIQ")
 _CRC = struct.Struct(">I")
 _BLOCK = struct.Struct(">II")
 _KEY = struct.Struct(">BH")
 _DEADLINE = struct.Struct(">QI")
 _COUNT = struct.Struct(">Q")
-DATA_START = _HEAD.size + _CRC.size
+DATA_START = HEAD_BYTES
 KIND_CODES = {"string": 1, "counter": 2, "list": 3, "hash": 4}
 _KINDS = {code: kind for kind, code in KIND_CODES.items()}
 BLOCK_BYTES = 256 * 1024
@@ -61,8 +60,7 @@ class SnapshotHead(NamedTuple):
     taken_ms: int
 
     def pack(self) -> bytes:
-        head = _HEAD.pack(MAGIC, VERSION, *self)
-        return head + _CRC.pack(crc32c(head))
+        return pack_head(MAGIC, self)
 
 
 def snapshot_name(sequence: int) -> str:
@@ -149,23 +147,13 @@ def load_snapshot(disk: Disk, path: str, put: Callable[[bytes, Value, int], None
     """Give every key (with value and deadline) to `put`; return the head. A file that is not whole is a `StorageFault`."""
     file = disk.open(path, writable=False)
     try:
-        head = _read_head(file)
+        head = SnapshotHead(*unpack_head(MAGIC, file.read_at(HEAD_BYTES, 0)))
         _read_keys(file, put)
     except (ProtocolError, struct.error) as error:
         raise StorageFault(f"the snapshot is damaged: {error}", path) from error
     finally:
         file.close()
     return head
-
-
-def _read_head(file: File) -> SnapshotHead:
-    data = file.read_at(DATA_START, 0)
-    if len(data) < DATA_START or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
-        raise ProtocolError("its head does not hold")
-    magic, version, *rest = _HEAD.unpack_from(data)
-    if magic != MAGIC or version != VERSION:
-        raise ProtocolError(f"magic {magic!r}, version {version} are not known here")
-    return SnapshotHead(*rest)
 
 
 def _read_keys(file: File, put: Callable[[bytes, Value, int], None]) -> None:

@@ -36,6 +36,7 @@ from braidlog.kv.values import (
     cost_of,
     pack_pairs,
     pack_strings,
+    quoted,
 )
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX, KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
@@ -198,7 +199,9 @@ class Store:
         value = 0 if held is None else _number(key, held)
         new = value + operation.amount
         if not o.INTEGER_MIN <= new <= o.INTEGER_MAX or not o.INTEGER_MIN <= operation.amount <= o.INTEGER_MAX:
-            raise BrokerError(Reason.NUMBER_OVERFLOW, f"{value} and {operation.amount} are more than 64 bits hold")
+            raise BrokerError(
+                Reason.NUMBER_OVERFLOW, f"key {quoted(key)}: {value} + {operation.amount} does not fit 64 bits"
+            )
         needed = COUNTER_COST - (cost_of(held) if held is not None else -self.keyspace.cost_new(key))
         self._make_room(key, needed, now_ms)
         self._commit(Op.INCRBY, key, operation.amount.to_bytes(8, "big", signed=True), 0, now_ms)
@@ -268,7 +271,9 @@ class Store:
     def _hash_get(self, operation: o.HashGet, now_ms: int) -> bytes:
         value = self._existing(operation.key, HashValue, "a hash", now_ms).fields.get(operation.field)
         if value is None:
-            raise BrokerError(Reason.KEY_NOT_FOUND, f"{operation.key[:60]!r} has no field {operation.field[:60]!r}")
+            raise BrokerError(
+                Reason.KEY_NOT_FOUND, f"hash {quoted(operation.key)} has no field {quoted(operation.field)}"
+            )
         return value
 
     def _hash_delete(self, operation: o.HashDelete, now_ms: int) -> int:
@@ -354,7 +359,8 @@ class Store:
             self.refused_for_memory += 1
             raise BrokerError(
                 Reason.OUT_OF_MEMORY,
-                f"{needed} more bytes do not fit: {keyspace.used_bytes} of {limit} are in use",
+                f"{needed} more bytes do not fit: {keyspace.used_bytes} of {limit} are in use; "
+                "delete keys, or raise memory_bytes_max of [kv]",
             )
         for victim in victims:
             self._commit(Op.EVICTED, victim, b"", 0, now_ms)
@@ -380,7 +386,7 @@ def _number(key: bytes, held: Value) -> int:
             number = int(held)
             if o.INTEGER_MIN <= number <= o.INTEGER_MAX and b"%d" % number == held:
                 return number
-    raise BrokerError(Reason.NOT_A_NUMBER, f"{key[:60]!r} does not hold a 64-bit number")
+    raise BrokerError(Reason.NOT_A_NUMBER, f"key {quoted(key)} does not hold a 64-bit number")
 
 
 def _check_ttl(ttl_seconds: int) -> None:
@@ -407,13 +413,13 @@ def _bad_key(key: bytes) -> BrokerError:
 
 
 def _not_found(key: bytes) -> BrokerError:
-    return BrokerError(Reason.KEY_NOT_FOUND, f"{key[:60]!r} is not there")
+    return BrokerError(Reason.KEY_NOT_FOUND, f"no key {quoted(key)}")
 
 
 def _wrong_type(key: bytes, held: Value, wanted: str) -> BrokerError:
     kinds = {ListValue: "a list", HashValue: "a hash"}
-    return BrokerError(Reason.WRONG_TYPE, f"{key[:60]!r} holds {kinds.get(type(held), 'a string')}, not {wanted}")
+    return BrokerError(Reason.WRONG_TYPE, f"key {quoted(key)} holds {kinds.get(type(held), 'a string')}, not {wanted}")
 
 
 def _too_large(size: int, most: int) -> BrokerError:
-    return BrokerError(Reason.VALUE_TOO_LARGE, f"{size} bytes are more than {most}")
+    return BrokerError(Reason.VALUE_TOO_LARGE, f"a value of {size} bytes; at most {most} are allowed")

@@ -94,6 +94,14 @@ def cost_of(value: Value) -> int:
     return value.cost()  # type: ignore[union-attr]
 
 
+def quoted(key: bytes) -> str:
+    """A key as messages show it: as text if it is one, its bytes escaped if not; no more than 60 of them."""
+    try:
+        return repr(key[:60].decode())
+    except UnicodeDecodeError:
+        return repr(key[:60]).removeprefix("b")
+
+
 def kind_of(value: Value) -> str:
     return _KINDS[type(value)]
 

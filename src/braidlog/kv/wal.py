@@ -33,22 +33,22 @@ import msgspec
 
 from braidlog.codec.crc import crc32c
 from braidlog.kv.entries import pack_entry
+from braidlog.kv.head import pack_head, unpack_head
 from braidlog.kv.log import Change
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import Flush
 from braidlog.model.world import Syncable
 from braidlog.storage.files import Disk, File, is_full, join
 from braidlog.storage.slots import SlotPair
 
 MAGIC = b"BRAIDKVW"
-VERSION = 1
 SUFFIX = ".wal"
 DATA_START = 128
 MARK_AT = 64
-_HEAD = struct.Struct(">8sH6x16sQQIQ")
 _CRC = struct.Struct(">I")
 _MARK = struct.Struct(">QQ")
+_MARK_SEED_BYTES = 60
 MANIFEST_MAGIC = b"BRAIDKVM"
 MANIFEST_STEM = "store"
 ROLL_BYTES = 1024 * 1024
@@ -65,8 +65,7 @@ class WalHead(NamedTuple):
     created_ms: int
 
     def pack(self) -> bytes:
-        head = _HEAD.pack(MAGIC, VERSION, *self)
-        return head + _CRC.pack(crc32c(head))
+        return pack_head(MAGIC, self)
 
 
 class Mark(NamedTuple):
@@ -85,23 +84,16 @@ def wal_name(base: int) -> str:
     return f"{base:020d}{SUFFIX}"
 
 
-def unpack_head(data: bytes) -> WalHead:
-    """Return the head, or raise `ValueError` with what is wrong with it."""
+def unpack_wal_head(data: bytes) -> WalHead:
+    """Return the head, or raise `ProtocolError` with what is wrong with it."""
     if len(data) < DATA_START:
-        raise ValueError(f"{len(data)} bytes are fewer than its head")
-    magic, version, *rest = _HEAD.unpack_from(data)
-    if magic != MAGIC:
-        raise ValueError(f"magic is {magic!r}, not {MAGIC!r}")
-    if version != VERSION:
-        raise ValueError(f"version {version} is not known here, only {VERSION}")
-    if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
-        raise ValueError("the head's checksum does not hold")
-    return WalHead(*rest)
+        raise ProtocolError(f"{len(data)} bytes are fewer than its head")
+    return WalHead(*unpack_head(MAGIC, data))
 
 
 def pack_mark(head: bytes, mark: Mark) -> bytes:
     data = _MARK.pack(*mark)
-    return data + _CRC.pack(crc32c(data, crc32c(head[: _HEAD.size])))
+    return data + _CRC.pack(crc32c(data, crc32c(head[:_MARK_SEED_BYTES])))
 
 
 def unpack_mark(data: bytes) -> Mark | None:
@@ -241,7 +233,7 @@ class Wal:
         if self._fault is not None:
             raise self._fault
         if self._closed:
-            raise BrokerError(Reason.LOG_CLOSED, f"the store in {self.folder} is closed")
+            raise BrokerError(Reason.LOG_CLOSED, "the key-value store is closed: the node is stopping")
         if self._stalled is not None:
             self.write()
 

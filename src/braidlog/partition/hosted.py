@@ -98,6 +98,12 @@ class HostedPartition:
         if epoch > self.leader_epoch:
             raise BrokerError(Reason.NOT_LEADER, f"this node leads {self} in epoch {self.leader_epoch}, not {epoch}")
 
+    def assume(self, role: Role, epoch: int) -> None:
+        """Lead or follow from now on."""
+        self.role = role
+        self.leader_epoch = epoch
+        self.wake()
+
     def appended(self) -> None:
         """The log has grown: followers wait for that, long before the high watermark can move."""
         if self.replicas.replication_factor > 1:

@@ -6,18 +6,18 @@ Invariants: internal topics (their names begin with two underscores) are not the
 which anyone may read and only the broker writes; a partition is opened once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.hosted import HostedPartition
-from braidlog.storage.folder import TopicMeta
+from braidlog.cluster.image import Topic
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.replication.replicas import ReplicaSet
+from braidlog.storage.folder import DataFolder
 
 INTERNAL_PREFIX = "__"
 FEED_TOPIC = "__kv"
 PUBLISHED = frozenset({FEED_TOPIC})
 """Internal topics that are there for readers: the broker alone writes them."""
-
-OpenPartition = Callable[[TopicMeta, int], HostedPartition]
 
 
 def is_hidden(name: str) -> bool:
@@ -40,53 +40,64 @@ def refuse_published(name: str) -> None:
 class Hosting:
     """What this node hosts, by name, by id and by partition."""
 
-    def __init__(self, metas: Iterable[TopicMeta], broken: Mapping[str, str], open_partition: OpenPartition) -> None:
-        self._metas = {meta.name: meta for meta in metas if not is_hidden(meta.name)}
-        self._open_partition = open_partition
+    def __init__(self, folder: DataFolder, node: str) -> None:
+        self._folder = folder
+        self._topics: dict[str, Topic] = {}
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
         self._names_by_id: dict[str, str] = {}
-        self.broken = broken
-        """Topics that could not be read when the folder was opened, and why."""
+        self.node = node
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        return self._topics
+
+    @property
+    def data_dir(self) -> str:
+        return self._folder.path
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """Folders of topics that could not be read when the node was started, and why."""
+        return self._folder.broken_topics
 
     # -- topics ----------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         """The users' topics, sorted."""
-        return sorted(self._metas)
+        return sorted(self._topics)
 
     def exists(self, name: str) -> bool:
-        return name in self._metas
+        return name in self._topics
 
-    def find(self, name: str) -> TopicMeta | None:
-        return self._metas.get(name)
+    def find(self, name: str) -> Topic | None:
+        return self._topics.get(name)
 
-    def meta(self, name: str) -> TopicMeta:
-        meta = self._metas.get(name)
+    def meta(self, name: str) -> Topic:
+        meta = self._topics.get(name)
         if meta is None:
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
         return meta
 
     def partition_count(self, name: str) -> int:
         """How many partitions a topic has: none, if it is not there."""
-        meta = self._metas.get(name)
+        meta = self._topics.get(name)
         return 0 if meta is None else meta.partitions
 
     def name_of(self, topic_id: str) -> str | None:
         """The topic that has this id."""
         name = self._names_by_id.get(topic_id)
-        if name is None or name not in self._metas or self._metas[name].topic_id != topic_id:
-            self._names_by_id = {meta.topic_id: meta.name for meta in self._metas.values()}
+        if name is None or name not in self._topics or self._topics[name].topic_id != topic_id:
+            self._names_by_id = {meta.topic_id: meta.name for meta in self._topics.values()}
             name = self._names_by_id.get(topic_id)
         return name
 
     def is_forgotten(self, name: str) -> bool:
         """Whether what is kept under this name belongs to no topic: a crash came between a topic's end and theirs."""
-        # A topic that could not be read may come back by a repair: while there is one, nothing is known to be gone.
-        return name not in self._metas and not self.broken
+        return name not in self._topics
 
     # -- partitions ------------------------------------------------------------------------------------------
 
-    def check_partition(self, name: str, number: int) -> TopicMeta:
+    def check_partition(self, name: str, number: int) -> Topic:
         """Refuse a partition that is not there."""
         meta = self.meta(name)
         if not 0 <= number < meta.partitions:
@@ -101,7 +112,7 @@ class Hosting:
         hosted = self._hosted.get((name, number))
         if hosted is None:
             meta = self.check_partition(name, number)
-            hosted = self._hosted[(name, number)] = self._open_partition(meta, number)
+            hosted = self._hosted[(name, number)] = self._open(meta, number)
         return hosted
 
     def partitions(self, name: str) -> list[HostedPartition]:
@@ -125,15 +136,27 @@ class Hosting:
         """The partitions that are open, of one topic or of all."""
         yield from [hosted for hosted in self._hosted.values() if name is None or hosted.topic == name]
 
+    def _open(self, topic: Topic, number: int) -> HostedPartition:
+        found = self._folder.find(topic.name)
+        if found is None or found.topic_id != topic.topic_id:
+            why = "; ".join(f"topics/{name}: {why}" for name, why in self.broken.items()) or "it was removed"
+            raise StorageFault(f"the folder of topic {topic.name!r} is not there: {why}")
+        log = self._folder.open_partition(topic.name, number)
+        assignment = topic.assignments[number]
+        replicas = ReplicaSet(self.node, assignment.followers_of(self.node), topic.min_in_sync)
+        role = Role.LEADER if assignment.leader == self.node else Role.FOLLOWER
+        epoch = max(assignment.leader_epoch, log.state.epochs.latest)
+        return HostedPartition(topic.name, number, log, replicas, role=role, epoch=epoch)
+
     # -- changes, after they are durable -----------------------------------------------------------------------
 
-    def put(self, meta: TopicMeta) -> None:
+    def put(self, topic: Topic) -> None:
         """A topic is there, or is another than before."""
-        self._metas[meta.name] = meta
+        self._topics[topic.name] = topic
 
     def remove(self, name: str) -> list[HostedPartition]:
         """A topic is there no more: nobody finds it, who waits for it is told. Returns what is open of it, to be closed."""
-        del self._metas[name]
+        del self._topics[name]
         gone = list(self.opened(name))
         for hosted in gone:
             del self._hosted[(name, hosted.number)]

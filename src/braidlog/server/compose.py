@@ -17,14 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.adapters.contract import Adapter
-from braidlog.adapters.cursus.handlers import CursusAdapter
-from braidlog.adapters.flux.handlers import FluxAdapter
 from braidlog.adapters.kafka.consumer import topics_read
-from braidlog.adapters.kafka.handlers import KafkaAdapter
-from braidlog.adapters.kafka.metadata import Creating
-from braidlog.adapters.mayfly.handlers import MayflyAdapter
-from braidlog.adapters.mlog.handlers import MlogAdapter
-from braidlog.adapters.rustlog.handlers import RustlogAdapter
 from braidlog.broker.access.authenticate import Authenticate, Pauses
 from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
 from braidlog.broker.quotas import Quotas
@@ -53,6 +46,7 @@ from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
 from braidlog.tools.wire.recorder import Recorder
+from braidlog.wire.dialect import dialects
 
 log = logging.getLogger("braidlog.server")
 
@@ -65,16 +59,16 @@ CONSOLE: Final = "__console"
 CONSOLE_CONNECTIONS_MAX: Final = 256
 
 
-def adapters() -> dict[str, type[Any]]:
-    """The dialects' adapters, by the name their listener has in the configuration; `uses` of each is what it is made with."""
-    return {
-        "cursus": CursusAdapter,
-        "flux": FluxAdapter,
-        "kafka": KafkaAdapter,
-        "mayfly": MayflyAdapter,
-        "mlog": MlogAdapter,
-        "rustlog": RustlogAdapter,
-    }
+def adapter_class(dialect: str) -> type[Any]:
+    """Found by its name in `adapters/<dialect>/handlers.py`; its `uses` is what it is made with."""
+    found: type[Any] = dialects()[dialect].part(f"braidlog.adapters.{dialect}.handlers", "Adapter")
+    return found
+
+
+def make_adapter(dialect: str, services: Services, **options: Any) -> Adapter:  # noqa: ANN401 - as the dialect declares them
+    kind = adapter_class(dialect)
+    made: Adapter = kind(services.only(kind.uses), **options)
+    return made
 
 
 class Server:
@@ -137,13 +131,10 @@ class Server:
         self._open_store()
         self._doorkeeper = doorkeeper(config.auth, authorize, world)
         self._wire_log = open_wire_log(config.wire_log, self._clock)
-        kafka = config.listeners.kafka
-        settings: dict[str, dict[str, Any]] = {
-            "cursus": {"compression": config.listeners.cursus.compression},
-            "kafka": {"creating": Creating(kafka.auto_create, kafka.partitions)},
-        }
-        for dialect, kind in adapters().items():
-            await self._listen(dialect, kind(self.services.only(kind.uses), **settings.get(dialect, {})))
+        for name, dialect in dialects().items():
+            settings = getattr(config.listeners, name)
+            options = {each.name: getattr(settings, each.name) for each in dialect.listener_options}
+            await self._listen(name, make_adapter(name, self.services, **options))
         self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")
         self._supervisor.every(EXPIRE_SECONDS, self._expire, "expire")
         self._supervisor.every(RETAIN_SECONDS, self._retain, "retain")
@@ -263,8 +254,8 @@ class Server:
         keeper = doorkeeper(self.config.auth, allowed, self._world)
         census = Census(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)
         made: list[Adapter] = [
-            KafkaAdapter(services.only(KafkaAdapter.uses), creating=Creating(enabled=False, partitions=1)),
-            MayflyAdapter(services.only(MayflyAdapter.uses)),
+            make_adapter("kafka", services, auto_create=False),
+            make_adapter("mayfly", services),
         ]
         doors, urls = [], {}
         for adapter in made:
@@ -322,7 +313,7 @@ class Server:
         await self.services.transactions.expire()
         for sink in await self.services.staging.expire():
             log.info("sink %r committed nothing for long, and is forgotten", sink)
-        for hosted, node in self.services.topics.expire_replicas(REPLICA_LAG_MS_MAX):
+        for hosted, node in self.services.placement.expire_replicas(REPLICA_LAG_MS_MAX):
             log.warning("replica %s of %s has not fetched for a while and is in sync no more", node, hosted)
 
     async def _retain(self) -> None:
@@ -373,6 +364,7 @@ class Server:
         if self.services is not None:
             self.services.keyvalue.close()
             self.services.hosting.close()
+            self.services.metadata.close()
             self.services.journal.close()
         if self._folder is not None:
             self._folder.release()

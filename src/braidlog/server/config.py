@@ -11,7 +11,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -20,8 +20,8 @@ from braidlog.broker.quotas import Rates
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.settings import UNLIMITED, TopicSettings
+from braidlog.wire.dialect import Dialect, dialects
 
 ENVIRONMENT_PREFIX = "BRAID_"
 OF_CLIENTS = frozenset(
@@ -77,30 +77,37 @@ class ListenerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_bounds(self, {"port": (0, 65535), "advertised_port": (0, 65535)})
 
 
-class CursusListenerConfig(ListenerConfig, frozen=True, forbid_unknown_fields=True):
-    """`compression` is what consumers are configured with: none, gzip, snappy, lz4 or zstd. Gzip from clients is always read."""
+def _listener_class(dialect: Dialect) -> type[msgspec.Struct]:
+    """The settings of a dialect's listener: its own port by default, and the options that only it has."""
+    bounds = {each.name: each.bounds for each in dialect.listener_options if each.bounds is not None}
 
-    compression: str = "none"
+    def check(self: ListenerConfig) -> None:
+        ListenerConfig.__post_init__(self)
+        _check_bounds(self, bounds)
+
+    fields: list[tuple[str, type, Any]] = [("port", int, dialect.port)]
+    fields += [(each.name, type(each.default), each.default) for each in dialect.listener_options]
+    name, namespace = f"{dialect.name.capitalize()}ListenerConfig", {"__post_init__": check}
+    return msgspec.defstruct(
+        name, fields, bases=(ListenerConfig,), namespace=namespace, frozen=True, forbid_unknown_fields=True
+    )
 
 
-class KafkaListenerConfig(ListenerConfig, frozen=True, forbid_unknown_fields=True):
-    """`auto_create`: a topic that a client asks for is made, with `partitions` partitions, if the client wants that too."""
+if TYPE_CHECKING:
 
-    auto_create: bool = True
-    partitions: int = 1
+    class ListenersConfig(msgspec.Struct, frozen=True):
+        """A field for each dialect."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_bounds(self, {"partitions": (1, PARTITIONS_PER_TOPIC_MAX)})
+        def __getattr__(self, dialect: str) -> ListenerConfig: ...
 
-
-class ListenersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kafka: KafkaListenerConfig = KafkaListenerConfig(port=9092)
-    cursus: CursusListenerConfig = CursusListenerConfig(port=9000)
-    mlog: ListenerConfig = ListenerConfig(port=9094)
-    rustlog: ListenerConfig = ListenerConfig(port=9096)
-    flux: ListenerConfig = ListenerConfig(port=9097)
-    mayfly: ListenerConfig = ListenerConfig(port=7275)
+else:
+    _LISTENERS = {name: _listener_class(each) for name, each in dialects().items()}
+    ListenersConfig = msgspec.defstruct(
+        "ListenersConfig",
+        [(name, kind, kind()) for name, kind in _LISTENERS.items()],
+        frozen=True,
+        forbid_unknown_fields=True,
+    )
 
 
 class StrangersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

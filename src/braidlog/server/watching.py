@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from braidlog.model.report import WATCHED_BYTES_MAX, WatchedPiece
 from braidlog.server.session import Session
-from braidlog.tools.wire.seen import Side
+from braidlog.wire.observer import Side
 
 Report = Callable[[WatchedPiece], bool]
 """report(piece) → whether there was room for it."""

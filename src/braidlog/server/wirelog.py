@@ -14,7 +14,7 @@ from braidlog.server.config import WireLogConfig
 from braidlog.server.session import Session
 from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.recorder import Recorder, RecorderSettings
-from braidlog.tools.wire.seen import Side
+from braidlog.wire.observer import Side
 
 
 def open_wire_log(config: WireLogConfig, clock: SystemClock) -> Recorder | None:

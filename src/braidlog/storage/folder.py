@@ -10,6 +10,7 @@ it is taken apart. A name never becomes a path; folders are numbered.
                             /0000/        partition 0 (storage/partition.py)
              topics/00000002.new          a creation that was never finished: removed when the folder is opened
              topics/00000003.gone         a deletion that was never finished: likewise
+             topics/00000004.stray        a topic that the node's metadata does not know: set aside, never removed
              quarantine/                  damaged bytes that a repair took out, with a report beside them
 """
 
@@ -35,6 +36,7 @@ TOPIC_MAGIC = b"BRAIDTOP"
 FORMAT = 1
 _NEW = ".new"
 _GONE = ".gone"
+_STRAY = ".stray"
 
 
 class FolderIdentity(msgspec.Struct, frozen=True):
@@ -146,7 +148,9 @@ class DataFolder:
             # A process that was killed may have left names that are seen and not durable: what is built on them must be.
             self._disk.sync_folder(shelf)
         for name in self._disk.names(shelf) if self._disk.exists(shelf) else []:
-            if name.endswith((_NEW, _GONE)):
+            if name.endswith(_STRAY):
+                self.notes.append(f"topics/{name}: set aside, for the metadata of this folder does not know it")
+            elif name.endswith((_NEW, _GONE)):
                 self.notes.append(f"topics/{name}: a change that was never finished was undone or finished")
                 if not self._read_only:
                     self._remove_tree(join(shelf, name))
@@ -169,6 +173,10 @@ class DataFolder:
     def topics(self) -> list[TopicMeta]:
         return [meta for _, (_, meta) in sorted(self._topics.items())]
 
+    def find(self, name: str) -> TopicMeta | None:
+        found = self._topics.get(name)
+        return None if found is None else found[1]
+
     def topic(self, name: str) -> TopicMeta:
         return self._find(name)[1]
 
@@ -183,7 +191,15 @@ class DataFolder:
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist{hint}")
         return found
 
-    def create_topic(self, name: str, partitions: int, settings: TopicSettings) -> TopicMeta:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        settings: TopicSettings,
+        *,
+        topic_id: str | None = None,
+        created_ms: int | None = None,
+    ) -> TopicMeta:
         check_topic_name(name)
         _check_partitions(partitions)
         if self._fault is not None:
@@ -192,13 +208,13 @@ class DataFolder:
             raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
         meta = TopicMeta(
             name=name,
-            topic_id=uuid.uuid4().hex,
+            topic_id=topic_id or uuid.uuid4().hex,
             partitions=partitions,
             settings=settings,
-            created_ms=self._clock.now_ms(),
+            created_ms=self._clock.now_ms() if created_ms is None else created_ms,
         )
         shelf = join(self.path, "topics")
-        taken = (name.removesuffix(_NEW).removesuffix(_GONE) for name in self._disk.names(shelf))
+        taken = (name.partition(".")[0] for name in self._disk.names(shelf))
         number = 1 + max((int(name) for name in taken if name.isascii() and name.isdigit()), default=0)
         building, folder = join(shelf, f"{number:08d}{_NEW}"), join(shelf, f"{number:08d}")
         try:
@@ -275,6 +291,14 @@ class DataFolder:
             self._disk.rename(folder, folder + _GONE)
             self._disk.sync_folder(join(self.path, "topics"))
         self._remove_tree(folder + _GONE)
+
+    def set_aside(self, name: str) -> None:
+        """Keep a topic's folder out of the way: it is not there any more for anyone, and nothing of it is lost."""
+        folder, _ = self._find(name)
+        del self._topics[name]
+        with self._no_way_back():
+            self._disk.rename(folder, folder + _STRAY)
+            self._disk.sync_folder(join(self.path, "topics"))
 
     def open_partition(self, name: str, partition: int) -> PartitionLog:
         folder, meta = self._find(name)

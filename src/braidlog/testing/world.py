@@ -113,6 +113,7 @@ class ManualWorld:
         self._timers_made = 0
         self._held: list[tuple[Syncable, _Gate]] = []
         self._holding = False
+        self._held_log: Syncable | None = None
 
     # -- the port --------------------------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class ManualWorld:
         """Like the real one, this always lets others go first: they may share the sync, and races can show themselves."""
         if log.durable_offset >= next_offset:
             return
-        if self._holding:
+        if self._holding and self._held_log in (None, log):
             gate = _Gate()
             self._held.append((log, gate))
             await gate
@@ -191,9 +192,9 @@ class ManualWorld:
         self.clock.advance(max(round((until - self.clock.monotonic()) * 1000), 0))
 
     @contextlib.contextmanager
-    def holding_syncs(self) -> Iterator[None]:
-        """Inside, nothing becomes durable but by `sync()`; what is still held at the end is synced then."""
-        self._holding = True
+    def holding_syncs(self, log: Syncable | None = None) -> Iterator[None]:
+        """Inside, nothing (of `log`, or at all) becomes durable but by `sync()`; what is still held at the end is synced then."""
+        self._holding, self._held_log = True, log
         try:
             yield
         finally:

@@ -108,7 +108,8 @@ class Layout:
                 why = "a creation was not finished" if name.endswith(".new") else "a deletion was not finished"
                 self._find(Severity.NOTE, Kind.LEFTOVER, f"topics/{name}", why, "opening removes it")
             else:
-                self._find(Severity.NOTE, Kind.STRANGER, f"topics/{name}", "not a topic's folder", "it is left alone")
+                why = "set aside: not in the node's metadata" if name.endswith(".stray") else "not a topic's folder"
+                self._find(Severity.NOTE, Kind.STRANGER, f"topics/{name}", why, "it is left alone")
         return sorted(places, key=lambda place: place.meta.name)
 
     def _read_topic(self, number: str) -> TopicPlace | None:

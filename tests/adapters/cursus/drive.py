@@ -130,9 +130,9 @@ async def _prepare(folder: Path) -> None:
     assert services is not None
     try:
         await services.topics.create("follow", 1, settings={"event_streams": True})
-        await services.topics.set_role("follow", 0, Role.FOLLOWER)
+        await services.placement.set_role("follow", 0, Role.FOLLOWER)
         await services.topics.create("half", 2)
-        await services.topics.set_role("half", 1, Role.FOLLOWER)
+        await services.placement.set_role("half", 1, Role.FOLLOWER)
         await services.topics.create("behind", 1, followers=["9"], min_in_sync=2)
         await services.topics.create("small", 1, settings={"batch_bytes_max": 1024})
     finally:

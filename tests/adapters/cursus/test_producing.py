@@ -54,7 +54,7 @@ def test_all_partitions_are_waited_for_together(node: Node, acks: str) -> None:
 
 
 def test_what_one_partition_refuses_does_not_undo_the_others(node: Node) -> None:
-    node.run(node.services.topics.set_role("t", PARTITIONS - 1, Role.FOLLOWER))
+    node.run(node.services.placement.set_role("t", PARTITIONS - 1, Role.FOLLOWER))
     ack = node.run(produce(node, KEYED))
     assert ack.status == "PARTIAL"
     assert "NOT_LEADER" in ack.error
@@ -63,7 +63,7 @@ def test_what_one_partition_refuses_does_not_undo_the_others(node: Node) -> None
 
 def test_nothing_stored_is_an_error(node: Node) -> None:
     for number in range(PARTITIONS):
-        node.run(node.services.topics.set_role("t", number, Role.FOLLOWER))
+        node.run(node.services.placement.set_role("t", number, Role.FOLLOWER))
     with pytest.raises(BrokerError) as refused:
         node.run(produce(node, KEYED))
     assert refused.value.reason is Reason.NOT_LEADER

@@ -14,7 +14,8 @@ import pytest
 from tests.adapters.flux.talk import Talk, fields
 
 from braidlog.testing.server import ServerProcess
-from braidlog.wire.flux import LINE_BYTES_MAX, partition_for_key
+from braidlog.wire.flux.partitioner import partition_for_key
+from braidlog.wire.flux.records import LINE_BYTES_MAX
 
 _names = itertools.count()
 

@@ -5,7 +5,8 @@ import pytest
 from braidlog.adapters.flux.errors import CODES, TEXTS, failed
 from braidlog.adapters.flux.handlers import FluxAdapter
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
-from braidlog.wire.flux import OPERATIONS, ErrorCode
+from braidlog.wire.flux.messages import ErrorCode
+from braidlog.wire.flux.operations import OPERATIONS
 
 
 @pytest.mark.parametrize("reason", Reason)

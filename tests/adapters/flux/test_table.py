@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.adapters.flux.talk import Talk
 
 from braidlog.testing.server import ServerProcess
-from braidlog.wire.flux import OPERATIONS, ErrorCode
+from braidlog.wire.flux.messages import ErrorCode
+from braidlog.wire.flux.operations import OPERATIONS
 
 # What is asked, and the answer: whole, or as a pattern between slashes. Each line stands on those before it.
 CONVERSATION = (

@@ -10,7 +10,6 @@ from tests.broker.node import Node
 
 from braidlog.adapters.kafka.errors import CODES, code_of
 from braidlog.adapters.kafka.handlers import KafkaAdapter
-from braidlog.adapters.kafka.metadata import Creating
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.partition.hosted import Role
@@ -42,7 +41,7 @@ class Door:
         self.node = node or Node()
         authorize = Authorize({"alice": "00" * 32} if tokens else {}, rules)
         self.services = msgspec.structs.replace(self.node.services, authorize=authorize)
-        self.adapter = KafkaAdapter(self.services.only(KafkaAdapter.uses), Creating(**creating))
+        self.adapter = KafkaAdapter(self.services.only(KafkaAdapter.uses), **creating)
 
     def request(self, message: Any, version: int | None = None) -> Request:
         api = BY_REQUEST[type(message)]
@@ -213,7 +212,7 @@ def test_a_topic_is_made_only_by_who_may() -> None:
 def test_topics_are_made_as_the_listener_is_set() -> None:
     asked = c.MetadataRequest([c.MetadataRequestTopic(name="a")])
     assert len(Door(partitions=4).ask(asked).topics[0].partitions) == 4
-    assert Door(enabled=False).ask(asked).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert Door(auto_create=False).ask(asked).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_permissions_are_told_to_who_asks() -> None:
@@ -294,7 +293,7 @@ def test_committed_readers_stop_at_what_is_open_and_are_told_what_was_aborted() 
 def test_a_partition_that_is_led_elsewhere() -> None:
     door = Door()
     door.node.create("t")
-    door.node.run(door.services.topics.set_role("t", 0, Role.FOLLOWER))
+    door.node.run(door.services.placement.set_role("t", 0, Role.FOLLOWER))
     elsewhere = E.NOT_LEADER_OR_FOLLOWER
     assert produced(door.ask(produce_of(("t", 0, batch_of(b"x"))), 9)) == [elsewhere]
     assert codes(door.ask(fetch_of(("t", 0, 0), max_wait_ms=30_000), 12)) == [elsewhere]

@@ -119,7 +119,7 @@ async def _topics(services: Services) -> None:
     for name in ("led", "replicated"):
         batch = encode_batch([b"zero", b"one"], base_timestamp=1)
         await services.append.append(name, 0, batch, acks=1)  # type: ignore[arg-type]
-    await topics.set_role("followed", 0, Role.FOLLOWER)
+    await services.placement.set_role("followed", 0, Role.FOLLOWER)
 
 
 @pytest.fixture(scope="module")

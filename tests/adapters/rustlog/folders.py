@@ -3,12 +3,10 @@
 import shutil
 from pathlib import Path
 
-from braidlog.broker.services import JOURNAL_TOPIC
-from braidlog.broker.topics import PartitionRole
-from braidlog.coordinator.journal import Journal, Table
+from braidlog.cluster.events import ChangeLeader
+from braidlog.cluster.local import open_local_store
 from braidlog.model.clock import SystemClock
-from braidlog.model.settings import Flush, TopicSettings
-from braidlog.partition.hosted import Role
+from braidlog.model.settings import TopicSettings
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
@@ -30,10 +28,10 @@ def write_topic(path: Path, topic: str, *batches: bytes, start: int = 0, setting
 def follow(path: Path, topic: str) -> None:
     """Make the node a follower of a topic's first partition."""
     folder = DataFolder(OsDisk(), str(path), SystemClock())
-    folder.create_topic(JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True))
-    journal = Journal(folder.open_partition(JOURNAL_TOPIC, 0), ManualWorld(ManualClock()))
-    Table(journal, "role", PartitionRole).put(topic, 0, value=PartitionRole(Role.FOLLOWER, 1))
-    journal.close()
+    store = open_local_store(folder, ManualWorld(ManualClock()), node="0")
+    store.load()
+    store.write_durably([ChangeLeader(topic=topic, partition=0, leader_id="", leader_epoch=1)])
+    store.close()
     folder.release()
 
 

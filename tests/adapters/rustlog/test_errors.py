@@ -44,9 +44,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     write_topic(path, "large", batch(bytes(8_000_000)), batch(b"after"))
     write_topic(path, "larger", batch(bytes(11_000_000)), batch(b"after"))
     write_topic(path, "followed")
-    follow(path, "followed")
     write_topic(path, "damaged", *[batch(bytes([n]) * 100) for n in range(20)])
     write_topic(path, "lost", batch(b"a"))
+    follow(path, "followed")  # from here on the folder has metadata, and the topics above are in it
     damage(path, "damaged")
     lose(path, "lost")
     with ServerProcess(path) as process:

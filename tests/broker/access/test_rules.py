@@ -12,7 +12,7 @@ CONFIGURED = Rule("root", [Operation.ALL])
 
 def rules_of(node: Node) -> tuple[Rules, Authorize]:
     authorize = Authorize({}, [CONFIGURED])
-    return Rules(node.services.rules._table, authorize, node.world), authorize
+    return Rules(node.services.metadata, authorize), authorize
 
 
 def test_an_added_rule_holds_at_once_and_after_a_restart() -> None:

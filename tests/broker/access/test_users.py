@@ -81,7 +81,7 @@ def test_users_of_the_configuration(node: Node) -> None:
     kind = Hash.SHA_256
     text = show_verifier(kind, credential_of(kind, SALT, 4096, salt_password(kind, b"pencil", SALT, 4096)))
     assert text.startswith("SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$")
-    users = Users(node.services.users._table, node.world, {"alice": text})
+    users = Users(node.services.metadata, node.world, {"alice": text})
     assert users.names() == ["alice"]
     assert node.run(users.check_password("alice", b"pencil"))
     for change in (users.drop("alice", kind), users.put("alice", kind, SALT, 4096, bytes(32))):

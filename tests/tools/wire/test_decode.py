@@ -9,11 +9,11 @@ from tests.tools.schemas import check
 from tests.tools.wire.braid import TapProcess, braid
 
 from braidlog.testing.server import ServerProcess
-from braidlog.tools.wire.dialects import TALKS
 from braidlog.tools.wire.pcapng import Address, CaptureError, CaptureWriter, packets_of, segments_of
-from braidlog.tools.wire.seen import Side
+from braidlog.wire.dialect import dialects
+from braidlog.wire.observer import Side
 
-DIALECTS = sorted(TALKS)
+DIALECTS = sorted(dialects())
 SET = bytes.fromhex("CAFE0101000000010000000C0003666F6F00000003626172")  # the Mayfly document, length corrected
 
 

@@ -13,7 +13,7 @@ from tests.tools.wire.tshark import Tree, trees
 from braidlog.testing.server import ServerProcess
 from braidlog.tools.wire.dissector import SPECS, dissector, kind_of
 from braidlog.tools.wire.pcapng import Address, CaptureWriter, segments_of
-from braidlog.tools.wire.seen import Side
+from braidlog.wire.observer import Side
 
 FIVE = sorted(SPECS)
 

@@ -13,11 +13,11 @@ from tests.tools.wire.toys import serving
 
 from braidlog.testing.server import ServerProcess
 from braidlog.tools.wire.annotated import encode
-from braidlog.tools.wire.dialects import TALKS
 from braidlog.tools.wire.fuzzing import FuzzSettings, corpus, fuzz, make_run, resident_bytes
 from braidlog.tools.wire.script import Send, read_script
+from braidlog.wire.dialect import dialects
 
-DIALECTS = sorted(TALKS)
+DIALECTS = sorted(dialects())
 PONG = bytes.fromhex("CAFE0101") + (1).to_bytes(4, "big") + bytes(4)
 PING = bytes.fromhex("CAFE0104") + (1).to_bytes(4, "big") + bytes(4)
 

@@ -12,9 +12,9 @@ from tests.tools.schemas import check
 from tests.tools.wire.braid import TapProcess, braid
 
 from braidlog.testing.server import ServerProcess
-from braidlog.tools.wire.dialects import TALKS
+from braidlog.wire.dialect import dialects
 
-DIALECTS = sorted(TALKS)
+DIALECTS = sorted(dialects())
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from tests.tools.wire.braid import braid
 from tests.tools.wire.toys import serving
 
 from braidlog.testing.server import ServerProcess
-from braidlog.tools.wire.dialects import TALKS
+from braidlog.wire.dialect import dialects
 
-DIALECTS = sorted(TALKS)
+DIALECTS = sorted(dialects())
 
 
 @pytest.mark.parametrize("split", ["", "1", "random"])

@@ -14,10 +14,10 @@ from tests.tools.wire.braid import TapProcess, braid
 from tests.tools.wire.toys import serving
 
 from braidlog.testing.server import ServerProcess
-from braidlog.tools.wire.dialects import TALKS
 from braidlog.tools.wire.faults import Splitter
+from braidlog.wire.dialect import dialects
 
-DIALECTS = sorted(TALKS)
+DIALECTS = sorted(dialects())
 SECONDS_MAX = 60
 
 

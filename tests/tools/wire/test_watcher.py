@@ -12,12 +12,13 @@ from tests.wire.kafka import vectors as kafka_vectors
 from tests.wire.mayfly import vectors as mayfly_vectors
 
 from braidlog.tools.wire.annotated import encode, parse, words_of
-from braidlog.tools.wire.dialects import TALKS, talk_of
 from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.recorder import Recorder, RecorderSettings
-from braidlog.tools.wire.seen import Seen, Side
+from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import Moment, json_of, text_of
 from braidlog.tools.wire.watcher import Watcher
+from braidlog.wire.dialect import dialects
+from braidlog.wire.observer import Side, observer_class
 
 C, S = Side.CLIENT, Side.SERVER
 Talk = Sequence[tuple[Side, bytes]]
@@ -86,10 +87,10 @@ SEEN: dict[str, list[tuple[str, dict[str, object]]]] = {
 
 
 def test_every_dialect_is_here() -> None:
-    assert set(TALKS_OF_TWO) == set(SEEN) == set(TALKS)
+    assert set(TALKS_OF_TWO) == set(SEEN) == set(dialects())
 
 
-@pytest.mark.parametrize("dialect", sorted(TALKS))
+@pytest.mark.parametrize("dialect", sorted(dialects()))
 def test_a_question_and_its_answer(dialect: str) -> None:
     found = watch(dialect, TALKS_OF_TWO[dialect])
     assert [seen.side for seen in found] == [C, S]
@@ -100,7 +101,7 @@ def test_a_question_and_its_answer(dialect: str) -> None:
         assert {key: seen.fields[key] for key in fields} == fields
 
 
-@pytest.mark.parametrize("dialect", sorted(TALKS))
+@pytest.mark.parametrize("dialect", sorted(dialects()))
 def test_cutting_the_bytes_changes_nothing(dialect: str) -> None:
     whole = watch(dialect, TALKS_OF_TWO[dialect])
     one_by_one = [(side, data[at : at + 1]) for side, data in TALKS_OF_TWO[dialect] for at in range(len(data))]
@@ -114,7 +115,7 @@ def test_cutting_the_bytes_changes_nothing(dialect: str) -> None:
         assert watch(dialect, pieces) == whole
 
 
-@pytest.mark.parametrize("dialect", sorted(TALKS))
+@pytest.mark.parametrize("dialect", sorted(dialects()))
 def test_damaged_bytes_are_seen_and_never_raise(dialect: str) -> None:
     chance = random.Random(11)
     for _ in range(400):
@@ -208,7 +209,7 @@ def test_the_first_wrong_byte(dialect: str, side: Side, text: str, said: str, po
     assert seen.fault.position == position
 
 
-@pytest.mark.parametrize("dialect", sorted(TALKS))
+@pytest.mark.parametrize("dialect", sorted(dialects()))
 def test_what_is_cut_off_is_told(dialect: str) -> None:
     data = TALKS_OF_TWO[dialect][0][1]
     watcher = Watcher(dialect)
@@ -339,8 +340,8 @@ def _no_secret(shown: bytes) -> None:
 
 def test_declared_secrets_exist() -> None:
     """A name in a dialect's table that no message has would guard nothing."""
-    for dialect in TALKS:
-        for kind, names in talk_of(dialect).secrets.items():
+    for dialect in dialects():
+        for kind, names in observer_class(dialect).secrets.items():
             assert set(names) <= set(kind.__struct_fields__), (dialect, kind)  # type: ignore[attr-defined]
 
 

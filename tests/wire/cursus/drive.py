@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 
 from braidlog.wire.contract import NEED_DATA
-from braidlog.wire.cursus import Batch, ClientConnection, Operation, Request, ServerConnection, Spelling
 from braidlog.wire.cursus import answers as a
-from braidlog.wire.cursus.messages import OPERATIONS
+from braidlog.wire.cursus.batch import Batch, Spelling
+from braidlog.wire.cursus.connection import ClientConnection, ServerConnection
+from braidlog.wire.cursus.messages import OPERATIONS, Operation, Request
 
 ROWS: dict[str, Operation] = {row.name: row for row in OPERATIONS}
 

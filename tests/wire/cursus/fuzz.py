@@ -3,7 +3,10 @@
 from typing import Any
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.cursus import OPERATIONS, ClientConnection, Failure, Request, ServerConnection, Spelling
+from braidlog.wire.cursus.batch import Spelling
+from braidlog.wire.cursus.connection import ClientConnection, ServerConnection
+from braidlog.wire.cursus.failures import Failure
+from braidlog.wire.cursus.messages import OPERATIONS, Request
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 

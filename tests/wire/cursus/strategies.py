@@ -6,9 +6,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 from hypothesis import strategies as st
 
-from braidlog.wire.cursus import Batch, BatchRecord, Failure, Operation, Spelling
 from braidlog.wire.cursus import answers as a
-from braidlog.wire.cursus.messages import BATCH
+from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling
+from braidlog.wire.cursus.failures import Failure
+from braidlog.wire.cursus.messages import BATCH, Operation
 from braidlog.wire.cursus.requests import Acks, AppendStream, Credentials, PartitionOffset
 
 I64 = st.integers(-(2**63), 2**63 - 1)

@@ -8,22 +8,13 @@ from tests.wire.cursus.strategies import BATCHES
 
 from braidlog.codec.cursor import Reader
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.cursus import (
-    FRAME_BYTES_MAX,
-    Batch,
-    BatchRecord,
-    ClientConnection,
-    ErrorCode,
-    Failure,
-    Request,
-    ServerConnection,
-    Spelling,
-)
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
-from braidlog.wire.cursus.batch import header_bytes, read_batch, write_batch
+from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling, header_bytes, read_batch, write_batch
 from braidlog.wire.cursus.compressors import COMPRESSORS, Compressor
-from braidlog.wire.cursus.failures import WHEN, failure_line
+from braidlog.wire.cursus.connection import FRAME_BYTES_MAX, ClientConnection, ServerConnection
+from braidlog.wire.cursus.failures import WHEN, ErrorCode, Failure, failure_line
+from braidlog.wire.cursus.messages import Request
 
 CANARY = "canary-7261"
 

@@ -14,8 +14,9 @@ from tests.wire.cursus.fuzz import fuzz_one
 from tests.wire.cursus.vectors import VECTORS, Vector
 
 from braidlog.wire.contract import Refused
-from braidlog.wire.cursus import ClientConnection, Request, ServerConnection
 from braidlog.wire.cursus.compressors import COMPRESSORS
+from braidlog.wire.cursus.connection import ClientConnection, ServerConnection
+from braidlog.wire.cursus.messages import Request
 
 MUTATIONS = 20_000
 SEED = 20_240_603

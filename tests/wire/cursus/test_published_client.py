@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from tests.wire.cursus.drive import ROWS, asked, events, say
 
-from braidlog.wire.cursus import Batch, BatchRecord, Failure, ServerConnection, Spelling
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
+from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling
+from braidlog.wire.cursus.connection import ServerConnection
+from braidlog.wire.cursus.failures import Failure
 from braidlog.wire.cursus.messages import BATCH
 
 cursus = pytest.importorskip("cursus", reason="pip install cursus-client")

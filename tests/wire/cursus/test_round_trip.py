@@ -6,19 +6,19 @@ from hypothesis import strategies as st
 from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events, say
 from tests.wire.cursus.strategies import BATCHES, CREDENTIALS, FAILURES, RECORDS, answer_of, request_of
 
-from braidlog.wire.cursus import (
-    OPERATIONS,
+from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus.batch import (
     Batch,
     BatchRecord,
-    ClientConnection,
-    Failure,
-    Operation,
-    Request,
-    ServerConnection,
     Spelling,
+    count_fitting,
+    header_bytes,
+    record_bytes,
+    write_batch,
 )
-from braidlog.wire.cursus import answers as a
-from braidlog.wire.cursus.batch import count_fitting, header_bytes, record_bytes, write_batch
+from braidlog.wire.cursus.connection import ClientConnection, ServerConnection
+from braidlog.wire.cursus.failures import Failure
+from braidlog.wire.cursus.messages import OPERATIONS, Operation, Request
 
 SPELLINGS = st.sampled_from(Spelling)
 few = settings(max_examples=25)  # per row; there are many rows

@@ -7,8 +7,8 @@ from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events, say
 from tests.wire.cursus.vectors import VECTORS, Vector
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.cursus import ClientConnection, Request, ServerConnection
-from braidlog.wire.cursus.messages import OPERATIONS
+from braidlog.wire.cursus.connection import ClientConnection, ServerConnection
+from braidlog.wire.cursus.messages import OPERATIONS, Request
 
 ENVELOPES = {None: None, "empty": "", "admin": "admin"}
 REQUESTS = [v for v in VECTORS if v.from_client and v.mode != "refuse"]

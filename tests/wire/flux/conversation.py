@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.flux import ClientConnection, Request, Response, ServerConnection
+from braidlog.wire.flux.connection import ClientConnection, ServerConnection
+from braidlog.wire.flux.messages import Request, Response
 
 
 def drain(connection: ServerConnection | ClientConnection) -> list[object]:

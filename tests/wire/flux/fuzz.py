@@ -3,14 +3,9 @@
 from tests.wire.flux.vectors import ANSWERED
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.flux import (
-    LINE_BYTES_MAX,
-    ClientConnection,
-    Failed,
-    Request,
-    Response,
-    ServerConnection,
-)
+from braidlog.wire.flux.connection import ClientConnection, ServerConnection
+from braidlog.wire.flux.messages import Failed, Request, Response
+from braidlog.wire.flux.records import LINE_BYTES_MAX
 
 QUESTIONS = {vector.request.correlation_id: vector.request for vector in ANSWERED}
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from braidlog.wire.flux import (
+from braidlog.wire.flux.messages import (
     Acks,
     Answer,
     Assignor,
@@ -10,11 +10,11 @@ from braidlog.wire.flux import (
     Encoding,
     ErrorCode,
     Failed,
-    Operation,
     Produce,
     Request,
     Role,
 )
+from braidlog.wire.flux.operations import Operation
 from braidlog.wire.flux.records import plain_fault
 
 I32 = st.integers(0, 2**31 - 1)

@@ -6,9 +6,9 @@ import pytest
 from tests.wire.flux.conversation import ask, drain, serve, serve_one
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.flux import (
-    LINE_BYTES_MAX,
-    ClientConnection,
+from braidlog.wire.flux.connection import ClientConnection, ServerConnection
+from braidlog.wire.flux.lines import CORRELATION_ID_BYTES_MAX, ERROR_CHARS_MAX
+from braidlog.wire.flux.messages import (
     Consume,
     Consumed,
     CreateTopic,
@@ -22,11 +22,10 @@ from braidlog.wire.flux import (
     Produce,
     Produced,
     Response,
-    ServerConnection,
     SetPartitionLeader,
     TopicCreated,
 )
-from braidlog.wire.flux.lines import CORRELATION_ID_BYTES_MAX, ERROR_CHARS_MAX
+from braidlog.wire.flux.records import LINE_BYTES_MAX
 from braidlog.wire.flux.tokens import KEY_BYTES_MAX
 
 

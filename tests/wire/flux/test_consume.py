@@ -7,20 +7,15 @@ from tests.wire.flux.conversation import ask_one
 
 from braidlog.model.record import Record
 from braidlog.wire.contract import Refused
-from braidlog.wire.flux import (
+from braidlog.wire.flux.connection import ServerConnection
+from braidlog.wire.flux.messages import Consume, Consumed, ConsumedRecord, Encoding, ErrorCode, Failed, Response
+from braidlog.wire.flux.records import (
     LINE_BYTES_MAX,
-    Consume,
-    Consumed,
-    ConsumedRecord,
-    Encoding,
-    ErrorCode,
-    Failed,
-    Response,
-    ServerConnection,
+    RECORDS_PER_LINE_MAX,
     answer_records,
+    record_bytes,
     records_that_fit,
 )
-from braidlog.wire.flux.records import RECORDS_PER_LINE_MAX, record_bytes
 
 PLAIN = Consume("1", "orders", 0, 0)
 BASE64 = Consume("1", "orders", 0, 0, Encoding.BASE64)

@@ -11,7 +11,8 @@ from tests.wire.flux.fuzz import fuzz_client, fuzz_one, fuzz_server
 from tests.wire.flux.vectors import ANSWERED, VECTORS, Vector
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.flux import ClientConnection, GetMetadata, Request, Response, ServerConnection
+from braidlog.wire.flux.connection import ClientConnection, ServerConnection
+from braidlog.wire.flux.messages import GetMetadata, Request, Response
 
 SEED = 20_240_607
 RUNS = 20_000

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from braidlog.wire.flux import ErrorCode, operations_table
 from braidlog.wire.flux.lines import CORRELATION_ID_BYTES_MAX
-from braidlog.wire.flux.operations import WAIT_MS_MAX
+from braidlog.wire.flux.messages import ErrorCode
+from braidlog.wire.flux.operations import WAIT_MS_MAX, operations_table
 from braidlog.wire.flux.records import LINE_BYTES_MAX, RECORDS_PER_LINE_MAX
 from braidlog.wire.flux.tokens import KEY_BYTES_MAX
 

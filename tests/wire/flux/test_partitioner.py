@@ -2,8 +2,7 @@
 
 import pytest
 
-from braidlog.wire.flux import partition_for_key
-from braidlog.wire.flux.partitioner import fnv1a_32
+from braidlog.wire.flux.partitioner import fnv1a_32, partition_for_key
 
 
 @pytest.mark.parametrize(

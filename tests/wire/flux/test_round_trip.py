@@ -8,16 +8,7 @@ from tests.wire.flux.strategies import PRODUCE, answers, requests
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import Refused
-from braidlog.wire.flux import (
-    OPERATIONS,
-    ClientConnection,
-    Operation,
-    Produce,
-    Produced,
-    Request,
-    Response,
-    ServerConnection,
-)
+from braidlog.wire.flux.connection import ClientConnection, ServerConnection
 from braidlog.wire.flux.lines import (
     READERS,
     read_arguments,
@@ -26,6 +17,8 @@ from braidlog.wire.flux.lines import (
     write_payload,
     write_produce,
 )
+from braidlog.wire.flux.messages import Produce, Produced, Request, Response
+from braidlog.wire.flux.operations import OPERATIONS, Operation
 
 by_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.command)
 

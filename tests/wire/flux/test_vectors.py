@@ -9,7 +9,9 @@ from tests.wire.flux.conversation import ask, ask_one, seen, serve, serve_one
 from tests.wire.flux.vectors import ANSWERED, READ, REFUSED, VECTORS, Vector
 
 from braidlog.wire.contract import Refused
-from braidlog.wire.flux import OPERATIONS, ClientConnection, Failed, Operation, Response, ServerConnection
+from braidlog.wire.flux.connection import ClientConnection, ServerConnection
+from braidlog.wire.flux.messages import Failed, Response
+from braidlog.wire.flux.operations import OPERATIONS, Operation
 
 
 def named(vectors: list[Vector]) -> pytest.MarkDecorator:

@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from braidlog.wire import flux
-from braidlog.wire.flux import Answer, Request
+from braidlog.wire.flux import messages
+from braidlog.wire.flux.messages import Answer, Request
 
 _PIECE = re.compile(r'"([^"]*)"|([0-9A-F]{2})(?= |$)')
-_NAMES = {name: getattr(flux, name) for name in flux.__all__}
+_NAMES = vars(messages)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from braidlog.adapters.flux.services import Services
 from braidlog.adapters.routing import Route, RoutedAdapter
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.brokers import broker_number
-from braidlog.broker.topics import FIRST_LEADER_EPOCH
+from braidlog.cluster.events import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Membership
@@ -169,7 +169,7 @@ async def set_partition_role(
     request: m.SetPartitionRole, services: Services, conversation: Conversation
 ) -> m.PartitionRoleSet:
     await _first_use(request.topic, services, conversation)
-    hosted = await services.topics.set_role(request.topic, request.partition, _ROLES[request.role])
+    hosted = await services.placement.set_role(request.topic, request.partition, _ROLES[request.role])
     return m.PartitionRoleSet(request.topic, request.partition, request.role, _inclusive(hosted.high_watermark))
 
 
@@ -187,8 +187,8 @@ async def create_topic(request: m.CreateTopic, services: Services, _: Conversati
 
 
 async def register_broker(request: m.RegisterBroker, services: Services, _: Conversation) -> m.BrokerRegistered:
-    broker = await services.brokers.register(request.broker_id, request.host, request.port, request.epoch)
-    return m.BrokerRegistered(request.broker_id, broker.host, broker.port, FIRST_LEADER_EPOCH, _index(services))
+    await services.brokers.register(request.broker_id, request.host, request.port, request.epoch)
+    return m.BrokerRegistered(request.broker_id, request.host, request.port, FIRST_LEADER_EPOCH, _index(services))
 
 
 async def broker_heartbeat(request: m.BrokerHeartbeat, services: Services, _: Conversation) -> m.BrokerHeartbeatTaken:
@@ -201,7 +201,7 @@ async def set_partition_leader(
 ) -> m.PartitionLeaderSet:
     _require_all((request.leader, *request.in_sync), services)
     role = Role.LEADER if request.leader == services.brokers.own_number else Role.FOLLOWER
-    hosted = await services.topics.set_role(request.topic, request.partition, role)
+    hosted = await services.placement.set_role(request.topic, request.partition, role)
     return m.PartitionLeaderSet(
         request.topic, request.partition, request.leader, request.in_sync, hosted.leader_epoch, _index(services)
     )
@@ -220,8 +220,8 @@ async def get_metadata(_: m.GetMetadata, services: Services, conversation: Conve
 
 
 def _index(services: Services) -> int:
-    """How far the journal has come: whatever was decided before has a lower one."""
-    return services.journal.version
+    """How far the metadata has come: whatever was decided before has a lower one."""
+    return services.metadata.seq
 
 
 async def ping(_: m.Ping, __: Services, ___: Conversation) -> m.Pong:

@@ -4,9 +4,10 @@ import msgspec
 
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.brokers import Brokers
+from braidlog.broker.placement import Placement
 from braidlog.broker.topics import Topics
+from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.service import Groups
-from braidlog.coordinator.journal import Journal
 from braidlog.coordinator.offsets import Offsets
 from braidlog.model.world import World
 from braidlog.partition.append import Append
@@ -18,10 +19,11 @@ class Services(msgspec.Struct, frozen=True):
     world: World
     hosting: Hosting
     topics: Topics
+    placement: Placement
     brokers: Brokers
     append: Append
     fetch: Fetch
     offsets: Offsets
     groups: Groups
     authorize: Authorize
-    journal: Journal
+    metadata: Metadata

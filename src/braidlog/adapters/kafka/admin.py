@@ -245,7 +245,7 @@ async def describe_log_dirs(
             if topic.topic not in denied:
                 asked.setdefault(topic.topic, []).extend(topic.partitions)
     topics = [m.DescribeLogDirsResponseTopic(name, _sizes(name, numbers, services)) for name, numbers in asked.items()]
-    folder = m.DescribeLogDirsResponseResult(log_dir=services.topics.data_dir, topics=topics)
+    folder = m.DescribeLogDirsResponseResult(log_dir=services.hosting.data_dir, topics=topics)
     return m.DescribeLogDirsResponse(results=[folder])
 
 

@@ -101,7 +101,7 @@ def _of_node(services: Services, creating: Creating) -> list[Config]:
         ("auto.create.topics.enable", str(creating.enabled).lower(), Kind.BOOLEAN),
         ("num.partitions", str(creating.partitions), Kind.INT),
         ("default.replication.factor", "1", Kind.INT),
-        ("log.dirs", services.topics.data_dir, Kind.STRING),
+        ("log.dirs", services.hosting.data_dir, Kind.STRING),
         ("log.cleanup.policy", settings.ROWS["cleanup.policy"].show(defaults), Kind.LIST),
         ("log.retention.ms", str(defaults["retention_ms"]), Kind.LONG),
         ("log.retention.bytes", str(defaults["retention_bytes"]), Kind.LONG),

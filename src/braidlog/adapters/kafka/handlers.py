@@ -43,9 +43,9 @@ class KafkaAdapter(RoutedAdapter):
     uses = Services
     ordered = True
 
-    def __init__(self, services: Services, creating: Creating | None = None) -> None:
+    def __init__(self, services: Services, *, auto_create: bool = True, partitions: int = 1) -> None:
         super().__init__(services)
-        made = creating or Creating()
+        made = Creating(auto_create, partitions)
         self.table: dict[Key, Route] = {
             **metadata.routes(made, lambda: self.served),
             **producing.ROUTES,

@@ -14,7 +14,8 @@ import hmac
 import re
 from collections.abc import Callable
 
-from braidlog.broker.access.users import ITERATIONS_MIN, Credential, Hash
+from braidlog.broker.access.users import ITERATIONS_MIN, Hash
+from braidlog.cluster.events import Credential
 
 _FIRST = re.compile(r"([ny],(?:a=([^,]*))?,)(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)")
 _FINAL = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?),p=([A-Za-z0-9+/=]+)")

@@ -16,7 +16,8 @@ from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.scram import Scram, ScramError
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.access.users import Credential, Hash
+from braidlog.broker.access.users import Hash
+from braidlog.cluster.events import Credential
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E

@@ -148,12 +148,12 @@ async def statistics(_: Request, services: Services, __: Conversation) -> m.Stat
 
 
 async def cluster_info(_: Request, services: Services, __: Conversation) -> m.ClusterState:
-    return m.ClusterState(mode="standalone", node=services.topics.node, nodes=1, epoch=0)
+    return m.ClusterState(mode="standalone", node=services.placement.node, nodes=1, epoch=0)
 
 
 async def cluster_nodes(_: Request, services: Services, conversation: Conversation) -> m.Nodes:
     host, port = conversation.address
-    return m.Nodes((m.Node(services.topics.node, m.NodeState.ALIVE, host, port),))
+    return m.Nodes((m.Node(services.placement.node, m.NodeState.ALIVE, host, port),))
 
 
 async def leave(_: Request, __: Services, ___: Conversation) -> m.Message:

@@ -4,10 +4,10 @@ import msgspec
 
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.keyvalue import KeyValue
-from braidlog.broker.topics import Topics
+from braidlog.broker.placement import Placement
 
 
 class Services(msgspec.Struct, frozen=True):
-    topics: Topics
+    placement: Placement
     authorize: Authorize
     keyvalue: KeyValue

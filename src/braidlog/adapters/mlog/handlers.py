@@ -289,7 +289,7 @@ async def apply_isr_update(
     message: m.ApplyIsrUpdateEventRequest, services: Services, _: Conversation
 ) -> m.ApplyIsrUpdateEventResponse:
     _led(services, message.topic)
-    await services.topics.set_in_sync(message.topic, 0, message.replica_node_id, in_sync=message.isr)
+    await services.placement.set_in_sync(message.topic, 0, message.replica_node_id, in_sync=message.isr)
     return m.ApplyIsrUpdateEventResponse()
 
 
@@ -317,11 +317,11 @@ def _committed(services: Services, topic: str, consumer_id: str) -> int:
 
 
 async def create_topic(message: m.CreateTopicRequest, services: Services, _: Conversation) -> m.CreateTopicResponse:
-    if message.designated_leader_node_id not in ("", services.topics.node):
+    if message.designated_leader_node_id not in ("", services.placement.node):
         raise BrokerError(
-            Reason.NOT_LEADER, f"this is node {services.topics.node}, and it creates what it leads itself"
+            Reason.NOT_LEADER, f"this is node {services.placement.node}, and it creates what it leads itself"
         )
-    followers = services.topics.choose_followers(message.replica_count)
+    followers = services.placement.choose_followers(message.replica_count)
     await services.topics.create(message.topic, 1, followers=followers)
     return m.CreateTopicResponse(message.topic, tuple(followers) or None)
 
@@ -361,9 +361,9 @@ async def list_topics(_: m.ListTopicsRequest, services: Services, conversation: 
 
 def _topic_info(services: Services, name: str) -> m.TopicInfo:
     hosted = services.hosting.partition(name, 0)
-    leader = m.ReplicaInfo(services.topics.node, is_isr=True, leo=hosted.end_offset)
+    leader = m.ReplicaInfo(services.placement.node, is_isr=True, leo=hosted.end_offset)
     followers = [m.ReplicaInfo(r.node, r.in_sync, r.end_offset) for r in hosted.replicas.followers]
-    return m.TopicInfo(name, services.topics.node, hosted.leader_epoch, (leader, *followers))
+    return m.TopicInfo(name, services.placement.node, hosted.leader_epoch, (leader, *followers))
 
 
 # -- the table -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.placement import Placement
 from braidlog.broker.topics import Topics
 from braidlog.coordinator.offsets import Offsets
 from braidlog.model.world import World
@@ -15,6 +16,7 @@ class Services(msgspec.Struct, frozen=True):
     world: World
     hosting: Hosting
     topics: Topics
+    placement: Placement
     append: Append
     fetch: Fetch
     offsets: Offsets

@@ -7,28 +7,27 @@ configuration has no rules everyone may do everything, and none can be added: th
 
 from collections.abc import Callable, Sequence
 
-from braidlog.broker.access.authorize import Authorize, Rule
-from braidlog.coordinator.journal import Table
+from braidlog.broker.access.authorize import Authorize, Operation, Rule
+from braidlog.cluster.events import AddRule, DropRule, Event
+from braidlog.cluster.image import Image
+from braidlog.cluster.image import Rule as Added
+from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.world import World
-
-RULES_MAX = 10_000
 
 
 class Rules:
     """The use case. Each rule added here names one operation."""
 
-    def __init__(self, table: Table, authorize: Authorize, world: World) -> None:
-        self._table = table
+    def __init__(self, metadata: Metadata, authorize: Authorize) -> None:
+        self._metadata = metadata
         self._authorize = authorize
-        self._world = world
         self._apply()
 
     def _apply(self) -> None:
         self._authorize.administer(self.added())
 
     def added(self) -> list[Rule]:
-        return [rule for _, rule in self._table.items()]
+        return [_rule(added) for added in self._metadata.image.rules]
 
     def all(self) -> list[Rule]:
         """Those of the configuration too."""
@@ -43,24 +42,36 @@ class Rules:
     async def add(self, rules: Sequence[Rule]) -> None:
         """Add rules, all or none; one that is there already is no error."""
         self.require_on()
-        wanted = {_key(rule): rule for rule in rules}
-        if len(self._table.values) + len(wanted) > RULES_MAX:
-            raise BrokerError(Reason.QUOTA_EXCEEDED, f"{RULES_MAX} rules can be added, and no more")
-        await self._put([(key, rule) for key, rule in wanted.items() if self._table.get(*key) is None])
+
+        def decide(image: Image) -> list[Event]:
+            wanted = dict.fromkeys(map(_added, rules))
+            return [
+                AddRule(principal=rule.principal, topic=rule.topic, operations=rule.operations)
+                for rule in wanted
+                if rule not in image.rules
+            ]
+
+        await self._metadata.change(decide)
+        self._apply()
 
     async def drop(self, matches: Callable[[Rule], bool]) -> list[Rule]:
         """Take away the added rules that match; returns them."""
         self.require_on()
-        gone = [rule for rule in self.added() if matches(rule)]
-        await self._put([(_key(rule), None) for rule in gone])
+        gone: list[Rule] = []
+
+        def decide(image: Image) -> list[Event]:
+            found = [rule for rule in image.rules if matches(_rule(rule))]
+            gone[:] = map(_rule, found)
+            return [DropRule(principal=rule.principal, topic=rule.topic, operations=rule.operations) for rule in found]
+
+        await self._metadata.change(decide)
+        self._apply()
         return gone
 
-    async def _put(self, entries: Sequence[tuple[tuple[str, ...], Rule | None]]) -> None:
-        if entries:
-            next_offset = self._table.put_many(entries)
-            self._apply()
-            await self._table.journal.settled(next_offset)
+
+def _added(rule: Rule) -> Added:
+    return Added(rule.principal, rule.topic, tuple(map(str, rule.operations)))
 
 
-def _key(rule: Rule) -> tuple[str, ...]:
-    return rule.principal, rule.topic, ",".join(rule.operations)
+def _rule(added: Added) -> Rule:
+    return Rule(added.principal, [Operation(name) for name in added.operations], added.topic)

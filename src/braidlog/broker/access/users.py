@@ -14,17 +14,16 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 
-import msgspec
-
 from braidlog.broker.access.authorize import ANONYMOUS, EVERYONE
-from braidlog.coordinator.journal import Table
+from braidlog.cluster.events import Credential, DropUser, Event, SetUser
+from braidlog.cluster.image import Image
+from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.world import World
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 1_000_000
-USERS_MAX = 100_000
 _SALT_BYTES = (8, 1024)
 _VERIFIER = re.compile(r"(SCRAM-SHA-(?:256|512))\$(\d{1,9}):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)")
 
@@ -40,19 +39,6 @@ class Hash(StrEnum):
     @property
     def size(self) -> int:
         return hashlib.new(self.algorithm).digest_size
-
-
-class Credential(msgspec.Struct, frozen=True):
-    """What proves a password without being one."""
-
-    salt: bytes
-    iterations: int
-    stored_key: bytes
-    server_key: bytes
-
-
-class User(msgspec.Struct, frozen=True):
-    credentials: dict[Hash, Credential]
 
 
 def credential_of(kind: Hash, salt: bytes, iterations: int, salted_password: bytes) -> Credential:
@@ -107,8 +93,8 @@ def _check(name: str, kind: Hash, salt: bytes, iterations: int, key: bytes) -> N
 class Users:
     """The use case."""
 
-    def __init__(self, table: Table, world: World, configured: Mapping[str, str] | None = None) -> None:
-        self._table = table
+    def __init__(self, metadata: Metadata, world: World, configured: Mapping[str, str] | None = None) -> None:
+        self._metadata = metadata
         self._world = world
         self._configured: dict[str, dict[Hash, Credential]] = {}
         for name, text in (configured or {}).items():
@@ -116,33 +102,32 @@ class Users:
             self._configured[name] = {kind: credential}
 
     def names(self) -> list[str]:
-        return sorted({*self._configured, *(str(key[0]) for key, _ in self._table.items())})
+        return sorted({*self._configured, *self._metadata.image.users})
 
     def credentials(self, name: str) -> dict[Hash, Credential]:
         """By hash; empty if there is no such user."""
         if name in self._configured:
             return self._configured[name]
-        user: User | None = self._table.get(name)
-        return {} if user is None else user.credentials
+        return _by_hash(self._metadata.image, name)
 
     async def put(self, name: str, kind: Hash, salt: bytes, iterations: int, salted_password: bytes) -> None:
         """Make a user known, or its new password."""
         _check(name, kind, salt, iterations, salted_password)
         self._refuse_configured(name)
-        if self._table.get(name) is None and len(self._table.values) >= USERS_MAX:
-            raise BrokerError(Reason.QUOTA_EXCEEDED, f"{USERS_MAX} users are known, and no more can be")
         credential = credential_of(kind, salt, iterations, salted_password)
-        await self._table.journal.settled(
-            self._table.put(name, value=User({**self.credentials(name), kind: credential}))
-        )
+        await self._metadata.change(lambda image: [_set_user(name, {**_by_hash(image, name), kind: credential})])
 
     async def drop(self, name: str, kind: Hash) -> None:
         self._refuse_configured(name)
-        known = self.credentials(name)
-        if kind not in known:
-            raise BrokerError(Reason.USER_NOT_FOUND, f"user {name[:60]!r} has no {kind}")
-        left = {other: credential for other, credential in known.items() if other is not kind}
-        await self._table.journal.settled(self._table.put(name, value=User(left)) if left else self._table.drop(name))
+
+        def decide(image: Image) -> list[Event]:
+            known = _by_hash(image, name)
+            if kind not in known:
+                raise BrokerError(Reason.USER_NOT_FOUND, f"user {name[:60]!r} has no {kind}")
+            left = {other: credential for other, credential in known.items() if other is not kind}
+            return [_set_user(name, left) if left else DropUser(user=name)]
+
+        await self._metadata.change(decide)
 
     def _refuse_configured(self, name: str) -> None:
         if name in self._configured:
@@ -160,3 +145,11 @@ class Users:
             return hmac.compare_digest(found.stored_key, expected.stored_key)
 
         return await self._world.blocking(work) and bool(known)
+
+
+def _by_hash(image: Image, name: str) -> dict[Hash, Credential]:
+    return {Hash(kind): credential for kind, credential in image.users.get(name, {}).items()}
+
+
+def _set_user(name: str, credentials: Mapping[Hash, Credential]) -> SetUser:
+    return SetUser(user=name, credentials={str(kind): credential for kind, credential in credentials.items()})

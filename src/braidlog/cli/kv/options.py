@@ -14,8 +14,9 @@ from braidlog.cli import NO, say
 from braidlog.cli.terminal.output import OUTPUT, print_json, shown
 from braidlog.client.kv.blocking import connect as connect_store
 from braidlog.model.record_json import json_bytes
+from braidlog.wire.mayfly import DIALECT
 
-DEFAULT_URL = "mayfly://127.0.0.1:7275"
+DEFAULT_URL = DIALECT.local_url
 TIMEOUT_SECONDS = 5.0
 
 URL = click.option("--url", envvar="BRAID_KV_URL", default=DEFAULT_URL, show_default=True, help="Where the store is.")

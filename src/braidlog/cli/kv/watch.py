@@ -17,9 +17,10 @@ from braidlog.client.errors import Refusal, RefusedError
 from braidlog.kv.feed import EXPIRES, OPERATION, SEQUENCE, STAMP, TYPE
 from braidlog.kv.values import HashValue, ListValue, read_value
 from braidlog.model.record_json import json_bytes
+from braidlog.wire.rustlog import DIALECT
 
 FEED_TOPIC = "__kv"
-DEFAULT_URL = "rustlog://127.0.0.1:9096"
+DEFAULT_URL = DIALECT.local_url
 POLL_SECONDS = 1.0
 VALUE_CHARS_MAX = 100
 _KINDS = ("string", "counter", "list", "hash")

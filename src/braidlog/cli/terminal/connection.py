@@ -20,8 +20,9 @@ from braidlog.client.blocking import Client, connect
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.client.session import Client as AioClient
 from braidlog.client.session import connect as connect_aio
+from braidlog.wire.kafka import DIALECT
 
-DEFAULT_URL = "kafka://127.0.0.1:9092"
+DEFAULT_URL = DIALECT.local_url
 TIMEOUT_SECONDS = 10.0
 _TLS = "+tls"
 _FILE = click.Path(exists=True, dir_okay=False)

@@ -13,11 +13,12 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.tools.wire.annotated import NotationError
 from braidlog.tools.wire.decoding import FORMS, Decoded, Unknown
 from braidlog.tools.wire.decoding import decode as decode_bytes
-from braidlog.tools.wire.dialects import PORTS
 from braidlog.tools.wire.pcapng import Address, CaptureError, CaptureWriter
-from braidlog.tools.wire.seen import Seen, Side
+from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import fields_text, hex_pairs, hex_rows, message_object
 from braidlog.tools.wire.transcript import ARROWS
+from braidlog.wire.dialect import dialects
+from braidlog.wire.observer import Side
 
 _AROUND_BYTES = 8
 
@@ -133,7 +134,9 @@ def _write_capture(path: str, captured: list[Decoded]) -> None:
                 if found.connection not in opened:
                     opened.add(found.connection)
                     client = Address(*found.client) if found.client else Address("127.0.0.1", 49_152 + len(opened))
-                    server = Address(*found.server) if found.server else Address("127.0.0.1", PORTS[found.dialect])
+                    server = (
+                        Address(*found.server) if found.server else Address("127.0.0.1", dialects()[found.dialect].port)
+                    )
                     writer.open(found.connection, client, server, found.time_ns)
                 writer.write(found.connection, found.seen.side, found.seen.data, found.time_ns + number)
             for connection in opened:

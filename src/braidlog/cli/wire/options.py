@@ -10,10 +10,10 @@ from typing import Any, Final
 import click
 
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.tools.wire.dialects import PORTS, TALKS
 from braidlog.tools.wire.pcapng import Address
+from braidlog.wire.dialect import dialects
 
-DIALECTS: Final = click.Choice(sorted(TALKS))
+DIALECTS: Final = click.Choice(sorted(dialects()))
 FILE_BYTES_MAX: Final = 1024 * 1024 * 1024
 
 
@@ -26,11 +26,11 @@ class AddressType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # 
         if not isinstance(value, str):
             return value
         scheme, slashes, rest = value.rpartition("://")
-        if slashes and scheme not in TALKS:
-            self.fail(f"{scheme!r} is none of {', '.join(sorted(TALKS))}", param, ctx)
+        if slashes and scheme not in dialects():
+            self.fail(f"{scheme!r} is none of {', '.join(sorted(dialects()))}", param, ctx)
         host, colon, port = rest.rstrip("/").rpartition(":")
         if not colon and slashes:
-            host, port = port, str(PORTS[scheme])
+            host, port = port, str(dialects()[scheme].port)
         if not port.isdigit() or int(port) > 65535:
             self.fail(f"{value!r} is not host:port", param, ctx)
         return scheme or None, Address(host.strip("[]") or "127.0.0.1", int(port))

@@ -26,10 +26,10 @@ from braidlog.spark.options import (
 )
 from braidlog.spark.source.options import TABLE as TOPIC
 from braidlog.spark.source.options import Query, query_of
+from braidlog.wire.kafka import DIALECT as KAFKA
 
 FORMAT = "braidlog-kv"
 FEED_TOPIC = "__kv"
-_KAFKA_PORT = 9092
 
 COLUMNS = {
     "key": "BINARY",
@@ -93,7 +93,7 @@ READ = FormatOptions(
             servers,
             None,
             f"The node's Kafka door: the store tells its changes to the topic `{FEED_TOPIC}`, and that is what is read. "
-            f"Unless set, port {_KAFKA_PORT} of the same host.",
+            f"Unless set, port {KAFKA.port} of the same host.",
             ("kafka.bootstrap.servers",),
         ),
         Option(
@@ -158,7 +158,7 @@ def _feed_url(chosen: Chosen) -> str:
         raise OptionError(
             "feed", None, "where the store wants a token or TLS, the Kafka door is told by a URL of its own"
         )
-    return "kafka://" + ",".join(show_address((host, _KAFKA_PORT)) for host, _ in target.nodes)
+    return "kafka://" + ",".join(show_address((host, KAFKA.port)) for host, _ in target.nodes)
 
 
 def _refuse_bounds(chosen: Chosen) -> None:

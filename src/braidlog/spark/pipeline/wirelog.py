@@ -12,33 +12,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from braidlog.spark.pipeline.config import refusal
+from braidlog.wire.dialect import dialects
 
 SCHEMA: Final = """time timestamp, dialect string, connection string, peer string, event string, side string, name string,
     position long, bytes long, head string, fields string, fault struct<message:string,position:long>"""
-
-
-class Manner(NamedTuple):
-    """How a protocol pairs and refuses. `id`: where head says which request an answer is for; without one, answers come in the
-    order of requests. `error`: SQL over an answer's `name` and `fields` that gives the error, or null."""
-
-    id: str | None
-    error: str
-
-
-_NAMED: Final = "CASE WHEN lower(name) LIKE 'err%' THEN coalesce(get_json_object(fields, '$.code'), name) END"
-_KAFKA_CODE: Final = r"""nullif(regexp_extract(fields, '(?<!\\\\)"error_code":(-?[1-9][0-9]*)', 1), '')"""
-MANNERS: Final = {
-    "mlog": Manner(None, _NAMED),
-    "rustlog": Manner(None, _NAMED),
-    "flux": Manner("$.Id", _NAMED),
-    "cursus": Manner(
-        None,
-        "CASE WHEN name = 'ERROR' THEN get_json_object(fields, '$.code') "
-        "WHEN name = 'Ack' THEN nullif(get_json_object(fields, '$.error'), '') END",
-    ),
-    "kafka": Manner("$.CorrID", _KAFKA_CODE),
-    "mayfly": Manner("$.ReqID", "CASE WHEN name NOT IN ('OK', 'NOT_FOUND') THEN name END"),
-}
 
 
 def read(spark: SparkSession, path: str) -> DataFrame:
@@ -52,7 +29,7 @@ def read(spark: SparkSession, path: str) -> DataFrame:
 
 def exchanges(messages: DataFrame) -> DataFrame:
     """A row per request."""
-    key = f.coalesce(_by_dialect({name: each.id for name, each in MANNERS.items()}), f.lit(""))
+    key = f.coalesce(_by_dialect({name: each.request_id for name, each in dialects().items()}), f.lit(""))
     place = ["dialect", "file", "connection"]
     turn = Window.partitionBy(*place, "side", "pair").orderBy("position")
     numbered = messages.withColumn("pair", key).withColumn("turn", f.row_number().over(turn))
@@ -76,18 +53,18 @@ def exchanges(messages: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _by_dialect(paths: dict[str, str | None]) -> Column:
+def _by_dialect(names: dict[str, str | None]) -> Column:
     found = f.lit(None).cast("string")
-    for dialect, path in paths.items():
-        if path is not None:
-            found = f.when(f.col("dialect") == dialect, f.get_json_object("head", path)).otherwise(found)
+    for dialect, name in names.items():
+        if name is not None:
+            found = f.when(f.col("dialect") == dialect, f.get_json_object("head", f"$.{name}")).otherwise(found)
     return found
 
 
 def _error() -> Column:
     found = f.lit(None).cast("string")
-    for dialect, manner in MANNERS.items():
-        found = f.when(f.col("dialect") == dialect, f.expr(manner.error)).otherwise(found)
+    for name, dialect in dialects().items():
+        found = f.when(f.col("dialect") == name, f.expr(dialect.error_sql)).otherwise(found)
     return found
 
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from braidlog.tools.wire.annotated import NotationError, encode
-from braidlog.tools.wire.dialects import PORTS
 from braidlog.tools.wire.pcapng import is_capture, segments_of
 from braidlog.tools.wire.script import Expect, Send, read_script
-from braidlog.tools.wire.seen import Seen, Side
+from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.sending import written
 from braidlog.tools.wire.watcher import Watcher
+from braidlog.wire.dialect import dialects
+from braidlog.wire.observer import Side
 
 _HEX: Final = re.compile(rb"\s*(?:[0-9A-Fa-f]{2}\s*)+")
 FORMS: Final = ("auto", "raw", "hex", "log", "pcapng")
@@ -102,7 +103,7 @@ def _bytes_of(step: Send | Expect) -> bytes:
 
 
 def _captured(data: bytes, dialect: str | None, port: int | None) -> Iterator[Decoded]:
-    known = {number: name for name, number in PORTS.items()}
+    known = {each.port: name for name, each in dialects().items()}
     watchers: dict[str, Watcher] = {}
     for segment in segments_of(data, port):
         watcher = watchers.get(segment.connection)

@@ -20,10 +20,10 @@ import msgspec
 from braidlog.tools.wire.annotated import Capture, Item, Piece, Region, Repeat, encode
 from braidlog.tools.wire.examples import example
 from braidlog.tools.wire.script import Case, Expect, Send, read_script
-from braidlog.tools.wire.seen import Side
 from braidlog.tools.wire.sending import Connection, run
 from braidlog.tools.wire.shown import ROW_BYTES
 from braidlog.tools.wire.watcher import Watcher
+from braidlog.wire.observer import Side
 
 LINGER_SECONDS: Final = 0.2
 """How long a run waits for an answer that may never come: half a frame is answered by nobody."""

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple
 
-from braidlog.tools.wire.seen import Side
+from braidlog.wire.observer import Side
 
 SECTION: Final = 0x0A0D0D0A
 INTERFACE: Final = 1

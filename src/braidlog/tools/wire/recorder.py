@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import BinaryIO, Final, NamedTuple
 
 from braidlog.tools.wire.pcapng import SEGMENT_BYTES_MAX, Address, CaptureWriter
-from braidlog.tools.wire.seen import Seen, Side
+from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import Moment, event_json, event_text, json_of, text_of
 from braidlog.tools.wire.watcher import Watcher
+from braidlog.wire.observer import Side
 
 log = logging.getLogger("braidlog.wirelog")
 

@@ -5,31 +5,15 @@ Invariant: no secret leaves this module. A value that its dialect's table declar
 bytes, before anybody gets to see the message; where it cannot be found in the bytes, all of the message's body is replaced.
 """
 
-from collections.abc import Iterable, Mapping
-from enum import Enum, StrEnum
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from braidlog.tools.wire.annotated import HIDDEN
+from braidlog.wire.observer import Fault, Reading, Secrets, Side, fields_of
 
-Secrets = Mapping[type, tuple[str, ...]]
-"""Message type → names of its attributes that are secret."""
 Span = tuple[int, int]
-
-
-class Side(StrEnum):
-    """Who speaks."""
-
-    CLIENT = "client"
-    SERVER = "server"
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """What is wrong with a message. `position` counts from its first byte; None where nobody can say."""
-
-    message: str
-    position: int | None = None
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -50,26 +34,6 @@ class Seen(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         return len(self.data) + self.left_out
-
-
-class Reading(msgspec.Struct):
-    """What a dialect makes of a frame.
-
-    `secrets` are values as they stand in the bytes; with `is_secret` all of the body is one.
-    """
-
-    name: str
-    head: dict[str, Any]
-    header_bytes: int
-    message: Any = None
-    fields: dict[str, Any] | None = None
-    secrets: tuple[bytes, ...] = ()
-    is_secret: bool = False
-    fault: Fault | None = None
-
-
-def hidden_text(size: int) -> str:
-    return f"<hidden, {size} bytes>"
 
 
 def see(side: Side, frame: bytes, reading: Reading, table: Secrets, position: int) -> Seen:
@@ -104,43 +68,3 @@ def conceal(
     for start, end in spans:
         out[start:end] = bytes((HIDDEN,)) * (end - start)
     return bytes(out), tuple(sorted(spans))
-
-
-# -- fields ----------------------------------------------------------------------------------------------------
-
-_SCALARS: Final = (str, int, float, bool, type(None), bytes)
-
-
-def fields_of(message: Any, table: Secrets, secrets: list[bytes]) -> dict[str, Any]:  # noqa: ANN401 - any dialect's message
-    """The fields of a message by their names on the wire. Values that are secret are added to `secrets`, and replaced."""
-    hidden = table.get(type(message), ())
-    found: dict[str, Any] = {}
-    for attribute, name in _names(type(message)):
-        value = getattr(message, attribute)
-        if attribute in hidden and value:
-            raw = value.encode() if isinstance(value, str) else bytes(value)
-            secrets.append(raw)
-            found[name] = hidden_text(len(raw))
-        else:
-            found[name] = _plain(value, table, secrets)
-    return found
-
-
-def _names(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    return tuple(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
-
-
-def _plain(value: Any, table: Secrets, secrets: list[bytes]) -> Any:  # noqa: ANN401 - any value of a message
-    if isinstance(value, Enum):
-        return value.value if isinstance(value, str) else f"{value.name}"
-    if isinstance(value, _SCALARS):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, msgspec.Struct):
-        return fields_of(value, table, secrets)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each, table, secrets) for key, each in value.items()}
-    if isinstance(value, Iterable):
-        return [_plain(each, table, secrets) for each in value]
-    return str(value)

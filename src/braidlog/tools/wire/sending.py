@@ -20,9 +20,10 @@ from braidlog.tools.wire.annotated import Hidden, Item, Literal, NotationError, 
 from braidlog.tools.wire.faults import Splitter
 from braidlog.tools.wire.matching import Different, Matched, MoreNeeded, cells, match
 from braidlog.tools.wire.script import Case, Expect, ExpectClose, ExpectNothing, Send, Step
-from braidlog.tools.wire.seen import Seen, Side
+from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import sentence
 from braidlog.tools.wire.watcher import Watcher
+from braidlog.wire.observer import Side
 
 RECEIVE_BYTES: Final = 64 * 1024
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024

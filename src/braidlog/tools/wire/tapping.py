@@ -14,7 +14,7 @@ import msgspec
 from braidlog.tools.wire.faults import Splitter
 from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.recorder import Recorder
-from braidlog.tools.wire.seen import Side
+from braidlog.wire.observer import Side
 
 READ_BYTES: Final = 64 * 1024
 CONNECT_SECONDS_MAX: Final = 10.0
@@ -38,7 +38,7 @@ class Tap:
         self._settings = settings
         self._recorder = recorder
         self._server: asyncio.Server | None = None
-        self._talks: set[asyncio.Task[None]] = set()
+        self._observers: set[asyncio.Task[None]] = set()
         self._count = 0
         self.port = 0
 
@@ -50,7 +50,7 @@ class Tap:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        talks = list(self._talks)
+        talks = list(self._observers)
         for task in talks:
             task.cancel()
         await asyncio.gather(*talks, return_exceptions=True)
@@ -58,14 +58,14 @@ class Tap:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._talks.add(task)
+        self._observers.add(task)
         try:
             with contextlib.closing(writer):
                 await self._relay(reader, writer)
         except asyncio.CancelledError:
             pass  # the tap stops: nobody waits for this connection
         finally:
-            self._talks.discard(task)
+            self._observers.discard(task)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to = self._settings.to

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from braidlog.tools.wire.seen import Side
+from braidlog.wire.observer import Side
 
 HEAD: Final = re.compile(r"\S+Z ([a-z]+) (c[0-9]+) (<-- RECV|--> SEND|---)(?: .*)?")
 ARROWS: Final = {Side.CLIENT: "<-- RECV", Side.SERVER: "--> SEND"}

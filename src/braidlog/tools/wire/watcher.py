@@ -13,10 +13,9 @@ import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Buffer, Inbox
-from braidlog.tools.wire.dialects import talk_of
-from braidlog.tools.wire.dialects.contract import Talk, fault_of
-from braidlog.tools.wire.seen import Fault, Reading, Seen, Side, conceal, hidden_text, see
+from braidlog.tools.wire.seen import Seen, conceal, see
 from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.observer import Fault, Observer, Reading, Side, fault_of, hidden_text, observer_class
 from braidlog.wire.preamble import WORD, Introduction, Preamble
 
 KEEP_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -42,7 +41,7 @@ class Watcher:
 
     def __init__(self, dialect: str, keep_bytes_max: int = KEEP_BYTES_MAX) -> None:
         self.dialect = dialect
-        self._talk: Talk = talk_of(dialect)()
+        self._observer: Observer = observer_class(dialect)()
         self._keep_bytes_max = keep_bytes_max
         self._streams = {side: _Stream() for side in Side}
         self._preamble: Preamble | None = Preamble()
@@ -50,11 +49,11 @@ class Watcher:
 
     @property
     def is_ordered(self) -> bool:
-        return self._talk.is_ordered
+        return self._observer.is_ordered
 
     @property
     def volatile(self) -> frozenset[str]:
-        return self._talk.volatile
+        return self._observer.volatile
 
     def is_broken(self, side: Side) -> bool:
         """Whether bytes came of which no frame can begin."""
@@ -91,7 +90,7 @@ class Watcher:
         if left and not stream.is_broken:
             wanted = self._wanted(side, stream)
             missing = "" if wanted is None else f"; {wanted - len(left)} more are expected"
-            is_secret = stream.had_secrets or self._talk.may_be_secret(side, left)
+            is_secret = stream.had_secrets or self._observer.may_be_secret(side, left)
             yield self._cut_off(side, stream, left, missing, is_secret=is_secret)
             stream.inbox.skip(len(left))
 
@@ -101,7 +100,7 @@ class Watcher:
 
     def _wanted(self, side: Side, stream: _Stream) -> int | None:
         try:
-            return self._talk.measure(stream.inbox, side)
+            return self._observer.measure(stream.inbox, side)
         except ProtocolError:
             return None
 
@@ -149,7 +148,7 @@ class Watcher:
             if stream.passing_over or not len(inbox):
                 return
             try:
-                size = self._talk.measure(inbox, side)
+                size = self._observer.measure(inbox, side)
             except ProtocolError as error:
                 yield self._broken(side, stream, error)
                 return
@@ -159,10 +158,10 @@ class Watcher:
             frame = None if size is None else inbox.take(size)
             if frame is None:
                 return
-            yield self._seen(side, stream, frame, self._talk.read(side, frame))
+            yield self._seen(side, stream, frame, self._observer.read(side, frame))
 
     def _seen(self, side: Side, stream: _Stream, frame: bytes, reading: Reading) -> Seen:
-        seen = see(side, frame, reading, self._talk.secrets, stream.position)
+        seen = see(side, frame, reading, self._observer.secrets, stream.position)
         stream.had_secrets |= bool(seen.hidden)
         stream.position += len(frame)
         return seen
@@ -183,7 +182,7 @@ class Watcher:
     def _pass_over(self, side: Side, stream: _Stream, size: int) -> None:
         """A frame that is not kept: its beginning stands for it."""
         begun = stream.inbox.peek(min(len(stream.inbox), SHOWN_OF_LARGE_BYTES)) or b""
-        is_secret = stream.had_secrets or self._talk.may_be_secret(side, begun)
+        is_secret = stream.had_secrets or self._observer.may_be_secret(side, begun)
         data, hidden = conceal(begun, 0, (), everything=is_secret)
         fault = Fault(f"{size} bytes are too many to be taken apart, {self._keep_bytes_max} is the limit")
         stream.large = Seen(side, "?", {}, {}, data, 0, stream.position, hidden, fault)

@@ -3,21 +3,15 @@
 Knows: what `docs/dialects/cursus.md` says. Start at `messages.py` for what is said, at `connection.py` for how.
 """
 
-from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling
-from braidlog.wire.cursus.connection import FRAME_BYTES_MAX, ClientConnection, ServerConnection
-from braidlog.wire.cursus.failures import ErrorCode, Failure
-from braidlog.wire.cursus.messages import OPERATIONS, Operation, Request
+from typing import Final
 
-__all__ = [
-    "FRAME_BYTES_MAX",
-    "OPERATIONS",
-    "Batch",
-    "BatchRecord",
-    "ClientConnection",
-    "ErrorCode",
-    "Failure",
-    "Operation",
-    "Request",
-    "ServerConnection",
-    "Spelling",
-]
+from braidlog.wire.dialect import Dialect, ListenerOption
+
+DIALECT: Final = Dialect(
+    name="cursus",
+    title="Cursus",
+    port=9000,
+    listener_options=(ListenerOption("compression", "none"),),
+    error_sql="CASE WHEN name = 'ERROR' THEN get_json_object(fields, '$.code') "
+    "WHEN name = 'Ack' THEN nullif(get_json_object(fields, '$.error'), '') END",
+)

@@ -281,10 +281,6 @@ BY_COMMAND: Final = {operation.command.encode(): operation for operation in OPER
 BY_REQUEST: Final = {operation.request: operation for operation in OPERATIONS}
 
 
-SECRETS: Final[dict[type, tuple[str, ...]]] = {}
-"""Message type → attributes that no log shows. This dialect has none: who one is, is said before its first line."""
-
-
 def operations_table() -> str:
     """The table of the dialect's page, in Markdown. A test holds the page and this equal."""
 

@@ -2,3 +2,20 @@
 
 Knows: the protocol of Apache Kafka as its clients speak it. Refuses to know: sockets, clocks, the log, and the other dialects.
 """
+
+from typing import Final
+
+from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.wire.dialect import Dialect, ListenerOption
+
+DIALECT: Final = Dialect(
+    name="kafka",
+    title="Apache Kafka",
+    port=9092,
+    listener_options=(
+        ListenerOption("auto_create", default=True),
+        ListenerOption("partitions", 1, (1, PARTITIONS_PER_TOPIC_MAX)),
+    ),
+    request_id="CorrID",
+    error_sql=r"""nullif(regexp_extract(fields, '(?<!\\\\)"error_code":(-?[1-9][0-9]*)', 1), '')""",
+)

@@ -3,3 +3,16 @@
 Knows: the client protocol of the Mayfly document, and the bodies that it leaves open. Refuses to know: sockets, clocks, the
 engine, and the other dialects. The nodes' protocol (0xBEE5) is not here yet.
 """
+
+from typing import Final
+
+from braidlog.wire.dialect import Dialect
+
+DIALECT: Final = Dialect(
+    name="mayfly",
+    title="Mayfly key-value store",
+    port=7275,
+    has_topics=False,
+    request_id="ReqID",
+    error_sql="CASE WHEN name NOT IN ('OK', 'NOT_FOUND') THEN name END",
+)

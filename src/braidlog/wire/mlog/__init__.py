@@ -11,3 +11,9 @@ leaders, logs, sockets. Where the pieces are:
     replication.py  the binary batch inside ReplicateResponse
     events.py       the metadata events of its Raft log
 """
+
+from typing import Final
+
+from braidlog.wire.dialect import Dialect
+
+DIALECT: Final = Dialect(name="mlog", title="mlog", port=9094)

@@ -403,10 +403,6 @@ NUMBER_OF: Final[dict[type[Request] | type[Response], MessageType]] = {
 """The document's type switch: which number a message has on the wire."""
 
 
-SECRETS: Final[dict[type, tuple[str, ...]]] = {}
-"""Message type → attributes that no log shows. This dialect has none: who one is, is said before its first frame."""
-
-
 def operations_table() -> str:
     """The table of docs/dialects/mlog.md."""
     rows = ["| type | operation | answer | for | errors |", "|---|---|---|---|---|"]

@@ -321,6 +321,3 @@ BriefAnswer = (
     BriefFetchResponse | BriefCreateTopicResponse | BriefDescribeTopicResponse | BriefDescribePartitionResponse
 )
 Answer = JsonAnswer | BriefAnswer
-
-SECRETS: Final[dict[type, tuple[str, ...]]] = {}
-"""Message type → attributes that no log shows. This dialect has none: who one is, is said before its first frame."""

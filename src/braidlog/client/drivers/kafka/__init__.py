@@ -2,3 +2,7 @@
 
 Knows: how a client of Kafka behaves. Refuses to know: sockets, retries, threads.
 """
+
+from braidlog.client.drivers.kafka.driver import KafkaDriver
+
+__all__ = ["KafkaDriver"]

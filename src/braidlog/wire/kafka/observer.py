@@ -7,8 +7,6 @@ import struct
 from typing import Any, Final, NamedTuple
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.tools.wire.dialects.contract import ASKED_MAX, LengthPrefixed, fault_of
-from braidlog.tools.wire.seen import Fault, Reading, Side, hidden_text
 from braidlog.wire.contract import Refused
 from braidlog.wire.kafka.apis import BY_KEY, FRAME_BYTES_MAX, SECRETS, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
@@ -17,6 +15,7 @@ from braidlog.wire.kafka.connection import Request, ServerConnection
 from braidlog.wire.kafka.messages.data import ProduceRequest
 from braidlog.wire.kafka.messages.security import SaslHandshakeResponse
 from braidlog.wire.kafka.rows import Message
+from braidlog.wire.observer import ASKED_MAX, Fault, LengthPrefixed, Reading, Side, fault_of, hidden_text
 
 _LENGTH_BYTES: Final = 4
 _HEADER: Final = struct.Struct(">hhi")
@@ -34,8 +33,7 @@ class _Asked(NamedTuple):
     version: int
 
 
-class KafkaTalk(LengthPrefixed):
-    name = "kafka"
+class KafkaObserver(LengthPrefixed):
     frame_bytes_max = FRAME_BYTES_MAX
     secrets = SECRETS
     volatile = frozenset(

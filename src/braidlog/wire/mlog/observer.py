@@ -8,12 +8,11 @@ from typing import Any, ClassVar, Final
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Inbox
-from braidlog.tools.wire.dialects.contract import Talk, fault_of
-from braidlog.tools.wire.seen import Fault, Reading, Side
 from braidlog.wire.mlog.errors import RPCErrorResponse
 from braidlog.wire.mlog.gojson import GoReader
-from braidlog.wire.mlog.messages import OPERATIONS, SECRETS, MessageType
+from braidlog.wire.mlog.messages import OPERATIONS, MessageType
 from braidlog.wire.mlog.sizes import PAYLOAD_BYTES_MAX
+from braidlog.wire.observer import Fault, Observer, Reading, Side, fault_of
 
 _HEADER: Final = struct.Struct(">HI")
 
@@ -35,9 +34,7 @@ def name_of(number: int) -> str:
     return "".join(word if word == "RPC" else word.capitalize() for word in words)
 
 
-class MlogTalk(Talk):
-    name = "mlog"
-    secrets = SECRETS
+class MlogObserver(Observer):
     volatile: ClassVar[frozenset[str]] = frozenset({"LeaderAddr", "RaftLeaderAddr"})
 
     def measure(self, inbox: Inbox, side: Side) -> int | None:  # noqa: ARG002 - the same for both

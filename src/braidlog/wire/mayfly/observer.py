@@ -9,20 +9,18 @@ from typing import Final
 from braidlog.codec.cursor import Reader
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Inbox
-from braidlog.tools.wire.dialects.contract import ASKED_MAX, Talk, fault_of
-from braidlog.tools.wire.seen import Fault, Reading, Side
 from braidlog.wire.mayfly import fields
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import HEADER_2_BYTES, HEADER_BYTES
 from braidlog.wire.mayfly.operations import BY_NUMBER, BY_REQUEST, SECRETS
+from braidlog.wire.observer import ASKED_MAX, Fault, Observer, Reading, Side, fault_of
 
 _HEADER: Final = struct.Struct(">HBBII")
 _MAGIC: Final = b"\xca\xfe"
 _VERSIONS: Final = {Side.CLIENT: (1, 2), Side.SERVER: (1,)}
 
 
-class MayflyTalk(Talk):
-    name = "mayfly"
+class MayflyObserver(Observer):
     is_ordered = False
     secrets = SECRETS
     volatile = frozenset(

@@ -6,20 +6,17 @@ Knows: which form a payload has. Refuses to know: fields (the wire's tables do).
 from typing import Final
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.tools.wire.dialects.contract import LengthPrefixed, fault_of
-from braidlog.tools.wire.seen import Fault, Reading, Side
+from braidlog.wire.observer import Fault, LengthPrefixed, Reading, Side, fault_of
 from braidlog.wire.rustlog import binary, jsonform
-from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, SECRETS
+from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX
 from braidlog.wire.rustlog.operations import BY_TYPE_BYTE, ERROR_BYTE
 
 _LENGTH_BYTES: Final = 4
 _TAB: Final = 0x09
 
 
-class RustlogTalk(LengthPrefixed):
-    name = "rustlog"
+class RustlogObserver(LengthPrefixed):
     frame_bytes_max = FRAME_BYTES_MAX
-    secrets = SECRETS
     volatile = frozenset({"timestamp", "metrics"})
 
     def read(self, side: Side, frame: bytes) -> Reading:

@@ -9,8 +9,6 @@ from collections import deque
 from typing import Any, Final
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.tools.wire.dialects.contract import ASKED_MAX, LengthPrefixed, fault_of
-from braidlog.tools.wire.seen import Fault, Reading, Side, fields_of
 from braidlog.wire.contract import Refused
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import replies
@@ -21,13 +19,13 @@ from braidlog.wire.cursus.connection import FRAME_BYTES_MAX, ServerConnection
 from braidlog.wire.cursus.failures import is_failure, read_failure
 from braidlog.wire.cursus.messages import BY_NAME, SECRETS, Operation, Request
 from braidlog.wire.cursus.requests import ReadStream, Stream
+from braidlog.wire.observer import ASKED_MAX, Fault, LengthPrefixed, Reading, Side, fault_of, fields_of
 
 _LENGTH_BYTES: Final = 4
 _MAY_BE_SECRET: Final = re.compile(rb"token|auth", re.IGNORECASE)
 
 
-class CursusTalk(LengthPrefixed):
-    name = "cursus"
+class CursusObserver(LengthPrefixed):
     frame_bytes_max = FRAME_BYTES_MAX
     secrets = SECRETS
     volatile = frozenset(

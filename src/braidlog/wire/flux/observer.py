@@ -8,21 +8,18 @@ from typing import Any, Final
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Inbox
-from braidlog.tools.wire.dialects.contract import ASKED_MAX, Talk, fault_of
-from braidlog.tools.wire.seen import Fault, Reading, Side, fields_of
 from braidlog.wire.contract import Refused
 from braidlog.wire.flux.lines import read_envelope, read_error, read_payload, read_request
 from braidlog.wire.flux.messages import Request
-from braidlog.wire.flux.operations import BY_REQUEST, SECRETS, Argument
+from braidlog.wire.flux.operations import BY_REQUEST, Argument
 from braidlog.wire.flux.records import LINE_BYTES_MAX
+from braidlog.wire.observer import ASKED_MAX, Fault, Observer, Reading, Side, fault_of, fields_of
 
 _NO_TEXT: Final = frozenset((*range(9), *range(14, 32), *range(127, 256)))
 
 
-class FluxTalk(Talk):
-    name = "flux"
+class FluxObserver(Observer):
     is_ordered = False
-    secrets = SECRETS
     volatile = frozenset({"term", "index", "host", "port"})
 
     def __init__(self) -> None:
@@ -82,6 +79,6 @@ class FluxTalk(Talk):
 def _words(message: Any, arguments: Sequence[Argument]) -> dict[str, Any]:  # noqa: ANN401 - a request or an answer
     """The fields of a message by the words that they have on the line; the id stands in the head already."""
     names = {argument.field: argument.word for argument in arguments}
-    found = fields_of(message, SECRETS, [])
+    found = fields_of(message, {}, [])
     constants = {argument.word: argument.kind.shape for argument in arguments if not argument.field}
     return {names.get(name, name): value for name, value in found.items() if name != "correlation_id"} | constants

@@ -1,0 +1,174 @@
+"""The events of the metadata log: everything that nodes must agree on, one change each.
+
+Invariant: an event says what became true, never how; it is applied by `image.py` alone.
+
+    {"event_type":3,"data":{"topic":"orders","partition":0,"replica_id":"n2","isr":false,…}}
+
+Numbers below 100, and the field names of those events, are those of mlog's published events; ours begin at 100.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from braidlog.model.settings import TopicSettings
+
+FIRST_LEADER_EPOCH = 1
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One change."""
+
+
+class CreateTopic(Event, frozen=True, kw_only=True):
+    """Every partition begins with these replicas; the first of them leads and is in sync."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    settings: TopicSettings
+    created_ms: int
+    replicas: tuple[str, ...]
+    leader_epoch: int = FIRST_LEADER_EPOCH
+    min_in_sync: int = 1
+
+
+class DeleteTopic(Event, frozen=True, kw_only=True):
+    topic: str
+    topic_id: str
+    deleted_ms: int
+
+
+class ChangeLeader(Event, frozen=True, kw_only=True):
+    """An empty `leader_id`: another node leads, which is not known by name."""
+
+    topic: str
+    partition: int
+    leader_id: str
+    leader_epoch: int
+
+
+class ChangeInSync(Event, frozen=True, kw_only=True):
+    """Fenced by the epochs that the leader knew when it asked (KIP-497)."""
+
+    topic: str
+    partition: int
+    replica_id: str
+    isr: bool
+    leader_epoch: int
+    partition_epoch: int
+
+
+class AddNode(Event, frozen=True, kw_only=True):
+    """A node is known, or its new address."""
+
+    node_id: str
+    addr: str
+    epoch: int = 0
+
+
+class RemoveNode(Event, frozen=True, kw_only=True):
+    node_id: str
+
+
+class AlterTopic(Event, frozen=True, kw_only=True):
+    topic: str
+    topic_id: str
+    settings: TopicSettings
+
+
+class AddPartitions(Event, frozen=True, kw_only=True):
+    """`partitions` is how many there are afterwards; the new ones begin as those of a new topic do."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+
+
+class PlaceTopic(Event, frozen=True, kw_only=True):
+    """Other nodes hold a topic's partitions from now on. A replica that stays keeps its place in the in-sync set."""
+
+    topic: str
+    topic_id: str
+    replicas: tuple[str, ...]
+    min_in_sync: int
+
+
+class IdBlock(Event, frozen=True, kw_only=True):
+    """Every producer id below `taken` was given or wasted."""
+
+    taken: int
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """What proves a password without being one (RFC 5802)."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+
+class SetUser(Event, frozen=True, kw_only=True):
+    """All credentials of a user, by the name of the hash."""
+
+    user: str
+    credentials: dict[str, Credential]
+
+
+class DropUser(Event, frozen=True, kw_only=True):
+    user: str
+
+
+class AddRule(Event, frozen=True, kw_only=True):
+    principal: str
+    topic: str
+    operations: tuple[str, ...]
+
+
+class DropRule(Event, frozen=True, kw_only=True):
+    principal: str
+    topic: str
+    operations: tuple[str, ...]
+
+
+EVENTS: Final[dict[int, type[Event]]] = {
+    0: CreateTopic,
+    1: DeleteTopic,
+    2: ChangeLeader,
+    3: ChangeInSync,
+    4: AddNode,
+    5: RemoveNode,
+    100: AlterTopic,
+    101: AddPartitions,
+    102: PlaceTopic,
+    103: IdBlock,
+    104: SetUser,
+    105: DropUser,
+    106: AddRule,
+    107: DropRule,
+}
+_NUMBERS: Final = {event: number for number, event in EVENTS.items()}
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """An event as it is written."""
+
+    event_type: int
+    data: msgspec.Raw
+
+
+def pack(events: Sequence[Event]) -> list[Envelope]:
+    return [Envelope(_NUMBERS[type(event)], msgspec.Raw(msgspec.json.encode(event))) for event in events]
+
+
+def unpack(envelopes: Sequence[Envelope]) -> list[Event]:
+    """`msgspec.ValidationError` for an event that this version does not know."""
+    found = []
+    for envelope in envelopes:
+        kind = EVENTS.get(envelope.event_type)
+        if kind is None:
+            raise msgspec.ValidationError(f"metadata event {envelope.event_type} was written by a later version")
+        found.append(msgspec.json.decode(envelope.data, type=kind))
+    return found

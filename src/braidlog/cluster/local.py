@@ -1,0 +1,184 @@
+"""The metadata log of a single node: an internal topic of its own data folder.
+
+Knows: how entries and snapshots are written, and when the log is trimmed. Refuses to know: what events mean.
+Invariants: one proposal at a time, and it is durable before anyone applies it; a snapshot is durable before the entries that it
+replaces are let go.
+
+Each batch is one record, in JSON (docs/formats/metadata.md):
+
+    {"seq":17,"events":[{"event_type":1,"data":{…}}]}      an entry
+    {"seq":17,"image":{…}}                                 everything that entries 1 to 17 made true
+
+It is a topic like any other (`__metadata`), so it is recovered, checked and readable by the offline tools like any other.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from braidlog.cluster.events import ChangeLeader, CreateTopic, Envelope, Event, PlaceTopic, pack, unpack
+from braidlog.cluster.image import Image
+from braidlog.cluster.store import Conflict, Entry
+from braidlog.codec.compression import Compression
+from braidlog.codec.records import encode_batch
+from braidlog.model.errors import StorageFault
+from braidlog.model.limits import BATCH_BYTES_MAX
+from braidlog.model.settings import Flush, TopicSettings
+from braidlog.model.turns import Turns
+from braidlog.model.world import World
+from braidlog.storage.folder import DataFolder
+from braidlog.storage.partition import PartitionLog
+from braidlog.storage.scan import rows_of
+
+METADATA_TOPIC = "__metadata"
+SNAPSHOT_EVERY = 5_000
+_SETTINGS = TopicSettings(flush=Flush.ACK, segment_bytes=16 * 1024 * 1024, batch_bytes_max=BATCH_BYTES_MAX)
+_TURN = "the metadata log"
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One record: an entry, or a snapshot."""
+
+    seq: int
+    events: list[Envelope] | None = None
+    image: Image | None = None
+
+
+class LocalStore:
+    """A `MetadataStore` over one partition."""
+
+    def __init__(self, log: PartitionLog, world: World, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
+        self._log = log
+        self._world = world
+        self._turns = Turns(world)
+        self._snapshot_every = snapshot_every
+        self._since_snapshot = 0
+        self._recent: list[Entry] = []
+        self._seq = 0
+
+    def load(self) -> tuple[Image, int]:
+        image, seq = Image(), 0
+        self._since_snapshot = 0
+        for row in rows_of(self._log):
+            try:
+                line = msgspec.json.decode(row[3] or b"", type=Line)
+                events = unpack(line.events or [])
+            except msgspec.MsgspecError as error:
+                raise StorageFault(f"entry {seq + 1} of the metadata log does not decode: {error}") from error
+            if line.image is not None:
+                image, seq = line.image, line.seq
+                self._since_snapshot = 0
+                continue
+            if line.seq != seq + 1:
+                raise StorageFault(f"the metadata log goes from entry {seq} to {line.seq}")
+            for event in events:
+                image.apply(event)
+            seq = line.seq
+            self._since_snapshot += 1
+        self._seq = seq
+        self._recent.clear()
+        return image, seq
+
+    async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
+        async with self._turns.take(_TURN):
+            if after != self._seq:
+                return Conflict(self._seq)
+            next_offset = self.write(events)
+            await self._world.durable(self._log, next_offset)
+            return self._took(events)
+
+    def write(self, events: Sequence[Event]) -> int:
+        """Append the next entry; returns the offset below which the log must be durable for it to be true."""
+        return self._append(Line(self._seq + 1, events=pack(events)))
+
+    def write_durably(self, events: Sequence[Event]) -> None:
+        """For whoever has the store alone: before anyone is served, and in tests."""
+        self._log.sync(self.write(events))
+        self._took(events)
+
+    def _took(self, events: Sequence[Event]) -> int:
+        self._seq += 1
+        self._since_snapshot += 1
+        self._recent.append(Entry(self._seq, events))
+        return self._seq
+
+    def _append(self, line: Line) -> int:
+        now_ms = self._world.now_ms()
+        compression = Compression.NONE if line.image is None else Compression.ZSTD
+        batch = encode_batch([msgspec.json.encode(line)], base_timestamp=now_ms, compression=compression)
+        return self._log.append(batch, now_ms=now_ms).next_offset
+
+    def follow(self, after: int) -> Sequence[Entry]:
+        self._recent = [entry for entry in self._recent if entry.seq > after]
+        return list(self._recent)
+
+    async def save(self, image: Image, seq: int) -> None:
+        if self._since_snapshot < self._snapshot_every:
+            return
+        line = Line(seq, image=image.copy())  # as it is now: while this waits for its turn the image may go on
+        async with self._turns.take(_TURN):
+            if seq == self._seq:  # else whoever made the later entry saves a later image
+                await self._world.blocking(lambda: self._save(line))
+                self._since_snapshot = 0
+
+    def _save(self, line: Line) -> None:
+        """In a segment of its own, so that those before it can go; durable before they do."""
+        self._log.roll(self._world.now_ms())
+        next_offset = self._append(line)
+        self._log.sync()
+        self._log.advance_start(next_offset - 1)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def open_local_store(
+    folder: DataFolder, world: World, *, node: str, snapshot_every: int = SNAPSHOT_EVERY
+) -> LocalStore:
+    """The folder's own metadata log. A folder that has none yet gets one, and the topics that are in it keep their ids."""
+    if not any(meta.name == METADATA_TOPIC for meta in folder.topics()):
+        folder.create_topic(METADATA_TOPIC, 1, _SETTINGS)
+    log = folder.open_partition(METADATA_TOPIC, 0)
+    if log.damages:
+        raise StorageFault(f"the metadata log is damaged: {log.damages[0]}; see `braid log repair`")
+    store = LocalStore(log, world, snapshot_every=snapshot_every)
+    image, seq = store.load()
+    events = _renamed(image, node) if seq else _adopted(folder, node)
+    if events:
+        store.write_durably(events)
+    return store
+
+
+def _adopted(folder: DataFolder, node: str) -> list[Event]:
+    """The topics of a folder that was used without a server."""
+    return [
+        CreateTopic(
+            topic=meta.name,
+            topic_id=meta.topic_id,
+            partitions=meta.partitions,
+            settings=meta.settings,
+            created_ms=meta.created_ms,
+            replicas=(node,),
+        )
+        for meta in folder.topics()
+        if not meta.name.startswith("__")
+    ]
+
+
+def _renamed(image: Image, node: str) -> list[Event]:
+    """A local log has one node: if its configuration names it otherwise now, what it held is held under the new name."""
+    events: list[Event] = []
+    for topic in image.topics.values():
+        former = topic.replicas[0]
+        if former == node:
+            continue
+        replicas = (node, *(other for other in topic.replicas[1:] if other != node))
+        events.append(
+            PlaceTopic(topic=topic.name, topic_id=topic.topic_id, replicas=replicas, min_in_sync=topic.min_in_sync)
+        )
+        events += [
+            ChangeLeader(topic=topic.name, partition=number, leader_id=node, leader_epoch=each.leader_epoch + 1)
+            for number, each in enumerate(topic.assignments)
+            if each.leader == former
+        ]
+    return events

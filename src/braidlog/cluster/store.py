@@ -1,0 +1,81 @@
+"""Where the metadata log is kept, as a port; and this node's image of it.
+
+Knows: how a decision is taken at an image, proposed, and taken again if the log has moved on meanwhile. Refuses to know: where
+the log is (`local.py`), what an event means (`image.py`).
+Invariant: the image holds exactly the entries up to `seq`, and no entry that is not durable.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from braidlog.cluster.events import Event
+from braidlog.cluster.image import Image
+
+Decide = Callable[[Image], Sequence[Event]]
+"""From the image to the events that should follow; called again if another change came first. None: nothing is to change."""
+
+
+class Entry(NamedTuple):
+    """Events that become true together."""
+
+    seq: int
+    events: Sequence[Event]
+
+
+class Conflict(NamedTuple):
+    """The log has gone on beyond the entry that a proposal was to follow; nothing was written."""
+
+    seq: int
+
+
+class MetadataStore(Protocol):
+    """A log of entries, numbered from 1 on without gaps."""
+
+    def load(self) -> tuple[Image, int]:
+        """The image of all that is durable, and the number of the last entry in it."""
+        ...
+
+    async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
+        """Write the entry that follows `after`. Durable when this returns its number; raises if that cannot be known."""
+        ...
+
+    def follow(self, after: int) -> Sequence[Entry]:
+        """The durable entries beyond `after`, in order."""
+        ...
+
+    async def save(self, image: Image, seq: int) -> None:
+        """Called after each entry: keep the image now and then, so that the entries before it can go."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Metadata:
+    """The image of one node, and the way to change it."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self.image, self.seq = store.load()
+
+    async def change(self, decide: Decide) -> None:
+        """Check, propose, and apply once it is durable; a decision that came second is taken again at the newer image."""
+        while True:
+            events = decide(self.image)
+            if not events:
+                return
+            self.image.check_all(events)
+            outcome = await self._store.propose(events, after=self.seq)
+            self._catch_up()
+            if not isinstance(outcome, Conflict):
+                await self._store.save(self.image, self.seq)
+                return
+
+    def _catch_up(self) -> None:
+        for entry in self._store.follow(self.seq):
+            assert entry.seq == self.seq + 1, "entries are applied in order, each once"
+            for event in entry.events:
+                self.image.apply(event)
+            self.seq = entry.seq
+
+    def close(self) -> None:
+        self._store.close()

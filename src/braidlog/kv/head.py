@@ -1,0 +1,33 @@
+"""The first 64 bytes of a log file and of a snapshot, which have the same fields: wal.py and snapshot.py draw them."""
+
+import struct
+
+from braidlog.codec.crc import crc32c
+from braidlog.model.errors import ProtocolError
+
+VERSION = 1
+_HEAD = struct.Struct(">8sH6x16sQQIQ")
+_CRC = struct.Struct(">I")
+HEAD_BYTES = _HEAD.size + _CRC.size
+
+Fields = tuple[bytes, int, int, int, int]
+"""Node, sequence, wall and counter of a stamp, time of its making."""
+
+
+def pack_head(magic: bytes, fields: Fields) -> bytes:
+    head = _HEAD.pack(magic, VERSION, *fields)
+    return head + _CRC.pack(crc32c(head))
+
+
+def unpack_head(magic: bytes, data: bytes) -> Fields:
+    """Return the fields, or raise `ProtocolError` with what is wrong with them."""
+    if len(data) < HEAD_BYTES:
+        raise ProtocolError(f"{len(data)} bytes are fewer than its head")
+    found, version, *fields = _HEAD.unpack_from(data)
+    if found != magic:
+        raise ProtocolError(f"it does not begin with {magic.decode()}")
+    if version != VERSION:
+        raise ProtocolError(f"version {version} is not known here, only {VERSION}")
+    if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
+        raise ProtocolError("the head's checksum does not hold")
+    return tuple(fields)

@@ -1,0 +1,126 @@
+"""Changes of metadata, carried out: the folder and the hosted partitions follow the image.
+
+Knows: the order check, propose, durable, apply, reconcile, answer. Refuses to know: what is changed, and why.
+Invariants: one change of topics at a time; nothing on disk or in memory changes for an event before it is durable; whatever a
+crash leaves undone is done when the node starts again; what is kept of a topic elsewhere (commits, groups, snapshots) hears of
+its end or growth before the change is acknowledged.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from braidlog.cluster.image import Topic
+from braidlog.cluster.reconcile import Action, Close, Describe, Follow, Lead, Make, Open, Remove, SetAside, reconcile
+from braidlog.cluster.store import Decide, Metadata
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.turns import Turns
+from braidlog.model.world import World
+from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosting import Hosting, is_hidden
+from braidlog.storage.folder import DataFolder, TopicMeta
+
+TopicChanged = Callable[[str], Awaitable[None]]
+"""Called with the name of a topic that was deleted or got more partitions."""
+_TURN = "the topics' metadata"
+
+
+class Reconciler:
+    """`await change(name, decide)`: the one way to change a topic."""
+
+    def __init__(self, metadata: Metadata, folder: DataFolder, hosting: Hosting, world: World) -> None:
+        self._metadata = metadata
+        self._folder = folder
+        self._hosting = hosting
+        self._world = world
+        self._turns = Turns(world)
+        self._listeners: list[TopicChanged] = []
+        self.set_aside: list[str] = []
+        """Topics of the folder that the metadata does not know: kept, and served to nobody."""
+        for action in self._actions(may_make=not folder.broken_topics):
+            self._on_disk(action, [])
+            self._in_memory(action)
+
+    def when_changed(self, listener: TopicChanged) -> None:
+        """Tell `listener` of every topic that was deleted or has grown, before the change is acknowledged."""
+        self._listeners.append(listener)
+
+    async def change(self, name: str, decide: Decide) -> None:
+        """Change the topic `name`; raises the `StorageFault` if the metadata has changed and the folder cannot follow."""
+        async with self._turns.take(_TURN):
+            await self._metadata.change(decide)
+            faults: dict[str, StorageFault | BrokerError] = {}
+            for action in self._actions(may_make=True):
+                try:
+                    await self._carry_out(action)
+                except (StorageFault, BrokerError) as fault:
+                    # The others are not to suffer from it: it is tried again at the next change, and at the next start.
+                    faults.setdefault(_name(action), fault)
+            if name in faults:
+                raise faults[name]
+
+    def _actions(self, *, may_make: bool) -> list[Action]:
+        found: list[TopicMeta] = [meta for meta in self._folder.topics() if not is_hidden(meta.name)]
+        hosting = self._hosting
+        return list(reconcile(self._metadata.image, found, hosting.topics, node=hosting.node, may_make=may_make))
+
+    async def _carry_out(self, action: Action) -> None:
+        closing = self._hosting.remove(action.topic.name) if isinstance(action, Close) else []
+        if not isinstance(action, (Open, Follow)):
+            await self._world.blocking(lambda: self._on_disk(action, closing))
+        self._in_memory(action)
+        grown = isinstance(action, Open) and action.before and action.before.partitions < action.topic.partitions
+        if grown or isinstance(action, Close):
+            for listener in self._listeners:
+                await listener(_name(action))
+
+    def _on_disk(self, action: Action, closing: list[HostedPartition]) -> None:
+        match action:
+            case Close():
+                for hosted in closing:
+                    with contextlib.suppress(StorageFault):  # what cannot be closed well goes all the same
+                        hosted.log.close()
+            case Remove(meta):
+                self._folder.delete_topic(meta.name)
+            case SetAside(meta):
+                self.set_aside.append(meta.name)
+                self._folder.set_aside(meta.name)
+            case Make(topic):
+                self._folder.create_topic(
+                    topic.name,
+                    topic.partitions,
+                    topic.settings,
+                    topic_id=topic.topic_id,
+                    created_ms=topic.created_ms,
+                )
+            case Describe(topic, meta):
+                if meta.partitions < topic.partitions:
+                    self._folder.grow_topic(topic.name, topic.partitions)
+                self._folder.alter_topic(topic.name, topic.settings)
+            case Lead(topic, number, epoch):
+                self._hosting.partition(topic.name, number).log.begin_epoch(epoch)
+
+    def _in_memory(self, action: Action) -> None:
+        match action:
+            case Open(topic, before):
+                self._hosting.put(topic)
+                if before is not None:
+                    for hosted in self._hosting.opened(topic.name):
+                        self._renew(hosted, topic, before)
+            case Lead(topic, number, epoch):
+                self._hosting.partition(topic.name, number).assume(Role.LEADER, epoch)
+            case Follow(topic, number):
+                hosted = self._hosting.partition(topic.name, number)
+                hosted.assume(Role.FOLLOWER, hosted.leader_epoch)
+
+    def _renew(self, hosted: HostedPartition, topic: Topic, before: Topic) -> None:
+        hosted.log.settings = topic.settings
+        assignment = topic.assignments[hosted.number]
+        was = before.assignments[hosted.number]
+        if (assignment.replicas, topic.min_in_sync) != (was.replicas, before.min_in_sync):
+            hosted.replicas.reshape(assignment.followers_of(self._hosting.node), topic.min_in_sync)
+            hosted.wake()
+        hosted.advance()  # `flush` may have changed, or who follows, and with it what counts as committed
+
+
+def _name(action: Action) -> str:
+    return action.meta.name if isinstance(action, (Remove, SetAside)) else action.topic.name

@@ -1,0 +1,58 @@
+"""What a dialect says of itself, once: everything that lists dialects reads this.
+
+A package `wire/<name>/` declares `DIALECT` in its `__init__.py`, which imports nothing else of the dialect: listing all of them
+must cost next to nothing. The other parts of a dialect are found by their place and name, when they are first asked for:
+
+    wire/<name>/observer.py        class <Name>Observer   what the wire tools see of a conversation
+    adapters/<name>/handlers.py    class <Name>Adapter    what the server does with requests
+    client/drivers/<name>          class <Name>Driver     what the client says; without one, the client does not speak it
+"""
+
+import pkgutil
+from importlib import import_module
+from typing import Any, Final
+
+import msgspec
+
+import braidlog.wire
+
+ERROR_BY_NAME: Final = "CASE WHEN lower(name) LIKE 'err%' THEN coalesce(get_json_object(fields, '$.code'), name) END"
+
+
+class ListenerOption(msgspec.Struct, frozen=True):
+    """A setting that only this dialect's listener has; its adapter takes it as a keyword."""
+
+    name: str
+    default: bool | int | str
+    bounds: tuple[int, int] | None = None
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    title: str
+    port: int
+    """The default port, of servers and of URLs without one."""
+    listener_options: tuple[ListenerOption, ...] = ()
+    has_topics: bool = True
+    """False: it has keys; `braidlog.kv.connect` speaks it, `braidlog.connect` does not."""
+    url_variants: dict[str, dict[str, str]] = {}
+    """Further columns of the client's capability table: a name, and the URL's options that make it so."""
+    request_id: str | None = None
+    """The field of a message's head in the wire log that pairs answers with requests. None: by their order."""
+    error_sql: str = ERROR_BY_NAME
+    """SQL over an answer's `name` and `fields` in the wire log that gives its error, or null."""
+
+    @property
+    def local_url(self) -> str:
+        """Where a node on this machine listens, unless its settings say otherwise."""
+        return f"{self.name}://127.0.0.1:{self.port}"
+
+    def part(self, module: str, suffix: str) -> Any:  # noqa: ANN401 - a class of any folder
+        """The class `<Name><suffix>` of a module."""
+        return getattr(import_module(module), f"{self.name.capitalize()}{suffix}")
+
+
+def dialects() -> dict[str, Dialect]:
+    """All of them by name: the packages of `braidlog.wire`."""
+    names = sorted(each.name for each in pkgutil.iter_modules(braidlog.wire.__path__) if each.ispkg)
+    return {name: import_module(f"braidlog.wire.{name}").DIALECT for name in names}

@@ -1,0 +1,51 @@
+"""The metadata of one node over a simulated disk, and the front ends that change it: no journal, no key-value store."""
+
+from braidlog.broker.access.authorize import Authorize, Operation, Rule
+from braidlog.broker.access.rules import Rules
+from braidlog.broker.access.users import Users
+from braidlog.broker.brokers import Brokers
+from braidlog.broker.placement import Placement
+from braidlog.broker.topics import Topics
+from braidlog.cluster.local import SNAPSHOT_EVERY, LocalStore, open_local_store
+from braidlog.cluster.store import Metadata
+from braidlog.codec.records import encode_batch
+from braidlog.coordinator.producer_ids import ProducerIds
+from braidlog.model.settings import TopicSettings
+from braidlog.partition.hosting import Hosting
+from braidlog.partition.reconciler import Reconciler
+from braidlog.storage.folder import DataFolder
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.disk import SimulatedDisk
+from braidlog.testing.world import ManualWorld
+
+
+class MetadataNode:
+    """`node.run(node.topics.create("a", 1))`"""
+
+    def __init__(self, disk: SimulatedDisk | None = None, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
+        self.disk = disk or SimulatedDisk()
+        self.snapshot_every = snapshot_every
+        clock = ManualClock()
+        self.world = ManualWorld(clock)
+        self.run = self.world.run
+        self.folder = DataFolder(self.disk, "/data", clock)
+        self.store: LocalStore = open_local_store(self.folder, self.world, node="0", snapshot_every=snapshot_every)
+        self.metadata = Metadata(self.store)
+        self.hosting = Hosting(self.folder, "0")
+        self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world)
+        self.topics = Topics(self.reconciler, self.hosting, self.world, TopicSettings())
+        self.placement = Placement(self.metadata, self.reconciler, self.hosting, self.world)
+        self.users = Users(self.metadata, self.world)
+        self.rules = Rules(self.metadata, Authorize({}, [Rule("root", [Operation.ALL])]))
+        self.brokers = Brokers(self.metadata, self.world, "0")
+        self.producer_ids = ProducerIds(self.metadata, self.world)
+
+    def restarted(self, disk: SimulatedDisk | None = None) -> "MetadataNode":
+        """The same node after kill -9, or (with a disk of `crash_states`) after a power cut."""
+        return MetadataNode(disk or self.disk.after_kill(), snapshot_every=self.snapshot_every)
+
+    def write(self, topic: str, value: bytes) -> None:
+        """A durable record in a topic's first partition."""
+        log = self.hosting.partition(topic, 0).log
+        log.append(encode_batch([value], base_timestamp=1), now_ms=1)
+        log.sync()

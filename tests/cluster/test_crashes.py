@@ -1,0 +1,100 @@
+"""Metadata: at every disk operation of a workload, what may be left is started again, and is whole.
+
+`CRASH_SECONDS=600 pytest tests/cluster/test_crashes.py -k campaign -s` tries new seeds for so long.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+
+import pytest
+from tests.cluster.crashing import Campaign
+
+from braidlog.cluster.events import DeleteTopic, Event
+from braidlog.cluster.local import Line, LocalStore
+from braidlog.cluster.store import Conflict, Decide
+from braidlog.partition.reconciler import Reconciler
+
+CHANGES = 24
+SEEDS = (0, 2)
+STATES_MIN = 900
+PROMISED = 20_000
+
+
+def run(seed: int, changes: int = CHANGES, states_per_operation: int = 12) -> Campaign:
+    campaign = Campaign(seed, states_per_operation)
+    try:
+        campaign.run(changes)
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    return campaign
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_operation_of_a_workload_may_be_the_last(seed: int) -> None:
+    began = time.process_time()
+    campaign = run(seed, states_per_operation=5)
+    print(
+        f"seed {seed}: {campaign.states} crash states, {campaign.inside} more inside the start that followed, "
+        f"{time.process_time() - began:.1f} s of CPU"
+    )
+    assert campaign.states >= STATES_MIN
+    assert campaign.inside > 200
+    assert campaign.took_effect > 100, "changes under way must have been seen to survive"
+
+
+@pytest.mark.skipif("CRASH_SECONDS" not in os.environ, reason="a campaign runs as long as CRASH_SECONDS says")
+def test_campaign() -> None:
+    deadline = time.monotonic() + float(os.environ["CRASH_SECONDS"])
+    states, seed = 0, 1000
+    while states < PROMISED or time.monotonic() < deadline:
+        campaign = run(seed, 40)
+        states += campaign.states + campaign.inside
+        seed += 1
+        print(f"up to seed {seed}: {states} crash states")
+
+
+# -- mistakes that the campaign must find ----------------------------------------------------------------------
+
+
+def found(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, mistake: object) -> bool:
+    monkeypatch.setattr(kind, name, mistake)
+    for seed in SEEDS:
+        try:
+            run(seed)
+        except AssertionError as error:
+            print(error)
+            return True
+    return False
+
+
+def test_an_event_that_is_applied_before_it_is_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def propose(self: LocalStore, events: Sequence[Event], after: int) -> int | Conflict:
+        assert after == self._seq
+        self.write(events)
+        return self._took(events)
+
+    assert found(monkeypatch, LocalStore, "propose", propose)
+
+
+def test_a_folder_that_goes_before_the_event_is_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = Reconciler.change
+
+    async def hasty(self: Reconciler, name: str, decide: Decide) -> None:
+        if any(isinstance(event, DeleteTopic) for event in decide(self._metadata.image)):
+            for hosted in self._hosting.remove(name):
+                hosted.log.close()
+            self._folder.delete_topic(name)
+        await change(self, name, decide)
+
+    assert found(monkeypatch, Reconciler, "change", hasty)
+
+
+def test_entries_that_go_before_the_snapshot_is_durable_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(self: LocalStore, line: Line) -> None:
+        self._log.roll(self._world.now_ms())
+        self._log.advance_start(self._log.end_offset)
+        self._append(line)
+        self._log.sync()
+
+    assert found(monkeypatch, LocalStore, "_save", save)

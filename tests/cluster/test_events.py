@@ -1,0 +1,35 @@
+"""Events as they are written: the numbers and names that mlog has are kept, and nothing unknown is passed over."""
+
+import msgspec
+import pytest
+
+from braidlog.cluster import events as e
+from braidlog.wire.mlog.events import EVENTS as PUBLISHED
+
+SHARED = {
+    0: {"topic", "leader_epoch", "replicas"},
+    1: {"topic"},
+    2: {"topic", "leader_id", "leader_epoch"},
+    3: {"topic", "replica_id", "isr"},
+    4: {"node_id", "addr"},
+    5: {"node_id"},
+}
+
+
+@pytest.mark.parametrize("number", SHARED)
+def test_the_published_events_keep_their_numbers_and_names(number: int) -> None:
+    published = {field.encode_name for field in msgspec.structs.fields(PUBLISHED[number])}  # type: ignore[index]
+    ours = {field.encode_name for field in msgspec.structs.fields(e.EVENTS[number])}
+    assert SHARED[number] <= published & ours
+
+
+def test_an_event_in_its_envelope() -> None:
+    events = [e.RemoveNode(node_id="n2"), e.IdBlock(taken=2000)]
+    written = msgspec.json.encode(e.pack(events))
+    assert written == (b'[{"event_type":5,"data":{"node_id":"n2"}},{"event_type":103,"data":{"taken":2000}}]')
+    assert e.unpack(msgspec.json.decode(written, type=list[e.Envelope])) == events
+
+
+def test_an_event_of_a_later_version_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="999"):
+        e.unpack([e.Envelope(999, msgspec.Raw(b"{}"))])

@@ -1,0 +1,112 @@
+"""The image: an event that makes no sense is refused, one that does changes what it says and nothing else."""
+
+import msgspec
+import pytest
+
+from braidlog.cluster import events as e
+from braidlog.cluster.image import DELETED_KEPT_MS, Image
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import TopicSettings
+
+
+def create(name: str = "a", topic_id: str = "01", partitions: int = 2, **more: object) -> e.CreateTopic:
+    fields = {"settings": TopicSettings(), "created_ms": 1, "replicas": ("0", "1"), **more}
+    return e.CreateTopic(topic=name, topic_id=topic_id, partitions=partitions, **fields)  # type: ignore[arg-type]
+
+
+def image_of(*events: e.Event) -> Image:
+    image = Image()
+    for event in events:
+        image.check(event)
+        image.apply(event)
+    return image
+
+
+REFUSED: list[tuple[e.Event, Reason]] = [
+    (create(), Reason.TOPIC_EXISTS),
+    (create("b", "02", 0), Reason.INVALID_PARTITION_COUNT),
+    (create("b", "02", 10_001), Reason.INVALID_PARTITION_COUNT),
+    (create("b", "02", min_in_sync=0), Reason.INVALID_SETTING),
+    (create("b", "02", replicas=tuple(map(str, range(34)))), Reason.INVALID_SETTING),
+    (e.DeleteTopic(topic="b", topic_id="01", deleted_ms=1), Reason.TOPIC_NOT_FOUND),
+    (e.DeleteTopic(topic="a", topic_id="02", deleted_ms=1), Reason.TOPIC_NOT_FOUND),
+    (e.AlterTopic(topic="a", topic_id="02", settings=TopicSettings()), Reason.TOPIC_NOT_FOUND),
+    (e.AddPartitions(topic="a", topic_id="01", partitions=2), Reason.INVALID_PARTITION_COUNT),
+    (e.PlaceTopic(topic="a", topic_id="01", replicas=("0",), min_in_sync=99), Reason.INVALID_SETTING),
+    (e.ChangeLeader(topic="a", partition=2, leader_id="0", leader_epoch=9), Reason.PARTITION_NOT_FOUND),
+    (e.ChangeLeader(topic="a", partition=0, leader_id="1", leader_epoch=1), Reason.STALE_LEADER_EPOCH),
+    (e.ChangeLeader(topic="a", partition=0, leader_id="9", leader_epoch=2), Reason.REPLICA_NOT_FOUND),
+    (
+        e.ChangeInSync(topic="a", partition=0, replica_id="1", isr=True, leader_epoch=1, partition_epoch=1),
+        Reason.STALE_LEADER_EPOCH,
+    ),
+    (
+        e.ChangeInSync(topic="a", partition=0, replica_id="9", isr=True, leader_epoch=1, partition_epoch=0),
+        Reason.REPLICA_NOT_FOUND,
+    ),
+    (e.AddNode(node_id="7", addr="h:1", epoch=4), Reason.STALE_LEADER_EPOCH),
+    (e.RemoveNode(node_id="8"), Reason.REPLICA_NOT_FOUND),
+    (e.DropUser(user="nobody"), Reason.USER_NOT_FOUND),
+]
+
+
+@pytest.mark.parametrize(("event", "reason"), REFUSED)
+def test_refused(event: e.Event, reason: Reason) -> None:
+    image = image_of(create(), e.AddNode(node_id="7", addr="h:1", epoch=5))
+    before = msgspec.json.encode(image)
+    with pytest.raises(BrokerError) as caught:
+        image.check(event)
+    assert caught.value.reason is reason
+    assert msgspec.json.encode(image) == before
+
+
+def test_a_list_is_checked_as_it_would_be_applied() -> None:
+    image = image_of(create())
+    delete = e.DeleteTopic(topic="a", topic_id="01", deleted_ms=1)
+    image.check_all([delete, create("a", "02")])
+    with pytest.raises(BrokerError):
+        image.check_all([create("b", "02"), create("b", "03")])
+    assert list(image.topics) == ["a"]
+    assert not image.deleted
+
+
+def test_leaders_and_in_sync_sets_are_fenced_by_their_epochs() -> None:
+    image = image_of(
+        create(),
+        e.ChangeInSync(topic="a", partition=1, replica_id="1", isr=True, leader_epoch=1, partition_epoch=0),
+        e.ChangeLeader(topic="a", partition=1, leader_id="1", leader_epoch=2),
+    )
+    untouched, changed = image.topics["a"].assignments
+    assert (untouched.leader, untouched.in_sync, untouched.partition_epoch) == ("0", ("0",), 0)
+    assert (changed.leader, changed.leader_epoch, changed.in_sync, changed.partition_epoch) == ("1", 2, ("0", "1"), 2)
+    image.apply(e.PlaceTopic(topic="a", topic_id="01", replicas=("1", "2"), min_in_sync=2))
+    assert [each.in_sync for each in image.topics["a"].assignments] == [(), ("1",)]
+    image.apply(e.AddPartitions(topic="a", topic_id="01", partitions=3))
+    assert image.topics["a"].assignments[2].replicas == ("1", "2")
+
+
+def test_deleted_ids_are_remembered_for_a_while() -> None:
+    image = image_of(create(), e.DeleteTopic(topic="a", topic_id="01", deleted_ms=5), create("a", "02"))
+    assert image.deleted == {"01": 5}
+    image.apply(e.DeleteTopic(topic="a", topic_id="02", deleted_ms=6 + DELETED_KEPT_MS))
+    assert list(image.deleted) == ["02"]
+
+
+def test_a_snapshot_is_the_image() -> None:
+    credential = e.Credential(b"salt", 4096, b"stored", b"server")
+    image = image_of(
+        create(),
+        e.AddNode(node_id="7", addr="h:1", epoch=5),
+        e.SetUser(user="alice", credentials={"SCRAM-SHA-256": credential}),
+        e.AddRule(principal="alice", topic="*", operations=("read",)),
+        e.AddRule(principal="alice", topic="*", operations=("read",)),
+        e.AddRule(principal="bob", topic="*", operations=("read",)),
+        e.DropRule(principal="bob", topic="*", operations=("read",)),
+        e.IdBlock(taken=2000),
+    )
+    assert len(image.rules) == 1
+    assert msgspec.json.decode(msgspec.json.encode(image), type=Image) == image
+    image.check(e.DropUser(user="alice"))
+    image.apply(e.DropUser(user="alice"))
+    image.apply(e.RemoveNode(node_id="7"))
+    assert (image.users, image.nodes) == ({}, {})
