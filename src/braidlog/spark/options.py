@@ -5,8 +5,8 @@ Invariant: an option is honoured or refused by name; none is dropped in silence.
 
 A format declares one `FormatOptions`; reading, errors and the page in docs/reference follow from it:
 
-    TABLE = FormatOptions("braidlog-kv", "read", (Option("servers", servers, REQUIRED, "where the node is"), …))
-    chosen = TABLE.read(self.options)
+    READ = FormatOptions("braidlog-kv", "read", (Option("servers", servers, REQUIRED, "where the node is"), …))
+    chosen = READ.read(self.options)
     chosen["servers"]
 """
 
@@ -202,7 +202,7 @@ servers = Kind(
 )
 
 
-# -- tables --------------------------------------------------------------------------------------------------------------
+# -- formats -------------------------------------------------------------------------------------------------------------
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -216,7 +216,7 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Chosen(Mapping[str, Any]):
-    """The options of one query: every option of the table is here, by its declared name; None is one that is not set."""
+    """The options of one query: every option of the format is here, by its declared name; None is one that is not set."""
 
     def __init__(self, values: dict[str, Any], given: frozenset[str]) -> None:
         self._values = values

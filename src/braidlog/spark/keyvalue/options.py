@@ -24,7 +24,7 @@ from braidlog.spark.options import (
     text,
     whole,
 )
-from braidlog.spark.source.options import TABLE as TOPIC
+from braidlog.spark.source.options import READ as TOPIC
 from braidlog.spark.source.options import Query, query_of
 from braidlog.wire.kafka import DIALECT as KAFKA
 
