@@ -179,7 +179,7 @@ class Campaign:
 
     def leave(self) -> None:
         for group in GROUPS:
-            found = self.node.services.groups._kept.get(group)
+            found = self.node.services.groups._registry.get(group)
             if isinstance(found, Group) and found.members:
                 member = self.rng.choice(found.members).member
                 self.change(lambda: self.node.run(self.node.services.groups.leave(group, member)))  # noqa: B023
@@ -193,18 +193,18 @@ class Campaign:
         )
 
         def join() -> None:
-            self.node.services.groups.elections._new_id = lambda _: name
-            job = self.node.spawn(self.node.services.groups.elections.join("e", asked))
+            self.node.services.groups.classic._new_id = lambda _: name
+            job = self.node.spawn(self.node.services.groups.classic.join("e", asked))
             self.node.world.advance(INITIAL_DELAY_MS)
             assert job.result().member == name
 
         def sync() -> None:
-            elections = self.node.services.groups.elections
+            elections = self.node.services.groups.classic
             generation = self.node.services.groups.describe("e").generation
             assert self.node.run(elections.sync("e", name, generation, [(name, share)])).assignment == share
 
         def leave() -> None:
-            self.node.run(self.node.services.groups.elections.leave("e", [(name, None)]))
+            self.node.run(self.node.services.groups.classic.leave("e", [(name, None)]))
 
         for step in (join, sync, leave):
             self.change(step)

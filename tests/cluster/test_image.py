@@ -27,7 +27,6 @@ REFUSED: list[tuple[e.Event, Reason]] = [
     (create("b", "02", 0), Reason.INVALID_PARTITION_COUNT),
     (create("b", "02", 10_001), Reason.INVALID_PARTITION_COUNT),
     (create("b", "02", min_in_sync=0), Reason.INVALID_SETTING),
-    (create("b", "02", replicas=tuple(map(str, range(34)))), Reason.INVALID_SETTING),
     (e.DeleteTopic(topic="b", topic_id="01", deleted_ms=1), Reason.TOPIC_NOT_FOUND),
     (e.DeleteTopic(topic="a", topic_id="02", deleted_ms=1), Reason.TOPIC_NOT_FOUND),
     (e.AlterTopic(topic="a", topic_id="02", settings=TopicSettings()), Reason.TOPIC_NOT_FOUND),

@@ -11,7 +11,7 @@ from tests.codec import strategies
 from tests.codec.twins import PLAIN
 
 from braidlog.codec import arrow
-from braidlog.codec.arrow import PieceBuilder, Pieces, arrow_schema, to_arrow
+from braidlog.codec.arrow import PieceBuilder, Pieces, arrow_schema
 from braidlog.codec.batch import empty_batch, read_header, seal, with_append_time
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
@@ -28,8 +28,12 @@ def twin(request, monkeypatch):
         monkeypatch.setattr(arrow, "Columns", PLAIN.Columns)
 
 
-def read(data, **limits):
-    batch = to_arrow(data, decompressed_bytes_max=BOUND, **limits)
+def read(data, start_offset=0, end_offset=2**63 - 1, columns=arrow.COLUMN_NAMES):
+    """All of it in one batch."""
+    builder = PieceBuilder(columns, Pieces(10**9, 10**9), end_offset=end_offset, decompressed_bytes_max=BOUND)
+    pieces = [piece for piece, _ in [*builder.add(data, start_offset), *builder.rest()]]
+    whole = pa.Table.from_batches(pieces, arrow_schema(columns)).combine_chunks()
+    batch = whole.to_batches()[0] if whole.num_rows else pa.RecordBatch.from_pylist([], arrow_schema(columns))
     batch.validate(full=True)
     return batch
 
@@ -127,8 +131,9 @@ def test_columns_asked_for():
 @pytest.mark.usefixtures("twin")
 def test_a_timestamp_beyond_microseconds():
     for timestamp in (2**63 - 1, -(2**63)):
-        with pytest.raises(ProtocolError, match="microseconds"):
-            read(encode_batch([b"a"], base_timestamp=timestamp))
+        near = encode_batch([b"b"], base_timestamp=T, base_offset=1)
+        batch = read(encode_batch([b"a"], base_timestamp=timestamp) + near)
+        assert batch.column("timestamp").to_pylist() == [None, datetime.fromtimestamp(T / 1000, UTC)]
 
 
 @pytest.mark.usefixtures("twin")

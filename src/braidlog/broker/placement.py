@@ -15,6 +15,7 @@ from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.partition.hosting import Hosting, refuse_internal
 from braidlog.partition.reconciler import Reconciler
+from braidlog.replication.replicas import Expire, SetInSync
 
 
 class Placement:
@@ -75,9 +76,7 @@ class Placement:
             self._check_follower(node, followers)
             await self.set_followers(name, sorted([*followers, node]), hosted.replicas.min_in_sync)
         else:
-            hosted.replicas.set_in_sync(node, in_sync=in_sync)
-        hosted.advance()
-        hosted.wake()
+            hosted.step(SetInSync(node, in_sync), self._world.now_ms())
 
     def _check_follower(self, node: str, followers: list[str]) -> None:
         if not 1 <= len(node) <= NAME_CHARS_MAX or node == self.node:
@@ -101,12 +100,6 @@ class Placement:
 
     def expire_replicas(self, lag_ms_max: int) -> list[tuple[HostedPartition, str]]:
         """Take followers that have not fetched for so long out of their in-sync sets; called every now and then."""
-        before_ms = self._world.now_ms() - lag_ms_max
-        gone = []
-        for hosted in self._hosting.opened():
-            nodes = hosted.replicas.expire(before_ms)
-            if nodes:
-                hosted.advance()
-                hosted.wake()
-            gone += [(hosted, node) for node in nodes]
-        return gone
+        now_ms = self._world.now_ms()
+        replicated = [hosted for hosted in self._hosting.opened() if hosted.replicas.replication_factor > 1]
+        return [(hosted, node) for hosted in replicated for node, _ in hosted.step(Expire(lag_ms_max), now_ms).changed]

@@ -22,8 +22,8 @@ from braidlog.cluster.local import open_local_store
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import GroupImage
-from braidlog.coordinator.groups.messages import ElectedImage
-from braidlog.coordinator.groups.registry import KeptGroups
+from braidlog.coordinator.groups.messages import ClassicGroupImage
+from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.coordinator.groups.service import Groups, Reads
 from braidlog.coordinator.journal import Journal, Key, Table, load_tables
 from braidlog.coordinator.named_producers import NamedProducer, NamedProducers
@@ -111,7 +111,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     kinds: dict[str, type] = {
         "offset": Committed,
         "group": GroupImage,
-        "elected-group": ElectedImage,
+        "classic-group": ClassicGroupImage,
         "named-producer": NamedProducer,
         "transaction": Transaction,
         "sink": Sink,
@@ -123,8 +123,10 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     producer_ids = ProducerIds(metadata, world)
     transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world)
     append = Append(hosting, world, transactions.check_append)
-    kept = KeptGroups(tables["group"], tables["elected-group"], hosting.partition_count, world, rebalance_delay_ms)
-    groups = Groups(kept, offsets, hosting, world, reads)
+    registry = GroupRegistry(
+        tables["group"], tables["classic-group"], hosting.partition_count, world, rebalance_delay_ms
+    )
+    groups = Groups(registry, offsets, hosting, world, reads)
     streams = EventStreams(hosting, append, tables["snapshot"], world)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
         reconciler.when_changed(listener)

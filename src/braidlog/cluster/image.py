@@ -14,6 +14,7 @@ from braidlog.cluster import events as e
 from braidlog.cluster.events import Credential, Event
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.model.names import no_topic
 from braidlog.model.settings import TopicSettings
 
 DELETED_KEPT_MS = 7 * 24 * 3600 * 1000
@@ -92,7 +93,7 @@ class Image(msgspec.Struct):
         """The topic; with an id, that one and not another that got its name."""
         found = self.topics.get(name)
         if found is None or topic_id not in (None, found.topic_id):
-            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
+            raise no_topic(name)
         return found
 
     def assignment(self, name: str, number: int) -> Assignment:
@@ -325,10 +326,9 @@ def _check_partitions(count: int) -> None:
 
 
 def _check_replicas(replicas: tuple[str, ...]) -> None:
+    """How many followers one may ask for is the front ends' to say (`broker/placement.py`, Flux's own limit)."""
     assert replicas
     assert len(set(replicas)) == len(replicas)
-    if len(replicas) > FOLLOWERS_PER_TOPIC_MAX + 1:
-        raise BrokerError(Reason.INVALID_SETTING, f"a topic has at most {FOLLOWERS_PER_TOPIC_MAX} followers")
 
 
 def _check_min_in_sync(count: int) -> None:

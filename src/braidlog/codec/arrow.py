@@ -12,7 +12,7 @@ is:
 | column    | type                                              | null                                     |
 |-----------|---------------------------------------------------|------------------------------------------|
 | offset    | int64                                             | never                                    |
-| timestamp | timestamp[us, tz=UTC]: Spark has no milliseconds  | never                                    |
+| timestamp | timestamp[us, tz=UTC]: Spark has no milliseconds  | one that microseconds cannot tell        |
 | key       | binary                                            | a null key                               |
 | value     | binary                                            | a null value                             |
 | headers   | list<element: struct<key: string, value: binary>> | none, as Spark's own Kafka connector has |
@@ -22,10 +22,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from braidlog.codec.batch import BatchHeader, Buffer, iter_batches
+from braidlog.codec.batch import Buffer, iter_batches
 from braidlog.codec.columns import BinaryColumn, Columns
-from braidlog.codec.errors import ProtocolError
-from braidlog.codec.records import read_section
+from braidlog.codec.records import append_to_columns
 from braidlog.codec.section import INT64_MAX
 from braidlog.codec.visible import AbortedRange, visible
 
@@ -52,7 +51,7 @@ COLUMN_NAMES = ("offset", "timestamp", "key", "value", "headers")
 
 
 def arrow_schema(columns: Sequence[str] | None = None) -> pa.Schema:
-    """The schema of `to_arrow` with the same columns."""
+    """The schema of pieces with these columns; all five when None."""
     import pyarrow as pa
 
     types = {
@@ -65,27 +64,8 @@ def arrow_schema(columns: Sequence[str] | None = None) -> pa.Schema:
     return pa.schema([(name, types[name]) for name in _checked_names(columns)])
 
 
-def to_arrow(
-    data: Buffer,
-    *,
-    start_offset: int | None = None,
-    end_offset: int | None = None,
-    decompressed_bytes_max: int,
-    columns: Sequence[str] | None = None,
-) -> pa.RecordBatch:
-    """The records of concatenated whole batches whose offsets are in [start_offset, end_offset), as columns.
-
-    Control batches are left out. `columns` names those wanted, in order; all five when None.
-    """
-    names = _checked_names(columns)
-    built = _columns(names)
-    for position, header in _visible_in(data):
-        _add(built, data, position, header, start_offset, end_offset, decompressed_bytes_max)
-    return _record_batch(built, names)
-
-
 class PieceBuilder:
-    """The same for a log that is read in parts: batches in, pieces out that stay small though the batches are compressed.
+    """Whole batches in, pieces out that stay small though the batches are compressed: for a log that is read in parts.
 
     A piece has as many rows or bytes as `pieces` says, and a batch more at most; it spans parts, or small reads would make small
     pieces. None is empty. With each comes whether its times are the log's own. A time that microseconds cannot tell is null: one
@@ -104,59 +84,36 @@ class PieceBuilder:
         self, data: Buffer, start_offset: int, aborted: Sequence[AbortedRange] = ()
     ) -> Iterator[tuple[pa.RecordBatch, bool]]:
         """Pieces that are full now."""
-        for position, header in _visible_in(data, aborted):
+        for _, position, header in visible(((data, at, header) for at, header in iter_batches(data)), aborted):
             if self._pieces.is_full(self._built) or header.has_append_time is not self._append_time:
                 yield from self.rest()
             self._append_time = header.has_append_time
-            end, limit = self._end_offset, self._decompressed_bytes_max
-            _add(self._built, data, position, header, start_offset, end, limit)
+            append_to_columns(
+                self._built,
+                data,
+                position,
+                header,
+                decompressed_bytes_max=self._decompressed_bytes_max,
+                start_offset=start_offset,
+                end_offset=self._end_offset,
+            )
 
     def rest(self) -> Iterator[tuple[pa.RecordBatch, bool]]:
         """What is left: a piece, if there is anything."""
         built, self._built = self._built, _columns(self._names)
         if built.rows:
-            yield _record_batch(built, self._names, far_is_null=True), self._append_time
-
-
-def _visible_in(data: Buffer, aborted: Sequence[AbortedRange] = ()) -> Iterator[tuple[int, BatchHeader]]:
-    for _, position, header in visible(((data, at, header) for at, header in iter_batches(data)), aborted):
-        yield position, header
+            yield _record_batch(built, self._names), self._append_time
 
 
 def _columns(names: Sequence[str]) -> Columns:
     return Columns(want_key="key" in names, want_value="value" in names, want_headers="headers" in names)
 
 
-def _add(
-    built: Columns,
-    data: Buffer,
-    position: int,
-    header: BatchHeader,
-    start_offset: int | None,
-    end_offset: int | None,
-    decompressed_bytes_max: int,
-) -> None:
-    first = 0 if start_offset is None else start_offset
-    end = INT64_MAX if end_offset is None else end_offset
-    if header.last_offset < first or header.base_offset >= end:
-        return
-    built.append(
-        read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max),
-        header.record_count,
-        header.base_offset,
-        header.last_offset_delta,
-        header.base_timestamp,
-        header.max_timestamp if header.has_append_time else None,
-        start_offset=first,
-        end_offset=end,
-    )
-
-
-def _record_batch(built: Columns, names: Sequence[str], *, far_is_null: bool = False) -> pa.RecordBatch:
+def _record_batch(built: Columns, names: Sequence[str]) -> pa.RecordBatch:
     import pyarrow as pa
 
     built.finish()
-    arrays = [_array(built, name, far_is_null=far_is_null) for name in names]
+    arrays = [_array(built, name) for name in names]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
 
 
@@ -175,14 +132,14 @@ def _headers_type() -> pa.DataType:
     return pa.list_(pa.field("element", pair))
 
 
-def _array(built: Columns, name: str, *, far_is_null: bool) -> pa.Array:
+def _array(built: Columns, name: str) -> pa.Array:
     import pyarrow as pa
 
     match name:
         case "offset":
             return pa.Array.from_buffers(pa.int64(), built.rows, [None, pa.py_buffer(built.offsets)])
         case "timestamp":
-            return _timestamps(built, far_is_null=far_is_null)
+            return _timestamps(built)
         case "key":
             return _binary(built.key, pa.binary())
         case "value":
@@ -191,7 +148,7 @@ def _array(built: Columns, name: str, *, far_is_null: bool) -> pa.Array:
             return _headers(built)
 
 
-def _timestamps(built: Columns, *, far_is_null: bool) -> pa.Array:
+def _timestamps(built: Columns) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -200,13 +157,11 @@ def _timestamps(built: Columns, *, far_is_null: bool) -> pa.Array:
     )
     try:
         return milliseconds.cast(pa.timestamp("us", tz="UTC"))
-    except pa.ArrowInvalid as error:
+    except pa.ArrowInvalid:
         # A client may claim any 64-bit millisecond; the year 294247 is as far as microseconds reach.
-        if far_is_null:
-            ticks = milliseconds.cast(pa.int64())
-            near = pc.and_(pc.less_equal(ticks, _MS_FAR), pc.greater_equal(ticks, -_MS_FAR))
-            return pc.if_else(near, milliseconds, None).cast(pa.timestamp("us", tz="UTC"))
-        raise ProtocolError("a timestamp is too far away to be told in microseconds") from error
+        ticks = milliseconds.cast(pa.int64())
+        near = pc.and_(pc.less_equal(ticks, _MS_FAR), pc.greater_equal(ticks, -_MS_FAR))
+        return pc.if_else(near, milliseconds, None).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:

@@ -49,18 +49,18 @@ class BatchHeader(NamedTuple):
     """The header's fields, in the order of the bytes."""
 
     base_offset: int
-    batch_length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    batch_length: int = 0
+    leader_epoch: int = 0
+    magic: int = MAGIC
+    crc: int = 0
+    attributes: int = 0
+    last_offset_delta: int = 0
+    base_timestamp: int = 0
+    max_timestamp: int = 0
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    record_count: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -175,15 +175,8 @@ def empty_batch(base_offset: int, next_offset: int, leader_epoch: int, timestamp
         base_offset=base_offset,
         batch_length=HEADER_BYTES - LENGTH_PREFIX_BYTES,
         leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=0,
         last_offset_delta=next_offset - base_offset - 1,
         base_timestamp=timestamp_ms,
         max_timestamp=timestamp_ms,
-        producer_id=NO_PRODUCER,
-        producer_epoch=-1,
-        base_sequence=-1,
-        record_count=0,
     )
     return seal(bytearray(HEADER.pack(*header)))

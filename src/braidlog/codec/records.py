@@ -8,6 +8,7 @@ Invariant: nothing inside a batch is believed before its CRC held; what leaves h
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
+from typing import TypedDict, Unpack
 
 from braidlog.codec.batch import (
     COMPRESSION_MASK,
@@ -16,7 +17,6 @@ from braidlog.codec.batch import (
     HEADER,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
-    MAGIC,
     NO_PRODUCER,
     TRANSACTIONAL,
     BatchHeader,
@@ -24,11 +24,12 @@ from braidlog.codec.batch import (
     check_crc,
     read_header,
 )
+from braidlog.codec.columns import Columns
 from braidlog.codec.compression import Compression, compress, decompress
 from braidlog.codec.crc import crc32c
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.kernel import check_records, decode_records, encode_records, select_records
-from braidlog.codec.section import Header, Row
+from braidlog.codec.section import INT64_MAX, Header, Row
 
 # key: version i16 = 0, kind i16            value: version i16 = 0, coordinator epoch i32
 _CONTROL_KEY = Struct(">hh")
@@ -45,37 +46,33 @@ class ControlKind(IntEnum):
     COMMIT = 1
 
 
-def encode_batch(  # noqa: PLR0913 - a batch has that many fields
+class BatchFields(TypedDict, total=False):
+    """What a batch's header says beside its records. What is left out is said to be nothing."""
+
+    base_offset: int
+    leader_epoch: int
+    compression: Compression
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    transactional: bool
+
+
+def encode_batch(
     values: Sequence[bytes | None],
     *,
     keys: Sequence[bytes | None] | None = None,
     timestamps: Sequence[int] | None = None,
     headers: Sequence[tuple[Header, ...] | None] | None = None,
     base_timestamp: int,
-    base_offset: int = 0,
-    leader_epoch: int = 0,
-    compression: Compression = Compression.NONE,
-    producer_id: int = NO_PRODUCER,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    transactional: bool = False,
+    **fields: Unpack[BatchFields],
 ) -> bytes:
     """One batch of at least one record, sealed. Without `timestamps`, every record has the base timestamp."""
     if not values:
         raise ValueError("a batch of no records is made by empty_batch, which knows the offsets it spans")
-    return seal_section(
-        encode_records(values, keys, timestamps, headers, base_timestamp),
-        len(values),
-        base_timestamp=base_timestamp,
-        max_timestamp=base_timestamp if timestamps is None else max(timestamps),
-        base_offset=base_offset,
-        compression=compression,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        transactional=transactional,
-    )
+    section = encode_records(values, keys, timestamps, headers, base_timestamp)
+    newest = base_timestamp if timestamps is None else max(timestamps)
+    return seal_section(section, len(values), base_timestamp=base_timestamp, max_timestamp=newest, **fields)
 
 
 def seal_section(  # noqa: PLR0913 - a batch has that many fields
@@ -91,26 +88,22 @@ def seal_section(  # noqa: PLR0913 - a batch has that many fields
     producer_epoch: int = -1,
     base_sequence: int = -1,
     transactional: bool = False,
+    control: bool = False,
 ) -> bytes:
     """One batch of records that are packed already (`pack.append_rows`): `count` of them, with offset deltas from 0 on."""
-    return _assemble(
-        BatchHeader(
-            base_offset=base_offset,
-            batch_length=0,
-            leader_epoch=leader_epoch,
-            magic=MAGIC,
-            crc=0,
-            attributes=compression | (TRANSACTIONAL if transactional else 0),
-            last_offset_delta=count - 1,
-            base_timestamp=base_timestamp,
-            max_timestamp=max_timestamp,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            record_count=count,
-        ),
-        section if compression is Compression.NONE else compress(compression, section),
+    header = BatchHeader(
+        base_offset,
+        leader_epoch=leader_epoch,
+        attributes=compression | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0),
+        last_offset_delta=count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
     )
+    return _assemble(header, section if compression is Compression.NONE else compress(compression, section))
 
 
 def decode_batch(data: Buffer, position: int = 0, *, decompressed_bytes_max: int) -> list[Row]:
@@ -124,6 +117,31 @@ def decode_batch(data: Buffer, position: int = 0, *, decompressed_bytes_max: int
         header.last_offset_delta,
         header.base_timestamp,
         header.max_timestamp if header.has_append_time else None,
+    )
+
+
+def append_to_columns(
+    columns: Columns,
+    data: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    decompressed_bytes_max: int,
+    start_offset: int = 0,
+    end_offset: int = INT64_MAX,
+) -> None:
+    """Add the records of a whole batch whose offsets are in [start_offset, end_offset) to columns."""
+    if header.last_offset < start_offset or header.base_offset >= end_offset:
+        return
+    columns.append(
+        read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max),
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp if header.has_append_time else None,
+        start_offset=start_offset,
+        end_offset=end_offset,
     )
 
 
@@ -168,23 +186,17 @@ def control_batch(
     section = encode_records(
         [_CONTROL_VALUE.pack(0, coordinator_epoch)], [_CONTROL_KEY.pack(0, kind)], None, None, timestamp_ms
     )
-    return _assemble(
-        BatchHeader(
-            base_offset=base_offset,
-            batch_length=0,
-            leader_epoch=leader_epoch,
-            magic=MAGIC,
-            crc=0,
-            attributes=CONTROL | TRANSACTIONAL,
-            last_offset_delta=0,
-            base_timestamp=timestamp_ms,
-            max_timestamp=timestamp_ms,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=-1,
-            record_count=1,
-        ),
+    return seal_section(
         section,
+        1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
     )
 
 

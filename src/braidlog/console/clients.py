@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
-from braidlog.client.drivers.contract import ConsumedRecord, Fetched, Placed, Span
+from braidlog.client.drivers.contract import ConsumedRecord, Fetched, FetchRequest, Placed, Span
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClientError
 from braidlog.client.kv.client import KeyValue
@@ -83,7 +83,7 @@ class Clients:
         self, topic: str, partition: int, offset: int, *, bytes_max: int, wait_ms: int, slot: int
     ) -> Fetched:
         return await self._ask(
-            lambda: self._driver.fetch(topic, partition, offset, bytes_max=bytes_max, wait_ms=wait_ms, slot=slot)
+            lambda: self._driver.fetch(FetchRequest(topic, partition, offset, bytes_max, wait_ms, slot))
         )
 
     async def one(self, topic: str, partition: int, offset: int) -> ConsumedRecord | None:

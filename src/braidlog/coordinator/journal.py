@@ -53,11 +53,6 @@ class Journal:
         await self._world.durable(self._partition, max(marks, default=NOTHING))
 
     @property
-    def version(self) -> int:
-        """A number that grows with every change."""
-        return self._partition.end_offset
-
-    @property
     def identity(self) -> bytes:
         """16 bytes that are this log's alone, for as long as it lives."""
         return self._partition.identity.topic_id

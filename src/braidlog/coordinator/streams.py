@@ -43,11 +43,15 @@ class Snapshot(msgspec.Struct, frozen=True):
     payload: bytes
 
 
+def _shown(key: bytes) -> str:
+    return repr(key[:60].decode("utf-8", "replace"))
+
+
 class VersionConflict(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
     def __init__(self, topic: str, key: bytes, *, current: int, expected: int) -> None:
         super().__init__(
             Reason.VERSION_CONFLICT,
-            f"stream {key[:60]!r} of {topic!r} is at version {current}, the writer expected {expected}",
+            f"stream {_shown(key)} of {topic!r} is at version {current}, the writer expected {expected}",
         )
         self.current = current
         self.expected = expected
@@ -210,7 +214,7 @@ class EventStreams:
         if not 0 <= snapshot.version <= current:
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"stream {key[:60]!r} of {topic!r} is at version {current}, it has no version {snapshot.version}",
+                f"stream {_shown(key)} of {topic!r} is at version {current}, it has no version {snapshot.version}",
             )
         known = self.snapshot(topic, key)
         if known is None or known.version <= snapshot.version:

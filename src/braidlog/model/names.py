@@ -22,3 +22,10 @@ def check_topic_name(name: str) -> str:
     else:
         return name
     raise BrokerError(Reason.INVALID_TOPIC_NAME, fault)
+
+
+def no_topic(name: str) -> BrokerError:
+    """What is said of a topic that is not there, and in the same words of one that whoever asks may not know of."""
+    shown = name[:NAME_CHARS_MAX]
+    hint = f"; create it with `braid topic create {shown}`" if _LEGAL.fullmatch(shown) else ""
+    return BrokerError(Reason.TOPIC_NOT_FOUND, f"no topic {shown[:60]!r}{hint}")

@@ -18,6 +18,7 @@ from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.reading import Fetched, Limits, Records, Rows, decode_slice, slice_to_columns
+from braidlog.replication.replicas import ReplicaFetched
 from braidlog.storage.partition import FileSlice
 
 T = TypeVar("T")
@@ -302,7 +303,5 @@ class Fetch:
         hosted.require_leader()
         if offset < 0:
             raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {offset} is negative")
-        hosted.replicas.fetched(replica, offset, hosted.end_offset, self._world.now_ms())
-        hosted.advance()
-        hosted.wake()
+        hosted.step(ReplicaFetched(replica, offset), self._world.now_ms())
         return hosted

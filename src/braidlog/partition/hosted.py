@@ -9,9 +9,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.names import no_topic
 from braidlog.model.settings import Flush
 from braidlog.model.world import Wakeup
-from braidlog.replication.replicas import ReplicaSet
+from braidlog.replication.replicas import LeaderLog, Message, Ready, ReplicaSet
 from braidlog.storage.partition import PartitionLog
 
 
@@ -82,7 +83,7 @@ class HostedPartition:
 
     def require_there(self) -> None:
         if self.is_gone:
-            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {self.topic!r} does not exist")
+            raise no_topic(self.topic)
 
     def require_leader(self) -> None:
         self.require_there()
@@ -111,12 +112,22 @@ class HostedPartition:
 
     def advance(self) -> int:
         """Move the high watermark as far as the log and the replicas allow, and wake who waited for it."""
-        counted = self.log.durable_offset if self.log.settings.flush is Flush.ACK else self.log.end_offset
         before = self.replicas.high_watermark
-        after = self.replicas.advance(counted)
+        after = self.replicas.advance(self._counted_offset)
         if after != before:
             self.wake()
         return after
+
+    def step(self, message: Message, now_ms: int) -> Ready:
+        """Something happened to the replicas: wake who waited for what follows from it."""
+        ready = self.replicas.step(message, LeaderLog(self.log.end_offset, self._counted_offset), now_ms)
+        if ready.wakes:
+            self.wake()
+        return ready
+
+    @property
+    def _counted_offset(self) -> int:
+        return self.log.durable_offset if self.log.settings.flush is Flush.ACK else self.log.end_offset
 
     def retire(self) -> None:
         """The topic is being deleted: nobody appends any more, and who waits is told."""

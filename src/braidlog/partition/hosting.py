@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from braidlog.cluster.image import Topic
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.names import no_topic
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.replication.replicas import ReplicaSet
 from braidlog.storage.folder import DataFolder
@@ -75,7 +76,7 @@ class Hosting:
     def meta(self, name: str) -> Topic:
         meta = self._topics.get(name)
         if meta is None:
-            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist")
+            raise no_topic(name)
         return meta
 
     def partition_count(self, name: str) -> int:

@@ -13,7 +13,7 @@ import msgspec
 from braidlog.codec.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from braidlog.codec.columns import Columns
 from braidlog.codec.layout import Layout
-from braidlog.codec.records import decode_batch, read_section
+from braidlog.codec.records import append_to_columns, decode_batch
 from braidlog.codec.rows import write_rows
 from braidlog.codec.section import Row
 from braidlog.codec.visible import visible
@@ -99,15 +99,8 @@ def slice_to_columns(fetched: Fetched, offset: int, *, limits: Limits) -> tuple[
     next_offset = fetched.slice.next_offset
     for data, position, header in visible(batches_of(fetched.slice), ranges(fetched.aborted)):
         check_crc(data, position, header)
-        columns.append(
-            read_section(data, position, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX),
-            header.record_count,
-            header.base_offset,
-            header.last_offset_delta,
-            header.base_timestamp,
-            header.max_timestamp if header.has_append_time else None,
-            start_offset=offset,
-        )
+        limit = DECOMPRESSED_BYTES_MAX
+        append_to_columns(columns, data, position, header, decompressed_bytes_max=limit, start_offset=offset)
         if columns.rows >= limits.records_max or columns.key.size + columns.value.size > limits.bytes_max:
             next_offset = header.last_offset + 1
             break

@@ -17,6 +17,7 @@ from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.partition.hosting import Hosting, is_hidden
+from braidlog.replication.replicas import Placed
 from braidlog.storage.folder import DataFolder, TopicMeta
 
 TopicChanged = Callable[[str], Awaitable[None]]
@@ -117,8 +118,8 @@ class Reconciler:
         assignment = topic.assignments[hosted.number]
         was = before.assignments[hosted.number]
         if (assignment.replicas, topic.min_in_sync) != (was.replicas, before.min_in_sync):
-            hosted.replicas.reshape(assignment.followers_of(self._hosting.node), topic.min_in_sync)
-            hosted.wake()
+            placed = Placed(assignment.followers_of(self._hosting.node), topic.min_in_sync)
+            hosted.step(placed, self._world.now_ms())
         hosted.advance()  # `flush` may have changed, or who follows, and with it what counts as committed
 
 

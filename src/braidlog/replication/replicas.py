@@ -6,10 +6,60 @@ member of the in-sync set; a change of the set is fenced by its version (KIP-497
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from braidlog.model.errors import BrokerError, Reason
+
+
+class ReplicaFetched(NamedTuple):
+    """A follower asks from `offset` on: it has everything below."""
+
+    node: str
+    offset: int
+
+
+class SetInSync(NamedTuple):
+    """Someone asks that a follower count, or count no more; with `version`, only if nobody changed the set meanwhile."""
+
+    node: str
+    in_sync: bool
+    version: int | None = None
+
+
+class Placed(NamedTuple):
+    """Other nodes follow from now on."""
+
+    followers: Iterable[str]
+    min_in_sync: int
+
+
+class Expire(NamedTuple):
+    """Who has not fetched for so long counts no more."""
+
+    lag_ms_max: int
+
+
+Message = ReplicaFetched | SetInSync | Placed | Expire
+
+
+class LeaderLog(NamedTuple):
+    """The leader's own log: where it ends, and how far it counts (what is durable, if that is the promise)."""
+
+    end_offset: int
+    counted_offset: int
+
+
+class Ready(NamedTuple):
+    """What follows from a message, in the order in which it is done."""
+
+    changed: tuple[tuple[str, bool], ...]
+    """Who came into the in-sync set (True) or left it (False)."""
+    high_watermark: int
+    """Everything below is committed now."""
+    wakes: bool
+    """Whether those who wait for the partition have something to look at."""
 
 
 class Replica(msgspec.Struct):
@@ -22,7 +72,7 @@ class Replica(msgspec.Struct):
 
 
 class ReplicaSet:
-    """Offsets in, high watermark out."""
+    """Messages in, `Ready` out; `advance` alone is called for every append, and makes no value of it."""
 
     def __init__(self, leader: str, followers: Iterable[str] = (), min_in_sync: int = 1) -> None:
         self.leader = leader
@@ -51,12 +101,35 @@ class ReplicaSet:
     def has_enough(self) -> bool:
         return len(self.in_sync) >= self.min_in_sync
 
-    def fetched(self, node: str, offset: int, leader_end: int, now_ms: int) -> Replica:
-        """A follower asks from `offset` on: it has everything below. One that has caught up is in sync from then on."""
-        replica = self._find(node)
+    def step(self, message: Message, log: LeaderLog, now_ms: int) -> Ready:
+        """Take a message in; refuse (`BrokerError`) one that cannot be true, and then change nothing."""
+        before, watermark = self._members(), self._high_watermark
+        match message:
+            case ReplicaFetched(node, offset):
+                self._fetched(self._find(node), offset, log.end_offset, now_ms)
+            case SetInSync(node, in_sync, version):
+                self._set_in_sync(self._find(node), in_sync=in_sync, version=version)
+            case Placed(followers, min_in_sync):
+                self._followers = {node: self._followers.get(node) or Replica(node) for node in followers}
+                self.min_in_sync = min_in_sync
+                self.version += 1
+            case Expire(lag_ms_max):
+                for replica in self._followers.values():
+                    if replica.in_sync and replica.last_fetch_ms < now_ms - lag_ms_max:
+                        self._change(replica, in_sync=False)
+        after = self._members()
+        changed = tuple((node, node in after) for node in sorted(before ^ after))
+        moved = self.advance(log.counted_offset) != watermark
+        return Ready(changed, self._high_watermark, bool(changed) or moved or isinstance(message, Placed))
+
+    def _members(self) -> set[str]:
+        return {replica.node for replica in self._followers.values() if replica.in_sync}
+
+    def _fetched(self, replica: Replica, offset: int, leader_end: int, now_ms: int) -> None:
         if offset > leader_end:
             raise BrokerError(
-                Reason.OFFSET_OUT_OF_RANGE, f"replica {node} claims offset {offset}, the leader ends at {leader_end}"
+                Reason.OFFSET_OUT_OF_RANGE,
+                f"replica {replica.node} claims offset {offset}, the leader ends at {leader_end}",
             )
         replica.end_offset = offset
         replica.last_fetch_ms = now_ms
@@ -65,38 +138,22 @@ class ReplicaSet:
         elif offset < self._high_watermark:
             # It lost committed records (a new disk, KIP-903): until it has them again it must not count for anything.
             self._change(replica, in_sync=False)
-        return replica
 
-    def set_in_sync(self, node: str, *, in_sync: bool, version: int | None = None) -> None:
-        """Change the set on request; with `version`, only if nobody changed it meanwhile."""
+    def _set_in_sync(self, replica: Replica, *, in_sync: bool, version: int | None) -> None:
         if version is not None and version != self.version:
             raise BrokerError(Reason.STALE_LEADER_EPOCH, f"the in-sync set is at version {self.version}, not {version}")
-        replica = self._find(node)
         if in_sync and replica.end_offset < self._high_watermark:
             raise BrokerError(
                 Reason.OFFSET_OUT_OF_RANGE,
-                f"replica {node} has what is below {replica.end_offset}; below {self._high_watermark} is committed, "
+                f"replica {replica.node} has what is below {replica.end_offset}; below {self._high_watermark} is committed, "
                 "so it is not in sync",
             )
         self._change(replica, in_sync=in_sync)
-
-    def reshape(self, followers: Iterable[str], min_in_sync: int) -> None:
-        """Other nodes follow from now on; those that stay keep their progress, and the version goes on."""
-        self._followers = {node: self._followers.get(node) or Replica(node) for node in followers}
-        self.min_in_sync = min_in_sync
-        self.version += 1
 
     def _change(self, replica: Replica, *, in_sync: bool) -> None:
         if replica.in_sync != in_sync:
             replica.in_sync = in_sync
             self.version += 1
-
-    def expire(self, before_ms: int) -> list[str]:
-        """Take followers that have not fetched since `before_ms` out of the in-sync set."""
-        gone = [r for r in self._followers.values() if r.in_sync and r.last_fetch_ms < before_ms]
-        for replica in gone:
-            self._change(replica, in_sync=False)
-        return [replica.node for replica in gone]
 
     def advance(self, leader_offset: int) -> int:
         """The high watermark, given how far the leader itself may count (what is durable, if that is the promise)."""

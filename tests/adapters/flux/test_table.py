@@ -89,7 +89,7 @@ CONVERSATION = (
     ("REPLICA_FETCH", "pay 0 0 1", r"/ERR\|BAD_REQUEST\|.*replica_id.*/"),
     ("REPLICA_FETCH", "pay 0 1 2", r"/ERR\|BAD_REQUEST\|.*the leader ends at 2/"),
     ("REPLICA_FETCH", "orders 0 1 0", r"/ERR\|BAD_REQUEST\|.*holds no replica.*/"),
-    ("REPLICA_FETCH", "nowhere 0 1 0", r"/ERR\|BAD_REQUEST\|.*does not exist/"),
+    ("REPLICA_FETCH", "nowhere 0 1 0", r"/ERR\|BAD_REQUEST\|.*no topic 'nowhere'.*/"),
     # What is in sync has to have it: without their word a record is not committed.
     ("PRODUCE", "pay k:c", "OK|partition=0 offset=2 hw=1"),
     ("CONSUME", "pay 0 1", "OK|messages=1:b hw=1"),
@@ -117,7 +117,7 @@ CONVERSATION = (
     ("ADMIN_SET_PARTITION_LEADER", "pay 0 0 0", r"/OK\|topic=pay partition=0 leader=0 isr=\[0\] term=3 index=\d+/"),
     ("PRODUCE", "pay k:e", "OK|partition=0 offset=4 hw=2"),
     ("ADMIN_SET_PARTITION_LEADER", "pay 0 2 0,2", "ERR|BAD_REQUEST|broker 2 is not registered"),
-    ("ADMIN_SET_PARTITION_LEADER", "nowhere 0 0 0", r"/ERR\|BAD_REQUEST\|.*does not exist/"),
+    ("ADMIN_SET_PARTITION_LEADER", "nowhere 0 0 0", r"/ERR\|BAD_REQUEST\|.*no topic 'nowhere'.*/"),
     ("ADMIN_GET_METADATA", "", "OK|topics=[orders pay unheard-of] brokers=[0 1]"),
     ("ADMIN_FENCE_BROKER", "1", r"/ERR\|UNKNOWN_COMMAND\|.*/"),
 )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.adapters.mayfly.client import Client
 
+from braidlog.adapters.errors import FAULT
 from braidlog.adapters.mayfly.errors import STATUSES, failure
 from braidlog.adapters.mayfly.handlers import _READS, TRANSLATIONS, MayflyAdapter
 from braidlog.kv import operations as o
@@ -318,7 +319,7 @@ def test_every_reason_has_a_status(reason: Reason) -> None:
 
 
 def test_faults_are_server_errors() -> None:
-    assert failure(StorageFault("the disk is gone")) == m.Failure(S.SERVER_ERROR, "the disk is gone")
+    assert failure(StorageFault("the disk is gone", "/data")) == m.Failure(S.SERVER_ERROR, FAULT)
 
 
 class Failing:

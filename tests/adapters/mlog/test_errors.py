@@ -2,6 +2,7 @@
 
 import pytest
 
+from braidlog.adapters.errors import text_of
 from braidlog.adapters.mlog.errors import CODES, rpc_error
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.wire.mlog.errors import ErrorCode
@@ -19,7 +20,7 @@ def test_an_operation_says_only_what_its_row_lists(operation: Operation) -> None
     for error in errors:
         answer = rpc_error(request, error)
         assert answer.code in (*operation.errors, ErrorCode.UNKNOWN)
-        assert answer.message == str(error)
+        assert answer.message == text_of(error)
 
 
 def test_every_code_that_stands_for_a_reason_can_be_said() -> None:

@@ -395,6 +395,7 @@ def test_a_broken_disk() -> None:
         told = failure(Request(message, Form.JSON), StorageFault("the disk is broken", "/data"))
         assert isinstance(told, m.Error)
         assert told.code == E.STORAGE_ERROR
+        assert "/data" not in told.message
 
 
 @pytest.mark.parametrize("form", list(Form))

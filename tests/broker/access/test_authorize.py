@@ -86,7 +86,7 @@ def test_what_one_may_not_know_is_not_there() -> None:
     authorize = Authorize(HASHES, [Rule("*", [Operation.READ], "public*"), Rule("alice", [Operation.ALL])])
     assert authorize.visible("bob", ["public1", "secret"]) == ["public1"]
     assert authorize.visible("alice", ["public1", "secret"]) == ["public1", "secret"]
-    with pytest.raises(BrokerError, match="topic 'secret' does not exist"):
+    with pytest.raises(BrokerError, match="no topic 'secret'; create it"):
         authorize.check("bob", Operation.READ, "secret")
     assert reason(authorize, "bob", Operation.WRITE, "public1") is Reason.NOT_AUTHORIZED
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from braidlog.coordinator.groups.classic_group import Elected
+from braidlog.coordinator.groups.classic_group import ClassicGroup
 from braidlog.coordinator.groups.group import StaleGeneration
 from braidlog.coordinator.groups.messages import Joined, Joining, MemberIdRequired, State, Synced, Ticket
 from braidlog.model.errors import BrokerError, Reason
@@ -31,7 +31,7 @@ class Drive:
     """A group and its time."""
 
     def __init__(self, delay_ms: int = 0) -> None:
-        self.group = Elected("g", initial_delay_ms=delay_ms)
+        self.group = ClassicGroup("g", initial_delay_ms=delay_ms)
         self.now = 10_000
         self._ids = 0
 
@@ -400,7 +400,7 @@ def test_a_group_comes_back_as_it_was_kept_and_members_have_their_session_again(
     drive = static_pair()
     image = drive.group.image()
     drive.join()
-    again = Elected("g")
+    again = ClassicGroup("g")
     again.restore(image, 99_000)
     assert again.image() == image
     assert again.state is State.STABLE
@@ -413,7 +413,7 @@ def test_a_generation_without_assignment_can_still_get_one_after_a_restart() -> 
     drive = Drive()
     one = drive.join()
     image = drive.group.image()
-    again = Elected("g")
+    again = ClassicGroup("g")
     again.restore(image, drive.now)
     assert again.state is State.SYNCING
     got = again.sync("id1", joined(one).generation, None, (None, None), [("id1", b"a")], drive.now)

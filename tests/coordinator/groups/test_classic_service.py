@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.broker.node import Node
 
-from braidlog.coordinator.groups.classic_service import Elections
+from braidlog.coordinator.groups.classic_service import ClassicGroups
 from braidlog.coordinator.groups.messages import Joined, Joining, MemberIdRequired, State, Synced
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -26,8 +26,8 @@ def node() -> Node:
     return made
 
 
-def elections(node: Node) -> Elections:
-    return node.services.groups.elections
+def classic(node: Node) -> ClassicGroups:
+    return node.services.groups.classic
 
 
 def asking(member: str = "", **more: Any) -> Joining:
@@ -46,7 +46,7 @@ def asking(member: str = "", **more: Any) -> Joining:
 
 
 def join(node: Node, member: str = "", **more: Any) -> Joined:
-    job = node.spawn(elections(node).join("g", asking(member, **more)))
+    job = node.spawn(classic(node).join("g", asking(member, **more)))
     node.world.advance(DELAY_MS)
     return job.result()
 
@@ -55,7 +55,7 @@ def alone(node: Node, share: bytes = b"all", **more: Any) -> Joined:
     """One member, its work assigned."""
     told = join(node, **more)
     node.run(
-        elections(node).sync("g", told.member, told.generation, [(told.member, share)], instance=more.get("instance"))
+        classic(node).sync("g", told.member, told.generation, [(told.member, share)], instance=more.get("instance"))
     )
     return told
 
@@ -67,55 +67,55 @@ def reason_of(node: Node, awaitable: Any) -> Reason:
 
 
 def test_members_meet_sync_and_leave(node: Node) -> None:
-    one = node.spawn(elections(node).join("g", asking()))
-    two = node.spawn(elections(node).join("g", asking()))
+    one = node.spawn(classic(node).join("g", asking()))
+    two = node.spawn(classic(node).join("g", asking()))
     node.world.settle()
     assert not one.is_done
     node.world.advance(2 * DELAY_MS)
     told = [one.result(), two.result()]
     assert [t.generation for t in told] == [1, 1]
-    waiting = node.spawn(elections(node).sync("g", told[1].member, 1, []))
+    waiting = node.spawn(classic(node).sync("g", told[1].member, 1, []))
     node.world.settle()
     assert not waiting.is_done
     shares = [(told[0].member, b"x"), (told[1].member, b"y")]
-    assert node.run(elections(node).sync("g", told[0].member, 1, shares)).assignment == b"x"
+    assert node.run(classic(node).sync("g", told[0].member, 1, shares)).assignment == b"x"
     assert waiting.result().assignment == b"y"
-    elections(node).heartbeat("g", told[0].member, 1)
-    left = node.run(elections(node).leave("g", [(told[0].member, None), ("nobody", None)]))
+    classic(node).heartbeat("g", told[0].member, 1)
+    left = node.run(classic(node).leave("g", [(told[0].member, None), ("nobody", None)]))
     assert left[0] is None
     assert left[1] is not None
     assert left[1].reason is Reason.MEMBER_NOT_FOUND
     with pytest.raises(BrokerError) as caught:
-        elections(node).heartbeat("g", told[1].member, 1)
+        classic(node).heartbeat("g", told[1].member, 1)
     assert caught.value.reason is Reason.REBALANCE_IN_PROGRESS
 
 
 def test_a_generation_and_an_assignment_are_durable_before_anyone_hears_of_them(node: Node) -> None:
     with node.world.holding_syncs():
-        joining = node.spawn(elections(node).join("g", asking()))
+        joining = node.spawn(classic(node).join("g", asking()))
         node.world.advance(DELAY_MS)
         assert not joining.is_done
         node.world.sync()
         told = joining.result()
-        syncing = node.spawn(elections(node).sync("g", told.member, 1, [(told.member, b"x")]))
-        again = node.spawn(elections(node).sync("g", told.member, 1, []))
+        syncing = node.spawn(classic(node).sync("g", told.member, 1, [(told.member, b"x")]))
+        again = node.spawn(classic(node).sync("g", told.member, 1, []))
         node.world.settle()
         assert not syncing.is_done
         assert not again.is_done, "asking again must not tell it early either"
     assert syncing.result().assignment == again.result().assignment == b"x"
     after = node.restarted()
-    assert after.run(elections(after).sync("g", told.member, 1, [(told.member, b"other")])).assignment == b"x"
+    assert after.run(classic(after).sync("g", told.member, 1, [(told.member, b"other")])).assignment == b"x"
 
 
 def test_what_cannot_be_kept_did_not_happen(node: Node) -> None:
     told = alone(node)
-    waiting = node.spawn(elections(node).join("g", asking()))
+    waiting = node.spawn(classic(node).join("g", asking()))
     node.disk.fail_at = {len(node.disk.operations) + 1: 28}
     with pytest.raises(StorageFault):
-        node.run(elections(node).join("g", asking(told.member)))
+        node.run(classic(node).join("g", asking(told.member)))
     with pytest.raises(StorageFault):
         waiting.result()
-    elections(node).heartbeat("g", told.member, told.generation)
+    classic(node).heartbeat("g", told.member, told.generation)
     view = node.services.groups.describe("g")
     assert (view.state, view.generation, [m.member for m in view.members]) == (State.STABLE, 1, [told.member])
     node.disk.fail_at = {}
@@ -123,7 +123,7 @@ def test_what_cannot_be_kept_did_not_happen(node: Node) -> None:
 
 
 def test_a_first_generation_that_cannot_be_kept_leaves_no_group(node: Node) -> None:
-    joining = node.spawn(elections(node).join("g", asking()))
+    joining = node.spawn(classic(node).join("g", asking()))
     node.disk.fail_at = {len(node.disk.operations) + 1: 28}
     node.world.advance(DELAY_MS)
     with pytest.raises(StorageFault):
@@ -133,8 +133,8 @@ def test_a_first_generation_that_cannot_be_kept_leaves_no_group(node: Node) -> N
 
 def test_a_client_that_goes_away_while_it_waits_is_out_after_its_session(node: Node) -> None:
     told = alone(node)
-    node.spawn(elections(node).join("g", asking())).cancel()
-    again = node.spawn(elections(node).join("g", asking(told.member)))
+    node.spawn(classic(node).join("g", asking())).cancel()
+    again = node.spawn(classic(node).join("g", asking(told.member)))
     node.world.advance(SESSION_MS - 100)
     node.run(node.services.groups.expire())
     assert not again.is_done
@@ -146,7 +146,7 @@ def test_a_client_that_goes_away_while_it_waits_is_out_after_its_session(node: N
 
 def test_an_id_that_was_handed_out_and_never_used_leaves_no_trace(node: Node) -> None:
     with pytest.raises(MemberIdRequired) as caught:
-        node.run(elections(node).join("g", asking(id_required=True)))
+        node.run(classic(node).join("g", asking(id_required=True)))
     assert caught.value.member.startswith("c-")
     assert node.services.groups.names() == ["g"]
     node.world.advance(SESSION_MS + 1)
@@ -161,13 +161,13 @@ def test_bad_requests(node: Node) -> None:
         {"rebalance_timeout_ms": -1},
     ]
     for wrong in bad:
-        assert reason_of(node, elections(node).join("g", asking(**wrong))) is Reason.INVALID_SESSION_TIMEOUT
-    assert reason_of(node, elections(node).join("", asking())) is Reason.INVALID_GROUP
-    assert reason_of(node, elections(node).join("g", asking("m"))) is Reason.MEMBER_NOT_FOUND
-    assert reason_of(node, elections(node).sync("g", "m", 1, [])) is Reason.MEMBER_NOT_FOUND
+        assert reason_of(node, classic(node).join("g", asking(**wrong))) is Reason.INVALID_SESSION_TIMEOUT
+    assert reason_of(node, classic(node).join("", asking())) is Reason.INVALID_GROUP
+    assert reason_of(node, classic(node).join("g", asking("m"))) is Reason.MEMBER_NOT_FOUND
+    assert reason_of(node, classic(node).sync("g", "m", 1, [])) is Reason.MEMBER_NOT_FOUND
     with pytest.raises(BrokerError):
-        elections(node).heartbeat("g", "m", 1)
-    assert [e.reason for e in node.run(elections(node).leave("g", [("m", None)])) if e] == [Reason.MEMBER_NOT_FOUND]
+        classic(node).heartbeat("g", "m", 1)
+    assert [e.reason for e in node.run(classic(node).leave("g", [("m", None)])) if e] == [Reason.MEMBER_NOT_FOUND]
     assert node.services.groups.names() == []
 
 
@@ -177,8 +177,8 @@ def test_bad_requests(node: Node) -> None:
 def test_a_group_with_members_is_not_used_in_the_other_way(node: Node) -> None:
     groups = node.services.groups
     node.run(groups.join("g", "m", ["a"]))
-    assert reason_of(node, elections(node).join("g", asking())) is Reason.WRONG_GROUP_KIND
-    assert reason_of(node, elections(node).commit("g", "", -1, [Commit("a", 0, 1)])) is Reason.WRONG_GROUP_KIND
+    assert reason_of(node, classic(node).join("g", asking())) is Reason.WRONG_GROUP_KIND
+    assert reason_of(node, classic(node).commit("g", "", -1, [Commit("a", 0, 1)])) is Reason.WRONG_GROUP_KIND
     node.run(groups.leave("g", "m"))
     told = alone(node)
     assert told.generation == 3, "the generation goes on: 1 join, 2 leave"
@@ -186,11 +186,11 @@ def test_a_group_with_members_is_not_used_in_the_other_way(node: Node) -> None:
     with pytest.raises(BrokerError) as caught:
         groups.heartbeat("g", "m", 3)
     assert caught.value.reason is Reason.WRONG_GROUP_KIND
-    assert node.restarted().services.groups.describe("g").is_elected
-    node.run(elections(node).leave("g", [(told.member, None)]))
+    assert node.restarted().services.groups.describe("g").is_classic
+    node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.join("g", "m", ["a"])).generation == 5
     for each in (node, node.restarted()):
-        assert not each.services.groups.describe("g").is_elected
+        assert not each.services.groups.describe("g").is_classic
         assert each.services.groups.heartbeat("g", "m", 5).assignment == {"a": [0, 1, 2, 3]}
 
 
@@ -198,18 +198,18 @@ def test_a_change_of_kind_that_does_not_come_about_leaves_the_group_as_it_was(no
     groups = node.services.groups
     node.run(groups.register("g"))
     with pytest.raises(MemberIdRequired):
-        node.run(elections(node).join("g", asking(id_required=True)))
+        node.run(classic(node).join("g", asking(id_required=True)))
     node.world.advance(SESSION_MS + 1)
     node.run(groups.expire())
-    assert not groups.describe("g").is_elected
-    assert not node.restarted().services.groups.describe("g").is_elected
+    assert not groups.describe("g").is_classic
+    assert not node.restarted().services.groups.describe("g").is_classic
 
 
 def test_list_describe_lag_delete(node: Node) -> None:
     groups = node.services.groups
     node.append("a", b"1", b"2", b"3")
     told = alone(node, instance="i")
-    node.run(elections(node).commit("g", told.member, 1, [Commit("a", 0, 1, "note", 7)], instance="i"))
+    node.run(classic(node).commit("g", told.member, 1, [Commit("a", 0, 1, "note", 7)], instance="i"))
     view = groups.describe("g")
     assert (view.state, view.protocol_type, view.protocol) == (State.STABLE, "consumer", "range")
     (member,) = view.members
@@ -220,7 +220,7 @@ def test_list_describe_lag_delete(node: Node) -> None:
     assert committed is not None
     assert (committed.metadata, committed.leader_epoch) == ("note", 7)
     assert reason_of(node, groups.delete("g")) is Reason.GROUP_NOT_EMPTY
-    node.run(elections(node).leave("g", [("", "i")]))
+    node.run(classic(node).leave("g", [("", "i")]))
     node.run(groups.delete("g"))
     assert node.restarted().services.groups.names() == groups.names() == []
     node.run(node.services.offsets.commit("only-commits", [Commit("a", 0, 0)]))
@@ -231,17 +231,17 @@ def test_list_describe_lag_delete(node: Node) -> None:
 
 def test_commits_without_membership_are_for_empty_groups(node: Node) -> None:
     commit = [Commit("a", 0, 1)]
-    node.run(elections(node).commit("g", "", -1, commit))
+    node.run(classic(node).commit("g", "", -1, commit))
     told = alone(node)
-    assert reason_of(node, elections(node).commit("g", "", -1, commit)) is Reason.MEMBER_NOT_FOUND
-    assert reason_of(node, elections(node).commit("g", told.member, 0, commit)) is Reason.STALE_GENERATION
-    assert reason_of(node, elections(node).commit("other", "m", 1, commit)) is Reason.MEMBER_NOT_FOUND
-    node.run(elections(node).commit("g", told.member, 1, commit))
-    elections(node).check_transactional("g", "", -1, None)
+    assert reason_of(node, classic(node).commit("g", "", -1, commit)) is Reason.MEMBER_NOT_FOUND
+    assert reason_of(node, classic(node).commit("g", told.member, 0, commit)) is Reason.STALE_GENERATION
+    assert reason_of(node, classic(node).commit("other", "m", 1, commit)) is Reason.MEMBER_NOT_FOUND
+    node.run(classic(node).commit("g", told.member, 1, commit))
+    classic(node).check_transactional("g", "", -1, None)
     with pytest.raises(BrokerError):
-        elections(node).check_transactional("g", told.member, 0, None)
-    node.run(elections(node).leave("g", [(told.member, None)]))
-    node.run(elections(node).commit("g", "", -1, commit))
+        classic(node).check_transactional("g", told.member, 0, None)
+    node.run(classic(node).leave("g", [(told.member, None)]))
+    node.run(classic(node).commit("g", "", -1, commit))
 
 
 def test_a_group_without_commits_is_behind_by_what_there_is_to_read(node: Node) -> None:
@@ -265,10 +265,10 @@ def test_deleting_commits(node: Node) -> None:
     groups._reads = reads
     told = alone(node)
     commits = [Commit("a", 0, 1), Commit("b", 0, 1)]
-    node.run(elections(node).commit("g", told.member, 1, commits))
+    node.run(classic(node).commit("g", told.member, 1, commits))
     assert node.run(groups.delete_commits("g", [("a", 0), ("b", 0), ("b", 7)])) == [("a", 0)]
     assert node.services.offsets.of_group("g").keys() == {("a", 0)}
-    node.run(elections(node).leave("g", [(told.member, None)]))
+    node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.delete_commits("g", [("a", 0)])) == []
     assert node.restarted().services.offsets.of_group("g") == {}
     assert reason_of(node, groups.delete_commits("nope", [("a", 0)])) is Reason.GROUP_NOT_FOUND
@@ -283,7 +283,7 @@ def test_what_nobody_uses_is_forgotten(node: Node) -> None:
     node.run(node.services.offsets.commit("old", [Commit("a", 0, 1), Commit("a", 1, 1)]))
     node.run(groups.register("empty"))
     told = alone(node)
-    node.run(elections(node).commit("g", told.member, 1, [Commit("a", 0, 1)]))
+    node.run(classic(node).commit("g", told.member, 1, [Commit("a", 0, 1)]))
     assert node.run(groups.forget_unused(week)) == []
     node.clock.advance(week)
     node.run(node.services.offsets.commit("old", [Commit("a", 1, 2)]))
@@ -291,7 +291,7 @@ def test_what_nobody_uses_is_forgotten(node: Node) -> None:
     assert node.run(groups.forget_unused(-1)) == []
     assert node.run(groups.forget_unused(week)) == ["empty"], "g has a member"
     assert node.services.offsets.of_group("old").keys() == {("a", 1)}, "commits go one by one"
-    node.run(elections(node).leave("g", [(told.member, None)]))
+    node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.forget_unused(week)) == [], "it has been empty for a moment only"
     node.clock.advance(week + 1)
     assert node.run(groups.forget_unused(week)) == ["g", "old"]
@@ -360,7 +360,7 @@ class Simulation:
             client.forget()  # it crashed, and begins anew
         elif kind < 78 and client.member:
             instance = client.instance
-            self.attempt(lambda: self.node.run(self.elections.leave("g", [(client.member, instance)])))
+            self.attempt(lambda: self.node.run(self.classic.leave("g", [(client.member, instance)])))
             client.forget()
         elif kind < 80:
             self.restart()
@@ -371,8 +371,8 @@ class Simulation:
         self.check()
 
     @property
-    def elections(self) -> Elections:
-        return self.node.services.groups.elections
+    def classic(self) -> ClassicGroups:
+        return self.node.services.groups.classic
 
     def go_on(self, client: Client) -> None:
         """Do what comes next, as a client's library does."""
@@ -402,13 +402,13 @@ class Simulation:
             id_required=self.rng.random() < 0.7,
             knows_skipping=True,
         )
-        return await self.elections.join("g", asked)
+        return await self.classic.join("g", asked)
 
     async def sync(self, client: Client, told: Joined) -> Synced:
         shares: list[tuple[str, bytes]] = []
         if told.leader == told.member and not told.skip_assignment:
             shares = [(member, b"%d" % self.rng.randrange(10**9)) for member, _, _ in told.members]
-        return await self.elections.sync("g", told.member, told.generation, shares, instance=client.instance)
+        return await self.classic.sync("g", told.member, told.generation, shares, instance=client.instance)
 
     def collect(self, client: Client) -> None:
         job = client.job
@@ -459,13 +459,13 @@ class Simulation:
 
     def beat(self, client: Client, told: Joined) -> None:
         try:
-            self.elections.heartbeat("g", told.member, told.generation, client.instance)
+            self.classic.heartbeat("g", told.member, told.generation, client.instance)
         except BrokerError as error:
             self.refused(client, error)
 
     def commit(self, client: Client, told: Joined) -> None:
         present = self.node.services.groups.describe("g")
-        commit = self.elections.commit("g", told.member, told.generation, [Commit("a", 0, 1)], instance=client.instance)
+        commit = self.classic.commit("g", told.member, told.generation, [Commit("a", 0, 1)], instance=client.instance)
         if self.attempt(lambda: self.node.run(commit)):
             assert told.generation == present.generation, "a zombie committed"
             assert told.member in {m.member for m in present.members}, "a stranger committed"

@@ -5,6 +5,7 @@ Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason`
 
 from typing import Any
 
+from braidlog.adapters.errors import text_of
 from braidlog.coordinator.groups.group import StaleGeneration
 from braidlog.coordinator.streams import VersionConflict
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
@@ -110,7 +111,7 @@ def failure_of(request: Request, error: Exception, permission: str = "") -> Fail
     if isinstance(error, BrokerError):
         return Failure.of(_code(request, error), **_fields(request, error, permission))
     code = E.DECODE_FAILED if isinstance(error, ProtocolError) else E.COMMAND_FAILED
-    return Failure.of(code, reason=error)
+    return Failure.of(code, reason=text_of(error))
 
 
 def _code(request: Request, error: BrokerError) -> E:

@@ -3,6 +3,7 @@
 Knows: codes and texts. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass.
 """
 
+from braidlog.adapters.errors import text_of
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.flux.messages import ErrorCode as E
 from braidlog.wire.flux.messages import Failed
@@ -79,12 +80,8 @@ TEXTS: dict[Reason, str] = {
 }
 """One code (the Flux page, §3), and the text says which of the four it is. The rest is told in the services' words."""
 
-_FAULT = "this broker's disk or the data on it is at fault; its log says how"  # a fault names files: nobody's business
-
 
 def failed(error: Exception) -> Failed:
     if isinstance(error, BrokerError):
         return Failed(CODES[error.reason], TEXTS.get(error.reason) or str(error))
-    if isinstance(error, StorageFault):
-        return Failed(E.UNAVAILABLE, _FAULT)
-    return Failed(E.BAD_REQUEST, str(error))
+    return Failed(E.UNAVAILABLE if isinstance(error, StorageFault) else E.BAD_REQUEST, text_of(error))

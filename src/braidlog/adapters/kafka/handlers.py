@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import (
     acls,
     admin,
@@ -23,7 +24,7 @@ from braidlog.adapters.kafka import (
     staging,
     transactions,
 )
-from braidlog.adapters.kafka.errors import code_of, text_of
+from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services

@@ -5,6 +5,7 @@ Knows: statuses. Refuses to know: why. A test holds the table total: a new `Reas
 
 from typing import Final
 
+from braidlog.adapters.errors import text_of
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.messages import Status
@@ -76,10 +77,10 @@ STATUSES: Final[dict[Reason, Status]] = {
 
 
 def failure(error: Exception) -> m.Failure | m.TopologyChanged:
-    """The answer to a request that could not be served. A fault of the disk is a SERVER_ERROR, in its own words."""
+    """The answer to a request that could not be served. A fault of the disk is a SERVER_ERROR."""
     status = STATUSES[error.reason] if isinstance(error, BrokerError) else Status.SERVER_ERROR
     if status is Status.NOT_FOUND:
         return m.MISSING  # as short as it is frequent
     if status is Status.TOPOLOGY_CHANGED:
         return m.TopologyChanged(message=str(error))
-    return m.Failure(status, str(error))
+    return m.Failure(status, text_of(error))

@@ -5,6 +5,7 @@ documents is said, and UNKNOWN if none is: so no operation ever gives a code tha
 A test holds the table total: a new `Reason` without a row here does not pass.
 """
 
+from braidlog.adapters.errors import text_of
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.mlog.errors import ErrorCode as E
 from braidlog.wire.mlog.errors import RPCErrorResponse
@@ -81,7 +82,7 @@ _FAULT = (E.COMMIT_OFFSET, E.RECOVER_OFFSETS)
 def rpc_error(request: Request, error: Exception) -> RPCErrorResponse:
     if isinstance(error, BrokerError):
         return RPCErrorResponse(said(request, CODES[error.reason]), str(error))
-    return RPCErrorResponse(said(request, _FAULT if isinstance(error, StorageFault) else ()), str(error))
+    return RPCErrorResponse(said(request, _FAULT if isinstance(error, StorageFault) else ()), text_of(error))
 
 
 def said(request: Request, codes: tuple[E, ...]) -> E:

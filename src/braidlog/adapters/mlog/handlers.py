@@ -65,7 +65,9 @@ async def _append(services: Services, topic: str, values: Sequence[bytes | None]
     _led(services, topic)
     _check_values(values, value_bytes_max(topic))
     if acks not in _ACKS:
-        raise BrokerError(Reason.INVALID_ACKS, f"Acks is 0 (none), 1 (leader) or 2 (all), not {acks}")
+        raise BrokerError(
+            Reason.INVALID_ACKS, f"mlog does not support acks={acks}; supported: 0 (none), 1 (leader), 2 (all)"
+        )
     now_ms = services.world.now_ms()
     pieces = [values[at : at + RECORDS_PER_BATCH] for at in range(0, len(values), RECORDS_PER_BATCH)]
     batches = b"".join([encode_batch(piece, base_timestamp=now_ms) for piece in pieces])

@@ -3,6 +3,7 @@
 Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass.
 """
 
+from braidlog.adapters.errors import text_of
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.wire.rustlog import messages as m
@@ -123,7 +124,7 @@ def json_error(error: Exception) -> m.Error:
         return m.Error(code=int(CODES[error.reason]), message=str(error), details=_details(error))
     if isinstance(error, StorageFault):
         code = E.INSUFFICIENT_SPACE if error.is_full else E.STORAGE_ERROR
-        return m.Error(code=int(code), message=str(error), details=None)
+        return m.Error(code=int(code), message=text_of(error), details=None)
     return m.Error(code=int(E.INVALID_REQUEST), message=str(error), details=None)
 
 
@@ -143,5 +144,6 @@ def binary_error(request: type, error: Exception) -> m.Error:
         if named in BY_REQUEST[request].binary_errors:
             code = B(named)
     words = WORDS.get(code, "")
-    message = str(error) if words in str(error) else f"{error} ({words})"
+    text = text_of(error)
+    message = text if words in text else f"{text} ({words})"
     return m.Error(code=int(code), message=message[:1000], details=None)

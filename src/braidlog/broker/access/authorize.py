@@ -13,6 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.names import no_topic
 
 ANONYMOUS = "anonymous"
 EVERYONE = "*"
@@ -92,7 +93,7 @@ class Authorize:
             return
         hidden = topic is not None and not self.is_allowed(principal, Operation.DESCRIBE, topic)
         if topic is not None and hidden and operation is not Operation.CREATE:
-            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {topic[:60]!r} does not exist")
+            raise no_topic(topic)
         what = "here" if topic is None else f"topic {topic[:60]!r}"
         raise BrokerError(Reason.NOT_AUTHORIZED, f"{principal!r} may not {operation} {what}")
 

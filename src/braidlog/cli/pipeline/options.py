@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from braidlog.cli import FAULT, INTERRUPTED, NO, say
+from braidlog.cli.terminal.arguments import pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,10 +47,7 @@ def wishes(
 ) -> "Wishes":
     from braidlog.spark.pipeline.operating import Wishes  # noqa: PLC0415 - Spark, not for --help
 
-    pairs = dict(each.partition("=")[::2] for each in conf)
-    if wrong := [each for each in conf if "=" not in each]:
-        raise click.UsageError(f"--conf {wrong[0]}: it is written KEY=VALUE")
-    return Wishes(master or "", pairs, admin, os.environ.get(TOKEN, ""), once, frozenset(stages))
+    return Wishes(master or "", pairs(conf, "--conf"), admin, os.environ.get(TOKEN, ""), once, frozenset(stages))
 
 
 @contextmanager

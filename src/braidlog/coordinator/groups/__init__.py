@@ -4,9 +4,9 @@
 |---|---|
 | `assignors.py` | members and partitions in, assignment out: range, round_robin, sticky |
 | `group.py` | one group in which the broker assigns, as a state machine; time is an argument |
-| `elected.py` | one group whose members elect a leader, which assigns; the same |
-| `seats.py` | what is said between such a group and its members |
-| `kept.py` | the groups of both kinds by name, as the journal keeps them |
-| `elections.py` | the use case of members of elected groups |
+| `classic_group.py` | one group whose members elect a leader, which assigns (Kafka's classic protocol); the same |
+| `messages.py` | what is said between such a group and its members |
+| `registry.py` | the groups of both kinds by name, as the journal keeps them |
+| `classic_service.py` | the use case of members of classic groups |
 | `service.py` | the use case of members of the others, and what is common: list, describe, lag, expire, delete |
 """

@@ -18,8 +18,8 @@ import msgspec
 
 from braidlog.coordinator.groups.group import MEMBERS_MAX, StaleGeneration
 from braidlog.coordinator.groups.messages import (
-    ElectedImage,
-    ElectedMember,
+    ClassicGroupImage,
+    ClassicMember,
     Joined,
     Joining,
     MemberIdRequired,
@@ -37,7 +37,7 @@ INITIAL_DELAY_MS = 300
 """How long the first member of an empty group waits for others: a fleet that starts together is one generation, not many."""
 
 
-class Elected:
+class ClassicGroup:
     """Join, sync, heartbeat, leave, and time."""
 
     def __init__(self, name: str, *, generation: int = 0, initial_delay_ms: int = INITIAL_DELAY_MS) -> None:
@@ -53,7 +53,7 @@ class Elected:
         self.protocol = ""
         self.leader = ""
         self.changed_ms = 0
-        self._members: dict[str, ElectedMember] = {}
+        self._members: dict[str, ClassicMember] = {}
         self._statics: dict[str, str] = {}
         self._seen: dict[str, int] = {}
         self._pending: dict[str, int] = {}
@@ -69,15 +69,15 @@ class Elected:
     # -- what is kept ----------------------------------------------------------------------------------------
 
     @property
-    def members(self) -> list[ElectedMember]:
+    def members(self) -> list[ClassicMember]:
         return [self._members[name] for name in sorted(self._members)]
 
     @property
     def has_members(self) -> bool:
         return bool(self._members or self._pending)
 
-    def image(self) -> ElectedImage:
-        return ElectedImage(
+    def image(self) -> ClassicGroupImage:
+        return ClassicGroupImage(
             self.generation,
             self.protocol_type,
             self.protocol,
@@ -87,7 +87,7 @@ class Elected:
             self.changed_ms,
         )
 
-    def restore(self, image: ElectedImage | None, now_ms: int) -> None:
+    def restore(self, image: ClassicGroupImage | None, now_ms: int) -> None:
         """Be again as it was kept, after a restart or when a change could not be kept; who waits has to ask again.
 
         Every member has its whole session timeout to be heard of again.
@@ -154,7 +154,7 @@ class Elected:
         if others:
             self._check_common(asked, others)
 
-    def _check_common(self, asked: Joining, others: Sequence[ElectedMember]) -> None:
+    def _check_common(self, asked: Joining, others: Sequence[ClassicMember]) -> None:
         spoken = _common(others) & {name for name, _ in asked.protocols}
         if asked.protocol_type != self.protocol_type or not spoken:
             raise BrokerError(
@@ -172,7 +172,7 @@ class Elected:
         return asked.member
 
     def _seat(self, member: str, asked: Joining) -> None:
-        self._members[member] = ElectedMember(
+        self._members[member] = ClassicMember(
             member,
             asked.instance,
             asked.client,
@@ -408,7 +408,7 @@ class Elected:
             self._round_is_due(now_ms)
         return gone
 
-    def _is_overdue(self, member: ElectedMember, now_ms: int) -> bool:
+    def _is_overdue(self, member: ClassicMember, now_ms: int) -> bool:
         """Who waits for our answer owes no sign of life."""
         if member.member in self._joins or member.member in self._syncs:
             return False
@@ -448,7 +448,7 @@ class Elected:
         if member or generation >= 0 or instance is not None:
             self._check(member, generation, instance)
 
-    def _find(self, member: str, instance: str | None) -> ElectedMember:
+    def _find(self, member: str, instance: str | None) -> ClassicMember:
         if instance is not None:
             present = self._statics.get(instance)
             if present is not None and present != member:
@@ -460,7 +460,7 @@ class Elected:
             raise BrokerError(Reason.MEMBER_NOT_FOUND, f"group {self.name!r} has no member {member[:60]!r}")
         return found
 
-    def _check(self, member: str, generation: int, instance: str | None) -> ElectedMember:
+    def _check(self, member: str, generation: int, instance: str | None) -> ClassicMember:
         found = self._find(member, instance)
         if generation != self.generation:
             raise StaleGeneration(self.name, member, current=self.generation, requested=generation)
@@ -472,11 +472,11 @@ class Elected:
         )
 
 
-def _is_same(member: ElectedMember, asked: Joining) -> bool:
+def _is_same(member: ClassicMember, asked: Joining) -> bool:
     return asked.instance is not None and member.instance == asked.instance
 
 
-def _common(members: Iterable[ElectedMember]) -> set[str]:
+def _common(members: Iterable[ClassicMember]) -> set[str]:
     spoken = [{name for name, _ in member.protocols} for member in members]
     return set.intersection(*spoken) if spoken else set()
 

@@ -8,10 +8,10 @@ is told why and the group is as it was kept; no wait is without an end.
 import uuid
 from collections.abc import Callable, Sequence
 
-from braidlog.coordinator.groups.classic_group import Elected
+from braidlog.coordinator.groups.classic_group import ClassicGroup
 from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX, SESSION_TIMEOUT_MS_MIN
-from braidlog.coordinator.groups.messages import ElectedImage, Joined, Joining, MemberIdRequired, Synced, Ticket
-from braidlog.coordinator.groups.registry import KeptGroups
+from braidlog.coordinator.groups.messages import ClassicGroupImage, Joined, Joining, MemberIdRequired, Synced, Ticket
+from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.coordinator.offsets import Commit, Offsets, check_group_name
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.world import Wakeup, World
@@ -27,11 +27,11 @@ def name_member(client: str) -> str:
     return f"{client[:100]}-{uuid.uuid4()}" if client.isprintable() else str(uuid.uuid4())
 
 
-class Elections:
+class ClassicGroups:
     """The use case."""
 
-    def __init__(self, kept: KeptGroups, offsets: Offsets, world: World, new_id: NewId = name_member) -> None:
-        self._kept = kept
+    def __init__(self, registry: GroupRegistry, offsets: Offsets, world: World, new_id: NewId = name_member) -> None:
+        self._registry = registry
         self._offsets = offsets
         self._world = world
         self._new_id = new_id
@@ -43,18 +43,18 @@ class Elections:
         """Come in, or come again; waits until the round of joining is over."""
         check_group_name(group)
         _check_timeouts(asked)
-        found = self._kept.elected(group)
+        found = self._registry.classic(group)
         if found is None:
             if asked.member:
                 raise _unknown(group, asked.member)
-            found = self._kept.new_elected(group)
+            found = self._registry.new_classic(group)
         new_id = self._new_id(asked.instance or asked.client)
         try:
-            ticket = found.join(asked, new_id, self._kept.session_ms())
+            ticket = found.join(asked, new_id, self._registry.session_ms())
         except MemberIdRequired:
-            self._kept.present(found)
+            self._registry.present(found)
             raise
-        self._kept.present(found)
+        self._registry.present(found)
         self._carry_out(found)
         answer = await self._wait(found, ticket)
         assert isinstance(answer, Joined)
@@ -72,35 +72,35 @@ class Elections:
     ) -> Synced:
         """A member's share; waits until the leader has brought it."""
         found = self._find(group, member)
-        ticket = found.sync(member, generation, instance, spoken, assignments, self._kept.session_ms())
+        ticket = found.sync(member, generation, instance, spoken, assignments, self._registry.session_ms())
         self._carry_out(found)
         answer = await self._wait(found, ticket)
         assert isinstance(answer, Synced)
         return answer
 
     def heartbeat(self, group: str, member: str, generation: int, instance: str | None = None) -> None:
-        self._find(group, member).heartbeat(member, generation, instance, self._kept.session_ms())
+        self._find(group, member).heartbeat(member, generation, instance, self._registry.session_ms())
 
     async def leave(self, group: str, members: Sequence[tuple[str, str | None]]) -> list[BrokerError | None]:
         """Send members, (id, instance) each, away; what became of each. An empty id with an instance is fine."""
-        found = self._kept.elected(group)
+        found = self._registry.classic(group)
         results: list[BrokerError | None] = []
         for member, instance in members:
             try:
                 if found is None:
                     raise _unknown(group, member)
-                found.leave(member, instance, self._kept.session_ms())
+                found.leave(member, instance, self._registry.session_ms())
                 results.append(None)
             except BrokerError as error:
                 results.append(error)
         if found is not None:
             self._carry_out(found)
-            await self._kept.journal.settled(self._kept.mark_of(group))
+            await self._registry.journal.settled(self._registry.mark_of(group))
         return results
 
-    def tick(self, group: Elected) -> list[str]:
+    def tick(self, group: ClassicGroup) -> list[str]:
         """Let time do its work; returns who went. What that begins is journalled when this returns."""
-        gone = group.tick(self._kept.session_ms())
+        gone = group.tick(self._registry.session_ms())
         self._carry_out(group)
         return gone
 
@@ -114,15 +114,15 @@ class Elections:
         await self._offsets.commit(group, commits)
 
     def check_commit(self, group: str, member: str, generation: int, instance: str | None) -> None:
-        found = self._kept.elected(group)
+        found = self._registry.classic(group)
         if found is not None:
-            found.check_commit(member, generation, instance, self._kept.session_ms())
+            found.check_commit(member, generation, instance, self._registry.session_ms())
         elif generation >= 0 or member:
             raise _unknown(group, member)
 
     def check_transactional(self, group: str, member: str, generation: int, instance: str | None) -> None:
         """Refuse a commit in a transaction by who is not, or no longer, a member; who says nothing of itself passes."""
-        found = self._kept.elected(group)
+        found = self._registry.classic(group)
         if found is not None:
             found.check_transactional(member, generation, instance)
         elif generation >= 0 or member:
@@ -130,34 +130,34 @@ class Elections:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _find(self, group: str, member: str) -> Elected:
-        found = self._kept.elected(group)
+    def _find(self, group: str, member: str) -> ClassicGroup:
+        found = self._registry.classic(group)
         if found is None:
             raise _unknown(group, member)
         return found
 
-    def _carry_out(self, group: Elected) -> None:
+    def _carry_out(self, group: ClassicGroup) -> None:
         """Do what the last step brought about: journal first, then let those who waited go on."""
         ready = group.take_ready()
         if ready.must_keep:
             try:
-                self._kept.put(group)
+                self._registry.put(group)
             except (BrokerError, StorageFault) as error:
                 self._undo(group, ready.settled, error)
                 raise
-        elif not group.has_members and self._kept.image_of(group) is None:
-            self._kept.unborn(group)
+        elif not group.has_members and self._registry.image_of(group) is None:
+            self._registry.unborn(group)
         for ticket in ready.settled:
-            ticket.mark = self._kept.mark_of(group.name)
+            ticket.mark = self._registry.mark_of(group.name)
             self._wake(ticket)
 
-    def _undo(self, group: Elected, settled: Sequence[Ticket], error: BrokerError | StorageFault) -> None:
+    def _undo(self, group: ClassicGroup, settled: Sequence[Ticket], error: BrokerError | StorageFault) -> None:
         """What could not be kept did not happen."""
-        image = self._kept.image_of(group)
-        assert image is None or isinstance(image, ElectedImage)
-        group.restore(image, self._kept.session_ms())
+        image = self._registry.image_of(group)
+        assert image is None or isinstance(image, ClassicGroupImage)
+        group.restore(image, self._registry.session_ms())
         if image is None:
-            self._kept.unborn(group)
+            self._registry.unborn(group)
         for ticket in (*settled, *group.take_ready().settled):
             ticket.answer, ticket.error = None, error
             self._wake(ticket)
@@ -167,21 +167,21 @@ class Elections:
         if wakeup is not None:
             wakeup.wake()
 
-    async def _wait(self, group: Elected, ticket: Ticket) -> Joined | Synced:
+    async def _wait(self, group: ClassicGroup, ticket: Ticket) -> Joined | Synced:
         try:
             while not ticket.is_settled:
-                left_ms = group.next_due_ms() - self._kept.session_ms()
+                left_ms = group.next_due_ms() - self._registry.session_ms()
                 wakeup = self._waiting[ticket] = self._world.wakeup()
                 if not await wakeup.wait(max(left_ms / 1000, _WAIT_SECONDS_MIN)) and not ticket.is_settled:
                     self.tick(group)
         finally:
             self._waiting.pop(ticket, None)
             if not ticket.is_settled:
-                group.abandon(ticket, self._kept.session_ms())
+                group.abandon(ticket, self._registry.session_ms())
         if ticket.error is not None:
             raise ticket.error
         assert ticket.answer is not None
-        await self._kept.journal.settled(ticket.mark)
+        await self._registry.journal.settled(ticket.mark)
         return ticket.answer
 
 

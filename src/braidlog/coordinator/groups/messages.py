@@ -18,7 +18,7 @@ class State(StrEnum):
     STABLE = "stable"
 
 
-class ElectedMember(msgspec.Struct, frozen=True):
+class ClassicMember(msgspec.Struct, frozen=True):
     """One member as it is kept. `instance` is the name a static member has through all its lives."""
 
     member: str
@@ -35,14 +35,14 @@ class ElectedMember(msgspec.Struct, frozen=True):
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 
-class ElectedImage(msgspec.Struct, frozen=True):
+class ClassicGroupImage(msgspec.Struct, frozen=True):
     """What is kept of a group: the last generation that was begun, and its assignment once there is one."""
 
     generation: int
     protocol_type: str
     protocol: str
     leader: str
-    members: list[ElectedMember]
+    members: list[ClassicMember]
     is_assigned: bool
     changed_ms: int = 0
     """Wall time; an empty group is forgotten some time after."""

@@ -7,31 +7,31 @@ generation goes on from where it was.
 
 from collections.abc import Callable
 
-from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS, Elected
+from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS, ClassicGroup
 from braidlog.coordinator.groups.group import Group
 from braidlog.coordinator.journal import NOTHING, Mark, Table, put_together
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
 
-AnyGroup = Group | Elected
+AnyGroup = Group | ClassicGroup
 _WHO: dict[type[AnyGroup], str] = {
     Group: "the broker divides the work",
-    Elected: "a leader they elect divides the work",
+    ClassicGroup: "a leader they elect divides the work",
 }
 
 
-class KeptGroups:
-    """`assigned` and `elected` are the tables of the two kinds."""
+class GroupRegistry:
+    """`assigned` and `classic` are the tables of the two kinds."""
 
     def __init__(
         self,
         assigned: Table,
-        elected: Table,
+        classic: Table,
         partitions_of: Callable[[str], int],
         world: World,
         initial_delay_ms: int = INITIAL_DELAY_MS,
     ) -> None:
-        self._tables: dict[type[AnyGroup], Table] = {Group: assigned, Elected: elected}
+        self._tables: dict[type[AnyGroup], Table] = {Group: assigned, ClassicGroup: classic}
         self._world = world
         self.journal = assigned.journal
         self.partitions_of = partitions_of
@@ -41,15 +41,15 @@ class KeptGroups:
         for (name,), image in assigned.items():
             group = self._groups[str(name)] = Group(str(name), partitions_of, image)
             group.revive(world.now_ms())
-        for (name,), image in elected.items():
-            self._groups[str(name)] = restored = self.new_elected(str(name))
+        for (name,), image in classic.items():
+            self._groups[str(name)] = restored = self.new_classic(str(name))
             restored.restore(image, self.session_ms())
         for found in self._groups.values():
             # Kept by a version that did not note it: count from now, or the group would be gone at once.
             found.changed_ms = found.changed_ms or world.now_ms()
 
     def session_ms(self) -> int:
-        """Time for sessions and rounds of elected groups: it does not jump with the machine's clock."""
+        """Time for sessions and rounds of classic groups: it does not jump with the machine's clock."""
         return int(self._world.monotonic() * 1000)
 
     # -- looking ---------------------------------------------------------------------------------------------
@@ -66,12 +66,12 @@ class KeptGroups:
     def assigned(self, name: str) -> Group | None:
         """The group, if the broker assigns in it; an empty one of the other kind is as good as none. Else refuse."""
         found = self._groups.get(name)
-        if isinstance(found, Elected):
+        if isinstance(found, ClassicGroup):
             _refuse_kind(found)
             return None
         return found
 
-    def elected(self, name: str) -> Elected | None:
+    def classic(self, name: str) -> ClassicGroup | None:
         """The same for groups that elect a leader."""
         found = self._groups.get(name)
         if isinstance(found, Group):
@@ -83,8 +83,8 @@ class KeptGroups:
         """A group to be put: it goes on from the generation of an empty one of the other kind."""
         return Group(name, self.partitions_of, generation=self._generation(name))
 
-    def new_elected(self, name: str) -> Elected:
-        return Elected(name, generation=self._generation(name), initial_delay_ms=self._initial_delay_ms)
+    def new_classic(self, name: str) -> ClassicGroup:
+        return ClassicGroup(name, generation=self._generation(name), initial_delay_ms=self._initial_delay_ms)
 
     def _generation(self, name: str) -> int:
         found = self._groups.get(name)
@@ -107,11 +107,11 @@ class KeptGroups:
             raise
         self._groups[group.name] = group
 
-    def present(self, group: Elected) -> None:
+    def present(self, group: ClassicGroup) -> None:
         """Let members meet in a group that has no generation yet: there is nothing to keep of it."""
         self._groups[group.name] = group
 
-    def unborn(self, group: Elected) -> None:
+    def unborn(self, group: ClassicGroup) -> None:
         """Forget a group in which nobody ever was; what is kept under its name, of the other kind, is back."""
         self._groups.pop(group.name, None)
         image = self._tables[Group].get(group.name)

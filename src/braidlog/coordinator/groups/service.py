@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import msgspec
 
 from braidlog.coordinator.groups.assignors import Assignor
-from braidlog.coordinator.groups.classic_group import Elected
-from braidlog.coordinator.groups.classic_service import Elections
+from braidlog.coordinator.groups.classic_group import ClassicGroup
+from braidlog.coordinator.groups.classic_service import ClassicGroups
 from braidlog.coordinator.groups.group import (
     SESSION_TIMEOUT_MS_MAX,
     SESSION_TIMEOUT_MS_MIN,
@@ -21,7 +21,7 @@ from braidlog.coordinator.groups.group import (
     Membership,
 )
 from braidlog.coordinator.groups.messages import State
-from braidlog.coordinator.groups.registry import AnyGroup, KeptGroups
+from braidlog.coordinator.groups.registry import AnyGroup, GroupRegistry
 from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, check_group_name
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.lag import lag_of
@@ -57,7 +57,7 @@ class MemberView(msgspec.Struct, frozen=True):
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """A group of either kind; one that only ever committed is empty and elected nobody yet."""
+    """A group of either kind; one that only ever committed is empty and of no kind yet."""
 
     name: str
     state: State
@@ -65,25 +65,25 @@ class GroupView(msgspec.Struct, frozen=True):
     protocol_type: str
     protocol: str
     members: list[MemberView]
-    is_elected: bool = True
+    is_classic: bool = True
 
 
 Reads = Callable[[str, bytes], Collection[str]]
-"""reads(protocol type, metadata) tells which topics a member of an elected group reads: only its dialect knows."""
+"""reads(protocol type, metadata) tells which topics a member of a classic group reads: only its dialect knows."""
 
 
 class Groups:
     """The use case."""
 
     def __init__(
-        self, kept: KeptGroups, offsets: Offsets, hosting: Hosting, world: World, reads: Reads = lambda _, __: ()
+        self, registry: GroupRegistry, offsets: Offsets, hosting: Hosting, world: World, reads: Reads = lambda _, __: ()
     ) -> None:
         self._reads = reads
-        self._kept = kept
+        self._registry = registry
         self._offsets = offsets
         self._hosting = hosting
         self._world = world
-        self.elections = Elections(kept, offsets, world)
+        self.classic = ClassicGroups(registry, offsets, world)
 
     # -- membership ------------------------------------------------------------------------------------------
 
@@ -110,9 +110,9 @@ class Groups:
         wanted = list(topics)
         for topic in wanted:
             self._hosting.meta(topic)
-        found = self._kept.assigned(group)
+        found = self._registry.assigned(group)
         if found is None:
-            found, assignor = self._kept.new_assigned(group), assignor or default_assignor
+            found, assignor = self._registry.new_assigned(group), assignor or default_assignor
         changed = found.join(member, wanted, assignor, session_timeout_ms, self._world.now_ms())
         if changed:
             self._put(found)
@@ -124,9 +124,9 @@ class Groups:
     async def register(self, group: str) -> None:
         """Make a group known before its first member comes."""
         check_group_name(group)
-        found = self._kept.get(group)
+        found = self._registry.get(group)
         if found is None:
-            found = self._kept.new_assigned(group)
+            found = self._registry.new_assigned(group)
             self._put(found)
         await self._settle(found)
 
@@ -151,26 +151,26 @@ class Groups:
     def _put(self, group: Group) -> None:
         """Journal a change that was just made; if that fails it was not made."""
         try:
-            self._kept.put(group)
+            self._registry.put(group)
         except (BrokerError, StorageFault):
-            image = self._kept.image_of(group)
+            image = self._registry.image_of(group)
             if isinstance(image, GroupImage):
                 group.restore(image)
             raise
 
     def _is_settled(self, group: Group) -> bool:
-        return self._kept.journal.is_settled(self._kept.mark_of(group.name))
+        return self._registry.journal.is_settled(self._registry.mark_of(group.name))
 
     async def _settle(self, group: AnyGroup) -> None:
         """Wait until the group as it is now is durable."""
-        await self._kept.journal.settled(self._kept.mark_of(group.name))
+        await self._registry.journal.settled(self._registry.mark_of(group.name))
 
     async def expire(self) -> dict[str, list[str]]:
         """Take out overdue members, end rounds that are due; called every now and then. Returns who went, by group."""
         now_ms = self._world.now_ms()
         gone = {}
-        for group in self._kept.all():
-            members = self.elections.tick(group) if isinstance(group, Elected) else group.expire(now_ms)
+        for group in self._registry.all():
+            members = self.classic.tick(group) if isinstance(group, ClassicGroup) else group.expire(now_ms)
             if members:
                 gone[group.name] = members
                 if isinstance(group, Group):
@@ -190,11 +190,11 @@ class Groups:
         await self._settle_all([group.name for group in readers])
 
     def _assigned(self) -> Iterable[Group]:
-        return (group for group in self._kept.all() if isinstance(group, Group))
+        return (group for group in self._registry.all() if isinstance(group, Group))
 
     async def _settle_all(self, names: Iterable[str]) -> None:
         """Every change was journalled before this first wait: after it a group may be another, or gone."""
-        await self._kept.journal.settled(*map(self._kept.mark_of, names))
+        await self._registry.journal.settled(*map(self._registry.mark_of, names))
 
     # -- commits ---------------------------------------------------------------------------------------------
 
@@ -212,23 +212,23 @@ class Groups:
 
     def find(self, group: str) -> Group:
         """A group in which the broker assigns."""
-        found = self._kept.assigned(group)
+        found = self._registry.assigned(group)
         if found is None:
             raise _not_there(group)
         return found
 
     def names(self) -> list[str]:
         """Groups with members, past or present, and groups that only ever committed."""
-        return sorted(self._kept.names() | self._offsets.groups())
+        return sorted(self._registry.names() | self._offsets.groups())
 
     def known(self) -> set[str]:
         """Groups that were registered or have had members."""
-        return self._kept.names()
+        return self._registry.names()
 
     def describe(self, group: str) -> GroupView:
-        found = self._kept.get(group)
-        if isinstance(found, Elected):
-            return _view_elected(found)
+        found = self._registry.get(group)
+        if isinstance(found, ClassicGroup):
+            return _view_classic(found)
         if found is not None:
             return _view_assigned(found)
         if not self._offsets.has_group(group):
@@ -238,7 +238,7 @@ class Groups:
     def lag(self, group: str) -> list[Lag]:
         """Every partition the group has committed to or reads, and how far it is behind."""
         committed = self._offsets.of_group(group)
-        found = self._kept.get(group)
+        found = self._registry.get(group)
         if found is None and not committed:
             raise _not_there(group)
         owners: dict[Place, str] = {}
@@ -259,7 +259,7 @@ class Groups:
         return {topic for data in metadata for topic in self._reads(found.protocol_type, data)}
 
     def _partitions_of(self, topic: str) -> int:
-        return self._kept.partitions_of(topic)
+        return self._registry.partitions_of(topic)
 
     def _is_there(self, place: Place) -> bool:
         return place[1] < self._partitions_of(place[0])
@@ -274,24 +274,24 @@ class Groups:
 
     async def delete(self, group: str) -> None:
         """Forget a group without members, and its commits."""
-        found = self._kept.get(group)
+        found = self._registry.get(group)
         if found is not None and found.has_members:
             raise BrokerError(Reason.GROUP_NOT_EMPTY, f"group {group!r} has members; let them leave first")
         if found is None and not self._offsets.has_group(group):
             raise _not_there(group)
         # Both before any wait: a member that joins meanwhile makes a new group, which nobody deletes behind its back.
-        await self._kept.journal.settled(self._offsets.drop_group(group), self._kept.drop(group))
+        await self._registry.journal.settled(self._offsets.drop_group(group), self._registry.drop(group))
 
     async def delete_commits(self, group: str, places: Iterable[Place]) -> list[Place]:
         """Drop some commits of a group; those of topics that its members read stay, and are returned."""
-        found = self._kept.get(group)
+        found = self._registry.get(group)
         if found is None and not self._offsets.has_group(group):
             raise _not_there(group)
         wanted = list(places)
         read = self._topics_read(found)
         refused = [place for place in wanted if place[0] in read]
         mark = self._offsets.drop_places(group, [place for place in wanted if place[0] not in read])
-        await self._kept.journal.settled(mark)
+        await self._registry.journal.settled(mark)
         return refused
 
     async def forget_unused(self, retention_ms: int) -> list[str]:
@@ -301,24 +301,24 @@ class Groups:
         before_ms = self._world.now_ms() - retention_ms
         gone, marks = [], []
         for name in self.names():
-            found = self._kept.get(name)
+            found = self._registry.get(name)
             if found is not None and (found.has_members or found.changed_ms >= before_ms):
                 continue
             committed = self._offsets.of_group(name)
             old = [place for place, commit in committed.items() if commit.committed_ms < before_ms]
             marks.append(self._offsets.drop_places(name, old))
             if len(old) == len(committed):
-                marks.append(self._kept.drop(name))
+                marks.append(self._registry.drop(name))
                 gone.append(name)
-        await self._kept.journal.settled(*marks)
+        await self._registry.journal.settled(*marks)
         return gone
 
 
 def _not_there(group: str) -> BrokerError:
-    return BrokerError(Reason.GROUP_NOT_FOUND, f"group {group[:60]!r} does not exist")
+    return BrokerError(Reason.GROUP_NOT_FOUND, f"no group {group[:60]!r}; `braid group list` shows those there are")
 
 
-def _view_elected(group: Elected) -> GroupView:
+def _view_classic(group: ClassicGroup) -> GroupView:
     members = [
         MemberView(m.member, m.instance, m.client, m.host, m.metadata(group.protocol), m.assignment)
         for m in group.members
@@ -329,4 +329,4 @@ def _view_elected(group: Elected) -> GroupView:
 def _view_assigned(group: Group) -> GroupView:
     members = [MemberView(m.member, topics=m.topics, shares=group.assignment.get(m.member, {})) for m in group.members]
     state = State.STABLE if members else State.EMPTY
-    return GroupView(group.name, state, group.generation, "", str(group.assignor), members, is_elected=False)
+    return GroupView(group.name, state, group.generation, "", str(group.assignor), members, is_classic=False)
