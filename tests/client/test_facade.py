@@ -72,12 +72,22 @@ def test_results_have_their_blocking_form() -> None:
     assert str(inspect.signature(KeyValue.get)) == "(self, key: str | bytes) -> bytes | None"
 
 
+@pytest.mark.parametrize(
+    ("derived", "original"), [(blocking.connect, aio.connect), (kv_blocking.connect, kv_aio.connect)]
+)
+def test_connect_takes_the_same(derived: Any, original: Any) -> None:
+    assert inspect.signature(derived).parameters == inspect.signature(original).parameters
+    assert list(inspect.signature(derived).parameters)[:2] == ["url", "tls"]
+    assert inspect.getdoc(derived) == inspect.getdoc(original)
+
+
 def _a_type_checker_sees_the_same(client: Client, store: KeyValue) -> None:
     """Never called: mypy reads it."""
     assert_type(client.producer().send("t", b"v", key=b"k"), Delivery)
     assert_type(client.producer().send_many("t", [b"v"], partition=1), list[Delivery])
     assert_type(client.producer().send_and_wait("t", None, headers=[("a", b"b")]), Placed)
     assert_type(client.admin.list_topics(), list[str])
+    assert_type(blocking.connect("mlog://h", retry_timeout=1.0), Client)
     assert_type(client.unflushed, int)
     assert_type(client.consumer().position("t", 0), int)
     assert_type(store.get("k"), bytes | None)

@@ -9,7 +9,7 @@ from tests.client.dialects import run
 import braidlog
 from braidlog import aio
 from braidlog.client.drivers import cursus, flux, mlog, rustlog
-from braidlog.client.drivers.contract import FEATURES, Capabilities
+from braidlog.client.drivers.contract import TITLES, Capabilities
 from braidlog.client.drivers.kafka import rules as kafka
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ConnectError, UnsupportedError
@@ -99,7 +99,7 @@ def test_every_code_of_every_dialect_has_a_meaning() -> None:
 
 
 def test_every_capability_has_its_row() -> None:
-    assert [feature.field for feature in FEATURES] == list(Capabilities.__struct_fields__)
+    assert list(TITLES) == list(Capabilities.__struct_fields__)
 
 
 def test_a_driver_shows_where_it_goes() -> None:

@@ -6,7 +6,6 @@ when that is interrupted. A program that ends without closing is flushed for a w
 """
 
 import atexit
-import ssl
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from braidlog.client.engine import consumer as aio_consumer
 from braidlog.client.engine import delivery as aio_delivery
 from braidlog.client.engine import producer as aio_producer
 from braidlog.client.errors import ClientError
-from braidlog.client.facade import ConnectionFacade, ContextFacade, Facade, blocking, view
+from braidlog.client.facade import ConnectionFacade, ContextFacade, Facade, blocking, connected, view
 from braidlog.client.loop_thread import LoopThread
 
 EXIT_FLUSH_SECONDS_MAX = 5.0
@@ -105,9 +104,9 @@ class Admin(Facade[aio_admin.Admin]):
 class Client(ConnectionFacade[session.Client]):
     """A connection to one server or cluster. Made by `braidlog.connect`."""
 
-    def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> None:
-        super().__init__("braidlog client", lambda: session.Client(url, tls=tls, **policy))
-        self.admin = Admin(self._thread, self._inner.admin)
+    def __init__(self, thread: LoopThread, inner: session.Client) -> None:
+        super().__init__(thread, inner)
+        self.admin = Admin(thread, inner.admin)
         _open_clients.add(self)
 
     dialect = view(session.Client.dialect)
@@ -125,13 +124,7 @@ class Client(ConnectionFacade[session.Client]):
         return Consumer(self._thread, self._thread.make(lambda: self._inner.consumer(**options)))
 
 
-def connect(url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> Client:
-    """Connect to `mlog://`, `flux://`, `cursus://`, `rustlog://` or `kafka://`; `policy`: the fields of `Policy`, in seconds.
-
-    with connect("rustlog://127.0.0.1:9096") as client:
-        client.producer().send_and_wait("orders", b"one")
-    """
-    return Client(url, tls=tls, **policy)
+connect = connected(session.Client, Client)
 
 
 # -- programs that end without closing -----------------------------------------------------------------------------

@@ -127,15 +127,8 @@ C = TypeVar("C", bound=_Connected)
 class ConnectionFacade(ContextFacade[C]):
     """A connection, which owns the thread behind it and all that was made of it."""
 
-    def __init__(self, name: str, make: Callable[[], C]) -> None:
-        thread = LoopThread(name)
-        try:
-            super().__init__(thread, thread.make(make))
-            thread.at_end = self._inner.abandon
-            thread.run(self._inner.open())
-        except BaseException:
-            thread.stop()
-            raise
+    def __init__(self, thread: LoopThread, inner: C) -> None:
+        super().__init__(thread, inner)
         self._closing = threading.Lock()
         self._closed = False
 
@@ -154,3 +147,24 @@ class ConnectionFacade(ContextFacade[C]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+G = TypeVar("G", bound=ConnectionFacade[Any])
+
+
+def connected(make: Callable[P, C], face: Callable[[LoopThread, C], G]) -> Callable[P, G]:
+    """The function `connect` of a blocking client, with the parameters of the asyncio one."""
+
+    @wraps(make, assigned=("__doc__",))
+    def connect(*args: P.args, **named: P.kwargs) -> G:
+        thread = LoopThread("braidlog client")
+        try:
+            inner = thread.make(lambda: make(*args, **named))
+            thread.at_end = inner.abandon
+            thread.run(inner.open())
+            return face(thread, inner)
+        except BaseException:
+            thread.stop()
+            raise
+
+    return connect

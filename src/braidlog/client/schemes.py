@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from braidlog.client.drivers.contract import FEATURES, Capabilities, Driver, shown
+from braidlog.client.drivers.contract import TITLES, Capabilities, Driver, shown
 from braidlog.client.drivers.link import read_address, show_address
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, UnsupportedError
@@ -133,7 +133,7 @@ def capability_table() -> str:
     """The table of docs/guides/client.md."""
     columns = capabilities()
     rows = [f"| | {' | '.join(f'`{name}`' for name in columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for feature in FEATURES:
-        cells = " | ".join(shown(getattr(able, feature.field)) for able in columns.values())
-        rows.append(f"| {feature.title} | {cells} |")
+    for field, title in TITLES.items():
+        cells = " | ".join(shown(getattr(able, field)) for able in columns.values())
+        rows.append(f"| {title} | {cells} |")
     return "\n".join(rows)

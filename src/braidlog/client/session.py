@@ -5,17 +5,20 @@ Invariant: closing it closes them first, producers with a flush; the connections
 """
 
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import wraps
 from itertools import count
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import msgspec
 
 from braidlog.client.drivers.contract import Capabilities
 from braidlog.client.engine.admin import Admin
-from braidlog.client.engine.consumer import Consumer, ConsumerOptions
-from braidlog.client.engine.producer import Producer, ProducerOptions
+from braidlog.client.engine.closing import AsyncClosing
+from braidlog.client.engine.consumer import Consumer
+from braidlog.client.engine.options import ConsumerOptions, ProducerOptions
+from braidlog.client.engine.producer import Producer
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClosedError
 from braidlog.client.schemes import make_driver, parse_url
@@ -32,8 +35,17 @@ def options_of(kind: type[T], values: dict[str, Any]) -> T:
         raise ValueError(f"{error}; there are {known}") from error
 
 
-class Client:
-    """A connection to one server or cluster, for asyncio. Made by `braidlog.aio.connect`."""
+class Client(AsyncClosing):
+    """A connection to one server or cluster, by `mlog://`, `flux://`, `cursus://`, `rustlog://` or `kafka://`.
+
+    `policy` takes the fields of `Policy`, in seconds.
+
+    async with braidlog.aio.connect("rustlog://127.0.0.1:9096") as client:
+        await client.producer().send_and_wait("orders", b"one")
+
+    with braidlog.connect("rustlog://127.0.0.1:9096") as client:
+        client.producer().send_and_wait("orders", b"one")
+    """
 
     def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> None:
         self._target = parse_url(url)
@@ -115,14 +127,6 @@ class Client:
         if self._closed:
             raise ClosedError("the client is closed")
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
 
 class _Openable(Protocol):
     async def open(self) -> Self: ...
@@ -131,6 +135,7 @@ class _Openable(Protocol):
 
 
 C = TypeVar("C", bound=_Openable)
+P = ParamSpec("P")
 
 
 class Connecting(Generic[C]):
@@ -151,10 +156,14 @@ class Connecting(Generic[C]):
         await self._client.close()
 
 
-def connect(url: str, *, tls: ssl.SSLContext | None = None, **policy: float) -> Connecting[Client]:
-    """Connect to `mlog://`, `flux://`, `cursus://`, `rustlog://`, `kafka://`; `policy` takes the fields of `Policy`, in seconds.
+def connecting(make: Callable[P, C]) -> Callable[P, Connecting[C]]:
+    """The function `connect` of a client, with the client's own parameters."""
 
-    async with connect("rustlog://127.0.0.1:9096") as client:
-        await client.producer().send_and_wait("orders", b"one")
-    """
-    return Connecting(Client(url, tls=tls, **policy))
+    @wraps(make, assigned=("__doc__",))
+    def connect(*args: P.args, **named: P.kwargs) -> Connecting[C]:
+        return Connecting(make(*args, **named))
+
+    return connect
+
+
+connect = connecting(Client)

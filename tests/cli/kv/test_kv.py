@@ -197,7 +197,7 @@ def test_watch(tmp_path: Path) -> None:
 def test_watch_follows_what_is_new(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server:
         kv = Kv(server)
-        assert "no topic __kv" in kv.no("watch", "-n", "1")
+        assert "no topic '__kv'" in kv.no("watch", "-n", "1")
         kv.ok("set", "old", "x")
         command = [sys.executable, "-m", "braidlog.cli", "kv", "watch", "--feed-url", url_of(server, "rustlog")]
         with subprocess.Popen([*command, "-n", "3", "--from-start"], stdout=subprocess.PIPE, text=True) as watcher:

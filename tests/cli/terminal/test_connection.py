@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -9,7 +10,7 @@ import trustme
 from tests.cli.braid import Braid, as_, fresh, guarded
 from tests.cli.braid import url_of as url_of_server
 
-from braidlog.cli.terminal.connection import Node, url_of
+from braidlog.cli.terminal.connection import Node, NodeOptions
 from braidlog.testing.server import ServerProcess
 
 COMMANDS = [
@@ -143,22 +144,27 @@ def test_tls(tmp_path: Path) -> None:
         ({"server": "h:1"}, "kafka://h:1"),
         ({"server": "flux://h"}, "flux://h"),
         ({"server": "kafka://a:b@h:1?compression=lz4"}, "kafka://a:b@h:1?compression=lz4"),
-        ({"server": "kafka://a:b@h", "principal": "c/d", "token": "e@f"}, "kafka://c%2Fd:e%40f@h"),
+        ({"server": "kafka://a:b@h", "principal": "c/d", "token_file": "token"}, "kafka://c%2Fd:e%40f@h"),
         ({"server": "h", "ca": "/x y.pem"}, "kafka+tls://h?cafile=%2Fx+y.pem"),
-        ({"server": "cursus+tls://h?x=1", "cert": "c", "key": "k"}, "cursus+tls://h?x=1&certfile=c&keyfile=k"),
+        ({"server": "cursus+tls://h?x=1", "cert": "c", "cert_key": "k"}, "cursus+tls://h?x=1&certfile=c&keyfile=k"),
     ],
 )
-def test_options_become_one_url(given: dict[str, str], expected: str) -> None:
-    assert url_of(**given) == expected
+def test_options_become_one_url(
+    given: dict[str, Any], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text("e@f\n", encoding="utf-8")
+    assert NodeOptions(**given).url() == expected
 
 
 def test_a_token_is_not_in_a_repr() -> None:
     assert repr(Node("kafka+tls://ann:word@h", 1.0)) == "<Node kafka+tls>"
 
 
-def test_a_token_has_an_owner() -> None:
-    with pytest.raises(click.UsageError):
-        url_of("h", token="t")
+def test_a_token_has_an_owner(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t", encoding="utf-8")
+    with pytest.raises(click.UsageError, match="needs --principal"):
+        NodeOptions(server="h", token_file=str(tmp_path / "token")).url()
 
 
 def test_commands_environment_does_not_trouble_a_node(tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ def test_offsets_that_hold_no_record_are_stepped_over(column: str, braid_server_
         async with aio.connect(server_url("cursus", braid_server_shared)) as writer:
             await writer.admin.create_topic(topic)
             driver: Any = writer._driver
-            began = await driver._checked_ask(r.InitProducerId(topic))
+            began = await driver.ask_checked(r.InitProducerId(topic))
             who = (topic, began.producer_id, began.epoch)
-            await driver._checked_ask(r.BeginTxn(*who))
+            await driver.ask_checked(r.BeginTxn(*who))
             for number in (1, 2):
                 message = r.TxnPublish(topic, topic, began.producer_id, number, began.epoch, b"%d" % number, 0)
-                await driver._checked_ask(message)
-            await driver._checked_ask(r.EndTxn(*who, "commit"))
+                await driver.ask_checked(message)
+            await driver.ask_checked(r.EndTxn(*who, "commit"))
             await writer.producer().send_and_wait(topic, b"3")
         async with aio.connect(server_url(column, braid_server_shared)) as client:
             assert [(each.offset, each.value) for each in await read(client, topic, 3)] == [

@@ -7,9 +7,20 @@ from typing import Any
 import pytest
 from tests.client.dialects import run, until
 
-from braidlog.client.drivers.contract import Acks, Batch, BatchLimits, Capabilities, Driver, Fetched, Placed, Span
+from braidlog.client.drivers.contract import (
+    Acks,
+    Batch,
+    BatchLimits,
+    Capabilities,
+    Driver,
+    Fetched,
+    FetchRequest,
+    Placed,
+    Span,
+)
 from braidlog.client.engine.delivery import Retries, judge, leaves_doubt
-from braidlog.client.engine.producer import Producer, ProducerOptions
+from braidlog.client.engine.options import ProducerOptions
+from braidlog.client.engine.producer import Producer
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import (
     BufferFullError,
@@ -78,8 +89,8 @@ class Scripted(Driver):
     async def span(self, topic: str, partition: int) -> Span:
         return Span(0, 0)
 
-    async def fetch(self, topic: str, partition: int, offset: int, **_: Any) -> Fetched:
-        return Fetched([], offset)
+    async def fetch(self, wanted: FetchRequest) -> Fetched:
+        return Fetched([], wanted.offset)
 
     async def commit(self, *_: Any) -> None: ...
     async def committed(self, *_: Any) -> int | None:

@@ -9,13 +9,14 @@ import sys
 
 import click
 import msgspec
+from msgspec.structs import astuple
 
 from braidlog.cli import NO, REFUSED, say
 from braidlog.cli.group.inspect import commits_of
+from braidlog.cli.terminal.arguments import YES, confirm
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import OUTPUT, hint, plural, print_json, table
+from braidlog.cli.terminal.output import OUTPUT, hint, plural, print_json, print_table
 from braidlog.cli.terminal.times import FORMS, parse_moment
-from braidlog.cli.topic.change import YES, confirm
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import Commits, Span
 from braidlog.client.errors import UnsupportedError
@@ -113,11 +114,7 @@ def reset(  # noqa: PLR0913 - one parameter an option
     if output == "json":
         print_json(ResetReport(group, not dry_run, moves))
         return
-    cells = [
-        [m.topic, str(m.partition), "" if m.committed is None else str(m.committed), str(m.to), str(m.lag)]
-        for m in moves
-    ]
-    click.echo("\n".join(table(["TOPIC", "PARTITION", "WAS AT", "GOES TO", "LAG"], cells)))
+    print_table(["TOPIC", "PARTITION", "WAS AT", "GOES TO", "LAG"], map(astuple, moves))
     click.echo("Nothing was changed: --dry-run." if dry_run else f"{group} goes on there.")
     hint(f"braid group describe {group}")
 

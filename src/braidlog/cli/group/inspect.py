@@ -9,9 +9,10 @@ from collections.abc import Iterable
 
 import click
 import msgspec
+from msgspec.structs import astuple
 
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, table
+from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_table
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import GroupInfo, Span
 from braidlog.client.errors import Refusal, RefusedError
@@ -116,8 +117,7 @@ def list_(client: Client, output: str) -> None:
         click.echo("There are no groups yet.")
         hint("braid tail TOPIC --group NAME")
     else:
-        cells = [[row.group, row.state, str(row.members), str(row.lag)] for row in rows]
-        click.echo("\n".join(table(["GROUP", "STATE", "MEMBERS", "LAG"], cells)))
+        print_table(["GROUP", "STATE", "MEMBERS", "LAG"], map(astuple, rows))
         hint(f"braid group describe {rows[0].group}")
 
 
@@ -134,14 +134,10 @@ def describe(client: Client, group: str, output: str) -> None:
     click.echo(f"{found.group}: {found.state or 'unknown'}, {found.lag} behind")
     if found.members:
         cells = [[row.member, ", ".join(map(str, row.partitions))] for row in found.members]
-        click.echo("\n".join(f"  {line}" for line in table(["MEMBER", "PARTITIONS"], cells)))
+        print_table(["MEMBER", "PARTITIONS"], cells, indent="  ")
     if found.positions:
         head = ["TOPIC", "PARTITION", "COMMITTED", "LATEST", "LAG"]
-        click.echo("\n".join(f"  {line}" for line in table(head, [_cells(row) for row in found.positions])))
+        gone = "topic is gone"
+        rows = ([*astuple(row)[:3], gone if row.latest is None else row.latest, row.lag] for row in found.positions)
+        print_table(head, rows, indent="  ")
     hint(f"braid group reset {group} --to earliest --dry-run")
-
-
-def _cells(row: PositionRow) -> list[str]:
-    gone = "topic is gone" if row.latest is None else str(row.latest)
-    committed = "" if row.committed is None else str(row.committed)
-    return [row.topic, str(row.partition), committed, gone, "" if row.lag is None else str(row.lag)]

@@ -1,9 +1,12 @@
 """`braid kv get`, `set`, …: one key at a time."""
 
+from collections.abc import Callable
+
 import click
 
 from braidlog.cli.kv.options import print_number, print_value, say_no, value_of, with_store
-from braidlog.cli.terminal.output import print_json, shown, table
+from braidlog.cli.terminal.arguments import pairs
+from braidlog.cli.terminal.output import print_json, print_table, shown
 from braidlog.client.kv import commands as c
 from braidlog.client.kv.blocking import KeyValue
 from braidlog.model.record_json import json_bytes
@@ -12,14 +15,6 @@ from braidlog.wire.mayfly.messages import Condition
 KEY = click.argument("key")
 NUMBERS = {"ignore_unknown_options": True}
 """So that -1 is a number, and not an option."""
-
-
-@click.command()
-@KEY
-@with_store
-def get(store: KeyValue, key: str, output: str) -> None:
-    """Print the value of KEY, a string or a counter."""
-    print_value(store.get(key), output, f"{key!r} is not there")
 
 
 @click.command("set")
@@ -86,38 +81,28 @@ def incr(store: KeyValue, key: str, by: int, output: str) -> None:
     print_number("value", store.incr(key, by), output)
 
 
-@click.command()
-@KEY
-@click.argument("values", nargs=-1, required=True, metavar="VALUE...")
-@with_store
-def lpush(store: KeyValue, key: str, values: tuple[str, ...], output: str) -> None:
-    """Put each VALUE before the list KEY, one after the other; print the new length."""
-    print_number("length", store.lpush(key, *map(value_of, values)), output)
+def _push(name: str, push: Callable[..., int], text: str) -> click.Command:
+    def command(store: KeyValue, key: str, values: tuple[str, ...], output: str) -> None:
+        print_number("length", push(store, key, *map(value_of, values)), output)
+
+    values = click.argument("values", nargs=-1, required=True, metavar="VALUE...")
+    return click.command(name, help=text)(KEY(values(with_store(command))))
 
 
-@click.command()
-@KEY
-@click.argument("values", nargs=-1, required=True, metavar="VALUE...")
-@with_store
-def rpush(store: KeyValue, key: str, values: tuple[str, ...], output: str) -> None:
-    """Put each VALUE behind the list KEY; print the new length."""
-    print_number("length", store.rpush(key, *map(value_of, values)), output)
+lpush = _push("lpush", KeyValue.lpush, "Put each VALUE before the list KEY, one after the other; print the new length.")
+rpush = _push("rpush", KeyValue.rpush, "Put each VALUE behind the list KEY; print the new length.")
 
 
-@click.command()
-@KEY
-@with_store
-def lpop(store: KeyValue, key: str, output: str) -> None:
-    """Take the first value of the list KEY, and print it."""
-    print_value(store.lpop(key), output, f"{key!r} is not there")
+def _print_one(name: str, ask: Callable[[KeyValue, str], bytes | None], text: str) -> click.Command:
+    def command(store: KeyValue, key: str, output: str) -> None:
+        print_value(ask(store, key), output, f"{key!r} is not there")
+
+    return click.command(name, help=text)(KEY(with_store(command)))
 
 
-@click.command()
-@KEY
-@with_store
-def rpop(store: KeyValue, key: str, output: str) -> None:
-    """Take the last value of the list KEY, and print it."""
-    print_value(store.rpop(key), output, f"{key!r} is not there")
+get = _print_one("get", KeyValue.get, "Print the value of KEY, a string or a counter.")
+lpop = _print_one("lpop", KeyValue.lpop, "Take the first value of the list KEY, and print it.")
+rpop = _print_one("rpop", KeyValue.rpop, "Take the last value of the list KEY, and print it.")
 
 
 @click.command(context_settings=NUMBERS)
@@ -141,10 +126,8 @@ def lrange(store: KeyValue, key: str, start: int, stop: int, output: str) -> Non
 @with_store
 def hset(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> None:
     """Set each FIELD of the hash KEY; print how many are new."""
-    pairs = dict(field.partition("=")[::2] for field in fields)
-    if not all("=" in field for field in fields):
-        raise click.UsageError("a field is given as FIELD=VALUE")
-    print_number("added", store.hset(key, {field: value_of(value) for field, value in pairs.items()}), output)
+    found: dict[str | bytes, str | bytes] = {field: value_of(value) for field, value in pairs(fields, "hset").items()}
+    print_number("added", store.hset(key, found), output)
 
 
 @click.command()
@@ -173,10 +156,10 @@ def hdel(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> Non
 @with_store
 def hgetall(store: KeyValue, key: str, output: str) -> None:
     """Print every field of the hash KEY and its value."""
-    pairs = store.hgetall(key)
+    found = store.hgetall(key)
     if output == "json":
-        print_json([{"field": json_bytes(field), "value": json_bytes(value)} for field, value in pairs.items()])
-    elif pairs:
-        click.echo("\n".join(table(["FIELD", "VALUE"], [[shown(f), shown(v)] for f, v in pairs.items()])))
+        print_json([{"field": json_bytes(field), "value": json_bytes(value)} for field, value in found.items()])
+    elif found:
+        print_table(["FIELD", "VALUE"], [[shown(f), shown(v)] for f, v in found.items()])
     else:
         say_no(f"{key!r} is not there")

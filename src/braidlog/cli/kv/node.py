@@ -1,10 +1,12 @@
 """`braid kv stats`, `memory`, `snapshot`: the node behind the keys."""
 
+from collections.abc import Callable
+
 import click
 import msgspec
 
 from braidlog.cli.kv.options import with_store
-from braidlog.cli.terminal.output import moment, print_json, size, table
+from braidlog.cli.terminal.output import moment, print_json, print_table, size
 from braidlog.client.kv.blocking import KeyValue
 
 
@@ -15,7 +17,7 @@ def _print_figures(answer: msgspec.Struct, output: str) -> None:
         print_json(told)
         return
     rows = [[name.replace("_", " "), _figure(name, value)] for name, value in told.items()]
-    click.echo("\n".join(table(["FIGURE", "VALUE"], rows)))
+    print_table(["FIGURE", "VALUE"], rows)
 
 
 def _figure(name: str, value: int) -> str:
@@ -26,22 +28,21 @@ def _figure(name: str, value: int) -> str:
     return str(value)
 
 
-@click.command()
-@with_store
-def stats(store: KeyValue, output: str) -> None:
-    """Counts since the node started; `sequence` counts changes since the store was made."""
-    _print_figures(store.stats(), output)
+def _figures(name: str, ask: Callable[[KeyValue], msgspec.Struct], text: str) -> click.Command:
+    def command(store: KeyValue, output: str) -> None:
+        _print_figures(ask(store), output)
+
+    return click.command(name, help=text)(with_store(command))
 
 
-@click.command()
-@with_store
-def memory(store: KeyValue, output: str) -> None:
-    """What the keys take in memory, and what they may take; a limit of 0 is none."""
-    _print_figures(store.memory(), output)
-
-
-@click.command()
-@with_store
-def snapshot(store: KeyValue, output: str) -> None:
-    """Write all keys to one file, and drop the log that it replaces; print what was written."""
-    _print_figures(store.snapshot(), output)
+stats = _figures(
+    "stats", KeyValue.stats, "Counts since the node started; `sequence` counts changes since the store was made."
+)
+memory = _figures(
+    "memory", KeyValue.memory, "What the keys take in memory, and what they may take; a limit of 0 is none."
+)
+snapshot = _figures(
+    "snapshot",
+    KeyValue.snapshot,
+    "Write all keys to one file, and drop the log that it replaces; print what was written.",
+)

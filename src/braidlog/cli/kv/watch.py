@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from braidlog.cli import say
-from braidlog.cli.terminal.output import moment, shown
+from braidlog.cli.terminal.output import TEXT_OR_JSON, moment, shown
 from braidlog.client.blocking import connect
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.client.errors import Refusal, RefusedError
@@ -37,9 +37,7 @@ _KINDS = ("string", "counter", "list", "hash")
 @click.option("--from-start", is_flag=True, help="Every key's last change first, then what is new.")
 @click.option("-n", "count", type=click.IntRange(1), help="End after so many changes.")
 @click.option("--prefix", default="", help="Only keys that begin so.")
-@click.option(
-    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
-)
+@TEXT_OR_JSON
 def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, output: str) -> None:
     """Follow every change as it is made, until interrupted: one line each, with when, what, and the new value.
 
@@ -55,7 +53,7 @@ def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, ou
         except RefusedError as error:
             if error.reason is not Refusal.TOPIC_NOT_FOUND:
                 raise
-            say(f"{feed_url} has no topic {FEED_TOPIC}: nothing was changed yet, or kv.feed is off")
+            say(f"no topic {FEED_TOPIC!r}: nothing was changed yet, or kv.feed is off")
             click.get_current_context().exit(1)
         left = sys.maxsize if count is None else count
         while left > 0:

@@ -10,7 +10,7 @@ import msgspec
 
 from braidlog.cli import NO
 from braidlog.cli.records.text import ENCODINGS
-from braidlog.cli.terminal.output import DATA, moment, paint, shown
+from braidlog.cli.terminal.output import DATA, LINES, moment, paint, shown
 from braidlog.model.record_json import json_bytes
 from braidlog.storage.files import OsDisk
 from braidlog.tools.dump import BatchLine, DamageLine, IndexLine, PartitionDump, RecordLine, StateLine
@@ -38,14 +38,7 @@ Line = RecordLine | BatchLine | DamageLine | IndexLine | StateLine
     show_default=True,
     help="Keys, values and header values; `text` escapes what is not UTF-8, and in JSON is as `braid consume --json` prints it.",
 )
-@click.option(
-    "-o",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="`json` prints one object a line.",
-)
+@LINES
 def dump(  # noqa: PLR0913 - one parameter an option
     *,
     data: str,

@@ -2,21 +2,14 @@
 
 import click
 
-from braidlog.cli.terminal.output import DATA, print_json, size, table
+from braidlog.cli.terminal.output import DATA, LISTING, print_json, print_table, size
 from braidlog.storage.files import OsDisk
 from braidlog.tools.dump import list_topics
 
 
 @click.command("list")
 @DATA
-@click.option(
-    "-o",
-    "output",
-    type=click.Choice(["table", "json", "name"]),
-    default="table",
-    show_default=True,
-    help="How to print; `name` prints topic names only.",
-)
+@LISTING
 def list_(data: str, output: str) -> None:
     """Topics, partitions, offsets and sizes of the folder DATA.
 
@@ -34,12 +27,12 @@ def list_(data: str, output: str) -> None:
         rows = [
             [
                 topic.name,
-                str(partition.partition),
+                partition.partition,
                 f"[{partition.start_offset}, {partition.end_offset})",
-                str(partition.segments),
+                partition.segments,
                 partition.fault or size(partition.bytes),
             ]
             for topic in topics
             for partition in topic.partitions
         ]
-        click.echo("\n".join(table(["TOPIC", "PARTITION", "OFFSETS", "SEGMENTS", "SIZE"], rows)))
+        print_table(["TOPIC", "PARTITION", "OFFSETS", "SEGMENTS", "SIZE"], rows)

@@ -7,7 +7,7 @@ import click
 
 from braidlog.cli import NO
 from braidlog.cli.log.verify import show_report
-from braidlog.cli.terminal.output import DATA, OUTPUT, lost, paint, print_json, progress, table
+from braidlog.cli.terminal.output import DATA, OUTPUT, lost, paint, print_json, print_table, progress
 from braidlog.model.clock import SystemClock
 from braidlog.storage.files import OsDisk
 from braidlog.tools.layout import Layout
@@ -65,7 +65,7 @@ def repair(*, data: str, topic: str | None, dry_run: bool, yes: bool, drop_unrea
 def _show_plan(plan: RepairPlan, *, dry_run: bool) -> None:
     if plan.steps:
         rows = [[step.action, step.file, step.detail] for step in plan.steps]
-        click.echo("\n".join(table(["ACTION", "FILE", "DETAIL"], rows)))
+        print_table(["ACTION", "FILE", "DETAIL"], rows)
         click.echo()
         click.echo(f"{len(plan.steps)} steps; {lost(plan.offsets_lost)}.")
     for sentence in plan.beyond_repair:

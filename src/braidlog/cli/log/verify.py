@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 
 from braidlog.cli import NO
-from braidlog.cli.terminal.output import DATA, OUTPUT, lost, paint, print_json, progress, size, table
+from braidlog.cli.terminal.output import DATA, OUTPUT, lost, paint, print_json, print_table, progress, size
 from braidlog.storage.files import OsDisk
 from braidlog.tools import verify as tool
 from braidlog.tools.findings import Finding, PartitionReport, Severity, VerifyReport
@@ -44,18 +44,18 @@ def show_report(report: VerifyReport) -> None:
         rows = [
             [
                 partition.topic,
-                str(partition.partition),
+                partition.partition,
                 f"[{partition.start_offset}, {partition.end_offset})",
-                str(partition.segments),
-                str(partition.batches),
-                str(partition.records),
+                partition.segments,
+                partition.batches,
+                partition.records,
                 size(partition.bytes_read),
                 _verdict(partition),
             ]
             for partition in report.partitions
         ]
         head = ["TOPIC", "PARTITION", "OFFSETS", "SEGMENTS", "BATCHES", "RECORDS", "READ", "VERDICT"]
-        click.echo("\n".join(table(head, rows)))
+        print_table(head, rows)
     findings = report.all_findings()
     for finding in findings:
         click.echo()

@@ -10,7 +10,7 @@ import msgspec
 
 from braidlog.cli import FAULT, say
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import OUTPUT, is_watched, print_json, table
+from braidlog.cli.terminal.output import OUTPUT, is_watched, print_json, print_table
 from braidlog.client.blocking import Client
 from braidlog.tools.bench import Figure, Load, measure
 
@@ -59,7 +59,7 @@ def bench(client: Client, records: int, record_bytes: int, repeats: int, output:
         print_json(Measurement(client.dialect, records, record_bytes, figures))
         return
     rows = [[each.name, f"{each.median:,.2f}", f"{each.low:,.2f}", f"{each.high:,.2f}", each.unit] for each in figures]
-    click.echo("\n".join(table(["FIGURE", "MEDIAN", "LOW", "HIGH", "UNIT"], rows)))
+    print_table(["FIGURE", "MEDIAN", "LOW", "HIGH", "UNIT"], rows)
     click.echo(f"{records:,} records of {record_bytes} bytes, {repeats} times, through {client.dialect}. {NOTE}")
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from braidlog.cli import FAULT, NO, UNREACHED, say
 from braidlog.cli.terminal.connection import read_token
-from braidlog.cli.terminal.output import OUTPUT, paint, print_json, shown, table
+from braidlog.cli.terminal.output import OUTPUT, paint, print_json, print_table, shown
 
 DEFAULT_URL = "http://127.0.0.1:9644"
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -91,5 +91,5 @@ def _print(answer: Readiness, output: str) -> None:
         return
     click.echo(paint(answer.status, "green" if answer.status == "ready" else "red"))
     if answer.checks:
-        rows = [["ok" if each.ok else "no", each.name, each.reason or ""] for each in answer.checks]
-        click.echo("\n".join(table(["", "CHECK", "REASON"], rows)))
+        rows = [["ok" if each.ok else "no", each.name, each.reason] for each in answer.checks]
+        print_table(["", "CHECK", "REASON"], rows)

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from braidlog.cli import LazyGroup
+from braidlog.cli.terminal.arguments import pairs
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.logline import TEXT, formatter
 from braidlog.server.allocator import keep_freed_memory
@@ -29,12 +30,7 @@ def _load(config: str | None, data_dir: str | None, changes: tuple[str, ...], mo
     flags: dict[str, Any] = dict(more)
     if data_dir is not None:
         flags["data_dir"] = data_dir
-    for change in changes:
-        name, equals, value = change.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set takes NAME=VALUE, not {change!r}")
-        flags[name] = value
-    return load_config(_read(config), os.environ, flags)
+    return load_config(_read(config), os.environ, flags | pairs(changes, "--set"))
 
 
 def _read(config: str | None) -> tuple[str, str] | None:

@@ -3,7 +3,7 @@
 import click
 
 from braidlog.cli.pipeline.options import FOLDER
-from braidlog.cli.terminal.output import OUTPUT, print_json, size, table
+from braidlog.cli.terminal.output import OUTPUT, print_json, print_table, size
 
 HOUR_SECONDS = 3600
 
@@ -35,12 +35,12 @@ def compact(folder: str, names: tuple[str, ...], vacuum_hours: int, output: str)
     rows = [
         [
             name,
-            str(each.files_removed),
-            str(each.files_added),
+            each.files_removed,
+            each.files_added,
             size(each.bytes_removed),
             size(each.bytes_added),
-            str(len(each.vacuumed)),
+            len(each.vacuumed),
         ]
         for name, each in done.items()
     ]
-    click.echo("\n".join(table(["TABLE", "FILES", "BECAME", "BYTES", "BECAME", "REMOVED"], rows)))
+    print_table(["TABLE", "FILES", "BECAME", "BYTES", "BECAME", "REMOVED"], rows)

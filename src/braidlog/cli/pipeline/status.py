@@ -3,7 +3,7 @@
 import click
 
 from braidlog.cli.pipeline.options import FOLDER
-from braidlog.cli.terminal.output import OUTPUT, print_json, table
+from braidlog.cli.terminal.output import OUTPUT, print_json, print_table
 
 
 @click.command("status")
@@ -37,7 +37,7 @@ def status(folder: str, output: str, *, offline: bool) -> None:
         ]
         for each in found.stages
     ]
-    click.echo("\n".join(table(["STAGE", "GENERATION", "BATCH", "LAG", "ROWS", "ROWS/S", "LATE", "LAST BATCH"], rows)))
+    print_table(["STAGE", "GENERATION", "BATCH", "LAG", "ROWS", "ROWS/S", "LATE", "LAST BATCH"], rows)
     for each in found.stages:
         for name, count in each.violations.items():
             click.echo(f"{each.stage}: {name} broken by {count} {'row' if count == 1 else 'rows'}")

@@ -17,11 +17,11 @@ import click
 from braidlog.cli import INTERRUPTED, USAGE, say
 from braidlog.cli.records.lines import LineError, Lines
 from braidlog.cli.records.text import ENCODINGS, RecordDefaults, json_reader, text_reader, unescape
+from braidlog.cli.terminal.arguments import pairs
 from braidlog.cli.terminal.connection import Node, with_node
 from braidlog.cli.terminal.interrupts import Interrupts
 from braidlog.cli.terminal.output import hint, is_watched, plural
 from braidlog.cli.terminal.times import MOMENT
-from braidlog.cli.topic.change import pairs
 from braidlog.client.engine.delivery import Delivery
 from braidlog.client.engine.producer import Producer
 from braidlog.client.errors import ClientError, Refusal, RefusedError

@@ -96,27 +96,31 @@ def _refuse_strangers(dialect: str, ways: list[str]) -> None:
         raise RefusedError(Refusal.NOT_ALLOWED, dialect, "", words)
 
 
-def url_of(
-    server: str,
-    *,
-    principal: str | None = None,
-    token: str | None = None,
-    ca: str | None = None,
-    cert: str | None = None,
-    key: str | None = None,
-) -> str:
-    """One URL of all the options; what the URL itself says of the same is replaced."""
-    parts = urlsplit(server if "://" in server else f"kafka://{server}")
-    scheme, hosts = parts.scheme, parts.netloc
-    if principal is not None:
-        hosts = f"{quote(principal, safe='')}:{quote(token or '', safe='')}@{hosts.rpartition('@')[2]}"
-    elif token is not None:
-        raise click.UsageError("--token-file needs --principal: pass the name the token belongs to")
-    files = {name: file for name, file in (("cafile", ca), ("certfile", cert), ("keyfile", key)) if file is not None}
-    if files and not scheme.endswith(_TLS):
-        scheme += _TLS
-    options = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **files}
-    return parts._replace(scheme=scheme, netloc=hosts, query=urlencode(options)).geturl()
+class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of all commands that talk to a node, as they were typed."""
+
+    server: str
+    principal: str | None = None
+    token_file: str | None = None
+    ca: str | None = None
+    cert: str | None = None
+    cert_key: str | None = None
+    timeout: float = TIMEOUT_SECONDS
+
+    def url(self) -> str:
+        """One URL of all of them; what the URL itself says of the same is replaced."""
+        parts = urlsplit(self.server if "://" in self.server else f"kafka://{self.server}")
+        scheme, hosts, token = parts.scheme, parts.netloc, read_token(self.token_file)
+        if self.principal is not None:
+            hosts = f"{quote(self.principal, safe='')}:{quote(token or '', safe='')}@{hosts.rpartition('@')[2]}"
+        elif token is not None:
+            raise click.UsageError("--token-file needs --principal: pass the name the token belongs to")
+        named = {"cafile": self.ca, "certfile": self.cert, "keyfile": self.cert_key}
+        files = {name: file for name, file in named.items() if file is not None}
+        if files and not scheme.endswith(_TLS):
+            scheme += _TLS
+        options = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **files}
+        return parts._replace(scheme=scheme, netloc=hosts, query=urlencode(options)).geturl()
 
 
 def read_token(file: str | None) -> str | None:
@@ -136,20 +140,9 @@ def with_node(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose first argument is the node, and which has the options of all that talk to a node."""
 
     @wraps(command)
-    def run(
-        *,
-        server: str,
-        principal: str | None,
-        token_file: str | None,
-        ca: str | None,
-        cert: str | None,
-        cert_key: str | None,
-        timeout: float,
-        **arguments: Any,  # noqa: ANN401 - click's own
-    ) -> None:
-        token = read_token(token_file)
-        url = url_of(server, principal=principal, token=token, ca=ca, cert=cert, key=cert_key)
-        command(Node(url, timeout), **arguments)
+    def run(**arguments: Any) -> None:  # noqa: ANN401 - click's own
+        options = NodeOptions(**{name: arguments.pop(name) for name in NodeOptions.__struct_fields__})
+        command(Node(options.url(), options.timeout), **arguments)
 
     for option in reversed(OPTIONS):
         run = option(run)

@@ -6,25 +6,27 @@ Invariant: what goes into a pipe has no colour and no progress; hints go to a te
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import click
 import msgspec
 
+Command = TypeVar("Command", bound=Callable[..., object])
+
 DATA = click.argument("data", type=click.Path())
-OUTPUT = click.option(
-    "-o", "output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
-)
-LISTING = click.option(
-    "-o",
-    "output",
-    type=click.Choice(["table", "json", "name"]),
-    default="table",
-    show_default=True,
-    help="How to print; `name` prints names only.",
-)
+
+
+def _output(*forms: str, text: str = "How to print.") -> Callable[[Command], Command]:
+    return click.option("-o", "output", type=click.Choice(forms), default=forms[0], show_default=True, help=text)
+
+
+OUTPUT = _output("table", "json")
+LISTING = _output("table", "json", "name", text="How to print; `name` prints names only.")
+TEXT_OR_JSON = _output("text", "json")
+LINES = _output("text", "json", text="`json` prints one object a line.")
 _QUIET = "braidlog.quiet"
 
 
@@ -44,11 +46,12 @@ QUIET = click.option(
 PROGRESS_FROM_BYTES = 64 * 1024 * 1024
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Left-aligned columns, two blanks apart."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    for row in [head, *rows]:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> None:
+    """Left-aligned columns, two blanks apart; None is an empty cell."""
+    lines = [list(head), *([("" if cell is None else str(cell)) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        click.echo(indent + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def size(count: int) -> str:

@@ -4,40 +4,17 @@ Knows: what must be asked twice. Refuses to know: how a change is made.
 Invariant: what cannot be taken back needs --yes, or a person at a terminal who says so.
 """
 
-import sys
-from collections.abc import Iterable
-
 import click
 
+from braidlog.cli.terminal.arguments import YES, confirm, pairs
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import hint, plural
 from braidlog.client.blocking import Client
 
 TOPIC = click.argument("topic")
-YES = click.option("--yes", is_flag=True, help="Do not ask.")
 SETTING = click.option(
     "-c", "--set", "changes", multiple=True, metavar="NAME=VALUE", help="A setting, e.g. retention.ms=86400000."
 )
-
-
-def pairs(words: Iterable[str], option: str) -> dict[str, str]:
-    """NAME=VALUE as it was typed."""
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"{option} takes NAME=VALUE, not {word!r}")
-        found[name] = value
-    return found
-
-
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask a person; whoever is none has to say --yes."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("not a terminal: pass --yes to confirm")
-    click.confirm(question, abort=True, err=True)
 
 
 @click.command(epilog="Example: braid topic create clicks -p 3 -c cleanup.policy=compact")

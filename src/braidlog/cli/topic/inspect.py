@@ -5,9 +5,10 @@ Knows: how topics look. Refuses to know: how a door tells of them.
 
 import click
 import msgspec
+from msgspec.structs import astuple
 
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, table
+from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_table
 from braidlog.client.blocking import Client
 
 
@@ -61,8 +62,7 @@ def list_(client: Client, output: str) -> None:
         click.echo("There are no topics yet.")
         hint("braid topic create NAME", "braid demo clicks")
     else:
-        cells = [[row.topic, str(row.partitions), str(row.offsets)] for row in rows]
-        click.echo("\n".join(table(["TOPIC", "PARTITIONS", "OFFSETS"], cells)))
+        print_table(["TOPIC", "PARTITIONS", "OFFSETS"], map(astuple, rows))
         hint(f"braid topic describe {rows[0].topic}")
 
 
@@ -98,8 +98,7 @@ def _described(client: Client, topic: str, *, everything: bool) -> TopicDescript
 
 def _print(found: TopicDescription) -> None:
     click.echo(f"{found.topic}")
-    rows = [[str(row.partition), str(row.earliest), str(row.latest)] for row in found.partitions]
-    click.echo("\n".join(f"  {line}" for line in table(["PARTITION", "EARLIEST", "LATEST"], rows)))
+    print_table(["PARTITION", "EARLIEST", "LATEST"], map(astuple, found.partitions), indent="  ")
     if found.settings:
-        cells = [[row.name, row.value or "", "default" if row.is_default else ""] for row in found.settings]
-        click.echo("\n".join(f"  {line}" for line in table(["SETTING", "VALUE", ""], cells)))
+        cells = [[row.name, row.value, "default" if row.is_default else ""] for row in found.settings]
+        print_table(["SETTING", "VALUE", ""], cells, indent="  ")

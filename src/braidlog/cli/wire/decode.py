@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from braidlog.cli import NO
-from braidlog.cli.terminal.output import paint
+from braidlog.cli.terminal.output import LINES, paint
 from braidlog.cli.wire.options import DIALECT, read_bytes
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.tools.wire.annotated import NotationError
@@ -48,14 +48,7 @@ Exit codes: 0 all of it is sound, 1 something is not, 2 wrong usage, 3 no such f
 @click.option("--port", type=click.IntRange(1, 65535), help="The server's port, in a capture.")
 @click.option("--hex", "with_bytes", is_flag=True, help="With the bytes of each message.")
 @click.option("--pcapng", "capture", metavar="FILE", help="Also write what was read as a capture for Wireshark.")
-@click.option(
-    "-o",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="`json` prints one object a line.",
-)
+@LINES
 def decode(  # noqa: PLR0913 - one parameter an option
     *,
     file: str,

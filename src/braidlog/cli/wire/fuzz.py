@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from braidlog.cli import NO
-from braidlog.cli.terminal.output import paint, print_json, size
+from braidlog.cli.terminal.output import TEXT_OR_JSON, paint, print_json, size
 from braidlog.cli.wire.options import DIALECT, SERVER, dialect_of
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.tools.wire.fuzzing import FuzzSettings, Report, as_script
@@ -38,9 +38,7 @@ Exit codes: 0 it stays well, 1 it does not, 2 wrong usage, 3 no server.
 @click.option("--pid", type=click.IntRange(min=1), help="The server's process, on this machine: watch its memory.")
 @click.option("--memory-mb", type=click.IntRange(min=1), default=256, show_default=True, help="How much it may grow.")
 @click.option("--out", metavar="FILE", help="Where a run that fails is written.  [default: printed]")
-@click.option(
-    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
-)
+@TEXT_OR_JSON
 def fuzz(  # noqa: PLR0913 - one parameter an option
     *,
     server: tuple[str | None, Address],

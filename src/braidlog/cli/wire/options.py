@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.tools.wire.faults import Splitter
 from braidlog.tools.wire.pcapng import Address
 from braidlog.wire.dialect import dialects
 
@@ -47,6 +48,13 @@ def dialect_of(dialect: str | None, scheme: str | None) -> str:
     if found is None:
         raise click.UsageError("unknown protocol: pass --dialect, or --server dialect://host:port")
     return found
+
+
+def check_split(split: str) -> None:
+    try:
+        Splitter(split)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def read_bytes(file: str) -> bytes:

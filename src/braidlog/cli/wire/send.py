@@ -6,12 +6,12 @@ from typing import Any
 import click
 
 from braidlog.cli import NO
-from braidlog.cli.terminal.output import paint, print_json
-from braidlog.cli.wire.options import DIALECT, SERVER, read_text
+from braidlog.cli.terminal.arguments import pairs
+from braidlog.cli.terminal.output import TEXT_OR_JSON, paint, print_json
+from braidlog.cli.wire.options import DIALECT, SERVER, check_split, read_text
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.tools.wire.annotated import NotationError, encode
 from braidlog.tools.wire.examples import example
-from braidlog.tools.wire.faults import Splitter
 from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.script import Case, Send, read_script
 from braidlog.tools.wire.sending import Connection, Outcome, run
@@ -54,9 +54,7 @@ Exit codes: 0 as expected, 1 different, 2 wrong usage, 3 no server or no such fi
 @click.option("--let", "given", multiple=True, metavar="NAME=TEXT", help="What $NAME stands for; may be repeated.")
 @click.option("--secret", metavar="TEXT", help="What stands where a log shows **.")
 @click.option("--dry-run", is_flag=True, help="Print the bytes in hex, send nothing.")
-@click.option(
-    "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
-)
+@TEXT_OR_JSON
 def send(  # noqa: PLR0913 - one parameter an option
     *,
     file: str | None,
@@ -78,14 +76,11 @@ def send(  # noqa: PLR0913 - one parameter an option
     nothing is expected, what comes is printed, ready to be put into the file.
     """
     found = _cases(file, example_of, cases)
-    variables = dict(_given(each) for each in given)
+    variables = {name: _variable(value) for name, value in pairs(given, "--let").items()}
     if dry_run:
         _print_bytes(found, variables, secret)
         return
-    try:
-        Splitter(split)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    check_split(split)
     scheme, address = server
     to = Connection(
         address.host,
@@ -129,11 +124,8 @@ def _cases(file: str | None, example_of: str | None, names: tuple[str, ...]) -> 
     return cases
 
 
-def _given(word: str) -> tuple[str, int | bytes]:
-    name, equals, value = word.partition("=")
-    if not equals:
-        raise click.UsageError(f"--let takes NAME=TEXT, not {word!r}")
-    return name, int(value) if value.lstrip("-").isdigit() else value.encode()
+def _variable(text: str) -> int | bytes:
+    return int(text) if text.lstrip("-").isdigit() else text.encode()
 
 
 def _print_bytes(cases: list[Case], variables: dict[str, int | bytes], secret: str | None) -> None:

@@ -7,10 +7,9 @@ import signal
 import click
 
 from braidlog.cli import say
-from braidlog.cli.wire.options import ADDRESS, DIALECT, dialect_of
+from braidlog.cli.wire.options import ADDRESS, DIALECT, check_split, dialect_of
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.tools.wire.faults import Splitter
 from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.recorder import Recorder, RecorderSettings
 from braidlog.tools.wire.tapping import Tap, TapSettings
@@ -66,10 +65,7 @@ def tap(  # noqa: PLR0913 - one parameter an option
 
     Neither side is read from faster than the other takes it. TLS passes through, and cannot be read.
     """
-    try:
-        Splitter(split)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    check_split(split)
     settings = TapSettings(dialect_of(dialect, to[0] or listen[0]), listen[1], to[1], split, delay_ms, seed)
     try:
         recorder = Recorder(RecorderSettings(path, form, with_bytes, pcapng), SystemClock().now_ns)

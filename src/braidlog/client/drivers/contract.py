@@ -9,7 +9,7 @@ Offsets are the next to read, ranges half-open, whatever the dialect counts.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import msgspec
 
@@ -41,72 +41,46 @@ class Commits(StrEnum):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dialect can say. A client refuses the rest by name instead of dropping it."""
+    """What a dialect can say, each by its title. A client refuses the rest by name instead of dropping it."""
 
-    keys: bool = False
-    null_values: bool = False
-    empty_values: bool = True
-    headers: Headers = Headers.NONE
-    timestamps: bool = False
-    stamps: bool = False
+    keys: Annotated[bool, "keys"] = False
+    null_values: Annotated[bool, "null values"] = False
+    empty_values: Annotated[bool, "empty values"] = True
+    headers: Annotated[Headers, "headers"] = Headers.NONE
+    timestamps: Annotated[bool, "timestamps shown to readers"] = False
+    stamps: Annotated[bool, "timestamps chosen by writers"] = False
     """The writer may say a record's time itself."""
-    partitions: bool = True
-    places: bool = True
+    partitions: Annotated[bool, "topics of several partitions"] = True
+    places: Annotated[bool, "choosing the partition in the client"] = True
     """The client says which partition a record goes to; else the server decides by the key."""
-    batches: bool = True
+    batches: Annotated[bool, "many records in one request"] = True
     """Many records in one request; else one each, sent together."""
-    idempotence: bool = False
-    acks: tuple[Acks, ...] = (Acks.LEADER, Acks.ALL)
-    waits: bool = True
+    idempotence: Annotated[bool, "retries that never store twice"] = False
+    acks: Annotated[tuple[Acks, ...], "acks"] = (Acks.LEADER, Acks.ALL)
+    waits: Annotated[bool, "fetches that wait for records"] = True
     """The server holds a fetch until there is something; else the client asks again and again."""
-    commits: Commits = Commits.ANYONE
-    tells_uncommitted: bool = False
+    commits: Annotated[Commits, "committed offsets"] = Commits.ANYONE
+    tells_uncommitted: Annotated[bool, "telling never committed from committed 0"] = False
     """"Nothing committed" is not the same answer as "committed 0"."""
-    finds_times: bool = False
+    finds_times: Annotated[bool, "finding an offset by its time"] = False
     """The server tells an offset by its time."""
-    groups: bool = False
-    group_admin: bool = False
-    group_offsets: bool = False
+    groups: Annotated[bool, "groups that share out partitions"] = False
+    group_admin: Annotated[bool, "listing and describing groups"] = False
+    group_offsets: Annotated[bool, "listing a group's commits, deleting groups"] = False
     """All commits of a group are told at once, whatever topics they are of; and groups can be deleted."""
-    deletes: bool = False
-    settings: bool = False
+    deletes: Annotated[bool, "deleting topics"] = False
+    settings: Annotated[bool, "reading and changing topic settings, adding partitions"] = False
     """A topic's settings are told and changed, and partitions are added to it."""
-    trims: bool = False
-    credentials: bool = False
+    trims: Annotated[bool, "deleting the oldest records"] = False
+    credentials: Annotated[bool, "principal and token in the URL"] = False
 
 
-class Feature(msgspec.Struct, frozen=True):
-    """One row of the table in docs/guides/client.md."""
-
-    field: str
-    title: str
-
-
-FEATURES = (
-    Feature("keys", "keys"),
-    Feature("null_values", "null values"),
-    Feature("empty_values", "empty values"),
-    Feature("headers", "headers"),
-    Feature("timestamps", "timestamps shown to readers"),
-    Feature("stamps", "timestamps chosen by writers"),
-    Feature("partitions", "topics of several partitions"),
-    Feature("places", "choosing the partition in the client"),
-    Feature("batches", "many records in one request"),
-    Feature("idempotence", "retries that never store twice"),
-    Feature("acks", "acks"),
-    Feature("waits", "fetches that wait for records"),
-    Feature("commits", "committed offsets"),
-    Feature("tells_uncommitted", "telling never committed from committed 0"),
-    Feature("finds_times", "finding an offset by its time"),
-    Feature("groups", "groups that share out partitions"),
-    Feature("group_admin", "listing and describing groups"),
-    Feature("group_offsets", "listing a group's commits, deleting groups"),
-    Feature("deletes", "deleting topics"),
-    Feature("settings", "reading and changing topic settings, adding partitions"),
-    Feature("trims", "deleting the oldest records"),
-    Feature("credentials", "principal and token in the URL"),
-)
-_TITLES = {feature.field: feature.title for feature in FEATURES}
+TITLES = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(Capabilities, include_extras=True).items()
+    if name in Capabilities.__struct_fields__
+}
+"""The rows of the table in docs/guides/client.md, by field."""
 
 
 class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
@@ -163,6 +137,22 @@ class Fetched(msgspec.Struct, frozen=True):
     records: Sequence[ConsumedRecord]
     next_offset: int
     high_watermark: int | None = None
+
+
+class FetchRequest(msgspec.Struct, frozen=True):
+    """Records from `offset` on. Fetches of one slot may hold each other up, those of different slots do not."""
+
+    topic: str
+    partition: int
+    offset: int
+    bytes_max: int
+    wait_ms: int
+    slot: int = 0
+    member: "Membership | None" = None
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -300,18 +290,7 @@ class Driver(ABC):
         """One result for each record, in order. A dialect whose batches are all or nothing raises instead."""
 
     @abstractmethod
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        slot: int = 0,
-        member: Membership | None = None,
-    ) -> Fetched:
-        """Records from `offset` on. Fetches of one slot may hold each other up, those of different slots do not."""
+    async def fetch(self, wanted: FetchRequest) -> Fetched: ...
 
     # -- offsets ---------------------------------------------------------------------------------------------
 
@@ -370,7 +349,7 @@ class Driver(ABC):
         from braidlog.client.schemes import dialects_with  # noqa: PLC0415 - it knows all drivers, and is asked in need only
 
         able = ", ".join(dialects_with(field)) or "no dialect of this version"
-        return UnsupportedError(f"{self.name} does not support {_TITLES[field]}; supported by: {able}")
+        return UnsupportedError(f"{self.name} does not support {TITLES[field]}; supported by: {able}")
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - whatever a capability is

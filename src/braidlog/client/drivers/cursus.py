@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
 from braidlog.client.drivers.contract import (
     Acks,
     Batch,
@@ -15,6 +17,7 @@ from braidlog.client.drivers.contract import (
     Capabilities,
     ConsumedRecord,
     Fetched,
+    FetchRequest,
     GroupInfo,
     GroupMember,
     Headers,
@@ -22,7 +25,7 @@ from braidlog.client.drivers.contract import (
     Placed,
     Span,
 )
-from braidlog.client.drivers.link import Link, OrderedWire, read_address
+from braidlog.client.drivers.link import ConnectionWire, Link, read_address
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, ClientError, NoAnswerError, RecordError, Refusal, RefusedError
@@ -110,7 +113,7 @@ class CursusDriver(RoutedDriver):
             raise ValueError(f"cursus:// takes the option compression, not {', '.join(options)}")
         ClientConnection(compression=compression)  # a wrong name is told here, not at the first connection
         greet = None if target.principal is None else self._authenticate
-        super().__init__(target, policy, tls, lambda: OrderedWire(ClientConnection(compression=compression)), greet)
+        super().__init__(target, policy, tls, lambda: ConnectionWire(ClientConnection(compression=compression)), greet)
         self._coordinators: dict[str, Address] = {}
         self._look_again: set[tuple[str, int]] = set()
 
@@ -135,10 +138,10 @@ class CursusDriver(RoutedDriver):
                 self._leaders[place] = told
             else:
                 self._look_again.add(place)
-        return self._checked(answer)
+        return self.checked(answer)
 
     async def _find_leader(self, topic: str, partition: int) -> None:
-        answer: a.TopicMetadata = self._checked(await self.ask(r.GetMetadata(topic)))
+        answer: a.TopicMetadata = self.checked(await self.ask(r.GetMetadata(topic)))
         told = read_address(answer.leaders[partition]) if partition < len(answer.leaders) else None
         if told is not None:
             self._leaders[topic, partition] = told
@@ -151,14 +154,14 @@ class CursusDriver(RoutedDriver):
             told = read_address(f"{failure.get('host')}:{failure.get('port')}")
             if told is not None:
                 self._coordinators[group] = told
-        return self._checked(answer)
+        return self.checked(answer)
 
     def unreachable(self, address: Address) -> None:
         for group in [group for group, at in self._coordinators.items() if at == address]:
             del self._coordinators[group]
         super().unreachable(address)
 
-    def _checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
+    def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
         failure = _failure(answer)
         if failure is not None:
             raise self._refused(failure)
@@ -171,25 +174,22 @@ class CursusDriver(RoutedDriver):
         told = failure.get("reason") or f"{reason.value.text}: {failure_line(failure).partition(' ')[2]}"
         return RefusedError(reason, self.name, failure.code, told)
 
-    async def _checked_ask(self, message: Any) -> Any:  # noqa: ANN401 - any answer
-        return self._checked(await self.ask(message))
-
     # -- topics ----------------------------------------------------------------------------------------------
 
     async def create_topic(self, topic: str, partitions: int) -> None:
         # To this dialect CREATE of a topic that is there is OK, and may even grow it.
         if topic in await self.list_topics():
             raise RefusedError(Refusal.TOPIC_EXISTS, self.name, "", f"topic {topic!r} exists already")
-        await self._checked_ask(r.Create(topic, partitions))
+        await self.ask_checked(r.Create(topic, partitions))
 
     async def delete_topic(self, topic: str) -> None:
-        await self._checked_ask(r.Delete(topic))
+        await self.ask_checked(r.Delete(topic))
 
     async def list_topics(self) -> list[str]:
-        return sorted((await self._checked_ask(r.ListTopics())).topics)
+        return sorted((await self.ask_checked(r.ListTopics())).topics)
 
     async def partitions(self, topic: str) -> int:
-        answer: a.TopicMetadata = await self._checked_ask(r.GetMetadata(topic))
+        answer: a.TopicMetadata = await self.ask_checked(r.GetMetadata(topic))
         return answer.partitions
 
     async def span(self, topic: str, partition: int) -> Span:
@@ -222,33 +222,15 @@ class CursusDriver(RoutedDriver):
         base = answer.last_offset - len(batch.records) + 1
         return [Placed(batch.topic, batch.partition, base + at) for at in range(len(batch.records))]
 
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        slot: int = 0,
-        member: Membership | None = None,
-    ) -> Fetched:
-        records_max = min(max(bytes_max // _RECORD_BYTES_GUESS, 1), _READ_RECORDS_MAX)
-        message = r.Consume(topic, partition, offset, records_max=records_max, wait_ms=wait_ms)
-        if member is not None:
-            message = r.Consume(
-                topic,
-                partition,
-                offset,
-                member.member,
-                member.group,
-                member.generation,
-                records_max=records_max,
-                wait_ms=wait_ms,
-            )
-        answer: WireBatch = await self._ask_leader(topic, partition, message, fetch_channel(slot), wait_ms)
-        records = [_consumed(topic, partition, record) for record in answer.records]
-        return Fetched(records, records[-1].offset + 1 if records else offset)
+    async def fetch(self, wanted: FetchRequest) -> Fetched:
+        records_max = min(max(wanted.bytes_max // _RECORD_BYTES_GUESS, 1), _READ_RECORDS_MAX)
+        message = r.Consume(*wanted.place, wanted.offset, records_max=records_max, wait_ms=wanted.wait_ms)
+        if (who := wanted.member) is not None:
+            message = replace(message, member=who.member, group=who.group, generation=who.generation)
+        channel = fetch_channel(wanted.slot)
+        answer: WireBatch = await self._ask_leader(*wanted.place, message, channel, wanted.wait_ms)
+        records = [_consumed(*wanted.place, record) for record in answer.records]
+        return Fetched(records, records[-1].offset + 1 if records else wanted.offset)
 
     # -- offsets and groups ----------------------------------------------------------------------------------
 
@@ -278,7 +260,7 @@ class CursusDriver(RoutedDriver):
         await self._ask_coordinator(membership.group, message)
 
     async def list_groups(self) -> list[str]:
-        return sorted((await self._checked_ask(r.ListGroups())).groups)
+        return sorted((await self.ask_checked(r.ListGroups())).groups)
 
     async def describe_group(self, group: str) -> GroupInfo:
         answer: a.GroupDescription = await self._ask_coordinator(group, r.GroupStatus(group))

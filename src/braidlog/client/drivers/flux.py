@@ -20,17 +20,18 @@ from braidlog.client.drivers.contract import (
     Commits,
     ConsumedRecord,
     Fetched,
+    FetchRequest,
     Membership,
     Placed,
     Span,
 )
+from braidlog.client.drivers.link import ConnectionWire
 from braidlog.client.drivers.routed import PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError
 from braidlog.client.schemes import Target
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.record import NewRecord
-from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.connection import ClientConnection
 from braidlog.wire.flux.messages import ErrorCode as E
@@ -54,25 +55,16 @@ _RECORD_BYTES_GUESS = 128
 _B64 = m.Encoding.BASE64
 
 
-class FluxWire:
+class FluxWire(ConnectionWire):
     """Answers are found by their ids."""
 
     def __init__(self) -> None:
-        self._connection = ClientConnection()
+        super().__init__(ClientConnection())
 
     def ask(self, message: m.Request) -> tuple[bytes, Hashable]:
         return self._connection.request(message), message.correlation_id
 
-    def receive(self, data: bytes) -> None:
-        self._connection.receive(data)
-
-    def next_answer(self) -> tuple[Hashable, Any] | NeedData:
-        event = self._connection.next_event()
-        if isinstance(event, Refused):
-            raise event.error
-        if event is NEED_DATA:
-            return NEED_DATA
-        assert isinstance(event, m.Response)
+    def answer(self, event: m.Response) -> tuple[Hashable, Any]:
         if event.correlation_id == _NOT_AN_ANSWER:
             # A line of ours could not be read, and nobody knows which: who waits for its answer would wait in vain.
             raise ProtocolError(f"it could not read a line: {event.answer}")
@@ -96,10 +88,7 @@ class FluxDriver(RoutedDriver):
     def _id(self) -> str:
         return str(next(self._numbers))
 
-    async def _checked_ask(self, message: m.Request, channel: str = "control", waits_ms: int = 0) -> Any:  # noqa: ANN401
-        return self._checked(await self.ask(message, channel=channel, waits_ms=waits_ms))
-
-    def _checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
+    def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
         if isinstance(answer, m.Failed):
             raise self._refused(answer)
         return answer
@@ -113,7 +102,7 @@ class FluxDriver(RoutedDriver):
 
     async def create_topic(self, topic: str, partitions: int) -> None:
         try:
-            await self._checked_ask(m.CreateTopic(self._id(), topic, partitions, 1))
+            await self.ask_checked(m.CreateTopic(self._id(), topic, partitions, 1))
         except RefusedError as error:
             # One code for all that is wrong with a request: whether it is there already, the list tells.
             if error.reason is Refusal.INVALID and topic in await self.list_topics():
@@ -121,7 +110,7 @@ class FluxDriver(RoutedDriver):
             raise
 
     async def list_topics(self) -> list[str]:
-        return sorted((await self._checked_ask(m.GetMetadata(self._id()))).topics)
+        return sorted((await self.ask_checked(m.GetMetadata(self._id()))).topics)
 
     async def partitions(self, topic: str) -> int:
         await self._require_topic(topic)
@@ -151,7 +140,7 @@ class FluxDriver(RoutedDriver):
         return await self._span(topic, partition)
 
     async def _span(self, topic: str, partition: int) -> Span:
-        latest = (await self._checked_ask(self._probe(topic, partition))).high_watermark + 1
+        latest = (await self.ask_checked(self._probe(topic, partition))).high_watermark + 1
         if await self._can_read(topic, partition, 0):
             return Span(0, latest)
         gone, there = 0, latest
@@ -165,7 +154,7 @@ class FluxDriver(RoutedDriver):
 
     async def _can_read(self, topic: str, partition: int, offset: int) -> bool:
         try:
-            await self._checked_ask(self._probe(topic, partition, offset))
+            await self.ask_checked(self._probe(topic, partition, offset))
         except RefusedError as error:
             if error.reason is not Refusal.INVALID:
                 raise
@@ -201,22 +190,14 @@ class FluxDriver(RoutedDriver):
             return self._refused(answer)
         return Placed(topic, answer.partition, answer.offset)
 
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        slot: int = 0,  # noqa: ARG002 - a slow answer holds back nobody
-        member: Membership | None = None,  # noqa: ARG002 - CONSUME names no member
-    ) -> Fetched:
-        wait_ms = min(wait_ms, WAIT_MS_MAX)
-        records_max = max(bytes_max // _RECORD_BYTES_GUESS, 1)
+    async def fetch(self, wanted: FetchRequest) -> Fetched:
+        """Whatever the slot: a slow answer holds back nobody. CONSUME names no member."""
+        topic, partition, offset = *wanted.place, wanted.offset
+        wait_ms = min(wanted.wait_ms, WAIT_MS_MAX)
+        records_max = max(wanted.bytes_max // _RECORD_BYTES_GUESS, 1)
         message = m.Consume(self._id(), topic, partition, offset, _B64, records_max, wait_ms)
         try:
-            answer: m.Consumed = await self._checked_ask(message, fetch_channel(0), wait_ms)
+            answer: m.Consumed = await self.ask_checked(message, fetch_channel(0), wait_ms)
         except RefusedError as error:
             # One code for all that is wrong with a request: whether the offset is gone, the log's first one tells.
             if error.reason is Refusal.INVALID and offset < (await self._span(topic, partition)).earliest:
@@ -239,22 +220,22 @@ class FluxDriver(RoutedDriver):
         for answer in answers:
             if isinstance(answer, ClientError):
                 raise answer
-            self._checked(answer)
+            self.checked(answer)
 
     async def committed(self, group: str, topic: str, partition: int) -> int | None:
-        answer = await self._checked_ask(m.ReadOffset(self._id(), group, topic, partition))
+        answer = await self.ask_checked(m.ReadOffset(self._id(), group, topic, partition))
         return answer.offset if answer.offset > 0 else None
 
     async def join(self, group: str, topic: str, member: str) -> Membership:
-        answer = await self._checked_ask(m.Join(self._id(), group, topic, member))
+        answer = await self.ask_checked(m.Join(self._id(), group, topic, member))
         return Membership(group, topic, member, answer.generation, answer.assigned)
 
     async def heartbeat(self, membership: Membership) -> None:
-        await self._checked_ask(
+        await self.ask_checked(
             m.Heartbeat(self._id(), membership.group, membership.topic, membership.member, membership.generation)
         )
 
     async def leave(self, membership: Membership) -> None:
-        await self._checked_ask(
+        await self.ask_checked(
             m.Leave(self._id(), membership.group, membership.topic, membership.member, membership.generation)
         )

@@ -44,8 +44,8 @@ class BufferedWire(Protocol):
         """So many bytes were put into the buffer."""
 
 
-class OrderedWire:
-    """A dialect that answers in the order of the requests."""
+class ConnectionWire:
+    """A dialect's client connection as a wire; answers come in the order of the requests, unless `answer` finds their ids."""
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401 - any dialect's ClientConnection
         self._connection = connection
@@ -60,7 +60,10 @@ class OrderedWire:
         event = self._connection.next_event()
         if isinstance(event, Refused):
             raise event.error
-        return NEED_DATA if event is NEED_DATA else (None, event)
+        return NEED_DATA if event is NEED_DATA else self.answer(event)
+
+    def answer(self, event: Any) -> tuple[Hashable, Any]:  # noqa: ANN401 - any answer of the dialect
+        return None, event
 
 
 class Link(asyncio.Protocol):

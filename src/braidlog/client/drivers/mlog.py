@@ -18,11 +18,12 @@ from braidlog.client.drivers.contract import (
     Capabilities,
     ConsumedRecord,
     Fetched,
+    FetchRequest,
     Membership,
     Placed,
     Span,
 )
-from braidlog.client.drivers.link import OrderedWire, read_address
+from braidlog.client.drivers.link import ConnectionWire, read_address
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, ClientError, ConnectError, NoAnswerError, Refusal, RefusedError
@@ -69,7 +70,7 @@ class MlogDriver(RoutedDriver):
     ) -> None:
         if options:
             raise ValueError(f"mlog:// takes no options: {', '.join(options)}")
-        super().__init__(target, policy, tls, lambda: OrderedWire(ClientConnection()))
+        super().__init__(target, policy, tls, lambda: ConnectionWire(ClientConnection()))
         self._reader = f"braidlog-{uuid.uuid4().hex}"
         self._look_again: set[str] = set()
 
@@ -89,24 +90,21 @@ class MlogDriver(RoutedDriver):
             self._look_again.add(topic)
             self._links.drop(leader, "another node leads")
             raise RefusedError(Refusal.NOT_LEADER, self.name, _code(answer), answer.message)
-        return self._checked(answer)
+        return self.checked(answer)
 
     async def _find_leader(self, topic: str) -> None:
         """Who leads now. A topic that is not there is told here, and nowhere else for good."""
         self._leaders.pop((topic, 0), None)
         if topic == _METADATA:
-            told = (await self._checked_ask(m.FindRaftLeaderRequest())).raft_leader_addr
+            told = (await self.ask_checked(m.FindRaftLeaderRequest())).raft_leader_addr
         else:
-            told = (await self._checked_ask(m.FindTopicLeaderRequest(topic))).leader_addr
+            told = (await self.ask_checked(m.FindTopicLeaderRequest(topic))).leader_addr
         found: Address | None = read_address(told)
         if found is not None:
             self._leaders[topic, 0] = found
         self._look_again.discard(topic)
 
-    async def _checked_ask(self, message: Any) -> Any:  # noqa: ANN401 - any answer
-        return self._checked(await self.ask(message))
-
-    def _checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
+    def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
         if isinstance(answer, RPCErrorResponse):
             raise RefusedError(REASONS.get(answer.code, Refusal.FAILED), self.name, _code(answer), answer.message)
         return answer
@@ -123,7 +121,7 @@ class MlogDriver(RoutedDriver):
         await self._ask_leader(_METADATA, m.DeleteTopicRequest(topic), CONTROL)
 
     async def list_topics(self) -> list[str]:
-        answer = await self._checked_ask(m.ListTopicsRequest())
+        answer = await self.ask_checked(m.ListTopicsRequest())
         return sorted(info.name for info in answer.topics or ())
 
     async def partitions(self, topic: str) -> int:
@@ -131,7 +129,7 @@ class MlogDriver(RoutedDriver):
         return 1
 
     async def _describe(self, topic: str) -> m.TopicInfo:
-        answer: m.ListTopicsResponse = await self._checked_ask(m.ListTopicsRequest())
+        answer: m.ListTopicsResponse = await self.ask_checked(m.ListTopicsRequest())
         for info in answer.topics or ():
             if info.name == topic:
                 return info
@@ -167,19 +165,10 @@ class MlogDriver(RoutedDriver):
         answer = await self._ask_leader(batch.topic, message, PRODUCE)
         return [Placed(batch.topic, 0, answer.base_offset + at) for at in range(len(values))]
 
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,  # noqa: ARG002 - nobody waits here
-        slot: int = 0,
-        member: Membership | None = None,  # noqa: ARG002 - there are none
-    ) -> Fetched:
-        self._check_partition(partition)
-        entries = await self._fetch(topic, offset, max(bytes_max // _RECORD_BYTES_GUESS, 1), fetch_channel(slot))
+    async def fetch(self, wanted: FetchRequest) -> Fetched:
+        topic, offset, records_max = wanted.topic, wanted.offset, max(wanted.bytes_max // _RECORD_BYTES_GUESS, 1)
+        self._check_partition(wanted.partition)
+        entries = await self._fetch(topic, offset, records_max, fetch_channel(wanted.slot))
         # An answer may begin before what was asked only if the server resumed somewhere else: nobody asked for that.
         records = [ConsumedRecord(topic, 0, e.offset, None, e.value) for e in entries if e.offset >= offset]
         return Fetched(records, records[-1].offset + 1 if records else offset)

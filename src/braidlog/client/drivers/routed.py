@@ -6,7 +6,8 @@ reached leads nothing.
 """
 
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from braidlog.client.drivers.contract import Driver
@@ -54,19 +55,27 @@ class RoutedDriver(Driver):
 
     async def ask(self, message: Any, at: Address | None = None, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
         """One request, one answer. `waits_ms`: how long the server was told that it may take."""
-        address = at or self.home
-        try:
+        with self._reaching(at or self.home) as address:
             link = await self._links.get(address, channel)
             return await link.ask(message, self._policy.request_timeout + waits_ms / 1000)
-        except ConnectError:
-            self.unreachable(address)
-            raise
+
+    async def ask_checked(self, message: Any, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
+        """The same, of nobody in particular; an answer that is a refusal is raised."""
+        return self.checked(await self.ask(message, None, channel, waits_ms))
+
+    def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
+        """The answer, or the refusal that it is, raised. Where every answer has its own codes, whoever asks looks at them."""
+        return answer
 
     async def ask_all(self, messages: Sequence[Any], at: Address | None = None, channel: str = CONTROL) -> list[Any]:
-        address = at or self.home
-        try:
+        with self._reaching(at or self.home) as address:
             link = await self._links.get(address, channel)
             return await link.ask_all(messages, self._policy.request_timeout)
+
+    @contextmanager
+    def _reaching(self, address: Address) -> Iterator[Address]:
+        try:
+            yield address
         except ConnectError:
             self.unreachable(address)
             raise
@@ -79,11 +88,8 @@ class RoutedDriver(Driver):
             self._nodes.append(self._nodes.pop(0))
 
     async def connect(self) -> None:
-        try:
-            await self._links.get(self.home, CONTROL)
-        except ConnectError:
-            self.unreachable(self.home)
-            raise
+        with self._reaching(self.home) as address:
+            await self._links.get(address, CONTROL)
 
     def close(self) -> None:
         self._links.close()

@@ -19,12 +19,13 @@ from braidlog.client.drivers.contract import (
     Capabilities,
     ConsumedRecord,
     Fetched,
+    FetchRequest,
     Headers,
     Membership,
     Placed,
     Span,
 )
-from braidlog.client.drivers.link import Endpoint, Links, OrderedWire
+from braidlog.client.drivers.link import ConnectionWire, Endpoint, Links
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ClientError, Refusal, RefusedError
@@ -90,18 +91,14 @@ class RustlogDriver(RoutedDriver):
             )
         self._json_links = Links(Endpoint(lambda: _wire(Form.JSON), policy.connect_timeout, tls))
 
-    async def _checked_ask(self, message: Any, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401 - any answer
-        answer: Response = await self.ask(message, channel=channel, waits_ms=waits_ms)
-        return self._checked(answer)
-
     async def _json_ask(self, message: Any) -> Any:  # noqa: ANN401 - any answer
         """What the binary form cannot tell."""
         if self._form is Form.JSON:
-            return await self._checked_ask(message)
+            return await self.ask_checked(message)
         link = await self._json_links.get(self.home, CONTROL)
-        return self._checked(await link.ask(message, self._policy.request_timeout))
+        return self.checked(await link.ask(message, self._policy.request_timeout))
 
-    def _checked(self, answer: Response) -> Any:  # noqa: ANN401 - any answer
+    def checked(self, answer: Response) -> Any:  # noqa: ANN401 - any answer
         said = answer.message
         if not isinstance(said, m.Error):
             return said
@@ -113,13 +110,13 @@ class RustlogDriver(RoutedDriver):
     # -- topics ----------------------------------------------------------------------------------------------
 
     async def create_topic(self, topic: str, partitions: int) -> None:
-        await self._checked_ask(m.CreateTopic(topic=topic, partition_count=partitions))
+        await self.ask_checked(m.CreateTopic(topic=topic, partition_count=partitions))
 
     async def list_topics(self) -> list[str]:
-        return sorted(each.name for each in (await self._checked_ask(m.ListTopics())).topics)
+        return sorted(each.name for each in (await self.ask_checked(m.ListTopics())).topics)
 
     async def partitions(self, topic: str) -> int:
-        return len((await self._checked_ask(m.DescribeTopic(topic=topic))).partitions)
+        return len((await self.ask_checked(m.DescribeTopic(topic=topic))).partitions)
 
     async def span(self, topic: str, partition: int) -> Span:
         answer = await self._json_ask(m.DescribePartition(topic=topic, partition=partition))
@@ -144,31 +141,20 @@ class RustlogDriver(RoutedDriver):
             records=[record.value or b"" for record in batch.records],
             keys=keys if any(key is not None for key in keys) else None,
         )
-        answer: m.ProduceResponse = await self._checked_ask(message, PRODUCE)
+        answer: m.ProduceResponse = await self.ask_checked(message, PRODUCE)
         return [Placed(batch.topic, batch.partition, answer.base_offset + at) for at in range(len(keys))]
 
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        slot: int = 0,
-        member: Membership | None = None,  # noqa: ARG002 - there are none
-    ) -> Fetched:
+    async def fetch(self, wanted: FetchRequest) -> Fetched:
         if self._form is Form.BINARY:
-            return await self._fetch_values(topic, partition, offset, bytes_max, slot)
-        message = m.Fetch(
-            group_id="", topic=topic, partition=partition, offset=offset, max_bytes=bytes_max, max_wait_ms=wait_ms
-        )
-        return _fetched(topic, partition, await self._checked_ask(message, fetch_channel(slot), wait_ms))
+            return await self._fetch_values(wanted)
+        message = _fetch_message(wanted, max_wait_ms=wanted.wait_ms)
+        channel = fetch_channel(wanted.slot)
+        return _fetched(*wanted.place, await self.ask_checked(message, channel, wanted.wait_ms))
 
-    async def _fetch_values(self, topic: str, partition: int, offset: int, bytes_max: int, slot: int) -> Fetched:
-        # With a group's name the binary form would begin where that group has committed, whatever the offset.
-        message = m.Fetch(group_id="", topic=topic, partition=partition, offset=offset, max_bytes=bytes_max)
-        answer: m.BriefFetchResponse = await self._checked_ask(message, fetch_channel(slot))
+    async def _fetch_values(self, wanted: FetchRequest) -> Fetched:
+        topic, partition, offset = *wanted.place, wanted.offset
+        message = _fetch_message(wanted)
+        answer: m.BriefFetchResponse = await self.ask_checked(message, fetch_channel(wanted.slot))
         if answer.records and answer.next_offset != offset + len(answer.records):
             return _fetched(topic, partition, await self._json_ask(message))
         records = [
@@ -182,13 +168,13 @@ class RustlogDriver(RoutedDriver):
         assert member is None
         for partition, offset in offsets.items():
             message = m.OffsetCommit(group=group, topic=topic, partition=partition, offset=offset)
-            if not (await self._checked_ask(message)).success:
+            if not (await self.ask_checked(message)).success:
                 raise RefusedError(
                     Refusal.TOPIC_NOT_FOUND, self.name, "", f"topic {topic!r} has no partition {partition}"
                 )
 
     async def committed(self, group: str, topic: str, partition: int) -> int | None:
-        answer = await self._checked_ask(m.OffsetFetch(group=group, topic=topic, partition=partition))
+        answer = await self.ask_checked(m.OffsetFetch(group=group, topic=topic, partition=partition))
         offset: int | None = answer.offset
         return offset
 
@@ -197,14 +183,26 @@ class RustlogDriver(RoutedDriver):
         super().close()
 
 
+def _fetch_message(wanted: FetchRequest, max_wait_ms: int | None = None) -> m.Fetch:
+    # With a group's name the binary form would begin where that group has committed, whatever the offset.
+    return m.Fetch(
+        group_id="",
+        topic=wanted.topic,
+        partition=wanted.partition,
+        offset=wanted.offset,
+        max_bytes=wanted.bytes_max,
+        max_wait_ms=max_wait_ms,
+    )
+
+
 def _code(form: Form, code: int) -> int:
     """The code by its name, where it has one."""
     known = E if form is Form.JSON else B
     return known(code) if code in set(known) else code
 
 
-def _wire(form: Form) -> OrderedWire:
-    return OrderedWire(ClientConnection(form))
+def _wire(form: Form) -> ConnectionWire:
+    return ConnectionWire(ClientConnection(form))
 
 
 def _fetched(topic: str, partition: int, answer: m.FetchResponse) -> Fetched:

@@ -48,7 +48,6 @@ class Admin:
     async def create_topic(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
         """`RefusedError(TOPIC_EXISTS)` if it is there; see `ensure_topic`. Settings have the dialect's names."""
         if settings:
-            self._driver.require("settings")
             wanted = dict(settings)
             await self._change(lambda: self._driver.create_topic_with(topic, partitions, wanted), Refusal.TOPIC_EXISTS)
         else:
@@ -65,7 +64,6 @@ class Admin:
         return True
 
     async def delete_topic(self, topic: str) -> None:
-        self._driver.require("deletes")
         await self._change(lambda: self._driver.delete_topic(topic), Refusal.TOPIC_NOT_FOUND)
 
     async def list_topics(self) -> list[str]:
@@ -76,7 +74,6 @@ class Admin:
         return TopicInfo(topic, tuple([await self._span(topic, number) for number in range(count)]))
 
     async def topic_settings(self, topic: str) -> list[Setting]:
-        self._driver.require("settings")
         return await self._ask(lambda: self._driver.settings_of(topic))
 
     async def alter_topic(
@@ -93,30 +90,24 @@ class Admin:
 
     async def trim(self, topic: str, partition: int, before: int) -> int:
         """Delete the records before an offset; which is the earliest then."""
-        self._driver.require("trims")
         return await self._ask(lambda: self._driver.trim(topic, partition, before))
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """Of the first record at or after a time; None if there is none."""
-        self._driver.require("finds_times")
         return await self._ask(lambda: self._driver.offset_at(topic, partition, timestamp_ms))
 
     async def list_groups(self) -> list[str]:
-        self._driver.require("group_admin")
         return await self._ask(self._driver.list_groups)
 
     async def describe_group(self, group: str) -> GroupInfo:
-        self._driver.require("group_admin")
         return await self._ask(lambda: self._driver.describe_group(group))
 
     async def delete_group(self, group: str) -> None:
         """With all that it has committed. Refused while it has members."""
-        self._driver.require("group_offsets")
         await self._change(lambda: self._driver.delete_group(group), Refusal.REJOIN)
 
     async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
         """All that a group has committed, by topic and partition."""
-        self._driver.require("group_offsets")
         return await self._ask(lambda: self._driver.group_offsets(group))
 
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:

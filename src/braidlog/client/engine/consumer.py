@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Literal, Self, TypeVar
-
-import msgspec
+from typing import Self, TypeVar
 
 from braidlog.client.drivers.contract import Commits, ConsumedRecord, Driver, Membership
+from braidlog.client.engine.closing import AsyncClosing
 from braidlog.client.engine.member import Member, Place, Rebalanced, Start
-from braidlog.client.engine.partition_fetcher import FetchSettings, PartitionFetcher
+from braidlog.client.engine.options import ConsumerOptions
+from braidlog.client.engine.partition_fetcher import PartitionFetcher
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.engine.tasks import Tasks
 from braidlog.client.errors import ClientError, ClosedError, Refusal, RefusedError, UnsupportedError
@@ -29,32 +29,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    fetch_bytes_max: int = 1024 * 1024
-    prefetch_bytes_max: int = 8 * 1024 * 1024
-    """All partitions together; each has its part."""
-    wait_ms: int = 500
-    """How long the server may hold a fetch when there is nothing."""
-    reset: Literal["earliest", "latest"] | None = None
-    """Where to go on when an offset is not there any more. None: `poll` raises."""
-    auto_commit_ms: int | None = None
-    """None: offsets are committed by `commit()` alone."""
-    heartbeat_seconds: float = 3.0
-
-
-class Consumer:
+class Consumer(AsyncClosing):
     """Made by `client.consumer()`. Then `assign` or `subscribe`, and `poll` or `async for`."""
 
     def __init__(self, driver: Driver, policy: Policy, options: ConsumerOptions, slots: Iterator[int]) -> None:
         self._driver = driver
         self._policy = policy
         self._options = options
-        self._settings = FetchSettings(
-            fetch_bytes_max=options.fetch_bytes_max,
-            prefetch_bytes_max=options.prefetch_bytes_max,
-            wait_ms=options.wait_ms,
-            reset=options.reset,
-        )
         self._slots = slots
         self._fetchers: dict[Place, PartitionFetcher] = {}
         self._turns: list[Place] = []
@@ -311,7 +292,7 @@ class Consumer:
             self._place_at(place, await self._begin(place, start))
 
     def _place_at(self, place: Place, offset: int) -> None:
-        fetcher = PartitionFetcher(self, self._driver, self._policy, self._settings, place, offset, next(self._slots))
+        fetcher = PartitionFetcher(self, self._driver, self._policy, self._options, place, offset, next(self._slots))
         self._fetchers[place] = fetcher
         self._turns.append(place)
         self._fetch_again(fetcher)
@@ -427,9 +408,6 @@ class Consumer:
             raise ValueError(f"start is {' or '.join(_WORDS)}, an offset or a datetime, not {start!r}")
         if isinstance(start, int) and start < 0:
             raise ValueError(f"an offset is not negative: {start}")
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -9,23 +9,15 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-import msgspec
-
-from braidlog.client.drivers.contract import ConsumedRecord, Driver, Fetched, Membership
+from braidlog.client.drivers.contract import ConsumedRecord, Driver, Fetched, FetchRequest, Membership
 from braidlog.client.drivers.routed import FETCH_CHANNELS_MAX
+from braidlog.client.engine.options import ConsumerOptions
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 
 _RECORD_OVERHEAD_BYTES = 128
 _IDLE_SECONDS_MIN, _IDLE_SECONDS_MAX = 0.005, 0.25
 _FETCH_BYTES_MIN = 64 * 1024
-
-
-class FetchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    fetch_bytes_max: int
-    prefetch_bytes_max: int
-    wait_ms: int
-    reset: str | None
 
 
 class FetcherOwner(Protocol):
@@ -55,7 +47,7 @@ class PartitionFetcher:
         owner: FetcherOwner,
         driver: Driver,
         policy: Policy,
-        settings: FetchSettings,
+        options: ConsumerOptions,
         place: tuple[str, int],
         offset: int,
         slot: int,
@@ -63,7 +55,7 @@ class PartitionFetcher:
         self._owner = owner
         self._driver = driver
         self._policy = policy
-        self._settings = settings
+        self._options = options
         self.topic, self.partition = place
         self.position = offset
         self.began = offset
@@ -117,7 +109,7 @@ class PartitionFetcher:
 
     @property
     def _quota(self) -> int:
-        return max(self._settings.prefetch_bytes_max // self._owner.fetcher_count, _FETCH_BYTES_MIN)
+        return max(self._options.prefetch_bytes_max // self._owner.fetcher_count, _FETCH_BYTES_MIN)
 
     async def run(self) -> None:
         """Fetch ahead until something is in the way."""
@@ -143,14 +135,10 @@ class PartitionFetcher:
     async def _fetch(self) -> Fetched:
         # Partitions that share a connection wait one after the other: each for less.
         sharing = -(-self._owner.fetcher_count // FETCH_CHANNELS_MAX)
+        bytes_max = min(self._options.fetch_bytes_max, max(self._quota // 2, _FETCH_BYTES_MIN))
+        wait_ms, member = self._options.wait_ms // sharing, self._owner.membership
         return await self._driver.fetch(
-            self.topic,
-            self.partition,
-            self._next_fetch,
-            bytes_max=min(self._settings.fetch_bytes_max, max(self._quota // 2, _FETCH_BYTES_MIN)),
-            wait_ms=self._settings.wait_ms // sharing,
-            slot=self._slot,
-            member=self._owner.membership,
+            FetchRequest(*self.place, self._next_fetch, bytes_max, wait_ms, self._slot, member)
         )
 
     async def _cope(self, error: RefusedError) -> bool:
@@ -158,13 +146,13 @@ class PartitionFetcher:
         if error.reason is Refusal.REJOIN and self._owner.membership is not None:
             self._owner.rejoin()
             return False
-        if error.reason is Refusal.OFFSET_OUT_OF_RANGE and self._settings.reset is not None:
+        if error.reason is Refusal.OFFSET_OUT_OF_RANGE and self._options.reset is not None:
             try:
                 span = await retry(self._policy, lambda: self._driver.span(self.topic, self.partition))
             except ClientError as fault:
                 self._owner.stopped(fault)
                 return False
-            self._next_fetch = span.earliest if self._settings.reset == "earliest" else span.latest
+            self._next_fetch = span.earliest if self._options.reset == "earliest" else span.latest
             return True
         self._owner.stopped(error)
         return False

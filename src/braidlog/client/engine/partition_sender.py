@@ -12,24 +12,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-import msgspec
-
-from braidlog.client.drivers.contract import Acks, Batch, Driver, Identity, Placed
-from braidlog.client.engine.delivery import Delivery, Retries, judge, leaves_doubt, unknown
+from braidlog.client.drivers.contract import Batch, Driver, Identity, Placed
+from braidlog.client.engine.delivery import Delivery, judge, leaves_doubt, unknown
+from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.retry import Backoff, Policy
 from braidlog.client.errors import ClientError, ClosedError, ConnectError, Refusal, RefusedError
 
 RECORD_OVERHEAD_BYTES = 256
 """What a record costs in memory beside its bytes: `Delivery.size` is what it weighs on the wire and this."""
-
-
-class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    acks: Acks
-    retries: Retries
-    identified: bool
-    linger_seconds: float
-    batch_bytes_max: int
-    batch_records_max: int
 
 
 class SenderOwner(Protocol):
@@ -48,18 +38,19 @@ class PartitionSender:
     """One partition of a topic; all of a topic where the server chooses."""
 
     def __init__(
-        self, owner: SenderOwner, driver: Driver, policy: Policy, settings: SenderSettings, topic: str, partition: int
+        self, owner: SenderOwner, driver: Driver, policy: Policy, options: ProducerOptions, topic: str, partition: int
     ) -> None:
         self._owner = owner
         self._driver = driver
         self._policy = policy
-        self._settings = settings
+        self._options = options
         self._topic = topic
         self._partition = partition
         limits = driver.limits(topic)
-        self._bytes_max = min(settings.batch_bytes_max, limits.bytes_max)
-        self._records_max = min(settings.batch_records_max, limits.records_max)
-        self._identity = _new_identity() if settings.identified else None
+        self._bytes_max = min(options.batch_bytes_max, limits.bytes_max)
+        self._records_max = min(options.batch_records_max, limits.records_max)
+        identified = driver.capabilities.idempotence and options.idempotent is not False
+        self._identity = _new_identity() if identified else None
         self._waiting: deque[Delivery] = deque()
         self._waiting_bytes = 0
         self._flying: list[Delivery] = []
@@ -96,7 +87,7 @@ class PartitionSender:
         try:
             while True:
                 await self._some.wait()
-                if self._settings.linger_seconds and not self._flushing:
+                if self._options.linger_ms and not self._flushing:
                     await self._linger()
                 await self._deliver(self._take())
         except Exception:
@@ -106,7 +97,7 @@ class PartitionSender:
 
     async def _linger(self) -> None:
         try:
-            async with asyncio.timeout(self._settings.linger_seconds):
+            async with asyncio.timeout(self._options.linger_ms / 1000):
                 await self._full.wait()
         except TimeoutError:
             return
@@ -146,7 +137,7 @@ class PartitionSender:
 
     async def _attempt(self, pending: Sequence[Delivery]) -> Sequence[Placed | ClientError]:
         records = [delivery.record for delivery in pending]
-        batch = Batch(self._topic, self._partition, records, self._settings.acks, self._identity)
+        batch = Batch(self._topic, self._partition, records, self._options.acks, self._identity)
         try:
             return await self._driver.produce(batch)
         except ClientError as error:
@@ -180,7 +171,7 @@ class PartitionSender:
         return again
 
     def _verdict(self, delivery: Delivery, error: ClientError) -> ClientError | None:
-        doubtful = leaves_doubt(error, self._settings.acks)
+        doubtful = leaves_doubt(error, self._options.acks)
         delivery.in_doubt |= doubtful
         delivery.error = error
         return judge(
@@ -188,7 +179,7 @@ class PartitionSender:
             in_doubt=delivery.in_doubt,
             doubtful=doubtful,
             identified=self._identity is not None,
-            retries=self._settings.retries,
+            retries=self._options.retries,
         )
 
     def _give_up(self, pending: Sequence[Delivery]) -> None:

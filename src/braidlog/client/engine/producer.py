@@ -8,15 +8,13 @@ failure that nobody looked at is raised by `flush`.
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Self
 
-import msgspec
-
-from braidlog.client.drivers.contract import Acks, Driver, Placed
+from braidlog.client.drivers.contract import Driver, Placed
 from braidlog.client.engine.byte_budget import ByteBudget
-from braidlog.client.engine.delivery import Delivery, Retries
-from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, PartitionSender, SenderSettings
+from braidlog.client.engine.closing import AsyncClosing
+from braidlog.client.engine.delivery import Delivery
+from braidlog.client.engine.options import ProducerOptions
+from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, PartitionSender
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.engine.tasks import Tasks
 from braidlog.client.errors import BufferFullError, ClosedError, Refusal, RefusedError, UnsupportedError
@@ -29,23 +27,6 @@ _METADATA_SECONDS = 300.0
 """So long a topic's number of partitions is believed."""
 _UNSEEN_MAX = 1000
 """Failures that are kept for `flush` to raise; beyond, they are counted by nobody."""
-
-
-class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`idempotent` None: wherever the dialect can."""
-
-    acks: Acks = Acks.LEADER
-    linger_ms: float = 0
-    """How long a batch waits for more. Without it, what was sent while another batch was on its way still goes together."""
-    batch_bytes_max: int = 1024 * 1024
-    batch_records_max: int = 10_000
-    buffer_bytes_max: int = 32 * 1024 * 1024
-    delivery_timeout: float = 120.0
-    """Seconds from `send` until a record is given up. An attempt that is on its way then is waited for."""
-    send_timeout: float = 60.0
-    """Seconds that `send` waits for room in the buffer."""
-    idempotent: bool | None = None
-    retries: Retries = Retries.SAFE
 
 
 class _Topic:
@@ -67,7 +48,7 @@ class _Topic:
         return now - self._learned_at > _METADATA_SECONDS
 
 
-class Producer:
+class Producer(AsyncClosing):
     """Made by `client.producer()`. `await send(...)` gives a `Delivery`; await that for the acknowledgement."""
 
     def __init__(self, driver: Driver, policy: Policy, options: ProducerOptions, clock: Clock | None = None) -> None:
@@ -81,14 +62,6 @@ class Producer:
         self._options = options
         self._clock = clock or SystemClock()
         self._stamps = driver.capabilities.stamps
-        self._settings = SenderSettings(
-            acks=options.acks,
-            retries=options.retries,
-            identified=driver.capabilities.idempotence and options.idempotent is not False,
-            linger_seconds=options.linger_ms / 1000,
-            batch_bytes_max=options.batch_bytes_max,
-            batch_records_max=options.batch_records_max,
-        )
         self._budget = ByteBudget(options.buffer_bytes_max)
         self._topics: dict[str, _Topic] = {}
         self._senders: dict[tuple[str, int], PartitionSender] = {}
@@ -199,7 +172,7 @@ class Producer:
     def _sender(self, topic: str, partition: int) -> PartitionSender:
         sender = self._senders.get((topic, partition))
         if sender is None:
-            sender = PartitionSender(self, self._driver, self._policy, self._settings, topic, partition)
+            sender = PartitionSender(self, self._driver, self._policy, self._options, topic, partition)
             self._senders[topic, partition] = sender
             self._tasks.start(sender.run(), f"producer {topic}/{partition}")
         return sender
@@ -255,11 +228,3 @@ class Producer:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the producer is closed")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -3,27 +3,12 @@
 Every method is derived from the asyncio client's (`facade.py`); the thread behind it ends with the client.
 """
 
-import ssl
-
-from braidlog.client.facade import ConnectionFacade, blocking
+from braidlog.client.facade import ConnectionFacade, blocking, connected
 from braidlog.client.kv import client as kv
-from braidlog.wire.mayfly.messages import Consistency
 
 
 class KeyValue(ConnectionFacade[kv.KeyValue]):
     """A key-value store; every call waits for its answer."""
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        tls: ssl.SSLContext | None = None,
-        consistency: Consistency | None = None,
-        retries: kv.Retries = "unknown-outcome",
-        **policy: float,
-    ) -> None:
-        name = f"braidlog {url.partition('://')[0]}"
-        super().__init__(name, lambda: kv.KeyValue(url, tls=tls, consistency=consistency, retries=retries, **policy))
 
     do = blocking(kv.KeyValue.do)
     run = blocking(kv.KeyValue.run)
@@ -50,17 +35,4 @@ class KeyValue(ConnectionFacade[kv.KeyValue]):
     snapshot = blocking(kv.KeyValue.snapshot)
 
 
-def connect(
-    url: str,
-    *,
-    tls: ssl.SSLContext | None = None,
-    consistency: Consistency | None = None,
-    retries: kv.Retries = "unknown-outcome",
-    **policy: float,
-) -> KeyValue:
-    """Connect to `mayfly://[:token@]host[:port]` or `mayfly+tls://`; `policy` takes the fields of `Policy`, in seconds.
-
-    with braidlog.kv.connect("mayfly://127.0.0.1:7275") as store:
-        store.set("greeting", "hello")
-    """
-    return KeyValue(url, tls=tls, consistency=consistency, retries=retries, **policy)
+connect = connected(kv.KeyValue, KeyValue)

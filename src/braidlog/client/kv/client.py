@@ -12,10 +12,10 @@ import ssl
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from functools import wraps
 from inspect import Parameter, signature
-from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
-from braidlog.client.drivers.link import Endpoint, Link, Links
+from braidlog.client.drivers.link import ConnectionWire, Endpoint, Link, Links
+from braidlog.client.engine.closing import AsyncClosing
 from braidlog.client.engine.retry import Backoff, Policy, retry
 from braidlog.client.errors import (
     Address,
@@ -29,9 +29,8 @@ from braidlog.client.errors import (
 from braidlog.client.kv import commands as c
 from braidlog.client.kv.commands import Command
 from braidlog.client.schemes import parse_url, tls_of
-from braidlog.client.session import Connecting, options_of
+from braidlog.client.session import connecting, options_of
 from braidlog.codec.errors import ProtocolError
-from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import NO_ID, ClientConnection, Request, Response
 from braidlog.wire.mayfly.messages import Condition, Consistency
@@ -47,11 +46,11 @@ PLACES_MAX = 10_000
 _CHANNEL = "commands"
 
 
-class MayflyWire:
+class MayflyWire(ConnectionWire):
     """Answers are found by their ids."""
 
     def __init__(self, consistency: Consistency | None) -> None:
-        self._connection = ClientConnection()
+        super().__init__(ClientConnection())
         self._consistency = consistency or Consistency.QUORUM
         self._version = 1 if consistency is None else 2
 
@@ -60,16 +59,7 @@ class MayflyWire:
         request = Request(request_id, message, self._consistency)
         return self._connection.request(request, version=self._version), request_id
 
-    def receive(self, data: bytes) -> None:
-        self._connection.receive(data)
-
-    def next_answer(self) -> tuple[Hashable, Any] | NeedData:
-        event = self._connection.next_event()
-        if isinstance(event, Refused):
-            raise event.error
-        if event is NEED_DATA:
-            return NEED_DATA
-        assert isinstance(event, Response)
+    def answer(self, event: Response) -> tuple[Hashable, Any]:
         if event.id == NO_ID:
             raise ProtocolError(f"it says to nobody in particular: {event.message}")
         return event.id, event.message
@@ -90,8 +80,14 @@ def _command(make: Callable[P, Command[T]]) -> Callable[Concatenate["KeyValue", 
     return call
 
 
-class KeyValue:
-    """A key-value store, over one connection that is made anew when it is lost."""
+class KeyValue(AsyncClosing):
+    """A key-value store, over one connection that is made anew when it is lost: `mayfly://[:token@]host[:port]`, `mayfly+tls://`.
+
+    `policy` takes the fields of `Policy`, in seconds.
+
+    with braidlog.kv.connect("mayfly://127.0.0.1:7275") as store:
+        store.set("greeting", "hello")
+    """
 
     def __init__(
         self,
@@ -211,14 +207,6 @@ class KeyValue:
             except ClientError:
                 continue  # it is gone already, which is what was wanted
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     # -- commands, as `commands.py` declares them ------------------------------------------------------------
 
     set = _command(c.set_)
@@ -257,16 +245,6 @@ def _outcome(command: Command[Any], answer: Any) -> Any:  # noqa: ANN401 - a res
         return error
 
 
-def connect(
-    url: str,
-    *,
-    tls: ssl.SSLContext | None = None,
-    consistency: Consistency | None = None,
-    retries: Retries = "unknown-outcome",
-    **policy: float,
-) -> Connecting[KeyValue]:
-    """Connect to `mayfly://[:token@]host[:port]` or `mayfly+tls://`; `policy` takes the fields of `Policy`, in seconds."""
-    return Connecting(KeyValue(url, tls=tls, consistency=consistency, retries=retries, **policy))
+connect = connecting(KeyValue)
 
-
-__all__ = ["ClosedError", "Condition", "Connecting", "Consistency", "KeyValue", "connect"]
+__all__ = ["ClosedError", "Condition", "Consistency", "KeyValue", "connect"]

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
-from braidlog.client.drivers.kafka.driver import EARLIEST, LATEST, KafkaDriver
-from braidlog.client.drivers.kafka.routing import only
+from braidlog.client.drivers.contract import FetchRequest
+from braidlog.client.drivers.kafka.driver import EARLIEST, LATEST, KafkaDriver, Place
 from braidlog.client.drivers.routed import CONTROL, fetch_channel
 from braidlog.client.errors import Address, Refusal, RefusedError
 from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
@@ -22,7 +22,6 @@ from braidlog.codec.visible import AbortedRange
 from braidlog.wire.kafka.messages import data as d
 
 T = TypeVar("T")
-Place = tuple[str, int]
 
 __all__ = ["EARLIEST", "LATEST", "BulkReader", "Place", "RawFetched", "whole"]
 
@@ -90,8 +89,7 @@ class BulkReader:
             for topic in answer.topics:
                 for part in topic.partitions:
                     place = topic.name, part.partition_index
-                    if part.error_code:
-                        raise self.driver.refuse(part.error_code, place=place)
+                    self.driver.check_code(part.error_code, place=place)
                     found[place] = None if part.offset == _NOWHERE else part.offset
             return found
 
@@ -99,16 +97,8 @@ class BulkReader:
 
     async def fetch(self, place: Place, offset: int, *, bytes_max: int, wait_ms: int) -> RawFetched:
         """Batches from the one that holds `offset`; `RefusedError(OFFSET_OUT_OF_RANGE)` if there is no such offset."""
-        leader = await self.driver.leader_of(*place)
-        message = self._fetch_request({place: offset}, bytes_max, wait_ms)
-        answer: d.FetchResponse = await self.driver.ask(message, leader, fetch_channel(0), wait_ms)
-        if answer.error_code:
-            raise self.driver.refuse(answer.error_code, place=place)
-        found = only([part for each in answer.responses for part in each.partitions], "Fetch")
-        if found.error_code:
-            raise self.driver.refuse(found.error_code, about=f"{place[0]}/{place[1]} at offset {offset}", place=place)
+        found = await self.driver.fetch_partition(FetchRequest(*place, offset, bytes_max, wait_ms))
         committed = self.driver.settings.committed_only
-        aborted = (found.aborted_transactions or []) if committed else []
         records = found.records or b""
         assert isinstance(records, bytes | bytearray | memoryview), "slices of files are written, never read"
         data, next_offset = whole(memoryview(records), offset)
@@ -117,14 +107,14 @@ class BulkReader:
             next_offset,
             found.log_start_offset,
             found.last_stable_offset if committed and found.last_stable_offset >= 0 else found.high_watermark,
-            tuple(AbortedRange(each.first_offset, each.producer_id) for each in aborted),
+            self.driver.aborted_in(found),
         )
 
     async def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:
         """Return when one of the places has more than this, or when the time is over; what there is, is not told."""
 
         async def ask(leader: Address, places: list[Place]) -> dict[Place, int]:
-            message = self._fetch_request({place: ends[place] for place in places}, 1, wait_ms)
+            message = self.driver.fetch_request({place: ends[place] for place in places}, 1, wait_ms)
             await self.driver.ask(message, leader, fetch_channel(_WAIT_SLOT), wait_ms)
             return {}
 
@@ -158,21 +148,6 @@ class BulkReader:
             for each in asked:
                 each.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
-
-    def _fetch_request(self, wanted: Mapping[Place, int], bytes_max: int, wait_ms: int) -> d.FetchRequest:
-        topics = _by_topic(
-            wanted,
-            lambda place: d.FetchRequestPartition(
-                place[1], fetch_offset=wanted[place], partition_max_bytes=min(bytes_max, 2**31 - 1)
-            ),
-        )
-        return d.FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=min(bytes_max, 2**31 - 1),
-            isolation_level=self.driver.settings.isolation,
-            topics=[d.FetchRequestTopic(topic, partitions=parts) for topic, parts in topics.items()],
-        )
 
 
 def _by_topic(places: Iterable[Place], make: Callable[[Place], T]) -> dict[str, list[T]]:

@@ -22,19 +22,16 @@ from braidlog.client.drivers.contract import (
     BatchLimits,
     Capabilities,
     Fetched,
-    GroupInfo,
+    FetchRequest,
     Headers,
     Identity,
-    Membership,
     Placed,
-    Setting,
     Span,
 )
 from braidlog.client.drivers.kafka import records as r
-from braidlog.client.drivers.kafka.groups import Groups
-from braidlog.client.drivers.kafka.routing import Router, only, settings_of
-from braidlog.client.drivers.kafka.rules import refused
-from braidlog.client.drivers.kafka.settings import TopicSettings
+from braidlog.client.drivers.kafka.groups import GroupDriver
+from braidlog.client.drivers.kafka.routing import only, settings_of
+from braidlog.client.drivers.kafka.settings import SettingsDriver
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, fetch_channel
 from braidlog.client.engine.retry import Backoff, Policy
 from braidlog.client.errors import ClientError, ConnectError, NoAnswerError, RecordError, Refusal, RefusedError
@@ -49,6 +46,7 @@ from braidlog.wire.kafka.messages import topics as m
 from braidlog.wire.kafka.messages import transactions as t
 
 T = TypeVar("T")
+Place = tuple[str, int]
 
 LATEST, EARLIEST = -1, -2
 """Times that stand for the ends of a log."""
@@ -58,13 +56,13 @@ _ACKS = {Acks.LEADER: 1, Acks.ALL: -1}
 _AS_DEFAULT = -1
 _CONSUMER = -1
 """In place of a replica's number: who asks is none."""
-_TIMEOUT_MS_MAX = 2**31 - 1
+_INT_MAX = 2**31 - 1
 _BATCH_BYTES_MAX = 8 * 1024 * 1024
 """What this client makes at most. A server may take less (Apache Kafka: 1 MiB unless set), and says so."""
 _RECORDS_MAX = 1_000_000
 
 
-class KafkaDriver(Router):
+class KafkaDriver(GroupDriver, SettingsDriver):
     capabilities = Capabilities(
         keys=True,
         null_values=True,
@@ -87,8 +85,6 @@ class KafkaDriver(Router):
         self, target: Target, options: dict[str, str], policy: Policy, tls: ssl.SSLContext | None = None
     ) -> None:
         super().__init__(target, settings_of(options), policy, tls)
-        self._groups = Groups(self)
-        self._topic_settings = TopicSettings(self)
         self._producers: dict[str, tuple[int, int]] = {}
         """Id and epoch that the server gave to each name under which somebody writes here."""
 
@@ -105,8 +101,7 @@ class KafkaDriver(Router):
             m.CreateTopicsRequest([wanted], timeout_ms), timeout_ms
         )
         for each in answer.topics:
-            if each.error_code:
-                raise self.refuse(each.error_code, each.error_message)
+            self.check_code(each.error_code, each.error_message)
         await self._until(topic, there=True)
 
     async def delete_topic(self, topic: str) -> None:
@@ -115,8 +110,7 @@ class KafkaDriver(Router):
         message = m.DeleteTopicsRequest([m.DeleteTopicsRequestTopic(topic)], [topic], timeout_ms)
         answer: m.DeleteTopicsResponse = await self.ask_controller(message, timeout_ms)
         for each in answer.responses:
-            if each.error_code:
-                raise self.refuse(each.error_code, each.error_message)
+            self.check_code(each.error_code, each.error_message)
         await self._until(topic, there=False)
 
     async def _until(self, topic: str, *, there: bool) -> None:
@@ -144,20 +138,13 @@ class KafkaDriver(Router):
         earliest = await self._offset(topic, partition, EARLIEST)
         return Span(earliest, max(await self._offset(topic, partition, LATEST), earliest))
 
-    async def settings_of(self, topic: str) -> list[Setting]:
-        return await self._topic_settings.read(topic)
-
-    async def change_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:
-        await self._topic_settings.change(topic, changes)
-
     async def add_partitions(self, topic: str, partitions: int) -> None:
         timeout_ms = self._timeout_ms
         wanted = m.CreatePartitionsRequestTopic(topic, partitions, None)
         message = m.CreatePartitionsRequest([wanted], timeout_ms)
         answer: m.CreatePartitionsResponse = await self.ask_controller(message, timeout_ms)
         told = only(answer.results, "CreatePartitions")
-        if told.error_code:
-            raise self.refuse(told.error_code, told.error_message)
+        self.check_code(told.error_code, told.error_message)
         await self._until(topic, there=True)
 
     async def trim(self, topic: str, partition: int, offset: int) -> int:
@@ -166,8 +153,7 @@ class KafkaDriver(Router):
         message = m.DeleteRecordsRequest([asked], self._timeout_ms)
         answer: m.DeleteRecordsResponse = await self.ask_leader(place, message, CONTROL, self._timeout_ms)
         told = only([part for each in answer.topics for part in each.partitions], "DeleteRecords")
-        if told.error_code:
-            raise self.refuse(told.error_code, place=place)
+        self.check_code(told.error_code, place=place)
         return told.low_watermark
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
@@ -181,8 +167,7 @@ class KafkaDriver(Router):
         )
         answer: d.ListOffsetsResponse = await self.ask_leader((topic, partition), message, CONTROL)
         found = only([part for each in answer.topics for part in each.partitions], "ListOffsets")
-        if found.error_code:
-            raise self.refuse(found.error_code, place=(topic, partition))
+        self.check_code(found.error_code, place=(topic, partition))
         return found.offset
 
     # -- records -----------------------------------------------------------------------------------------------
@@ -212,8 +197,7 @@ class KafkaDriver(Router):
         )
         answer: d.ProduceResponse = await self.ask(message, leader, PRODUCE, timeout_ms)
         stored = only([part for each in answer.responses for part in each.partition_responses], "Produce")
-        if stored.error_code:
-            raise self.refuse(stored.error_code, stored.error_message, place=place)
+        self.check_code(stored.error_code, stored.error_message, place=place)
         if stored.base_offset < 0:
             raise NoAnswerError(f"kafka acknowledged {batch.topic}/{batch.partition}, and did not say where it is")
         return [Placed(batch.topic, batch.partition, stored.base_offset + at) for at in range(len(batch.records))]
@@ -224,88 +208,56 @@ class KafkaDriver(Router):
             return _NOBODY, -1
         found = self._producers.get(identity.producer)
         if found is None:
-            answer: t.InitProducerIdResponse = await self.ask(t.InitProducerIdRequest(None, _TIMEOUT_MS_MAX))
-            if answer.error_code:
-                raise refused(answer.error_code)
+            answer: t.InitProducerIdResponse = await self.ask(t.InitProducerIdRequest(None, _INT_MAX))
+            self.check_code(answer.error_code)
             found = self._producers[identity.producer] = (answer.producer_id, answer.producer_epoch)
         return found, (identity.sequence - 1) % r.SEQUENCES
 
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int,
-        slot: int = 0,
-        member: Membership | None = None,  # noqa: ARG002 - Kafka fences commits, not fetches
-    ) -> Fetched:
-        place = topic, partition
-        asked = d.FetchRequestPartition(partition, fetch_offset=offset, partition_max_bytes=bytes_max)
-        message = d.FetchRequest(
+    async def fetch(self, wanted: FetchRequest) -> Fetched:
+        """Members are not named: Kafka fences commits, not fetches."""
+        found = await self.fetch_partition(wanted)
+        data, aborted = found.records or b"", self.aborted_in(found)
+        assert isinstance(data, bytes | bytearray | memoryview), "slices of files are written, never read"
+        try:
+            return r.fetched(wanted.place, wanted.offset, data, high_watermark=found.high_watermark, aborted=aborted)
+        except ProtocolError as error:
+            raise RefusedError(Refusal.FAILED, self.name, "", f"the records are damaged: {error}") from error
+
+    async def fetch_partition(self, wanted: FetchRequest) -> d.FetchResponsePartition:
+        """What the leader answers for one partition."""
+        place = wanted.place
+        message = self.fetch_request({place: wanted.offset}, wanted.bytes_max, wanted.wait_ms)
+        answer: d.FetchResponse = await self.ask_leader(place, message, fetch_channel(wanted.slot), wanted.wait_ms)
+        self.check_code(answer.error_code, place=place)
+        found = only([part for each in answer.responses for part in each.partitions], "Fetch")
+        about = f"{wanted.topic}/{wanted.partition} at offset {wanted.offset}"
+        self.check_code(found.error_code, about=about, place=place)
+        return found
+
+    def fetch_request(self, wanted: Mapping[Place, int], bytes_max: int, wait_ms: int) -> d.FetchRequest:
+        """From these offsets on."""
+        bytes_max = min(bytes_max, _INT_MAX)
+        topics: dict[str, list[d.FetchRequestPartition]] = {}
+        for (topic, partition), offset in wanted.items():
+            asked = d.FetchRequestPartition(partition, fetch_offset=offset, partition_max_bytes=bytes_max)
+            topics.setdefault(topic, []).append(asked)
+        return d.FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=bytes_max,
             isolation_level=self.settings.isolation,
-            topics=[d.FetchRequestTopic(topic, partitions=[asked])],
+            topics=[d.FetchRequestTopic(topic, partitions=parts) for topic, parts in topics.items()],
         )
-        answer: d.FetchResponse = await self.ask_leader(place, message, fetch_channel(slot), wait_ms)
-        if answer.error_code:
-            raise self.refuse(answer.error_code, place=place)
-        found = only([part for each in answer.responses for part in each.partitions], "Fetch")
-        if found.error_code:
-            raise self.refuse(found.error_code, about=f"{topic}/{partition} at offset {offset}", place=place)
-        return self._read(place, offset, found)
 
-    def _read(self, place: tuple[str, int], offset: int, found: d.FetchResponsePartition) -> Fetched:
+    def aborted_in(self, found: d.FetchResponsePartition) -> tuple[AbortedRange, ...]:
+        """Transactions that are not to be seen; none for who reads what is uncommitted."""
         aborted = found.aborted_transactions or [] if self.settings.committed_only else []
-        data = found.records or b""
-        assert isinstance(data, bytes | bytearray | memoryview), "slices of files are written, never read"
-        try:
-            return r.fetched(
-                place,
-                offset,
-                data,
-                high_watermark=found.high_watermark,
-                aborted=[AbortedRange(each.first_offset, each.producer_id) for each in aborted],
-            )
-        except ProtocolError as error:
-            raise RefusedError(Refusal.FAILED, self.name, "", f"the records are damaged: {error}") from error
-
-    # -- offsets and groups ------------------------------------------------------------------------------------
-
-    async def commit(self, group: str, topic: str, offsets: dict[int, int], member: Membership | None) -> None:
-        await self._groups.commit(group, topic, offsets, member)
-
-    async def committed(self, group: str, topic: str, partition: int) -> int | None:
-        return await self._groups.committed(group, topic, partition)
-
-    async def join(self, group: str, topic: str, member: str) -> Membership:
-        return await self._groups.join(group, topic, member)
-
-    async def heartbeat(self, membership: Membership) -> None:
-        await self._groups.heartbeat(membership)
-
-    async def leave(self, membership: Membership) -> None:
-        await self._groups.leave(membership)
-
-    async def list_groups(self) -> list[str]:
-        return await self._groups.list()
-
-    async def describe_group(self, group: str) -> GroupInfo:
-        return await self._groups.describe(group)
-
-    async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
-        return await self._groups.all_committed(group)
-
-    async def delete_group(self, group: str) -> None:
-        await self._groups.delete(group)
+        return tuple(AbortedRange(each.first_offset, each.producer_id) for each in aborted)
 
     @property
     def _timeout_ms(self) -> int:
         """How long the server may wait, for replicas or for the cluster."""
-        return min(int(self._policy.request_timeout * 1000), _TIMEOUT_MS_MAX)
+        return min(int(self._policy.request_timeout * 1000), _INT_MAX)
 
 
 async def _not_sent_yet(asked: Awaitable[T]) -> T:

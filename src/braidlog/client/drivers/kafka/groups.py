@@ -5,12 +5,15 @@ Invariants: a member that is asked to name itself keeps the id it is given until
 may wait for the others, so that each member has a connection of its own for it: a heartbeat must never stand behind a join.
 """
 
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 
 from braidlog.client.drivers.contract import GroupInfo, GroupMember, Membership
-from braidlog.client.drivers.kafka.routing import Router, only
-from braidlog.client.drivers.kafka.rules import Forget, refused, rule_of
+from braidlog.client.drivers.kafka.routing import Router, Settings, only
+from braidlog.client.drivers.kafka.rules import Forget, rule_of
+from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Refusal, RefusedError
+from braidlog.client.schemes import Target
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.consumer import PROTOCOL_TYPE, assignment, read_assignment, read_subscription, subscription
@@ -27,11 +30,11 @@ _NOT_DELETED: dict[int, str] = {
 }
 
 
-class Groups:
+class GroupDriver(Router):
     """What a driver asks coordinators."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    def __init__(self, target: Target, settings: Settings, policy: Policy, tls: ssl.SSLContext | None) -> None:
+        super().__init__(target, settings, policy, tls)
         self._ids: dict[tuple[str, str], str] = {}
         """The id of each member that has one, by group and its own name."""
 
@@ -43,7 +46,7 @@ class Groups:
         if joined.error_code == E.MEMBER_ID_REQUIRED:
             self._ids[group, name] = joined.member_id
             joined = await self._enter(group, topic, name)
-        self._check(joined.error_code, group, self._ids.get((group, name), ""))
+        self._check_group(joined.error_code, group, self._ids.get((group, name), ""))
         self._ids[group, name] = joined.member_id
         shares: list[g.SyncGroupRequestAssignment] = []
         if joined.leader == joined.member_id and not joined.skip_assignment:
@@ -56,23 +59,23 @@ class Groups:
             protocol_name=ASSIGNOR,
             assignments=shares,
         )
-        synced: g.SyncGroupResponse = await self._router.ask_coordinator(
+        synced: g.SyncGroupResponse = await self.ask_coordinator(
             group, message, _channel(group, name), REBALANCE_TIMEOUT_MS
         )
-        self._check(synced.error_code, group, joined.member_id)
+        self._check_group(synced.error_code, group, joined.member_id)
         mine = _partitions(synced.assignment).get(topic, ())
         return Membership(group, topic, joined.member_id, joined.generation_id, tuple(mine))
 
     async def _enter(self, group: str, topic: str, name: str) -> g.JoinGroupResponse:
         message = g.JoinGroupRequest(
             group,
-            self._router.settings.session_timeout_ms,
+            self.settings.session_timeout_ms,
             REBALANCE_TIMEOUT_MS,
             self._ids.get((group, name), ""),
             protocol_type=PROTOCOL_TYPE,
             protocols=[g.JoinGroupRequestProtocol(ASSIGNOR, subscription([topic]))],
         )
-        answer: g.JoinGroupResponse = await self._router.ask_coordinator(
+        answer: g.JoinGroupResponse = await self.ask_coordinator(
             group, message, _channel(group, name), REBALANCE_TIMEOUT_MS
         )
         return answer
@@ -81,7 +84,7 @@ class Groups:
         """Members of other clients may read other topics too: all of them are shared out."""
         wishes = {each.member_id: _topics(each.metadata) for each in members}
         wanted = sorted({topic for topics in wishes.values() for topic in topics})
-        told = await self._router.metadata(wanted)
+        told = await self.metadata(wanted)
         counts = {topic.name or "": len(topic.partitions) for topic in told.topics if not topic.error_code}
         return [
             g.SyncGroupRequestAssignment(member, assignment(shares))
@@ -90,22 +93,22 @@ class Groups:
 
     async def heartbeat(self, membership: Membership) -> None:
         message = g.HeartbeatRequest(membership.group, membership.generation, membership.member)
-        answer: g.HeartbeatResponse = await self._router.ask_coordinator(membership.group, message)
-        self._check(answer.error_code, membership.group, membership.member)
+        answer: g.HeartbeatResponse = await self.ask_coordinator(membership.group, message)
+        self._check_group(answer.error_code, membership.group, membership.member)
 
     async def leave(self, membership: Membership) -> None:
         group, member = membership.group, membership.member
         names = [name for (of, name), known in self._ids.items() if of == group and known == member]
         message = g.LeaveGroupRequest(group, member, [g.LeaveGroupRequestMember(member)])
         try:
-            answer: g.LeaveGroupResponse = await self._router.ask_coordinator(group, message)
+            answer: g.LeaveGroupResponse = await self.ask_coordinator(group, message)
         finally:
             self._forget(group, member)
             for name in names:
-                self._router.end_channel(_channel(group, name), "the member has left")
-        self._check(answer.error_code, group, member)
+                self.end_channel(_channel(group, name), "the member has left")
+        self._check_group(answer.error_code, group, member)
         for each in answer.members:
-            self._check(each.error_code, group, member)
+            self._check_group(each.error_code, group, member)
 
     # -- commits -----------------------------------------------------------------------------------------------
 
@@ -117,62 +120,48 @@ class Groups:
             "" if member is None else member.member,
             topics=[g.OffsetCommitRequestTopic(topic, partitions=partitions)],
         )
-        answer: g.OffsetCommitResponse = await self._router.ask_coordinator(group, message)
+        answer: g.OffsetCommitResponse = await self.ask_coordinator(group, message)
         for each in (part for found in answer.topics for part in found.partitions):
-            self._check(each.error_code, group, message.member_id)
+            self._check_group(each.error_code, group, message.member_id)
 
     async def committed(self, group: str, topic: str, partition: int) -> int | None:
         asked = [g.OffsetFetchRequestTopic(topic, partition_indexes=[partition])]
-        # Until version 7 one group, then several: what a version does not have is not written.
-        message = g.OffsetFetchRequest(
-            group,
-            asked,
-            [g.OffsetFetchRequestGroup(group, topics=asked)],
-            require_stable=self._router.settings.committed_only,
-        )
-        answer: g.OffsetFetchResponse = await self._router.ask_coordinator(group, message)
-        told = answer.groups[0] if answer.groups else answer
-        self._check(told.error_code, group)
-        for each in (part for found in told.topics for part in found.partitions):
-            self._check(each.error_code, group)
-            return None if each.committed_offset == _NOTHING else each.committed_offset
-        return None
+        return (await self._commits(group, asked)).get((topic, partition))
 
-    async def all_committed(self, group: str) -> dict[tuple[str, int], int]:
+    async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
         """Of every topic: that is what no list of topics asks for."""
-        message = g.OffsetFetchRequest(
-            group,
-            None,
-            [g.OffsetFetchRequestGroup(group, topics=None)],
-            require_stable=self._router.settings.committed_only,
-        )
-        answer: g.OffsetFetchResponse = await self._router.ask_coordinator(group, message)
+        return await self._commits(group, None)
+
+    async def _commits(self, group: str, topics: list[g.OffsetFetchRequestTopic] | None) -> dict[tuple[str, int], int]:
+        # Until version 7 one group, then several: what a version does not have is not written.
+        wanted = [g.OffsetFetchRequestGroup(group, topics=topics)]
+        message = g.OffsetFetchRequest(group, topics, wanted, require_stable=self.settings.committed_only)
+        answer: g.OffsetFetchResponse = await self.ask_coordinator(group, message)
         told = answer.groups[0] if answer.groups else answer
-        self._check(told.error_code, group)
+        self._check_group(told.error_code, group)
         found: dict[tuple[str, int], int] = {}
         for topic in told.topics:
             for each in topic.partitions:
-                self._check(each.error_code, group)
+                self._check_group(each.error_code, group)
                 if each.committed_offset != _NOTHING:
                     found[topic.name, each.partition_index] = each.committed_offset
         return found
 
     # -- looking -----------------------------------------------------------------------------------------------
 
-    async def list(self) -> list[str]:
+    async def list_groups(self) -> list[str]:
         """Each broker knows those that it coordinates."""
         found: set[str] = set()
-        for broker in await self._router.all_brokers():
-            answer: g.ListGroupsResponse = await self._router.ask(g.ListGroupsRequest(), broker)
-            if answer.error_code:
-                raise refused(answer.error_code)
+        for broker in await self.all_brokers():
+            answer: g.ListGroupsResponse = await self.ask(g.ListGroupsRequest(), broker)
+            self.check_code(answer.error_code)
             found.update(each.group_id for each in answer.groups)
         return sorted(found)
 
-    async def describe(self, group: str) -> GroupInfo:
-        answer: g.DescribeGroupsResponse = await self._router.ask_coordinator(group, g.DescribeGroupsRequest([group]))
+    async def describe_group(self, group: str) -> GroupInfo:
+        answer: g.DescribeGroupsResponse = await self.ask_coordinator(group, g.DescribeGroupsRequest([group]))
         told = only(answer.groups, "DescribeGroups")
-        self._check(told.error_code, group, words=told.error_message)
+        self._check_group(told.error_code, group, words=told.error_message)
         members = [(each.member_id, _partitions(each.member_assignment)) for each in told.members]
         topics = sorted({topic for _, shares in members for topic in shares})
         shown = tuple(
@@ -181,18 +170,18 @@ class Groups:
         )
         return GroupInfo(group, told.group_state, _NO_GENERATION, tuple(topics), shown)
 
-    async def delete(self, group: str) -> None:
-        answer: g.DeleteGroupsResponse = await self._router.ask_coordinator(group, g.DeleteGroupsRequest([group]))
+    async def delete_group(self, group: str) -> None:
+        answer: g.DeleteGroupsResponse = await self.ask_coordinator(group, g.DeleteGroupsRequest([group]))
         code = only(answer.results, "DeleteGroups").error_code
-        self._check(code, group, words=_NOT_DELETED.get(code), about=f"group {group!r}")
+        self._check_group(code, group, words=_NOT_DELETED.get(code), about=f"group {group!r}")
 
     # -- what is wrong -----------------------------------------------------------------------------------------
 
-    def _check(self, code: int, group: str, member: str = "", words: str | None = None, about: str = "") -> None:
+    def _check_group(self, code: int, group: str, member: str = "", words: str | None = None, about: str = "") -> None:
         if code:
             if rule_of(code).forget is Forget.MEMBER:
                 self._forget(group, member)
-            raise self._router.refuse(code, words, about=about, group=group)
+            raise self.refuse(code, words, about=about, group=group)
 
     def _forget(self, group: str, member: str) -> None:
         for who in [who for who, known in self._ids.items() if who[0] == group and known == member]:

@@ -90,8 +90,7 @@ class Router(RoutedDriver):
         if told.error_code == E.UNSUPPORTED_VERSION:
             # The wire has learned which version of the question it understands.
             told = await link.ask(c.ApiVersionsRequest(*_SOFTWARE), self._policy.connect_timeout)
-        if told.error_code:
-            raise refused(told.error_code)
+        self.check_code(told.error_code)
         if self._target.principal is not None:
             await self._authenticate(link)
 
@@ -109,8 +108,7 @@ class Router(RoutedDriver):
         try:
             while True:
                 answer: s.SaslAuthenticateResponse = await link.ask(s.SaslAuthenticateRequest(token), seconds)
-                if answer.error_code:
-                    raise refused(answer.error_code, answer.error_message)
+                self.check_code(answer.error_code, answer.error_message)
                 token = exchange.send(answer.auth_bytes)
         except StopIteration:
             return
@@ -138,8 +136,7 @@ class Router(RoutedDriver):
         """Of these topics, of all of them if None; none is made by asking."""
         named = None if topics is None else [c.MetadataRequestTopic(name=name) for name in topics]
         answer: c.MetadataResponse = await self.ask(c.MetadataRequest(named, allow_auto_topic_creation=False))
-        if answer.error_code:
-            raise refused(answer.error_code)
+        self.check_code(answer.error_code)
         self._learn(answer)
         return answer
 
@@ -184,8 +181,7 @@ class Router(RoutedDriver):
             # Until version 3 one key, then several: what a version does not have is not written.
             answer: c.FindCoordinatorResponse = await self.ask(c.FindCoordinatorRequest(name, kind, [name]))
             told = answer.coordinators[0] if answer.coordinators else answer
-            if told.error_code:
-                raise refused(told.error_code, told.error_message)
+            self.check_code(told.error_code, told.error_message)
             found = self._coordinators[kind, name] = (told.host, told.port)
         return found
 
@@ -236,6 +232,11 @@ class Router(RoutedDriver):
             case _:
                 pass
         return refused(code, words, about=about or (f"{place[0]}/{place[1]}" if place else ""))
+
+    def check_code(self, code: int, words: str | None = None, **concerned: Any) -> None:  # noqa: ANN401 - as `refuse` takes them
+        """Raise the error of a code, unless it is none."""
+        if code:
+            raise self.refuse(code, words, **concerned)
 
     def unreachable(self, address: Address) -> None:
         for name in [name for name, at in self._coordinators.items() if at == address]:

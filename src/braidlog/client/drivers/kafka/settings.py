@@ -20,19 +20,15 @@ _OF_THE_TOPIC: Final = 1
 """Where a value comes from: all others are defaults, of the cluster, of a broker or of the program."""
 
 
-class TopicSettings:
+class SettingsDriver(Router):
     """What a driver asks brokers."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
-
-    async def read(self, topic: str) -> list[Setting]:
+    async def settings_of(self, topic: str) -> list[Setting]:
         asked = m.DescribeConfigsRequestResource(TOPIC, topic, None)
         message = m.DescribeConfigsRequest([asked], include_documentation=True)
-        answer: m.DescribeConfigsResponse = await self._router.ask(message)
+        answer: m.DescribeConfigsResponse = await self.ask(message)
         told = only(answer.results, "DescribeConfigs")
-        if told.error_code:
-            raise self._router.refuse(told.error_code, told.error_message)
+        self.check_code(told.error_code, told.error_message)
         return [
             Setting(
                 each.name,
@@ -44,13 +40,12 @@ class TopicSettings:
             for each in told.configs
         ]
 
-    async def change(self, topic: str, changes: Mapping[str, str | None]) -> None:
+    async def change_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:
         configs = [
             m.IncrementalAlterConfigsRequestConfig(name, DELETE if value is None else SET, value)
             for name, value in changes.items()
         ]
         message = m.IncrementalAlterConfigsRequest([m.IncrementalAlterConfigsRequestResource(TOPIC, topic, configs)])
-        answer: m.IncrementalAlterConfigsResponse = await self._router.ask_controller(message)
+        answer: m.IncrementalAlterConfigsResponse = await self.ask_controller(message)
         told = only(answer.responses, "IncrementalAlterConfigs")
-        if told.error_code:
-            raise self._router.refuse(told.error_code, told.error_message)
+        self.check_code(told.error_code, told.error_message)

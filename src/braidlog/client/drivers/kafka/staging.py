@@ -293,8 +293,7 @@ class Sinks:
         async def ask() -> Any:  # noqa: ANN401 - any answer
             at = await self._router.coordinator_of(name, TRANSACTION)
             answer = await self._router.ask(message, at)
-            if answer.error_code:
-                raise self._router.refuse(answer.error_code, answer.error_message, transaction=name)
+            self._router.check_code(answer.error_code, answer.error_message, transaction=name)
             return answer
 
         try:

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
+from braidlog.client.drivers.link import ConnectionWire
 from braidlog.client.errors import UnsupportedError
-from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.kafka.apis import Key
-from braidlog.wire.kafka.connection import ClientConnection
+from braidlog.wire.kafka.connection import ClientConnection, Response
 from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse
 from braidlog.wire.kafka.rows import Message
 
@@ -22,11 +22,11 @@ LAST_BY_NAME: Final[dict[int, int]] = {Key.PRODUCE: 12, Key.FETCH: 12, Key.OFFSE
 made again goes on to be the one that was meant, as in every other dialect."""
 
 
-class KafkaWire:
+class KafkaWire(ConnectionWire):
     """Answers come in the order of the requests."""
 
     def __init__(self) -> None:
-        self._connection = ClientConnection(CLIENT_ID)
+        super().__init__(ClientConnection(CLIENT_ID))
 
     def ask(self, message: Message) -> tuple[bytes, Hashable]:
         try:
@@ -35,21 +35,14 @@ class KafkaWire:
             raise UnsupportedError(f"kafka: {error}") from error
         return self._connection.request(message, version), None
 
-    def receive(self, data: bytes) -> None:
-        self._connection.receive(data)
-
     def buffer(self) -> memoryview | None:
-        return self._connection.room()
+        found: memoryview | None = self._connection.room()
+        return found
 
     def filled(self, size: int) -> None:
         self._connection.filled(size)
 
-    def next_answer(self) -> tuple[Hashable, Any] | NeedData:
-        event = self._connection.next_event()
-        if event is NEED_DATA:
-            return NEED_DATA
-        if isinstance(event, Refused):
-            raise event.error
+    def answer(self, event: Response) -> tuple[Hashable, Any]:
         if isinstance(event.message, ApiVersionsResponse):
             self._connection.learn(_by_name(event.message))
         return None, event.message

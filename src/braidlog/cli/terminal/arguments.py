@@ -1,0 +1,28 @@
+"""What several commands take: NAME=VALUE, and a yes before what cannot be taken back."""
+
+import sys
+from collections.abc import Iterable
+
+import click
+
+YES = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def pairs(words: Iterable[str], option: str) -> dict[str, str]:
+    """NAME=VALUE as it was typed."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{option} takes NAME=VALUE, not {word!r}")
+        found[name] = value
+    return found
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask a person; whoever is none has to say --yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("not a terminal: pass --yes to confirm")
+    click.confirm(question, abort=True, err=True)

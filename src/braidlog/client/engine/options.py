@@ -1,0 +1,38 @@
+"""What can be set of a producer and of a consumer: the keywords of `client.producer()` and `client.consumer()`."""
+
+from typing import Literal
+
+import msgspec
+
+from braidlog.client.drivers.contract import Acks
+from braidlog.client.engine.delivery import Retries
+
+
+class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`idempotent` None: wherever the dialect can."""
+
+    acks: Acks = Acks.LEADER
+    linger_ms: float = 0
+    """How long a batch waits for more. Without it, what was sent while another batch was on its way still goes together."""
+    batch_bytes_max: int = 1024 * 1024
+    batch_records_max: int = 10_000
+    buffer_bytes_max: int = 32 * 1024 * 1024
+    delivery_timeout: float = 120.0
+    """Seconds from `send` until a record is given up. An attempt that is on its way then is waited for."""
+    send_timeout: float = 60.0
+    """Seconds that `send` waits for room in the buffer."""
+    idempotent: bool | None = None
+    retries: Retries = Retries.SAFE
+
+
+class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    fetch_bytes_max: int = 1024 * 1024
+    prefetch_bytes_max: int = 8 * 1024 * 1024
+    """All partitions together; each has its part."""
+    wait_ms: int = 500
+    """How long the server may hold a fetch when there is nothing."""
+    reset: Literal["earliest", "latest"] | None = None
+    """Where to go on when an offset is not there any more. None: `poll` raises."""
+    auto_commit_ms: int | None = None
+    """None: offsets are committed by `commit()` alone."""
+    heartbeat_seconds: float = 3.0
