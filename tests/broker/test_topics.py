@@ -323,6 +323,7 @@ def test_a_folder_that_the_metadata_does_not_know_is_set_aside_and_kept(node: No
     node.folder.create_topic("unknown", 1, TopicSettings())
     again = node.restarted()
     assert again.services.hosting.names() == ["a"]
+    assert "topic 'unknown' is not in the metadata" in again.folder.notes[-1]
     kept = [path for path in again.disk.files() if ".stray/" in path]
     assert any(path.endswith(".log") for path in kept)
     again.create("unknown")

@@ -296,6 +296,7 @@ class DataFolder:
         """Keep a topic's folder out of the way: it is not there any more for anyone, and nothing of it is lost."""
         folder, _ = self._find(name)
         del self._topics[name]
+        self.notes.append(f"topic {name!r} is not in the metadata of this node: its folder is kept as {folder}{_STRAY}")
         with self._no_way_back():
             self._disk.rename(folder, folder + _STRAY)
             self._disk.sync_folder(join(self.path, "topics"))
