@@ -26,9 +26,9 @@ from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.files import Disk, join, parent
+from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import Identity
 from braidlog.storage.slots import SlotPair, load_newest
 
 FOLDER_MAGIC = b"BRAIDFLD"
