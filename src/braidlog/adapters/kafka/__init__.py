@@ -5,10 +5,14 @@ Knows: which service answers which request, and what each reason is called in Ka
 | file | serves |
 |---|---|
 | `handlers.py` | every API: the table of routes, and the adapter |
+| `routes.py` | what a row says: handler, permission, how its topics are found, how it is refused |
+| `services.py` | the services that the handlers call |
 | `errors.py` | what each reason is called |
-| `topics.py` | topics by name or id, and what one may do with them |
+| `topics.py` | topics by name or id |
 | `metadata.py` | ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions |
-| `producing.py` | Produce, InitProducerId |
-| `fetching.py` | Fetch |
-| `listing.py` | ListOffsets, OffsetForLeaderEpoch |
+| `producing.py`, `fetching.py`, `listing.py` | Produce; Fetch; ListOffsets, OffsetForLeaderEpoch |
+| `groups.py` | FindCoordinator, members, committed offsets, groups |
+| `transactions.py`, `staging.py` | producers and transactions; batches that count once |
+| `admin.py`, `configuring.py`, `settings.py` | topics; their settings, under Kafka's names |
+| `security.py`, `scram.py`, `acls.py` | SASL and users; SCRAM; rules |
 """
