@@ -124,6 +124,8 @@ class Server:
             resident=resident_bytes,
             reads=topics_read,
         )
+        for note in self._folder.notes:
+            log.warning("data folder: %s", note)
         for name in self.services.hosting.names():
             for number in range(self.services.hosting.meta(name).partitions):
                 self._open_partition(name, number)
