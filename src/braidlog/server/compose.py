@@ -17,7 +17,6 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.adapters.contract import Adapter
-from braidlog.adapters.kafka.consumer import topics_read
 from braidlog.broker.access.authenticate import Authenticate, Pauses
 from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
 from braidlog.broker.quotas import Quotas
@@ -48,6 +47,7 @@ from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
 from braidlog.tools.wire.recorder import Recorder
 from braidlog.wire.dialect import dialects
+from braidlog.wire.kafka.consumer import topics_read
 
 log = logging.getLogger("braidlog.server")
 
