@@ -178,17 +178,10 @@ class Server:
         settings: ListenerConfig = getattr(self.config.listeners, dialect)
         if not settings.enabled:
             return
-        limits = self.config.limits
         advertised = (settings.advertised_host, settings.advertised_port) if settings.advertised_host else None
         listener = Listener(
             adapter,
-            session_limits=SessionLimits(
-                in_flight_max=limits.in_flight_max,
-                output_bytes_max=limits.output_bytes_max,
-                output_seconds_max=limits.output_seconds_max,
-                frame_seconds_max=limits.frame_seconds_max,
-                idle_seconds_max=limits.idle_seconds_max,
-            ),
+            session_limits=self.config.limits,
             connection_limits=self._connection_limits,
             budget=self._budget,
             advertised=advertised,

@@ -22,6 +22,7 @@ from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.server.gatekeeper import StrangerLimits
+from braidlog.server.session_limits import SessionLimits
 from braidlog.wire.dialect import Dialect, dialects
 
 ENVIRONMENT_PREFIX = "BRAID_"
@@ -144,15 +145,12 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_bounds(self, dict.fromkeys(("pause_seconds", "pause_seconds_max", "forget_seconds"), (0.0, 25.0 * 3600)))
 
 
-class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
+    """What one connection may use, and all of them together."""
+
     connections_max: int = 10_000
     """All listeners together; lowered at the start if the process may not have so many sockets open (`ulimit -n`)."""
     connections_per_peer_max: int = 5_000
-    in_flight_max: int = 1024
-    output_bytes_max: int = 8 * 1024 * 1024
-    output_seconds_max: float = 30.0
-    frame_seconds_max: float = 30.0
-    idle_seconds_max: float = 600.0
     memory_bytes_max: int = 128 * 1024 * 1024
     """What all connections may hold together, of frames that are not whole and of answers that are not taken."""
 
