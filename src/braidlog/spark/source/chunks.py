@@ -67,7 +67,9 @@ def _after_loss(query: Query, connection: Connection, wanted: Range, at: int) ->
     earliest = connection.ask(lambda: connection.reader.offsets({wanted.place: EARLIEST}))[wanted.place] or 0
     first = min(max(earliest, at), wanted.end)
     if first == at:
-        raise RefusedError(Refusal.OFFSET_OUT_OF_RANGE, "kafka", "", f"{wanted.topic}/{wanted.partition}: no offset {at}")
+        raise RefusedError(
+            Refusal.OFFSET_OUT_OF_RANGE, "kafka", "", f"{wanted.topic}/{wanted.partition}: no offset {at}"
+        )
     Losses(query).handle([Lost(*wanted.place, at, first, DELETED)])
     return first
 
