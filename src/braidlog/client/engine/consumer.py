@@ -96,7 +96,7 @@ class Consumer(AsyncClosing):
         self._check_start(start)
         self._driver.require("groups")
         if self._member is not None or self._fetchers:
-            raise ValueError("a consumer subscribes once")
+            raise ValueError("this consumer has partitions already: a consumer subscribes once")
         self._group = group
         name = member or f"braidlog-{uuid.uuid4().hex}"
         found = Member(self, self._driver, self._policy, (group, topic, name), start=start, on_rebalance=on_rebalance)
