@@ -39,16 +39,20 @@ reference: setup ## write docs/reference/cli.md, the kept helps and schemas anew
 demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
 
-crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600)
+crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600), then the log against its model at length
 	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py tests/cluster/test_crashes.py -k campaign -s
+	BRAIDLOG_MODEL_EXAMPLES=$${BRAIDLOG_MODEL_EXAMPLES:-1500} $(BIN)/pytest tests/storage/test_log_model.py
 
 KILL_ROUNDS ?= 50
 kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (default 50), and check all it promised
-	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/client/drivers/kafka/test_staging_kill.py -s
+	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/adapters/mayfly/test_kill.py tests/client/drivers/kafka/test_staging_kill.py -s
 
 SPARK_KILL_ROUNDS ?= 20
 spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)
 	SPARK_KILL_ROUNDS=$(SPARK_KILL_ROUNDS) $(BIN)/pytest tests/spark/sink/test_kills.py -n 0 -s
+
+spark: setup ## all tests of Spark, nothing left to chance: every replay, a driver killed at every moment
+	SPARK=full SPARK_KILL_ROUNDS=1 $(BIN)/pytest tests/spark -n 2 --dist worksteal
 
 FUZZ_RUNS ?= 1000000
 fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (FUZZ_RUNS=1000000 each)
@@ -84,9 +88,9 @@ pictures: setup ## the console's pictures in docs/pictures, taken anew
 	$(BIN)/python -m tests.console.pictures
 
 interop: setup ## foreign Kafka clients judge the Kafka port: five clients' checks, kafka-python's own tests, kill -9
-	$(BIN)/pytest tests/interop -n 2 --dist worksteal
+	INTEROP=full $(BIN)/pytest tests/interop -n 2 --dist worksteal
 
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test dev demo crash kill spark-kill fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console pictures interop interop-peer
+.PHONY: help setup check test dev demo crash kill spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console pictures interop interop-peer

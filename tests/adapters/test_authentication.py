@@ -246,7 +246,7 @@ def test_who_does_not_say_who_it_is_is_shown_out(impatient: ServerProcess, diale
         host, port = peer.getsockname()
         peer.sendall(begun.encode())
         assert read_to_end(peer, 0) == b""
-        assert f"{dialect} {host}:{port} is cut off: it does not say who it is" in impatient.errors()
+        assert f"{dialect} {host}:{port} is cut off: not authenticated in time" in impatient.errors()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -21,7 +21,7 @@ from tests.adapters.hostility import check_running, eventually
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.dialect import dialects
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
 DIALECTS = sorted(set(dialects()) - {"mayfly"})  # a store has keys, not topics: tests/adapters/mayfly/test_kill.py
 TOPICS = ("load-0", "load-1")
 WRITERS = 4

@@ -236,7 +236,7 @@ def test_figures() -> None:
     assert stats.mutations == stats.sequence == 31 + stats.evicted
     assert memory.used_bytes <= 5_000
     assert memory.peak_bytes <= 5_000
-    assert memory.used_bytes == sum(node.kv.memory_of(key) for key in node.kv.store.keyspace.data)
+    assert memory.used_bytes == sum(map(node.kv.store.keyspace.cost, node.kv.store.keyspace.data))
     again = node.again()
     assert plain(again.kv.store) == plain(node.kv.store), "evicted keys stay away"
     check_feed(again)

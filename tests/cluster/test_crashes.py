@@ -3,17 +3,22 @@
 `CRASH_SECONDS=600 pytest tests/cluster/test_crashes.py -k campaign -s` tries new seeds for so long.
 """
 
+import itertools
 import os
 import time
 from collections.abc import Sequence
 
 import pytest
 from tests.cluster.crashing import Campaign
+from tests.cluster.node import MetadataNode
 
 from braidlog.cluster.events import DeleteTopic, Event
 from braidlog.cluster.local import Line, LocalStore
 from braidlog.cluster.store import Conflict, Decide
 from braidlog.partition.reconciler import Reconciler
+from braidlog.storage.log import Log
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.disk import Crash, SimulatedDisk
 
 CHANGES = 24
 SEEDS = (0, 2)
@@ -41,6 +46,30 @@ def test_every_operation_of_a_workload_may_be_the_last(seed: int) -> None:
     assert campaign.states >= STATES_MIN
     assert campaign.inside > 200
     assert campaign.took_effect > 100, "changes under way must have been seen to survive"
+
+
+def test_the_first_start_on_a_folder_may_end_anywhere() -> None:
+    """Its topics were made without a node: whatever is left, the next start adopts them all."""
+    made = SimulatedDisk()
+    with Log("/data", disk=made, clock=ManualClock()) as log:
+        log.create_topic("mine", partitions=2).append(b"x", partition=0)
+        log.create_topic("more")
+    states = 0
+    for number in itertools.count(1):
+        disk = made.after_kill()
+        disk.stop_at = number
+        try:
+            MetadataNode(disk)
+        except Crash:
+            for label, left in disk.crash_states():
+                again = MetadataNode(left)
+                assert again.hosting.names() == ["mine", "more"], label
+                assert again.hosting.partition("mine", 0).end_offset == 1, label
+                assert again.restarted().metadata.image == again.metadata.image, label
+                states += 1
+        else:
+            break
+    assert states > 50
 
 
 @pytest.mark.skipif("CRASH_SECONDS" not in os.environ, reason="a campaign runs as long as CRASH_SECONDS says")

@@ -7,8 +7,9 @@ import pytest
 from tests.console.asking import ask
 from tests.console.waiting import until
 
-from braidlog.console.sparkboard import QUERIES_MAX, Board
-from braidlog.spark.pipeline.reporting import AdminPort, Telling
+from braidlog.console.spark_queries import QUERIES_MAX, SparkQueries
+from braidlog.model.queries import QueryProgress
+from braidlog.spark.pipeline.reporting import AdminPort
 from braidlog.testing.server import ServerProcess
 
 PROGRESS = {
@@ -26,31 +27,31 @@ PROGRESS = {
 }
 
 
-def telling(state: str = "running", **more: object) -> Telling:
+def report(state: str = "running", **more: object) -> QueryProgress:
     fields = {"query": PROGRESS["id"], "run": PROGRESS["runId"], "name": "silver", "pipeline": "clicks", "state": state}
-    return Telling(**{**fields, **more})  # type: ignore[arg-type]
+    return QueryProgress(**{**fields, **more})  # type: ignore[arg-type]
 
 
 def silver(node: ServerProcess) -> list[dict[str, object]]:
-    heard = ask(f"{node.admin_url}/api/spark/queries").json()["queries"]
-    return [query for query in heard if query["query"] == PROGRESS["id"]]
+    found = ask(f"{node.admin_url}/api/spark/queries").json()["queries"]
+    return [query for query in found if query["query"] == PROGRESS["id"]]
 
 
-def test_a_pipelines_reporter_is_heard_and_shown(node: ServerProcess) -> None:
+def test_a_report_of_a_pipeline_is_kept_and_shown(node: ServerProcess) -> None:
     port = AdminPort(node.admin_url)
     try:
-        port(telling(progress=PROGRESS))
-        (heard,) = until(lambda: silver(node))
-        assert heard["progress"] == PROGRESS
+        port(report(progress=PROGRESS))
+        (found,) = until(lambda: silver(node))
+        assert found["progress"] == PROGRESS
         page = ask(f"{node.admin_url}/spark").text
         for shown in ("silver", "clicks", "running", ">17<", ">1200<", "120.5", "640.2", "1874 ms", "braidlog[clicks]"):
             assert shown in page, shown
         assert "&lt;b&gt;/lake&lt;/b&gt;" in page
-        port(telling("failed", error="java.lang.OutOfMemoryError: <script>"))
+        port(report("failed", error="java.lang.OutOfMemoryError: <script>"))
         until(lambda: "OutOfMemoryError: &lt;script&gt;" in ask(f"{node.admin_url}/spark").text)
-        (heard,) = silver(node)
-        assert heard["progress"] == PROGRESS, "the last word need not repeat the figures"
-        assert heard["reports"] == 2
+        (found,) = silver(node)
+        assert found["progress"] == PROGRESS, "the last word need not repeat the figures"
+        assert found["reports"] == 2
     finally:
         port.close()
 
@@ -64,12 +65,12 @@ def test_whatever_spark_may_say_later_the_page_stands(node: ServerProcess, progr
     assert ask(f"{node.admin_url}/spark").status == 200
 
 
-def test_only_so_many_are_kept_the_ones_heard_of_last() -> None:
-    board = Board()
+def test_only_so_many_are_kept_those_that_reported_last() -> None:
+    queries = SparkQueries()
     for number in range(QUERIES_MAX + 10):
-        board.report(json.dumps({"query": f"q{number}", "run": "r"}).encode(), number)
-    board.report(json.dumps({"query": "q20", "run": "r"}).encode(), 999)
-    kept = [heard.query for heard in board.queries()]
+        queries.report(json.dumps({"query": f"q{number}", "run": "r"}).encode(), number)
+    queries.report(json.dumps({"query": "q20", "run": "r"}).encode(), 999)
+    kept = [each.query for each in queries.queries()]
     assert len(kept) == QUERIES_MAX
     assert kept[:2] == ["q20", f"q{QUERIES_MAX + 9}"]
     assert "q5" not in kept
@@ -79,7 +80,7 @@ def test_it_says_so_once_and_goes_on_if_nobody_is_there(tmp_path: Path, caplog: 
     with ServerProcess(tmp_path / "data", admin=True) as node:
         url = node.admin_url
     port = AdminPort(url)
-    port(telling())
-    port(telling())
+    port(report())
+    port(report())
     port.close()
-    assert caplog.text.count("progress is not told") == 1
+    assert caplog.text.count("progress is not reported") == 1

@@ -13,11 +13,11 @@ from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError
 from braidlog.partition.append import Acks
 from braidlog.server.budget import Budget
-from braidlog.server.census import Census
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
+from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.listener import Listener
-from braidlog.server.session import SessionLimits
+from braidlog.server.session_limits import SessionLimits
 
 OFF = {f"listeners.{name}.enabled": False for name in ("cursus", "flux", "kafka", "mayfly", "mlog", "rustlog")}
 
@@ -129,9 +129,12 @@ def test_the_journal_is_compacted(tmp_path: Path) -> None:
 # -- a port --------------------------------------------------------------------------------------------------
 
 
-async def listening(census: Census, session_limits: SessionLimits | None = None) -> Listener:
+async def listening(connection_limits: ConnectionLimits, session_limits: SessionLimits | None = None) -> Listener:
     listener = Listener(
-        ToyAdapter(), session_limits=session_limits or SessionLimits(), census=census, budget=Budget(2**30)
+        ToyAdapter(),
+        session_limits=session_limits or SessionLimits(),
+        connection_limits=connection_limits,
+        budget=Budget(2**30),
     )
     await listener.start("127.0.0.1", 0)
     return listener
@@ -148,7 +151,7 @@ async def ask(port: int, text: str) -> tuple[str, asyncio.StreamWriter]:
 
 def test_no_more_connections_than_allowed() -> None:
     async def scene() -> None:
-        listener = await listening(Census(connections_max=2))
+        listener = await listening(ConnectionLimits(connections_max=2))
         answers = [await ask(listener.port, "hello") for _ in range(3)]
         assert [answer for answer, _ in answers] == ["ok hello", "ok hello", ""]
         answers[0][1].close()
@@ -166,7 +169,7 @@ def test_no_more_connections_than_allowed() -> None:
 def test_who_trickles_is_swept_away_and_others_are_not() -> None:
     async def scene() -> None:
         limits = SessionLimits(frame_seconds_max=0.001, frame_bytes_per_second_min=10**9)
-        listener = await listening(Census(), limits)
+        listener = await listening(ConnectionLimits(), limits)
         reader, slow = await asyncio.open_connection("127.0.0.1", listener.port)
         slow.write(b"half a lin")
         good, writer = await ask(listener.port, "hello")
@@ -188,7 +191,7 @@ def test_who_trickles_is_swept_away_and_others_are_not() -> None:
 
 def test_stopping_answers_what_was_asked() -> None:
     async def scene() -> None:
-        listener = await listening(Census())
+        listener = await listening(ConnectionLimits())
         adapter = listener.adapter
         assert isinstance(adapter, ToyAdapter)
         asking = asyncio.ensure_future(ask(listener.port, "wait 1"))

@@ -11,7 +11,7 @@ import pytest
 from tests.server.toy import Scene, until
 
 from braidlog.broker.quotas import Quotas, Rates
-from braidlog.server.session import SessionLimits
+from braidlog.server.session_limits import SessionLimits
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -241,7 +241,7 @@ async def test_a_client_that_takes_nothing_is_asked_nothing_more_and_then_cut_of
     assert not scene.transport.reading
     now = asyncio.get_running_loop().time()
     assert scene.session.overdue(now + 4) is None
-    assert scene.session.overdue(now + 6) == "it does not take its answers"
+    assert scene.session.overdue(now + 6) == "answers not read within 5 s"
 
 
 @play
@@ -316,7 +316,7 @@ async def test_a_frame_that_trickles_is_cut_off() -> None:
     for _ in range(50):
         scene.session.data_received(b"a")
     assert scene.session.overdue(began + 10.2) is None, "what came buys its time at the slowest rate"
-    assert scene.session.overdue(began + 12) == "its frame does not come to an end"
+    assert scene.session.overdue(began + 12) == "frame not completed within 10.5 s"
     scene.session.data_received(b"\n")
     assert scene.session.overdue(began + 12) is None
     scene.session.data_received(b"next")
@@ -342,7 +342,7 @@ async def test_silence_is_cut_off_but_waiting_for_us_is_not() -> None:
     scene = Scene(SessionLimits(idle_seconds_max=100.0))
     now = asyncio.get_running_loop().time()
     assert scene.session.overdue(now + 99) is None
-    assert scene.session.overdue(now + 101) == "it has been silent for too long"
+    assert scene.session.overdue(now + 101) == "idle for 100 s"
     scene.send("wait 1")
     assert scene.session.overdue(now + 10_000) is None
 

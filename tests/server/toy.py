@@ -6,8 +6,9 @@ from typing import Any
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.server.budget import Budget
-from braidlog.server.eager import Abandonable
-from braidlog.server.session import Session, SessionLimits, SessionOwner
+from braidlog.server.coroutines import Abandonable
+from braidlog.server.session import Session, SessionOwner
+from braidlog.server.session_limits import SessionLimits
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from braidlog.spark.options import (
     REQUIRED,
+    FormatOptions,
     Kind,
     Option,
     OptionError,
-    OptionTable,
     duration_ms,
     flag,
     json_object,
@@ -22,7 +22,7 @@ from braidlog.spark.options import (
     whole,
 )
 
-TABLE = OptionTable(
+OPTIONS = FormatOptions(
     "braidlog-test",
     "read",
     (
@@ -38,7 +38,7 @@ HERE = {"servers": "localhost:9092"}
 
 def refusal(given: Mapping[str, str]) -> OptionError:
     with pytest.raises(OptionError) as caught:
-        TABLE.read({**HERE, **given})
+        OPTIONS.read({**HERE, **given})
     return caught.value
 
 
@@ -96,7 +96,7 @@ def test_a_kind_refuses(kind: Kind, given: str) -> None:
 
 
 def test_names_have_no_case_and_aliases_are_names_too() -> None:
-    chosen = TABLE.read({"KAFKA.Bootstrap.Servers": "h:1", "maxrows": "5"})
+    chosen = OPTIONS.read({"KAFKA.Bootstrap.Servers": "h:1", "maxrows": "5"})
     assert (chosen["servers"], chosen["maxRows"], chosen["onLoss"], chosen["subscribe"]) == (
         "kafka://h:1",
         5,
@@ -126,7 +126,7 @@ def test_an_error_keeps_a_password_to_itself() -> None:
 
 def test_what_is_required_is_asked_for() -> None:
     with pytest.raises(OptionError, match="option servers: it must be set: host:port of the Kafka door"):
-        TABLE.read({})
+        OPTIONS.read({})
 
 
 @pytest.mark.parametrize(
@@ -149,20 +149,20 @@ def test_an_unknown_option_is_refused_with_the_nearest(name: str, said: str) -> 
 
 
 def test_what_spark_adds_is_no_mistake() -> None:
-    assert TABLE.read({**HERE, "checkpointLocation": "/x", "queryName": "q"}).given == {"servers"}
+    assert OPTIONS.read({**HERE, "checkpointLocation": "/x", "queryName": "q"}).given == {"servers"}
 
 
 def test_the_same_option_twice_is_refused_unless_it_says_the_same() -> None:
     assert "given twice" in str(refusal({"kafka.bootstrap.servers": "other:1"}))
-    assert TABLE.read({**HERE, "kafka.bootstrap.servers": "localhost:9092"})["servers"] == "kafka://localhost:9092"
+    assert OPTIONS.read({**HERE, "kafka.bootstrap.servers": "localhost:9092"})["servers"] == "kafka://localhost:9092"
 
 
 def test_one_of_several() -> None:
-    one = TABLE.read({**HERE, "subscribe": "a"})
+    one = OPTIONS.read({**HERE, "subscribe": "a"})
     assert one.exactly_one("subscribe", "assign") == "subscribe"
     assert one.at_most_one("assign") is None
-    both = TABLE.read({**HERE, "subscribe": "a", "assign": "{}"})
-    for given in (both, TABLE.read(HERE)):
+    both = OPTIONS.read({**HERE, "subscribe": "a", "assign": "{}"})
+    for given in (both, OPTIONS.read(HERE)):
         with pytest.raises(OptionError, match="of subscribe, assign exactly one is set"):
             given.exactly_one("subscribe", "assign")
     with pytest.raises(OptionError, match="option assign: it is not set together with subscribe"):

@@ -1,8 +1,8 @@
-"""The page of options is what the tables say."""
+"""The page of options is what the formats say."""
 
 from pathlib import Path
 
-from braidlog.spark.reference import page, tables
+from braidlog.spark.reference import formats, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "spark-options.md"
 
@@ -14,10 +14,10 @@ def test_the_page_is_current() -> None:
 
 
 def test_every_default_is_what_its_option_takes() -> None:
-    for table in tables():
-        names = [word.lower() for option in table.options for word in (option.name, *option.aliases)]
-        assert len(names) == len(set(names)), table.format
-        for option in table.options:
+    for declared in formats():
+        names = [word.lower() for option in declared.options for word in (option.name, *option.aliases)]
+        assert len(names) == len(set(names)), declared.format
+        for option in declared.options:
             if option.default not in (None, "required"):
                 option.kind.parse(option.default)
             assert option.meaning.endswith("."), option.name

@@ -6,9 +6,9 @@ from braidlog.codec.batch import BatchHeader, read_header
 from braidlog.codec.records import control_batch, encode_batch
 from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.storage.files import Disk
+from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import Identity
 
 NOW = 1_700_000_000_000
 IDENTITY = Identity(bytes(range(16)), 0)

@@ -6,15 +6,12 @@ from tests.storage.building import IDENTITY, NOW, batch
 from braidlog.codec.batch import iter_batches, read_header
 from braidlog.codec.crc import crc32c
 from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import (
+from braidlog.storage.head import (
     DATA_START,
     MARK_AT,
     BadHead,
-    Extent,
     Identity,
     Mark,
-    Segment,
     SegmentHead,
     index_name,
     log_name,
@@ -23,6 +20,8 @@ from braidlog.storage.segment import (
     read_mark,
     state_name,
 )
+from braidlog.storage.pool import FilePool
+from braidlog.storage.segment import Extent, Segment
 from braidlog.storage.walk import BadBatch
 from braidlog.testing.disk import SimulatedDisk
 

@@ -22,7 +22,6 @@ from braidlog.kv.local import LocalStore, Snapshotting
 from braidlog.kv.operations import MemoryUsage, Operation, SnapshotDone, Stats
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener
-from braidlog.kv.values import quoted
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -199,13 +198,6 @@ class KeyValue:
             keys=len(store.keyspace),
             resident_bytes=self._resident(),
         )
-
-    def memory_of(self, key: bytes) -> int:
-        """What one key takes; a key that is not there is KEY_NOT_FOUND."""
-        store = self.store
-        if store.keyspace.find(key, self._world.now_ms()) is None:
-            raise BrokerError(Reason.KEY_NOT_FOUND, f"no key {quoted(key)}")
-        return store.keyspace.cost(key)
 
     def stats(self) -> Stats:
         store, keyspace = self.store, self.store.keyspace

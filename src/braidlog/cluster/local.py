@@ -30,7 +30,8 @@ from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.scan import rows_of
 
-METADATA_TOPIC = "__metadata"
+INTERNAL_PREFIX = "__"
+METADATA_TOPIC = f"{INTERNAL_PREFIX}metadata"
 SNAPSHOT_EVERY = 5_000
 _SETTINGS = TopicSettings(flush=Flush.ACK, segment_bytes=16 * 1024 * 1024, batch_bytes_max=BATCH_BYTES_MAX)
 _TURN = "the metadata log"
@@ -136,7 +137,11 @@ def open_local_store(
     folder: DataFolder, world: World, *, node: str, snapshot_every: int = SNAPSHOT_EVERY
 ) -> LocalStore:
     """The folder's own metadata log. A folder that has none yet gets one, and the topics that are in it keep their ids."""
-    if not any(meta.name == METADATA_TOPIC for meta in folder.topics()):
+    if folder.find(METADATA_TOPIC) is None:
+        if any(meta.name.startswith(INTERNAL_PREFIX) for meta in folder.topics()):
+            # A node has been here: to begin anew would forget its users and rules without a word.
+            why = "; ".join(folder.broken_topics.values()) or "it was removed, or written by an earlier version"
+            raise StorageFault(f"the metadata log of this folder is lost: {why}; see `braid log verify`")
         folder.create_topic(METADATA_TOPIC, 1, _SETTINGS)
     log = folder.open_partition(METADATA_TOPIC, 0)
     if log.damages:
@@ -161,7 +166,7 @@ def _adopted(folder: DataFolder, node: str) -> list[Event]:
             replicas=(node,),
         )
         for meta in folder.topics()
-        if not meta.name.startswith("__")
+        if not meta.name.startswith(INTERNAL_PREFIX)
     ]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.section import INT64_MAX, INT64_MIN, RECORD_BYTES_MAX, Buffer, Header
+from braidlog.codec.section import INT64_MAX, INT64_MIN, RECORD_BYTES_MAX, Buffer, Header, read_headers
 from braidlog.codec.varint import encode_varint, encode_varlong, read_varint, read_varlong
 
 # offsets, timestamps, keys, values, headers
@@ -257,38 +257,17 @@ def decode_columns(
                 position = number
 
             if data[position]:
-                some, position = _decode_headers(data, position, stop)
+                some, position = read_headers(data, position, stop)
                 add_headers(some)
             else:
                 add_headers(_EMPTY)
                 position += 1
             if position != stop:
                 return None
-    except (IndexError, ProtocolError, UnicodeDecodeError):
+    except (IndexError, ProtocolError):
         return None
     if position != len(data) or expected > 2 * last_offset_delta + 2:
         return None
     if append_time is not None:
         timestamps = [append_time] * count
     return offsets, timestamps, keys, values, headers
-
-
-def _decode_headers(data: bytes, position: int, stop: int) -> tuple[tuple[Header, ...], int]:
-    count, position = read_varint(data, position, stop)
-    if count < 0 or count > (stop - position) // 2:
-        raise IndexError
-    headers: list[Header] = []
-    for _ in range(count):
-        length, position = read_varint(data, position, stop)
-        if length < 0:
-            raise IndexError
-        name = data[position : position + length].decode()
-        length, position = read_varint(data, position + length, stop)
-        if length < -1:
-            raise IndexError
-        if length < 0:
-            headers.append((name, None))
-        else:
-            headers.append((name, data[position : position + length]))
-            position += length
-    return tuple(headers), position

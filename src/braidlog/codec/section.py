@@ -94,7 +94,7 @@ def _read_record(records: Buffer, start: int, size: int) -> Span:
     offset_delta, position = read_varint(records, position, end)
     key, position = _read_bytes(records, position, end)
     value, position = _read_bytes(records, position, end)
-    headers, position = _read_headers(records, position, end)
+    headers, position = read_headers(records, position, end)
     if position != end:
         raise ProtocolError(f"{end - position} bytes of the record are left over", position)
     return Span(start, end, timestamp_delta, offset_delta, key, value, headers)
@@ -110,7 +110,8 @@ def _read_bytes(records: Buffer, position: int, end: int) -> tuple[bytes | None,
     return bytes(records[position : position + length]), position + length
 
 
-def _read_headers(records: Buffer, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+def read_headers(records: Buffer, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+    """The headers at `position` with their count before them, and the position after them."""
     at = position
     count, position = read_varint(records, position, end)
     if count < 0 or count > (end - position) // 2:

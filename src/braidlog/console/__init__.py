@@ -7,14 +7,14 @@ Knows: HTTP, and the node as a client does. Refuses to know: the inside of a ser
 |---|---|
 | `__main__.py` | the process: its two sockets, and when it ends |
 | `node.py` | questions to the node over the private socket, snapshots, rates |
-| `doors.py` | topics and keys, as an ordinary client reads and writes them |
+| `clients.py` | topics and keys, as an ordinary client reads and writes them |
 | `guard.py` | who is let in: Host, token, cookie, forms of our own pages only |
-| `metrics.py` | the table of metrics, and the text a scraper reads |
-| `dashboard.py` | a Grafana dashboard made from that table (`grafana.json`) |
+| `dashboard.py` | a Grafana dashboard (`grafana.json`) over the metrics of `model/metrics.py` |
 | `health.py` | `/healthz` and `/readyz`, with reasons |
 | `tailing.py` | records of a topic, as they come, for people: never faster than they read |
-| `overheard.py` | the wire of one connection, decoded |
-| `sparkboard.py` | Spark queries that report in |
+| `wire_messages.py` | messages of one connection, decoded as they come by |
+| `spark_queries.py` | the last report of each Spark query |
+| `rendering.py` | templates, and how figures look |
 | `pages.py` `forms.py` `feeds.py` | pages; what they send; what they are sent as it happens |
 | `app.py` | the table of addresses |
 """

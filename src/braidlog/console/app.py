@@ -17,15 +17,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from braidlog.client.errors import ClientError
 from braidlog.console.assets import Assets
-from braidlog.console.doors import Doors, TooManyReaders
+from braidlog.console.clients import Clients, TooManyReaders
 from braidlog.console.feeds import Feeds
 from braidlog.console.forms import Forms
 from braidlog.console.guard import Guard, Keys
 from braidlog.console.health import Check, Doctor, Health
-from braidlog.console.looks import Looks
 from braidlog.console.node import Node, NodeError
 from braidlog.console.pages import Pages, topic_rows
-from braidlog.console.sparkboard import Board
+from braidlog.console.rendering import Renderer
+from braidlog.console.spark_queries import SparkQueries
 from braidlog.model import metrics
 from braidlog.model.clock import SystemClock
 
@@ -38,12 +38,12 @@ def make_app(node: Node, port: int) -> ASGIApp:
     clock, welcome = SystemClock(), node.welcome
     inner = _Inner()
     guard = Guard(inner, Keys(welcome.token_hash, welcome.secret), welcome.hosts, port, clock)
-    assets, doctor, board = Assets(), Doctor(node), Board()
-    looks = Looks(guard, assets, welcome)
-    doors = Doors(welcome.topics_url, welcome.keys_url)
-    pages = Pages(node, doors, doctor, board, looks)
-    feeds, forms = Feeds(node, doors, pages), Forms(doors, guard, looks)
-    machines = _Machines(node, doctor, board, clock)
+    assets, doctor, spark_queries = Assets(), Doctor(node), SparkQueries()
+    renderer = Renderer(guard, assets, welcome)
+    clients = Clients(welcome.topics_url, welcome.keys_url)
+    pages = Pages(node, clients, doctor, spark_queries, renderer)
+    feeds, forms = Feeds(node, clients, pages), Forms(clients, guard, renderer)
+    machines = _Machines(node, doctor, spark_queries, clock)
     routes = [
         # -- for machines
         Route("/healthz", machines.healthz),
@@ -82,7 +82,7 @@ def make_app(node: Node, port: int) -> ASGIApp:
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
         yield
-        await doors.close()
+        await clients.close()
 
     inner.app = Starlette(routes=routes, lifespan=life)
     return guard
@@ -100,10 +100,10 @@ class _Inner:
 class _Machines:
     """What programs ask."""
 
-    def __init__(self, node: Node, doctor: Doctor, board: Board, clock: SystemClock) -> None:
+    def __init__(self, node: Node, doctor: Doctor, spark_queries: SparkQueries, clock: SystemClock) -> None:
         self._node = node
         self._doctor = doctor
-        self._board = board
+        self._spark_queries = spark_queries
         self._clock = clock
 
     async def healthz(self, _: Request) -> Response:
@@ -130,13 +130,13 @@ class _Machines:
 
     async def progress(self, request: Request) -> Response:
         try:
-            self._board.report(await request.body(), self._clock.now_ms())
+            self._spark_queries.report(await request.body(), self._clock.now_ms())
         except msgspec.DecodeError as error:
             return _json({"error": str(error)}, 400)
         return Response(status_code=204)
 
     async def queries(self, _: Request) -> Response:
-        return _json({"queries": self._board.queries()})
+        return _json({"queries": self._spark_queries.queries()})
 
 
 def _page(handler: Handler) -> Handler:

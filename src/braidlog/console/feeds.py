@@ -17,11 +17,11 @@ from starlette.types import Receive, Scope, Send
 
 from braidlog.client.errors import ClientError
 from braidlog.console import tailing
-from braidlog.console.doors import Doors, TooManyReaders
+from braidlog.console.clients import Clients, TooManyReaders
 from braidlog.console.node import Node, NodeError
-from braidlog.console.overheard import overhear
 from braidlog.console.pages import Pages, rates
 from braidlog.console.tailing import Skipped, Start, Wanted
+from braidlog.console.wire_messages import wire_messages
 from braidlog.model.record_json import json_line
 
 FEEDS_MAX: Final = 64
@@ -56,9 +56,9 @@ def event(name: str, data: object) -> bytes:
 class Feeds:
     """One for this process."""
 
-    def __init__(self, node: Node, doors: Doors, pages: Pages) -> None:
+    def __init__(self, node: Node, clients: Clients, pages: Pages) -> None:
         self._node = node
-        self._doors = doors
+        self._clients = clients
         self._pages = pages
         self._listening = 0
 
@@ -107,7 +107,7 @@ class Feeds:
     async def _wanted(self, request: Request) -> Wanted:
         """`ValueError` if it cannot be understood."""
         topic, asked = request.path_params["topic"], request.query_params
-        count = await self._doors.partitions(topic)
+        count = await self._clients.partitions(topic)
         numbers = range(min(count, tailing.PARTITIONS_MAX))
         if asked.get("partition"):
             number = int(asked["partition"])
@@ -124,14 +124,14 @@ class Feeds:
         """Records as they come; with `follow=0`, those that are there."""
 
         async def live(wanted: Wanted) -> AsyncIterator[Event | None]:
-            async for found in tailing.follow(self._doors, wanted):
+            async for found in tailing.follow(self._clients, wanted):
                 if isinstance(found, Skipped):
                     yield "skipped", found
                 else:
                     yield None if found is None else ("record", tailing.shown(found))
 
         async def past(wanted: Wanted, limit: int) -> AsyncIterator[Event | None]:
-            async for found in tailing.read(self._doors, wanted, limit):
+            async for found in tailing.read(self._clients, wanted, limit):
                 yield "record", tailing.shown(found)
 
         return await self._with_wanted(
@@ -140,7 +140,7 @@ class Feeds:
 
     async def download(self, request: Request) -> Response:
         async def lines(wanted: Wanted, limit: int) -> AsyncIterator[bytes]:
-            async for found in tailing.read(self._doors, wanted, limit):
+            async for found in tailing.read(self._clients, wanted, limit):
                 yield json_line(found)
 
         def answer(wanted: Wanted, limit: int | None) -> Response:
@@ -171,7 +171,7 @@ class Feeds:
         """All bytes of one record's value."""
         place = request.path_params
         try:
-            record = await self._doors.one(place["topic"], place["partition"], place["offset"])
+            record = await self._clients.one(place["topic"], place["partition"], place["offset"])
         except (ClientError, TooManyReaders) as error:
             return PlainTextResponse(f"{error}\n", 404)
         if record is None or record.value is None:
@@ -221,7 +221,7 @@ class Feeds:
             return PlainTextResponse(f"connection {number} is not there any more\n", 404)
 
         async def feed() -> AsyncIterator[Event | None]:
-            async for message in overhear(self._node, number, row.dialect):
+            async for message in wire_messages(self._node, number, row.dialect):
                 yield "wire", message
 
         return self._stream(feed())

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from braidlog.client.errors import ClientError
-from braidlog.console.doors import Doors
+from braidlog.console.clients import Clients
 from braidlog.console.guard import Guard, is_ours
-from braidlog.console.looks import Looks
+from braidlog.console.rendering import Renderer
 from braidlog.model.record import Header
 
 HEADERS_MAX: Final = 100
@@ -26,21 +26,21 @@ class FormError(ValueError):
 class Forms:
     """One for this process."""
 
-    def __init__(self, doors: Doors, guard: Guard, looks: Looks) -> None:
-        self._doors = doors
+    def __init__(self, clients: Clients, guard: Guard, renderer: Renderer) -> None:
+        self._clients = clients
         self._guard = guard
-        self._looks = looks
+        self._renderer = renderer
 
     async def login_page(self, request: Request) -> Response:
-        return self._looks.page(request, "login.html", next=request.query_params.get("next", "/"))
+        return self._renderer.page(request, "login.html", next=request.query_params.get("next", "/"))
 
     async def login(self, request: Request) -> Response:
         fields = await _fields(request)
         cookie = await self._guard.enter(fields.get("token", ""))
         if cookie is None:
-            return self._looks.fragment("said.html", 403, ok=False, text="This is not the token.")
+            return self._renderer.fragment("said.html", 403, ok=False, text="This is not the token.")
         wanted = fields.get("next", "/")
-        response = self._looks.fragment("said.html", ok=True, text="Come in.")
+        response = self._renderer.fragment("said.html", ok=True, text="Come in.")
         response.headers["hx-redirect"] = wanted if is_ours(wanted) else "/"
         self._guard.put_cookie(response, cookie)
         return response
@@ -50,15 +50,15 @@ class Forms:
         name = fields.get("topic", "").strip()
         try:
             count = _integer(fields, "partitions", 1)
-            await self._doors.create_topic(name, 1 if count is None else count)
+            await self._clients.create_topic(name, 1 if count is None else count)
         except (FormError, ClientError) as error:
             return self._said(error)
-        return self._looks.fragment("said.html", ok=True, text=f"{name} is made.")
+        return self._renderer.fragment("said.html", ok=True, text=f"{name} is made.")
 
     async def produce(self, request: Request) -> Response:
         topic, fields = request.path_params["topic"], await _fields(request)
         try:
-            placed = await self._doors.produce(
+            placed = await self._clients.produce(
                 topic,
                 None if "null" in fields else _bytes(fields, "value"),
                 key=_bytes(fields, "key") if fields.get("key") else None,
@@ -67,13 +67,13 @@ class Forms:
             )
         except (FormError, ClientError, TimeoutError) as error:
             return self._said(error)
-        return self._looks.fragment(
+        return self._renderer.fragment(
             "said.html", ok=True, text=f"Stored: partition {placed.partition}, offset {placed.offset}."
         )
 
     def _said(self, error: Exception) -> Response:
         """Told where the form stands: htmx shows answers that are not errors of HTTP."""
-        return self._looks.fragment("said.html", ok=False, text=str(error) or "It took too long.")
+        return self._renderer.fragment("said.html", ok=False, text=str(error) or "It took too long.")
 
 
 async def _fields(request: Request) -> dict[str, str]:

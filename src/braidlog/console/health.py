@@ -44,7 +44,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Doctor:
-    """Looks when asked, at the disk at most once in `PROBE_SECONDS`."""
+    """Renderer when asked, at the disk at most once in `PROBE_SECONDS`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

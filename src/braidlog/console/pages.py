@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from braidlog.client.errors import ClientError
-from braidlog.console.doors import Doors
+from braidlog.console.clients import Clients
 from braidlog.console.health import Doctor
-from braidlog.console.looks import Looks
 from braidlog.console.node import Node, NodeError, rate
-from braidlog.console.sparkboard import Board
+from braidlog.console.rendering import Renderer
+from braidlog.console.spark_queries import SparkQueries
 from braidlog.model.report import LagReport, ListenerReport, PartitionReport, Snapshot
 
 FOUND_MAX: Final = 12
@@ -70,26 +70,28 @@ class LagRow(NamedTuple):
 class Pages:
     """One for this process."""
 
-    def __init__(self, node: Node, doors: Doors, doctor: Doctor, board: Board, looks: Looks) -> None:
+    def __init__(
+        self, node: Node, clients: Clients, doctor: Doctor, spark_queries: SparkQueries, renderer: Renderer
+    ) -> None:
         self._node = node
-        self._doors = doors
+        self._clients = clients
         self._doctor = doctor
-        self._board = board
-        self._looks = looks
+        self._spark_queries = spark_queries
+        self._renderer = renderer
 
     async def overview(self, request: Request) -> Response:
         snapshot = await self._node.snapshot()
         health = await self._doctor.look()
         before = self._node.earlier()
         rows = listener_rows(snapshot, before)
-        return self._looks.page(
+        return self._renderer.page(
             request, "overview.html", s=snapshot, health=health, rows=rows, rates=rates(snapshot, before)
         )
 
     async def topics(self, request: Request) -> Response:
         snapshot = await self._node.snapshot()
         rows = topic_rows(snapshot, self._node.earlier())
-        return self._looks.page(request, "topics.html", rows=rows, left_out=snapshot.partitions_left_out)
+        return self._renderer.page(request, "topics.html", rows=rows, left_out=snapshot.partitions_left_out)
 
     async def topic(self, request: Request) -> Response:
         snapshot = await self._node.snapshot()
@@ -101,10 +103,10 @@ class Pages:
             return self._missing(request, f"There is no topic {name!r}.")
         lags = [each for each in snapshot.lags if each.topic == name]
         host = self._node.welcome.listeners.get("kafka", "")
-        return self._looks.page(request, "topic.html", topic=name, partitions=partitions, lags=lags, server=host)
+        return self._renderer.page(request, "topic.html", topic=name, partitions=partitions, lags=lags, server=host)
 
     async def groups(self, request: Request) -> Response:
-        return self._looks.page(request, "groups.html", rows=group_rows(await self._node.snapshot()))
+        return self._renderer.page(request, "groups.html", rows=group_rows(await self._node.snapshot()))
 
     async def group(self, request: Request) -> Response:
         snapshot = await self._node.snapshot()
@@ -115,7 +117,7 @@ class Pages:
         if not found:
             return self._missing(request, f"There is no group {name!r}.")
         rows = await self.lag_rows(snapshot, name)
-        return self._looks.page(request, "group.html", group=found[0], rows=rows)
+        return self._renderer.page(request, "group.html", group=found[0], rows=rows)
 
     async def lag_rows(self, snapshot: Snapshot, group: str) -> list[LagRow]:
         """How far a group is behind in each partition, in records and in time: how old the first is that it lacks."""
@@ -132,7 +134,7 @@ class Pages:
 
     async def _age(self, snapshot: Snapshot, each: LagReport, offset: int) -> float | None:
         try:
-            time_ms = await self._doors.time_of(each.topic, each.partition, offset)
+            time_ms = await self._clients.time_of(each.topic, each.partition, offset)
         except ClientError:
             return None  # trimmed meanwhile: the next look finds another first record
         return None if time_ms is None else max(snapshot.taken_ms - time_ms, 0) / 1000
@@ -142,8 +144,8 @@ class Pages:
         try:
             found = await self._node.keys(prefix.encode()[:KEY_BYTES_MAX], position)
         except NodeError as error:
-            return self._looks.page(request, "keys.html", prefix=prefix, found=None, fault=str(error))
-        return self._looks.page(request, "keys.html", prefix=prefix, found=found, fault="")
+            return self._renderer.page(request, "keys.html", prefix=prefix, found=None, fault=str(error))
+        return self._renderer.page(request, "keys.html", prefix=prefix, found=found, fault="")
 
     async def key(self, request: Request) -> Response:
         raw = request.query_params.get("hex", "")
@@ -153,7 +155,7 @@ class Pages:
             return self._missing(request, "This is no key.")
         found = await self._node.keys(key[:KEY_BYTES_MAX], 0)
         kind = next((each.kind for each in found.rows if each.key == key), "")
-        store = self._doors.store
+        store = self._clients.store
         values: list[tuple[bytes, bytes]] = []
         if kind in ("string", "counter", ""):
             value = await store.get(key)
@@ -166,10 +168,10 @@ class Pages:
         else:
             values = list((await store.hgetall(key)).items())[:VALUES_MAX]
         ttl = await store.ttl(key)
-        return self._looks.page(request, "key.html", key=key, kind=kind, values=values, ttl=ttl, most=VALUES_MAX)
+        return self._renderer.page(request, "key.html", key=key, kind=kind, values=values, ttl=ttl, most=VALUES_MAX)
 
     async def connections(self, request: Request) -> Response:
-        return self._looks.page(request, "connections.html", found=await self._node.connections())
+        return self._renderer.page(request, "connections.html", found=await self._node.connections())
 
     async def connection(self, request: Request) -> Response:
         number = request.path_params["number"]
@@ -177,13 +179,15 @@ class Pages:
         row = next((each for each in found.rows if each.number == number), None)
         if row is None:
             return self._missing(request, f"Connection {number} is not there any more.")
-        return self._looks.page(request, "connection.html", row=row)
+        return self._renderer.page(request, "connection.html", row=row)
 
     async def spark(self, request: Request) -> Response:
-        return self._looks.page(request, "spark.html", queries=[_query(each) for each in self._board.queries()])
+        return self._renderer.page(
+            request, "spark.html", queries=[_query(each) for each in self._spark_queries.queries()]
+        )
 
     async def settings(self, request: Request) -> Response:
-        return self._looks.page(request, "settings.html", rows=await self._node.settings())
+        return self._renderer.page(request, "settings.html", rows=await self._node.settings())
 
     async def search(self, request: Request) -> Response:
         """Pages, topics and groups whose name holds the words."""
@@ -195,10 +199,10 @@ class Pages:
             *(("group", f"/groups/{each.group}", each.group) for each in snapshot.groups),
         ]
         found = [row for row in names if wanted in row[2].lower()][:FOUND_MAX]
-        return self._looks.fragment("found.html", found=found)
+        return self._renderer.fragment("found.html", found=found)
 
     def _missing(self, request: Request, sentence: str) -> Response:
-        return self._looks.page(request, "missing.html", 404, sentence=sentence)
+        return self._renderer.page(request, "missing.html", 404, sentence=sentence)
 
 
 # -- figures -------------------------------------------------------------------------------------------------------
@@ -289,12 +293,12 @@ def group_rows(snapshot: Snapshot) -> list[GroupRow]:
     ]
 
 
-def _query(heard: Any) -> dict[str, Any]:  # noqa: ANN401 - a report of Spark's, whatever is in it
+def _query(report: Any) -> dict[str, Any]:  # noqa: ANN401 - a report of Spark's, whatever is in it
     """What is worth showing of Spark's progress; anything may be missing."""
-    progress = heard.progress or {}
+    progress = report.progress or {}
     durations = progress.get("durationMs")
     return {
-        "heard": heard,
+        "report": report,
         "batch": progress.get("batchId"),
         "rows": progress.get("numInputRows"),
         "in_rate": progress.get("inputRowsPerSecond"),

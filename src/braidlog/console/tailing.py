@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from braidlog.client.drivers.contract import ConsumedRecord
-from braidlog.console.doors import Doors, Reader
+from braidlog.console.clients import Clients, Reader
 
 PARTITIONS_MAX: Final = 64
 ROUND_BYTES: Final = 64 * 1024
@@ -60,11 +60,11 @@ def _parts(record: ConsumedRecord) -> list[bytes]:
     return [part for part in (record.key, record.value, *headers) if part is not None]
 
 
-async def positions(doors: Doors, wanted: Wanted) -> dict[int, int]:
+async def positions(clients: Clients, wanted: Wanted) -> dict[int, int]:
     """Where each partition begins."""
     found = {}
     for number in wanted.partitions:
-        span = await doors.span(wanted.topic, number)
+        span = await clients.span(wanted.topic, number)
         at = span.latest
         if wanted.start == "last":
             at = max(span.latest - LAST_RECORDS, span.earliest)
@@ -73,18 +73,18 @@ async def positions(doors: Doors, wanted: Wanted) -> dict[int, int]:
         elif wanted.start == "offset":
             at = min(max(wanted.at, span.earliest), span.latest)
         elif wanted.start == "time":
-            by_time = await doors.offset_at(wanted.topic, number, wanted.at)
+            by_time = await clients.offset_at(wanted.topic, number, wanted.at)
             at = span.latest if by_time is None else by_time
         found[number] = at
     return found
 
 
-async def read(doors: Doors, wanted: Wanted, limit: int) -> AsyncIterator[ConsumedRecord]:
+async def read(clients: Clients, wanted: Wanted, limit: int) -> AsyncIterator[ConsumedRecord]:
     """Up to `limit` records that are there now, partition after partition."""
     left = min(limit, RECORDS_MAX)
-    async with doors.reader() as reader:
-        for number, begin in (await positions(doors, wanted)).items():
-            at, end = begin, (await doors.span(wanted.topic, number)).latest
+    async with clients.reader() as reader:
+        for number, begin in (await positions(clients, wanted)).items():
+            at, end = begin, (await clients.span(wanted.topic, number)).latest
             for _ in range(EMPTY_ROUNDS_MAX):
                 if at >= end or not left:
                     break
@@ -96,13 +96,13 @@ async def read(doors: Doors, wanted: Wanted, limit: int) -> AsyncIterator[Consum
                         yield record
 
 
-async def follow(doors: Doors, wanted: Wanted) -> AsyncIterator[ConsumedRecord | Skipped | None]:
+async def follow(clients: Clients, wanted: Wanted) -> AsyncIterator[ConsumedRecord | Skipped | None]:
     """Records as they come, for ever; None now and then, so that a reader who has gone is noticed."""
-    at = await positions(doors, wanted)
+    at = await positions(clients, wanted)
     loop = asyncio.get_running_loop()
     pause = ROUND_SECONDS * max(len(at) / PARTITIONS_PER_ROUND, 1)
     said = loop.time()
-    async with doors.reader() as reader:
+    async with clients.reader() as reader:
         while True:
             for number in at:
                 async for event in _round(reader, wanted, number, at):

@@ -51,7 +51,7 @@ class Offsets:
         for (group, topic, partition), committed in table.items():
             self._by_group.setdefault(str(group), {})[str(topic), int(partition)] = committed
         for topic in {topic for places in self._by_group.values() for topic, _ in places}:
-            if hosting.is_forgotten(topic):
+            if not hosting.exists(topic):  # a crash came between the topic's end and theirs
                 self._drop(self._of_topic(topic))
 
     # -- committing ------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ COUNTER_MAX = 2**32 - 1
 DRIFT_MS_MAX = 60_000
 NODE_BYTES = 16
 _STAMP = struct.Struct(">QI16s")
-STAMP_BYTES = _STAMP.size
 
 
 class Stamp(NamedTuple):

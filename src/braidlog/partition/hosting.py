@@ -9,13 +9,13 @@ which anyone may read and only the broker writes; a partition is opened once.
 from collections.abc import Iterator, Mapping
 
 from braidlog.cluster.image import Topic
+from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.names import no_topic
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.replication.replicas import ReplicaSet
 from braidlog.storage.folder import DataFolder
 
-INTERNAL_PREFIX = "__"
 FEED_TOPIC = "__kv"
 PUBLISHED = frozenset({FEED_TOPIC})
 """Internal topics that are there for readers: the broker alone writes them."""
@@ -91,10 +91,6 @@ class Hosting:
             self._names_by_id = {meta.topic_id: meta.name for meta in self._topics.values()}
             name = self._names_by_id.get(topic_id)
         return name
-
-    def is_forgotten(self, name: str) -> bool:
-        """Whether what is kept under this name belongs to no topic: a crash came between a topic's end and theirs."""
-        return name not in self._topics
 
     # -- partitions ------------------------------------------------------------------------------------------
 

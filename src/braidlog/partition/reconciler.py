@@ -35,8 +35,6 @@ class Reconciler:
         self._world = world
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
-        self.set_aside: list[str] = []
-        """Topics of the folder that the metadata does not know: kept, and served to nobody."""
         for action in self._actions(may_make=not folder.broken_topics):
             self._on_disk(action, [])
             self._in_memory(action)
@@ -83,7 +81,6 @@ class Reconciler:
             case Remove(meta):
                 self._folder.delete_topic(meta.name)
             case SetAside(meta):
-                self.set_aside.append(meta.name)
                 self._folder.set_aside(meta.name)
             case Make(topic):
                 self._folder.create_topic(

@@ -6,19 +6,22 @@ Refuses to know: any dialect's bytes. May import: adapters and below.
 | file | what |
 |---|---|
 | `world.py` | the ports of the services on an event loop: durability, waking, time |
-| `eager.py` | run a handler at once, and make it a task only if it has to wait |
-| `session.py` | one connection: bytes in, requests served, answers out in order, limits kept |
+| `coroutines.py` | run a handler at once, and make it a task only if it has to wait |
+| `session.py` | one connection: reading requests, who the client is, when it ends |
+| `session_turns.py` | its requests under way, answers in order, streams |
+| `session_output.py` | what it sends, back-pressure, quotas |
+| `session_limits.py` | what it may use, and for how long it may keep others waiting |
 | `budget.py` | what all connections hold in memory together, and who is let go |
-| `census.py` | how many connections there are, in all and from each address |
+| `connection_limits.py` | how many connections there are, in all and from each address |
 | `descriptors.py` | how many files and sockets the process may have open |
-| `doorkeeper.py` | who has not said yet who it is, and what it may do |
+| `gatekeeper.py` | how many unauthenticated clients there may be, and what they may do |
 | `listener.py` | a port: accepts, TLS, sweeps away who is too slow |
 | `logs.py` | lines about clients, within bounds |
 | `supervisor.py` | tasks with an owner |
 | `config.py` | settings from file, environment and flags, with their origin |
-| `tally.py` | what the sessions of a listener count together |
+| `request_counters.py` | what the sessions of a listener count together |
 | `reporting.py` | what the node says about itself: counters and states, gathered when asked |
-| `watching.py` | one connection, watched for a while from beside it |
+| `connection_tap.py` | one connection, watched for a while from beside it |
 | `console.py` | the console's process: started, answered, started again |
 | `compose.py` | the only place that wires things together |
 """

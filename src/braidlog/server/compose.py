@@ -27,15 +27,16 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.report import Welcome
 from braidlog.model.world import World
 from braidlog.server.budget import Budget
-from braidlog.server.census import Census
 from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, ServerConfig, TlsConfig, check_exposure
+from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, raise_limit
-from braidlog.server.doorkeeper import Doorkeeper, StrangerLimits
+from braidlog.server.gatekeeper import Gatekeeper, StrangerLimits
 from braidlog.server.listener import SWEEP_SECONDS, Listener
+from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
-from braidlog.server.resident import resident_bytes
-from braidlog.server.session import Session, SessionLimits
+from braidlog.server.session import Session
+from braidlog.server.session_limits import SessionLimits
 from braidlog.server.supervisor import Supervisor
 from braidlog.server.wirelog import WatchedSession, open_wire_log
 from braidlog.server.world import LoopWorld
@@ -86,11 +87,11 @@ class Server:
         self._budget = Budget(config.limits.memory_bytes_max, self._clock.monotonic)
         self._descriptors = raise_limit()
         connections_max = connections_that_fit(config.limits.connections_max, self._descriptors)
-        self._census = Census(connections_max, config.limits.connections_per_peer_max)
+        self._connection_limits = ConnectionLimits(connections_max, config.limits.connections_per_peer_max)
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
         self._flusher: Flusher | None = None
-        self._doorkeeper: Doorkeeper | None = None
+        self._gatekeeper: Gatekeeper | None = None
         self._wire_log: Recorder | None = None
         self._world: LoopWorld | None = None
         self._console: ConsoleProcess | None = None
@@ -123,13 +124,15 @@ class Server:
             resident=resident_bytes,
             reads=topics_read,
         )
+        for note in self._folder.notes:
+            log.warning("data folder: %s", note)
         for name in self.services.hosting.names():
             for number in range(self.services.hosting.meta(name).partitions):
                 self._open_partition(name, number)
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
         self._open_store()
-        self._doorkeeper = doorkeeper(config.auth, authorize, world)
+        self._gatekeeper = gatekeeper(config.auth, authorize, world)
         self._wire_log = open_wire_log(config.wire_log, self._clock)
         for name, dialect in dialects().items():
             settings = getattr(config.listeners, name)
@@ -138,7 +141,9 @@ class Server:
         self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")
         self._supervisor.every(EXPIRE_SECONDS, self._expire, "expire")
         self._supervisor.every(RETAIN_SECONDS, self._retain, "retain")
-        log.info("up to %d connections, %d files and sockets", self._census.connections_max, self._descriptors)
+        log.info(
+            "up to %d connections, %d files and sockets", self._connection_limits.connections_max, self._descriptors
+        )
 
     def _open_partition(self, name: str, number: int) -> None:
         """Recover a partition. One that cannot be opened is offline, loudly; the others are served."""
@@ -184,12 +189,12 @@ class Server:
                 frame_seconds_max=limits.frame_seconds_max,
                 idle_seconds_max=limits.idle_seconds_max,
             ),
-            census=self._census,
+            connection_limits=self._connection_limits,
             budget=self._budget,
             advertised=advertised,
             tls=tls_context(settings.tls) if settings.tls.cert else None,
             quotas=self._quotas,
-            doorkeeper=self._doorkeeper,
+            gatekeeper=self._gatekeeper,
             session=Session if self._wire_log is None else partial(WatchedSession, self._wire_log),
         )
         await listener.start(settings.host, settings.port)
@@ -211,7 +216,7 @@ class Server:
             loaded,
             self.services,
             self.listeners,
-            self._census,
+            self._connection_limits,
             self._budget,
             self._clock,
             syncs=lambda: measured,
@@ -251,8 +256,8 @@ class Server:
         token = secrets.token_urlsafe(32)
         allowed = Authorize({CONSOLE: hash_token(token.encode()).hex()}, [Rule(CONSOLE, [Operation.ALL])])
         services = msgspec.structs.replace(self.services, authorize=allowed)
-        keeper = doorkeeper(self.config.auth, allowed, self._world)
-        census = Census(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)
+        keeper = gatekeeper(self.config.auth, allowed, self._world)
+        connection_limits = ConnectionLimits(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)
         made: list[Adapter] = [
             make_adapter("kafka", services, auto_create=False),
             make_adapter("mayfly", services),
@@ -260,7 +265,11 @@ class Server:
         doors, urls = [], {}
         for adapter in made:
             door = Listener(
-                adapter, session_limits=SessionLimits(), census=census, budget=self._budget, doorkeeper=keeper
+                adapter,
+                session_limits=SessionLimits(),
+                connection_limits=connection_limits,
+                budget=self._budget,
+                gatekeeper=keeper,
             )
             await door.start("127.0.0.1", 0)
             doors.append(door)
@@ -383,11 +392,11 @@ async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) ->
         log.error("%s: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
 
 
-def doorkeeper(auth: AuthConfig, authorize: Authorize, world: World) -> Doorkeeper:
+def gatekeeper(auth: AuthConfig, authorize: Authorize, world: World) -> Gatekeeper:
     """Who looks at tokens, with the pauses and limits that the settings say."""
     pauses = Pauses(auth.pause_seconds, auth.pause_seconds_max, auth.forget_seconds)
     limits = StrangerLimits(**{name: getattr(auth.strangers, name) for name in StrangerLimits.__struct_fields__})
-    return Doorkeeper(Authenticate(authorize, world, pauses), limits)
+    return Gatekeeper(Authenticate(authorize, world, pauses), limits)
 
 
 def tls_context(tls: TlsConfig) -> ssl.SSLContext:

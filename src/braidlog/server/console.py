@@ -23,8 +23,8 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.report import LINE_BYTES_MAX, Question, Reply, WatchedPiece, Welcome
+from braidlog.server.connection_tap import ConnectionTap
 from braidlog.server.reporting import Reporter
-from braidlog.server.watching import Watch
 
 log = logging.getLogger("braidlog.admin")
 
@@ -65,7 +65,7 @@ class Channel:
         self._reporter = reporter
         self._writer = writer
         self._now_ns = now_ns
-        self._watches: dict[int, Watch] = {}
+        self._watches: dict[int, ConnectionTap] = {}
         self._answers: dict[str, Callable[[Question], object]] = {
             "snapshot": lambda _: reporter.snapshot(),
             "settings": lambda _: reporter.settings(),
@@ -107,7 +107,7 @@ class Channel:
                 self._watches.pop(question.id, None)
             return True
 
-        watch = self._watches[question.id] = Watch(session, report, self._now_ns)
+        watch = self._watches[question.id] = ConnectionTap(session, report, self._now_ns)
         watch.begin()
 
     def _unwatch(self, question: Question) -> bool:

@@ -17,9 +17,10 @@ from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.budget import Budget
-from braidlog.server.census import Census
-from braidlog.server.doorkeeper import Doorkeeper
-from braidlog.server.session import Session, SessionLimits, SessionOwner
+from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.gatekeeper import Gatekeeper
+from braidlog.server.session import Session, SessionOwner
+from braidlog.server.session_limits import SessionLimits
 
 log = logging.getLogger("braidlog.listener")
 
@@ -40,23 +41,23 @@ class Listener(SessionOwner):
         adapter: Adapter,
         *,
         session_limits: SessionLimits,
-        census: Census,
+        connection_limits: ConnectionLimits,
         budget: Budget,
         advertised: tuple[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
         quotas: Quotas | None = None,
-        doorkeeper: Doorkeeper | None = None,
+        gatekeeper: Gatekeeper | None = None,
         session: Callable[..., Session] = Session,
     ) -> None:
         self.adapter = adapter
         self._session = session
         self._session_limits = session_limits
-        self._census = census
+        self._connection_limits = connection_limits
         self._budget = budget
         self._advertised = advertised
         self.tls = tls
         self._quotas = quotas
-        self._doorkeeper = doorkeeper
+        self._gatekeeper = gatekeeper
         self._server: asyncio.Server | None = None
         self._sessions: set[Session] = set()
         self._drained: asyncio.Event | None = None
@@ -78,7 +79,7 @@ class Listener(SessionOwner):
         try:
             self._server = await loop.create_server(
                 lambda: self._session(
-                    self.adapter, self, self._session_limits, self._budget, self._quotas, self._doorkeeper
+                    self.adapter, self, self._session_limits, self._budget, self._quotas, self._gatekeeper
                 ),
                 host,
                 port,
@@ -108,15 +109,15 @@ class Listener(SessionOwner):
         session.number = next(_numbers)
         self._sessions.add(session)
         self.accepted += 1
-        if not self._census.enter(session.host):
+        if not self._connection_limits.enter(session.host):
             log.warning("%s: too many connections, %s is turned away", self.adapter.dialect, session.peer)
             session.abort()
 
     def closed(self, session: Session) -> None:
         if session in self._sessions:
             self._sessions.discard(session)
-            self.tally.ended(session.bytes_in, session.bytes_out)
-            self._census.leave(session.host)
+            self.counters.ended(session.bytes_in, session.bytes_out)
+            self._connection_limits.leave(session.host)
             if not self._sessions and self._drained is not None:
                 self._drained.set()
 

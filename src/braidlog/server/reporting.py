@@ -24,12 +24,12 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.measure import Seconds, added
 from braidlog.partition.hosted import HostedPartition
 from braidlog.server.budget import Budget
-from braidlog.server.census import Census
 from braidlog.server.config import LoadedConfig
+from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.listener import Listener
-from braidlog.server.resident import resident_bytes
+from braidlog.server.process_memory import resident_bytes
+from braidlog.server.request_counters import SAMPLED
 from braidlog.server.session import Session
-from braidlog.server.tally import SAMPLED
 
 SNAPSHOT_SECONDS: Final = 1.0
 OPENED_MAX: Final = 100
@@ -46,7 +46,7 @@ class Reporter:
         loaded: LoadedConfig,
         services: Services,
         listeners: Mapping[str, Listener],
-        census: Census,
+        connection_limits: ConnectionLimits,
         budget: Budget,
         clock: Clock,
         *,
@@ -55,7 +55,7 @@ class Reporter:
         self._loaded = loaded
         self._services = services
         self._listeners = listeners
-        self._census = census
+        self._connection_limits = connection_limits
         self._budget = budget
         self._clock = clock
         self._syncs = syncs
@@ -91,8 +91,8 @@ class Reporter:
             taken_ms=self._clock.now_ms(),
             uptime_seconds=now - self._began,
             listeners=[self._listener(dialect, each) for dialect, each in sorted(self._listeners.items())],
-            connections=len(self._census),
-            connections_max=self._census.connections_max,
+            connections=len(self._connection_limits),
+            connections_max=self._connection_limits.connections_max,
             budget_bytes=self._budget.bytes_held,
             budget_bytes_max=self._budget.bytes_max,
             let_go=self._budget.let_go,
@@ -114,7 +114,7 @@ class Reporter:
         )
 
     def _listener(self, dialect: str, listener: Listener) -> r.ListenerReport:
-        tally, sessions = listener.tally, listener.sessions
+        counters, sessions = listener.counters, listener.sessions
         return r.ListenerReport(
             dialect=dialect,
             host=listener.host,
@@ -124,13 +124,13 @@ class Reporter:
             connections=len(sessions),
             accepted=listener.accepted,
             cut_off=listener.cut_off,
-            bytes_in=tally.bytes_in + sum(session.bytes_in for session in sessions),
-            bytes_out=tally.bytes_out + sum(session.bytes_out for session in sessions),
-            requests=tally.requests,
-            throttled=tally.throttles,
-            throttled_seconds=tally.throttled_seconds,
-            seconds={name: took.counts for name, took in tally.seconds.items()},
-            seconds_total={name: took.total for name, took in tally.seconds.items()},
+            bytes_in=counters.bytes_in + sum(session.bytes_in for session in sessions),
+            bytes_out=counters.bytes_out + sum(session.bytes_out for session in sessions),
+            requests=counters.requests,
+            throttled=counters.throttles,
+            throttled_seconds=counters.throttled_seconds,
+            seconds={name: took.counts for name, took in counters.seconds.items()},
+            seconds_total={name: took.total for name, took in counters.seconds.items()},
             sampled=SAMPLED,
         )
 

@@ -6,11 +6,13 @@ received and sent, and never waits for it to be written.
 """
 
 import asyncio
+from functools import partial
 from typing import Any, cast
 
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.config import WireLogConfig
+from braidlog.server.connection_tap import TappedTransport
 from braidlog.server.session import Session
 from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.recorder import Recorder, RecorderSettings
@@ -28,22 +30,6 @@ def open_wire_log(config: WireLogConfig, clock: SystemClock) -> Recorder | None:
         raise BrokerError(Reason.INVALID_SETTING, f"wire_log: {error.filename}: {error.strerror}") from error
 
 
-class _Noted:
-    """A transport whose writes are written down; everything else is the transport's own."""
-
-    def __init__(self, transport: asyncio.Transport, recorder: Recorder, number: int) -> None:
-        self._transport = transport
-        self._recorder = recorder
-        self._number = number
-
-    def write(self, data: bytes) -> None:
-        self._recorder.spoke(self._number, Side.SERVER, bytes(data))
-        self._transport.write(data)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the transport has
-        return getattr(self._transport, name)
-
-
 class WatchedSession(Session):
     """A session that reports."""
 
@@ -55,8 +41,9 @@ class WatchedSession(Session):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         client, server = (_address(transport.get_extra_info(name)) for name in ("peername", "sockname"))
         self._number = self._recorder.opened(self._adapter.dialect, client, server)
-        noted = _Noted(cast("asyncio.Transport", transport), self._recorder, self._number)
-        super().connection_made(cast("asyncio.BaseTransport", noted))
+        wrote = partial(self._recorder.spoke, self._number, Side.SERVER)
+        tapped = TappedTransport(cast("asyncio.Transport", transport), wrote)
+        super().connection_made(cast("asyncio.BaseTransport", tapped))
 
     def data_received(self, data: bytes) -> None:
         self._recorder.spoke(self._number, Side.CLIENT, bytes(data))

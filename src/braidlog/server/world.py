@@ -14,7 +14,7 @@ from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.measure import Seconds
 from braidlog.model.world import Syncable
-from braidlog.server.eager import Abandonable, Patient
+from braidlog.server.coroutines import Abandonable, Patient
 from braidlog.storage.commit import Flusher
 
 T = TypeVar("T")

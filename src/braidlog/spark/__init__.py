@@ -6,13 +6,13 @@ Importing it costs nothing: pyspark and pyarrow are asked for when something is 
 
 from typing import TYPE_CHECKING
 
-from braidlog.spark.options import Option, OptionError, OptionTable
+from braidlog.spark.options import FormatOptions, Option, OptionError
 from braidlog.spark.sessions import JavaMissingError, session
 
 if TYPE_CHECKING:
     from braidlog.spark.pipeline.reporting import report
 
-__all__ = ["JavaMissingError", "Option", "OptionError", "OptionTable", "report", "session"]
+__all__ = ["FormatOptions", "JavaMissingError", "Option", "OptionError", "report", "session"]
 
 
 def __getattr__(name: str) -> object:

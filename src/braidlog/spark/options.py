@@ -3,10 +3,10 @@
 Knows: texts and what they may say. Refuses to know: what an option does, Spark.
 Invariant: an option is honoured or refused by name; none is dropped in silence. Names are compared without case, as Spark does.
 
-A format declares one `OptionTable`; reading, errors and the page in docs/reference follow from it:
+A format declares one `FormatOptions`; reading, errors and the page in docs/reference follow from it:
 
-    TABLE = OptionTable("braidlog-kv", "read", (Option("servers", servers, REQUIRED, "where the node is"), …))
-    chosen = TABLE.read(self.options)
+    READ = FormatOptions("braidlog-kv", "read", (Option("servers", servers, REQUIRED, "where the node is"), …))
+    chosen = READ.read(self.options)
     chosen["servers"]
 """
 
@@ -202,7 +202,7 @@ servers = Kind(
 )
 
 
-# -- tables --------------------------------------------------------------------------------------------------------------
+# -- formats -------------------------------------------------------------------------------------------------------------
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -216,7 +216,7 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Chosen(Mapping[str, Any]):
-    """The options of one query: every option of the table is here, by its declared name; None is one that is not set."""
+    """The options of one query: every option of the format is here, by its declared name; None is one that is not set."""
 
     def __init__(self, values: dict[str, Any], given: frozenset[str]) -> None:
         self._values = values
@@ -247,7 +247,7 @@ class Chosen(Mapping[str, Any]):
         return found[0] if found else None
 
 
-class OptionTable(msgspec.Struct, frozen=True):
+class FormatOptions(msgspec.Struct, frozen=True):
     """The options of one format in one direction (`read` or `write`)."""
 
     format: str

@@ -1,6 +1,6 @@
-"""docs/reference/spark-options.md, made from the option tables.
+"""docs/reference/spark-options.md, made from the options that each format declares.
 
-Knows: where the tables are and how a page shows them. Refuses to know: any option. A format joins by its line in `TABLES`.
+Knows: where formats declare them and how a page shows them. Refuses to know: any option. A format joins by its line in `FORMATS`.
 
     python -m braidlog.spark.reference > docs/reference/spark-options.md
 """
@@ -8,41 +8,41 @@ Knows: where the tables are and how a page shows them. Refuses to know: any opti
 import sys
 from importlib import import_module
 
-from braidlog.spark.options import REQUIRED, Option, OptionTable
+from braidlog.spark.options import REQUIRED, FormatOptions, Option
 
-TABLES = (
-    "braidlog.spark.source.table:TABLE",
-    "braidlog.spark.sink.options:TABLE",
-    "braidlog.spark.keyvalue.table:READ",
-    "braidlog.spark.keyvalue.table:WRITE",
+FORMATS = (
+    "braidlog.spark.source.options:READ",
+    "braidlog.spark.sink.options:WRITE",
+    "braidlog.spark.keyvalue.options:READ",
+    "braidlog.spark.keyvalue.options:WRITE",
     "braidlog.spark.lake.sink:WRITE",
 )
-"""`module:name` of each table, in the order of the page."""
+"""`module:name` of each, in the order of the page."""
 
 _INTRODUCTION = """\
 # Options of the Spark formats
 
-Made from the option tables by `python -m braidlog.spark.reference`; a test holds it current. Names have no case, as everywhere in
+Made from the options by `python -m braidlog.spark.reference`; a test holds it current. Names have no case, as everywhere in
 Spark. An option that is not here is refused with the nearest name that is, and so are settings of Kafka's Java client
 (`kafka.*`) other than those below: nothing is dropped in silence."""
 
 
-def tables() -> list[OptionTable]:
+def formats() -> list[FormatOptions]:
     found = []
-    for home in TABLES:
+    for home in FORMATS:
         module, _, name = home.partition(":")
         found.append(getattr(import_module(module), name))
     return found
 
 
 def page() -> str:
-    return "\n\n".join([_INTRODUCTION, *map(_section, tables())]) + "\n"
+    return "\n\n".join([_INTRODUCTION, *map(_section, formats())]) + "\n"
 
 
-def _section(table: OptionTable) -> str:
-    verb = {"read": "reading", "write": "writing"}[table.direction]
-    rows = [f"## `{table.format}`, {verb}", "", "| option | takes | default | |", "|---|---|---|---|"]
-    return "\n".join([*rows, *map(_row, table.options)])
+def _section(declared: FormatOptions) -> str:
+    verb = {"read": "reading", "write": "writing"}[declared.direction]
+    rows = [f"## `{declared.format}`, {verb}", "", "| option | takes | default | |", "|---|---|---|---|"]
+    return "\n".join([*rows, *map(_row, declared.options)])
 
 
 def _row(option: Option) -> str:

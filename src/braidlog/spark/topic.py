@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from braidlog.spark.source.table import query_of
+from braidlog.spark.source.options import query_of
 
 
 class TopicSource(DataSource):

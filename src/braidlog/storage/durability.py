@@ -8,8 +8,9 @@ from braidlog.model.errors import StorageFault
 from braidlog.storage.chain import SegmentChain
 from braidlog.storage.checkpoints import Checkpoints
 from braidlog.storage.gate import Gate
+from braidlog.storage.head import Mark
 from braidlog.storage.recovery import seal_segment
-from braidlog.storage.segment import Mark, Segment
+from braidlog.storage.segment import Segment
 from braidlog.storage.state import PartitionState, StateImage
 
 

@@ -112,6 +112,24 @@ def is_full(fault: StorageFault) -> bool:
     return fault.is_full
 
 
+def read_whole(disk: Disk, path: str) -> bytes:
+    file = disk.open(path, writable=False)
+    try:
+        return file.read_at(file.size(), 0)
+    finally:
+        file.close()
+
+
+def write_whole(disk: Disk, path: str, data: bytes) -> None:
+    """Create the file with these bytes, durable but for its name."""
+    file = disk.create(path)
+    try:
+        file.write_at(data, 0)
+        file.sync()
+    finally:
+        file.close()
+
+
 class OsFile:
     """A file descriptor that closes itself when the last holder lets go of it."""
 

@@ -26,9 +26,9 @@ from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.files import Disk, join, parent
+from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import Identity
 from braidlog.storage.slots import SlotPair, load_newest
 
 FOLDER_MAGIC = b"BRAIDFLD"
@@ -296,6 +296,7 @@ class DataFolder:
         """Keep a topic's folder out of the way: it is not there any more for anyone, and nothing of it is lost."""
         folder, _ = self._find(name)
         del self._topics[name]
+        self.notes.append(f"topic {name!r} is not in the metadata of this node: its folder is kept as {folder}{_STRAY}")
         with self._no_way_back():
             self._disk.rename(folder, folder + _STRAY)
             self._disk.sync_folder(join(self.path, "topics"))

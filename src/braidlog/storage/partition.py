@@ -32,10 +32,11 @@ from braidlog.storage.damage import Damage
 from braidlog.storage.durability import Durability
 from braidlog.storage.files import Buffer, Disk, File
 from braidlog.storage.gate import Gate
+from braidlog.storage.head import Identity, SegmentHead
 from braidlog.storage.pool import FilePool
 from braidlog.storage.produced import check_produced
 from braidlog.storage.recovery import STATE_MAGIC, Recovered, Recovery
-from braidlog.storage.segment import Identity, Segment, SegmentHead
+from braidlog.storage.segment import Segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import PartitionState, StateImage, encode_image
 from braidlog.storage.transactions import Aborted

@@ -8,7 +8,7 @@ Order: read the checkpoint, finish interrupted swaps, read the heads, finish an 
 batches that the checkpoint does not cover, make durable what was found.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,16 +17,14 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import ControlKind, control_kind
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.damage import Damage, RecoveryReport
+from braidlog.storage.damage import Change, ChangeKind, Damage, RecoveryReport
 from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.files import Buffer, Disk, File, join
-from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import (
+from braidlog.storage.files import Buffer, Disk, File, join, read_whole
+from braidlog.storage.head import (
     DATA_START,
     BadHead,
     Identity,
     Mark,
-    Segment,
     SegmentHead,
     index_name,
     log_name,
@@ -34,7 +32,9 @@ from braidlog.storage.segment import (
     read_mark,
     state_name,
 )
-from braidlog.storage.slots import Slot, SlotPair, unpack_slot
+from braidlog.storage.pool import FilePool
+from braidlog.storage.segment import Segment
+from braidlog.storage.slots import SlotPair, unpack_slot
 from braidlog.storage.state import NOTHING_TO_CUT, PartitionState, StateImage, decode_image, encode_image
 from braidlog.storage.walk import BadBatch, Found, walk
 
@@ -64,7 +64,7 @@ def is_commit(data: Buffer, position: int, header: BatchHeader) -> bool | None:
 
 
 class Recovery:
-    """One opening of one folder. `read_only` looks and reports but changes nothing on the disk."""
+    """One opening of one folder. With `read_only` it is a dry run: the same report, and nothing changes on the disk."""
 
     def __init__(
         self,
@@ -86,82 +86,83 @@ class Recovery:
         self._slots = SlotPair(disk, folder, "state", STATE_MAGIC)
         self._durable_end = 0
         self._intended = False
+        self._swaps: dict[int, int] = {}
 
     def run(self) -> Recovered:
+        """Open the partition; a folder without a segment is refused."""
+        found = self.look()
+        if not found.segments:
+            raise StorageFault("no segment could be opened; the partition's data is gone", self._folder)
+        if not self._read_only:
+            self._settle(found.segments, found.state)
+        return found
+
+    def look(self) -> Recovered:
+        """Decide what is whole, what is to be cut and what is damage; there may be no segment left."""
         images = self._load_images()
         self._finish_swaps(EpochHistory(images[0].epochs) if images else None)
         segments = self._open_heads(images[0] if images else None)
         image, strict = self._choose_image(images, segments)
         self._remove_retained(segments, image)
         state = self._walk_tail(segments, image, images[0] if images else None, strict=strict)
-        if not segments:
-            raise StorageFault("no segment could be opened; the partition's data is gone", self._folder)
-        # The checkpoint of a retention is older than what the retention then forgot: its files first, then their epochs.
-        state.epochs.cut_start(segments[0].base_offset)
-        if not self._read_only:
-            self._settle(segments, state)
+        if segments:
+            # The checkpoint of a retention is older than what it then forgot: its files first, then their epochs.
+            state.epochs.cut_start(segments[0].base_offset)
         return Recovered(segments, state, self._slots, self.report)
 
     # -- before the batches ----------------------------------------------------------------------------------
 
-    def _note(self, text: str) -> None:
-        self.report.notes.append(text)
+    def _change(self, kind: ChangeKind, file: str, why: str, position: int = 0, end: int = 0, offset: int = 0) -> None:
+        self.report.changes.append(Change(kind, file, why, position, end, offset))
 
     def _finish_swaps(self, epochs: EpochHistory | None) -> None:
         """A `.cleaned` file was not finished: it goes. A `.swap` file is whole: it takes its place."""
         names = self._disk.names(self._folder)
         for name in names:
             if name.endswith(CLEANED):
-                self._note(f"{name}: an unfinished rewrite was removed")
+                self._change(ChangeKind.REMOVE_REWRITE, name, "an unfinished rewrite was removed")
                 if not self._read_only:
                     self._disk.remove(join(self._folder, name))
         for base in bases_of(names, SWAP):
-            self._finish_swap(f"{base:020d}{SWAP}", base, epochs)
+            self._finish_swap(swap_name(base), base, epochs)
 
     def _finish_swap(self, name: str, base: int, epochs: EpochHistory | None) -> None:
         """Check before the old files go: while they are there, a damaged rewrite costs nothing."""
         file = self._disk.open(join(self._folder, name), writable=False)
         try:
-            next_offset = self._check_swap(file, base, epochs)
+            next_offset = check_swap(file, self._identity, base, epochs)
         except (BadHead, BadBatch) as bad:
             self._damage(name, 0, file.size(), base, base, f"a rewrite cannot take its place: {bad}")
             return
         finally:
             file.close()
-        self._note(f"{name}: a finished rewrite takes its place")
-        if not self._read_only:
+        self._change(ChangeKind.FINISH_REWRITE, name, "a finished rewrite takes its place", offset=next_offset)
+        if self._read_only:
+            self._swaps[base] = next_offset
+        else:
             finish_swap(self._disk, self._folder, base, next_offset)
-
-    def _check_swap(self, file: File, base: int, epochs: EpochHistory | None) -> int:
-        """The offset after the last one of a rewrite that is whole."""
-        _, mark = read_head(file.read_at(DATA_START, 0), self._identity, base)
-        end, offset = DATA_START, base
-        for found in walk(file, DATA_START, file.size(), base, epochs=epochs):
-            end, offset = found.position + found.header.size_bytes, found.header.next_offset
-        if mark != Mark(end, offset):
-            raise BadBatch(end, offset, f"its durable mark is {mark}")
-        return offset
 
     def _load_images(self) -> list[StateImage]:
         images = [decode_image(slot.payload) for slot in self._slots.load()]
         for name, fault in self._slots.faults.items():
-            self._note(f"{name}: {fault}; the other checkpoint is used")
+            self._change(ChangeKind.DERIVED, name, f"{fault}; the other checkpoint is used")
         self.report.clean_stop = bool(images) and images[0].clean_stop
         # An intent that stays in a slot would cut the log again the day the other slot is damaged.
         self._intended = any(image.truncate_to != NOTHING_TO_CUT for image in images)
         return images
 
     def _open_heads(self, newest: StateImage | None) -> list[Segment]:
-        bases = bases_of(self._disk.names(self._folder), _LOG)
+        names = segment_names(self._disk.names(self._folder), self._swaps)
+        bases = list(names)
         segments: list[Segment] = []
         for number, base in enumerate(bases):
-            path = join(self._folder, log_name(base))
-            file = self._pool.get(path)
+            file = self._pool.get(join(self._folder, names[base]))
             size, data = file.size(), file.read_at(DATA_START, 0)
             try:
                 head, mark = read_head(data, self._identity, base)
             except BadHead as bad:
-                if not any(data) and not self._was_durable(base, bases[number + 1 :], newest):
+                later = [names[after] for after in bases[number + 1 :]]
+                if not any(data) and not self._was_durable(base, later, newest):
                     self._drop_from(bases[number:])
                     break
                 self._damage(log_name(base), 0, DATA_START, base, base, str(bad))
@@ -172,22 +173,23 @@ class Recovery:
                 mark = Mark(
                     size, base
                 )  # in doubt everything counts as durable: a fault is then damage, never a torn tail
-            segment = Segment(self._disk, self._folder, head, mark, size, self._pool)
+            segment = Segment(self._disk, self._folder, head, mark, size, self._pool, name=names[base])
             segment.use_index(self._settings.index_interval_bytes, read_only=self._read_only)
             segments.append(segment)
         return segments
 
-    def _was_durable(self, base: int, later: list[int], newest: StateImage | None) -> bool:
+    def _was_durable(self, base: int, later: list[str], newest: StateImage | None) -> bool:
         """Whether this segment is known to have held something durable: a checkpoint beyond it, or a synced successor."""
         if newest is None or newest.end_offset > base:
             return True
-        marks = (read_mark(self._pool.get(join(self._folder, log_name(b))).read_at(DATA_START, 0), b, 0) for b in later)
+        heads = ((name, self._pool.get(join(self._folder, name)).read_at(DATA_START, 0)) for name in later)
+        marks = (read_mark(data, int(name[:BASE_DIGITS]), 0) for name, data in heads)
         return any(mark is not None and mark.position > DATA_START for mark in marks)
 
     def _drop_from(self, bases: list[int]) -> None:
         """Remove segments whose creation never became durable, last one first."""
         for base in reversed(bases):
-            self._note(f"{log_name(base)}: its creation was never finished; removed")
+            self._change(ChangeKind.REMOVE_CREATION, log_name(base), "its creation was never finished; removed")
             if self._read_only:
                 continue
             for name in (state_name(base), index_name(base), log_name(base)):
@@ -219,28 +221,26 @@ class Recovery:
             history.cut_end(limit)
             image.epochs = history.entries()
             return image, True
-        self._note("no checkpoint holds; the state is folded from the batches again")
+        self._change(ChangeKind.DERIVED, "state", "no checkpoint holds; the state is rebuilt from the batches")
         return image, False
 
     def _load_snapshot(self, base: int) -> StateImage | None:
         path = join(self._folder, state_name(base))
         if not self._disk.exists(path):
             return None
-        file = self._disk.open(path, writable=False)
         try:
-            slot: Slot = unpack_slot(STATE_MAGIC, state_name(base), file.read_at(file.size(), 0))
+            slot = unpack_slot(STATE_MAGIC, state_name(base), read_whole(self._disk, path))
         except ValueError as error:
-            self._note(f"{state_name(base)}: {error}; an earlier one is used")
+            self._change(ChangeKind.DERIVED, state_name(base), f"{error}; an earlier one is used")
             return None
-        finally:
-            file.close()
         return decode_image(slot.payload)
 
     def _remove_retained(self, segments: list[Segment], image: StateImage) -> None:
         """Finish a retention that raised the start offset and did not get to remove all it had to."""
         while len(segments) > 1 and segments[1].base_offset <= image.start_offset:
-            self._note(f"{log_name(segments[0].base_offset)}: lies below the log's start; removed")
             segment = segments.pop(0)
+            name = log_name(segment.base_offset)
+            self._change(ChangeKind.REMOVE_RETAINED, name, "lies below the log's start; removed")
             if not self._read_only:
                 segment.remove()
         if segments and segments[0].base_offset > image.start_offset:
@@ -267,16 +267,16 @@ class Recovery:
                 for later in reversed(segments[number + 1 :]):
                     if not self._read_only:
                         later.remove()
-                    self._note(f"{log_name(later.base_offset)}: follows a write that never became durable; removed")
+                    why = "follows a write that never became durable; removed"
+                    self._change(ChangeKind.REMOVE_BEHIND, log_name(later.base_offset), why, end=later.size)
                 del segments[number + 1 :]
             number += 1
         self._lose_end(segments, state, self._durable_end)
         announced = state.epochs.entries()
         state.epochs.draw_back(state.end_offset)
         if state.epochs.entries() != announced:
-            self._note(
-                f"epoch {state.epochs.latest}: announced beyond what became durable, begins at {state.end_offset}"
-            )
+            why = f"announced beyond what became durable, begins at {state.end_offset}"
+            self._change(ChangeKind.DERIVED, f"epoch {state.epochs.latest}", why)
         return state
 
     def _trust(self, segment: Segment, following: int) -> bool:
@@ -368,7 +368,7 @@ class Recovery:
     def _cut(self, segment: Segment, position: int, next_offset: int, why: str) -> None:
         torn = segment.size - position
         self.report.torn_bytes += torn
-        self._note(f"{log_name(segment.base_offset)}: {torn} bytes from {position}: {why}")
+        self._change(ChangeKind.CUT, log_name(segment.base_offset), why, position, segment.size, next_offset)
         if self._read_only:
             segment.size, segment.next_offset = position, next_offset
         else:
@@ -396,7 +396,7 @@ class Recovery:
                 segment.write_again()
                 seal_segment(segment, segment.reach())
             elif not segment.index_is_sealed:
-                self._note(f"{index_name(segment.base_offset)}: rebuilt")
+                self._change(ChangeKind.DERIVED, index_name(segment.base_offset), "rebuilt")
                 segment.save_index(sealed=True)
         active = segments[-1]
         active.activate()
@@ -409,7 +409,7 @@ class Recovery:
         self._disk.sync_folder(self._folder)
         # Before the checkpoint: recovery believes the index file up to the offset of the checkpoint.
         active.save_index(sealed=False)
-        self._slots.save(encode_image(state.image()), copies=2 if self.report.notes or self._intended else 1)
+        self._slots.save(encode_image(state.image()), copies=2 if self.report.changes or self._intended else 1)
 
     def _remove_strays(self) -> None:
         """Files beside a segment that is not there: its creation, or its removal, was not finished."""
@@ -417,7 +417,7 @@ class Recovery:
         for name in names:
             stem, dot, suffix = name.partition(".")
             if dot + suffix in (_STATE, _INDEX) and stem.isdigit() and stem + _LOG not in names:
-                self._note(f"{name}: belongs to no segment; removed")
+                self._change(ChangeKind.DERIVED, name, "belongs to no segment; removed")
                 self._disk.remove(join(self._folder, name))
 
 
@@ -435,6 +435,32 @@ def bases_of(names: Sequence[str], suffix: str) -> list[int]:
     return sorted(int(stem) for stem in stems if len(stem) == BASE_DIGITS and stem.isascii() and stem.isdigit())
 
 
+def swap_name(base: int) -> str:
+    return f"{base:020d}{SWAP}"
+
+
+def segment_names(names: Sequence[str], swaps: Mapping[int, int]) -> dict[int, str]:
+    """Base offset → name of each segment's file, ascending, as if the rewrites `swaps` (base → next offset) had taken
+    their place."""
+    found = {base: log_name(base) for base in bases_of(names, _LOG)}
+    for base, next_offset in swaps.items():
+        for inner in [other for other in found if base < other < next_offset]:
+            del found[inner]
+        found[base] = swap_name(base)
+    return dict(sorted(found.items()))
+
+
+def check_swap(file: File, identity: Identity, base: int, epochs: EpochHistory | None) -> int:
+    """The offset after the last one of a rewrite that is whole; `BadHead` or `BadBatch` if it is not."""
+    _, mark = read_head(file.read_at(DATA_START, 0), identity, base)
+    end, offset = DATA_START, base
+    for found in walk(file, DATA_START, file.size(), base, epochs=epochs):
+        end, offset = found.position + found.header.size_bytes, found.header.next_offset
+    if mark != Mark(end, offset):
+        raise BadBatch(end, offset, f"its durable mark is {mark}")
+    return offset
+
+
 def finish_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
     """Put the whole file `<base>.swap`, which holds offsets [base, next_offset), in the place of every segment of these."""
     names = disk.names(folder)
@@ -443,5 +469,5 @@ def finish_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
             for part in (state_name(inner), index_name(inner), log_name(inner)):
                 if part in names:
                     disk.remove(join(folder, part))
-    disk.rename(join(folder, f"{base:020d}{SWAP}"), join(folder, log_name(base)))
+    disk.rename(join(folder, swap_name(base)), join(folder, log_name(base)))
     disk.sync_folder(folder)

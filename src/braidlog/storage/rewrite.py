@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from braidlog.codec.batch import BatchHeader, empty_batch, read_header
 from braidlog.storage.files import Disk, join
+from braidlog.storage.head import SegmentHead, index_name
 from braidlog.storage.index import NO_TIMESTAMP
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import CLEANED, SWAP, finish_swap
-from braidlog.storage.segment import Segment, SegmentHead, index_name
+from braidlog.storage.segment import Segment
 
 _SPAN_MAX = 2**31 - 1
 _WRITE_BYTES = 1024 * 1024

@@ -1,85 +1,37 @@
 """One segment: a file of batches whose offsets follow each other without a gap, and its sparse index.
 
-Knows: the file's head, its durable mark, where each offset is. Refuses to know: other segments, producers, policies.
+Knows: how far the file is durable, where each offset is. Refuses to know: other segments, producers, policies.
 Invariant: bytes below the mark were on the disk when the mark was written; no slice leaves here whose bytes have not been
 checked once since the segment was opened.
-
-File `<base offset, 20 digits>.log`:
-
-     0  magic        8  "BRAIDSEG"
-     8  version      u16
-    10  unused       u16
-    12  generation   u32  0, and one more each time compaction or repair rewrites the segment
-    16  topic id    16
-    32  partition    u32
-    36  unused       u32
-    40  base offset  i64
-    48  created_ms   i64
-    56  unused       u32
-    60  crc          u32  CRC-32C of bytes 0..60
-    64  mark: position     u64  everything below was synced by a sync that had returned
-    72  mark: next offset  i64
-    80  mark: crc          u32  CRC-32C of bytes 64..80, seeded with the head's
-    84  unused      44
-   128  batches
-
-The mark is rewritten in place after each sync and so becomes durable with the next one. It lies in one sector: never torn.
-It tells recovery how far damage is damage and from where on a bad batch is merely a write that never finished.
 """
 
 import contextlib
-import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from braidlog.codec.batch import BatchHeader
-from braidlog.codec.crc import crc32c
 from braidlog.model.errors import StorageFault
 from braidlog.storage.damage import Damage
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk, File, join
+from braidlog.storage.head import (
+    DATA_START,
+    MARK_AT,
+    Mark,
+    SegmentHead,
+    index_name,
+    log_name,
+    mark_seed,
+    pack_head,
+    pack_mark,
+    state_name,
+)
 from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
 from braidlog.storage.pool import FilePool
-from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+from braidlog.storage.walk import BadBatch, Found, resume, walk
 
-MAGIC = b"BRAIDSEG"
-VERSION = 1
-DATA_START = 128
-MARK_AT = 64
-_HEAD = struct.Struct(">8sHHI16sIIqqI")
-_CRC = struct.Struct(">I")
-_MARK = struct.Struct(">Qq")
 _HINTS_MAX = 64
 _COPY_BYTES = 1024 * 1024
-
-
-class Identity(NamedTuple):
-    """Whose segment this is: a file moved to a wrong folder is noticed."""
-
-    topic_id: bytes
-    partition: int
-
-
-class Mark(NamedTuple):
-    """How far the file is durable."""
-
-    position: int
-    next_offset: int
-
-
-class SegmentHead(NamedTuple):
-    identity: Identity
-    base_offset: int
-    created_ms: int
-    generation: int
-
-
-class BadHead(Exception):  # noqa: N818 - a finding, like BadBatch
-    """The first 64 bytes are not the head of this segment. `mark` is the durable mark if that one still holds."""
-
-    def __init__(self, why: str, mark: Mark | None) -> None:
-        super().__init__(why)
-        self.mark = mark
 
 
 class Extent(NamedTuple):
@@ -91,67 +43,20 @@ class Extent(NamedTuple):
     next_offset: int
 
 
-def log_name(base_offset: int) -> str:
-    return f"{base_offset:020d}.log"
-
-
-def index_name(base_offset: int) -> str:
-    return f"{base_offset:020d}.idx"
-
-
-def state_name(base_offset: int) -> str:
-    return f"{base_offset:020d}.state"
-
-
-def pack_head(head: SegmentHead) -> bytes:
-    body = _HEAD.pack(MAGIC, VERSION, 0, head.generation, *head.identity, 0, head.base_offset, head.created_ms, 0)
-    return body + _CRC.pack(crc32c(body))
-
-
-def pack_mark(mark: Mark, seed: int) -> bytes:
-    body = _MARK.pack(*mark)
-    return body + _CRC.pack(crc32c(body, seed))
-
-
-def _seed(base_offset: int, generation: int) -> int:
-    """Ties a mark to its file, so that neither a stray sector nor a stale copy passes for one."""
-    return crc32c(struct.pack(">qI", base_offset, generation))
-
-
-def read_mark(data: bytes, base_offset: int, generation: int) -> Mark | None:
-    body = data[MARK_AT : MARK_AT + _MARK.size]
-    crc = data[MARK_AT + _MARK.size : MARK_AT + _MARK.size + _CRC.size]
-    if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != crc32c(body, _seed(base_offset, generation)):
-        return None
-    return Mark._make(_MARK.unpack(body))
-
-
-def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[SegmentHead, Mark | None]:
-    """The head and, if it holds, the mark; `BadHead` if this is not the segment it should be."""
-    if len(data) < DATA_START:
-        raise BadHead(f"the file has {len(data)} bytes, its head alone has {DATA_START}", None)
-    fields = _HEAD.unpack_from(data)
-    magic, version, unused_a, generation, topic_id, partition, unused_b, base, created_ms, unused_c = fields
-    mark = read_mark(data, base_offset, generation)
-    head = SegmentHead(Identity(topic_id, partition), base, created_ms, generation)
-    if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
-        raise BadHead("the head's checksum does not hold", mark)
-    if magic != MAGIC or version != VERSION or unused_a or unused_b or unused_c:
-        raise BadHead(f"magic {magic!r} version {version} is not a segment this version reads", mark)
-    if head.identity != identity or head.base_offset != base_offset:
-        raise BadHead(
-            f"it is the segment of topic {topic_id.hex()} partition {partition} base {base}, in a wrong place",
-            mark,
-        )
-    if any(data[MARK_AT + _MARK.size + _CRC.size : DATA_START]):
-        raise BadHead("bytes that must be zero are not", mark)
-    return head, mark
-
-
 class Segment:
     """A segment in use. The last one of a log is active: it alone is written to, through the file it holds."""
 
-    def __init__(self, disk: Disk, folder: str, head: SegmentHead, mark: Mark, size: int, pool: FilePool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        head: SegmentHead,
+        mark: Mark,
+        size: int,
+        pool: FilePool,
+        *,
+        name: str | None = None,
+    ) -> None:
         self._disk = disk
         self._folder = folder
         self._pool = pool
@@ -160,6 +65,7 @@ class Segment:
         self._read_only = False
         self._hints: dict[int, int] = {}
         self._writer: File | None = None
+        self.path = join(folder, name or log_name(head.base_offset))
         self.head = head
         self.mark = mark
         self.size = size
@@ -182,7 +88,7 @@ class Segment:
         """Create the file with its head. Neither is durable until the segment and its folder are synced."""
         mark = Mark(DATA_START, head.base_offset)
         writer = disk.create(join(folder, name or log_name(head.base_offset)))
-        seed = _seed(head.base_offset, head.generation)
+        seed = mark_seed(head.base_offset, head.generation)
         writer.write_at((pack_head(head) + pack_mark(mark, seed)).ljust(DATA_START, b"\0"), 0)
         segment = cls(disk, folder, head, mark, DATA_START, pool)
         segment._writer = writer
@@ -192,10 +98,6 @@ class Segment:
     @property
     def base_offset(self) -> int:
         return self.head.base_offset
-
-    @property
-    def path(self) -> str:
-        return join(self._folder, log_name(self.base_offset))
 
     @property
     def index_path(self) -> str:
@@ -273,7 +175,7 @@ class Segment:
 
     def set_mark(self, mark: Mark) -> None:
         assert self._writer is not None
-        seed = _seed(self.base_offset, self.head.generation)
+        seed = mark_seed(self.base_offset, self.head.generation)
         try:
             self._writer.write_at(pack_mark(mark, seed), MARK_AT)
         except StorageFault:
@@ -481,7 +383,7 @@ class Segment:
 
         `end_offset` is where the segment must end. What follows the damage becomes reachable.
         """
-        found = find_batch(self.file, bad.position + 1, self.size, bad.offset + 1)
+        found = resume(self.file, self.size, bad)
         end, next_offset = found or (self.size, end_offset)
         # Entries of their own, never checked: what was found good before them must not vouch for them.
         self.index.split(bad.offset, bad.position, self.max_timestamp_ms)

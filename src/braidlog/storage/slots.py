@@ -87,6 +87,11 @@ class SlotPair:
         self._newest = slots[0] if slots else None
         return slots
 
+    def all_faults(self) -> dict[str, str]:
+        """After `load`: what is wrong with each file, one that is not there included."""
+        missing = [name for name in self._names if not self._disk.exists(join(self._folder, name))]
+        return {**self.faults, **dict.fromkeys(missing, "the file is missing")}
+
     def even_out(self, slots: list[Slot]) -> None:
         """After `load`: save the newest value again unless both files hold it.
 

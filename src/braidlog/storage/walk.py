@@ -17,6 +17,7 @@ from braidlog.storage.files import File
 
 CHECK_WINDOW_BYTES = 1024 * 1024
 HEADER_WINDOW_BYTES = 64 * 1024
+_CANDIDATES_MAX = 64
 
 
 class BadBatch(Exception):  # noqa: N818 - a finding, turned into a truncation or a fault by whoever asked
@@ -101,6 +102,76 @@ def find_batch(file: File, start: int, end: int, offset_min: int) -> tuple[int, 
                 return window_at + at - 16, found
             at = window.find(b"\x02", at + 1)
     return None
+
+
+class Gap(NamedTuple):
+    """Bytes from `bad` to `end` are no batch; batches begin again with `next_offset`, None if nothing whole follows."""
+
+    bad: BadBatch
+    end: int
+    next_offset: int | None
+
+
+def walk_past(file: File, start: int, end: int, offset: int) -> Iterator[Found | Gap]:
+    """As `walk`, but what is no batch is yielded as a gap, and stepped over."""
+    while True:
+        try:
+            yield from walk(file, start, end, offset)
+        except BadBatch as bad:
+            found = resume(file, end, bad)
+            if found is not None:
+                start, offset = found
+                yield Gap(bad, start, offset)
+                continue
+            yield Gap(bad, end, None)
+        return
+
+
+def resume(file: File, end: int, bad: BadBatch, following: int | None = None) -> tuple[int, int] | None:
+    """Where batches begin again behind `bad`: (position, base offset), below offset `following`; None if nowhere.
+
+    A record may hold batches of its own, so the end that the damaged batch itself gives comes first, then a place from
+    which the chain reaches the end of the file.
+    """
+    stated = _stated_end(file, end, bad, following)
+    if stated is not None:
+        return stated
+    first = None
+    position = bad.position + 1
+    for _ in range(_CANDIDATES_MAX):
+        found = find_batch(file, position, end, bad.offset + 1)
+        if found is None:
+            break
+        if following is None or found[1] < following:
+            first = first or found
+            if _reaches_end(file, end, *found):
+                return found
+        position = found[0] + 1
+    return first
+
+
+def _stated_end(file: File, end: int, bad: BadBatch, following: int | None) -> tuple[int, int] | None:
+    try:
+        header = read_header(file.read_at(HEADER_BYTES, bad.position))
+    except ProtocolError:
+        return None
+    position, offset = bad.position + header.size_bytes, header.next_offset
+    if header.base_offset != bad.offset or position >= end or (following is not None and offset >= following):
+        return None
+    try:
+        next(walk(file, position, end, offset))
+    except BadBatch:
+        return None
+    return position, offset
+
+
+def _reaches_end(file: File, end: int, position: int, offset: int) -> bool:
+    try:
+        for _ in walk(file, position, end, offset, check=False):
+            pass
+    except BadBatch:
+        return False
+    return True
 
 
 def _batch_at(file: File, window: bytes, at: int, position: int, end: int, offset_min: int) -> int | None:

@@ -4,6 +4,7 @@ Knows: how to get from a topic's name to its batches, also past damage. Refuses 
 Invariant: changes nothing, takes no lock, and never stops at damage: what cannot be read becomes a line that says so.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,16 +14,16 @@ from braidlog.codec.batch import BatchHeader
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import decode_batch
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.storage.files import Disk
-from braidlog.storage.index import Entry
-from braidlog.storage.recovery import is_commit
-from braidlog.storage.segment import DATA_START, Identity, index_name, state_name
+from braidlog.storage.head import DATA_START, Identity, index_name, state_name
+from braidlog.storage.pool import FilePool
+from braidlog.storage.recovery import Recovery, is_commit
 from braidlog.storage.state import StateImage
-from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+from braidlog.storage.walk import BadBatch, Found, walk_past
 from braidlog.tools.layout import Layout, TopicPlace
-from braidlog.tools.shelf import SegmentFile, Shelf
+from braidlog.tools.partition_files import PartitionFiles, SegmentFile
 
 
 class PartitionListing(msgspec.Struct, kw_only=True):
@@ -104,7 +105,7 @@ class StateLine(msgspec.Struct, kw_only=True):
 
 
 def list_topics(disk: Disk, path: str) -> list[TopicListing]:
-    """All topics with their partitions, from heads, marks and checkpoints: no batch is checked."""
+    """All topics with their partitions, as an opening would find them: what a checkpoint covers is not read."""
     layout = Layout(disk, path)
     return [
         TopicListing(
@@ -124,35 +125,19 @@ def _list_partition(layout: Layout, place: TopicPlace, partition: int) -> Partit
     if not layout.disk.is_folder(folder):
         listing.fault = "the partition's folder is missing"
         return listing
-    shelf = Shelf(layout.disk, folder, _identity(place, partition))
-    listing.segments, listing.bytes = len(shelf.segments), shelf.data_bytes
-    if not shelf.segments:
-        listing.fault = "no segment is left"
-    first = shelf.segments[0].base_offset if shelf.segments else 0
-    listing.start_offset = shelf.newest.start_offset if shelf.newest is not None else first
-    ends = [shelf.furthest_offset(), listing.start_offset]
-    if shelf.segments and shelf.truncate_to is None:
-        ends.append(_walked_end(shelf, shelf.segments[-1]))
-    listing.end_offset = max(ends)
-    return listing
-
-
-def _walked_end(shelf: Shelf, file: SegmentFile) -> int:
-    """Where the batches of the last segment end, from the last index entry that a checkpoint vouches for."""
-    entries: list[Entry] = []
-    if file.base_offset in shelf.indexes:
-        entries = shelf.read_index(file.base_offset, file.head.generation).entries
-    entries = [entry for entry in entries if entry.offset < shelf.checkpoint_end and entry.position < file.size]
-    position, end = (entries[-1].position, entries[-1].offset) if entries else (DATA_START, file.base_offset)
-    source = shelf.open(file.name)
+    identity = _identity(place, partition)
     try:
-        for found in walk(source, position, file.size, end):
-            end = found.header.next_offset
-    except BadBatch as bad:
-        end = bad.offset
-    finally:
-        source.close()
-    return end
+        opened = Recovery(
+            layout.disk, folder, identity, place.meta.settings, FilePool(layout.disk), read_only=True
+        ).look()
+    except StorageFault as fault:
+        listing.fault = str(fault)
+        return listing
+    listing.segments, listing.bytes = len(opened.segments), sum(segment.size for segment in opened.segments)
+    if not opened.segments:
+        listing.fault = "no segment is left"
+    listing.start_offset, listing.end_offset = opened.state.start_offset, opened.state.end_offset
+    return listing
 
 
 class PartitionDump:
@@ -168,7 +153,7 @@ class PartitionDump:
                 Reason.PARTITION_NOT_FOUND, f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
             )
         self._label = f"{place.label}/{partition:04d}"
-        self._shelf = Shelf(disk, folder, _identity(place, partition))
+        self._files = PartitionFiles(disk, folder, _identity(place, partition))
 
     def batches(self, first: int | None = None, upto: int | None = None) -> Iterator[BatchLine | DamageLine]:
         """The batches that hold offsets of [first, upto)."""
@@ -202,14 +187,14 @@ class PartitionDump:
 
     def index(self) -> Iterator[IndexLine]:
         """Every entry of every index that holds, and why one does not."""
-        for file in self._shelf.segments:
+        for file in self._files.segments:
             base, name = file.base_offset, f"{self._label}/{index_name(file.base_offset)}"
-            if base not in self._shelf.indexes:
+            if base not in self._files.indexes:
                 yield IndexLine(
                     file=name, offset=base, position=0, timestamp_ms=-1, seal=False, fault="the index is missing"
                 )
                 continue
-            index = self._shelf.read_index(base, file.head.generation)
+            index = self._files.read_index(base, file.head.generation)
             for entry in index.entries:
                 yield IndexLine(file=name, **entry._asdict(), seal=False)
             if index.seal is not None:
@@ -219,26 +204,26 @@ class PartitionDump:
 
     def state(self) -> Iterator[StateLine]:
         """The checkpoints, newest first, then the snapshots."""
-        shelf = self._shelf
-        for number, image in enumerate(shelf.images):
+        files = self._files
+        for number, image in enumerate(files.images):
             yield StateLine(file=f"{self._label}/state", image=image, fault=None if number == 0 else "superseded")
-        for name, fault in shelf.slot_faults.items():
+        for name, fault in files.slot_faults.items():
             yield StateLine(file=f"{self._label}/{name}", image=None, fault=fault)
-        for base, snapshot in shelf.snapshots.items():
+        for base, snapshot in files.snapshots.items():
             yield StateLine(file=f"{self._label}/{state_name(base)}", image=snapshot)
-        for base, fault in shelf.snapshot_faults.items():
+        for base, fault in files.snapshot_faults.items():
             yield StateLine(file=f"{self._label}/{state_name(base)}", image=None, fault=fault)
 
     # -- the batches -----------------------------------------------------------------------------------------
 
     def _range(self, first: int | None, upto: int | None) -> tuple[int, int]:
-        newest = self._shelf.newest
+        newest = self._files.newest
         start = newest.start_offset if newest is not None else 0
         return (start if first is None else first), (2**63 if upto is None else upto)
 
     def _found(self, first: int | None, upto: int | None) -> Iterator[tuple[str, Found] | DamageLine]:
         start, end = self._range(first, upto)
-        files = self._shelf.segments
+        files = self._files.segments
         for number, file in enumerate(files):
             following = files[number + 1].base_offset if number + 1 < len(files) else None
             if file.base_offset >= end or (following is not None and following <= start):
@@ -264,34 +249,23 @@ class PartitionDump:
             )
         if file.is_foreign:
             return
-        source = self._shelf.open(file.name)
-        position, offset = DATA_START, file.base_offset
-        try:
-            while True:
-                try:
-                    for found in walk(source, position, file.size, offset):
-                        yield name, found
-                except BadBatch as bad:
-                    resumed = find_batch(source, bad.position + 1, file.size, bad.offset + 1)
-                    position, offset = resumed or (file.size, bad.offset)
-                    yield DamageLine(
-                        file=name,
-                        position=bad.position,
-                        end=position,
-                        first_offset=bad.offset,
-                        next_offset=None if resumed is None else offset,
-                        why=bad.why
-                        if self._was_durable(file, bad)
-                        else f"a write that never became durable: {bad.why}",
-                    )
-                    if resumed is not None:
-                        continue
-                return
-        finally:
-            source.close()
+        with contextlib.closing(self._files.open(file.name)) as source:
+            for found in walk_past(source, DATA_START, file.size, file.base_offset):
+                if isinstance(found, Found):
+                    yield name, found
+                    continue
+                bad = found.bad
+                yield DamageLine(
+                    file=name,
+                    position=bad.position,
+                    end=found.end,
+                    first_offset=bad.offset,
+                    next_offset=found.next_offset,
+                    why=bad.why if self._was_durable(file, bad) else f"a write that never became durable: {bad.why}",
+                )
 
     def _was_durable(self, file: SegmentFile, bad: BadBatch) -> bool:
-        is_last = file is self._shelf.segments[-1]
+        is_last = file is self._files.segments[-1]
         return not is_last or file.mark is None or bad.position < file.mark.position
 
     def _unreadable(self, name: str, found: Found, error: ProtocolError) -> DamageLine:

@@ -12,10 +12,11 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.files import Disk, join
 from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGIC, FolderIdentity, TopicMeta
-from braidlog.storage.segment import Identity
+from braidlog.storage.head import Identity
 from braidlog.storage.slots import SlotPair
 from braidlog.tools.findings import Finding, Kind, Severity
-from braidlog.tools.survey import PartitionSurvey, Progress, Surveyor
+from braidlog.tools.inspect import Inspector, Progress
+from braidlog.tools.inspection import Inspection
 
 _NUMBER = re.compile(r"\d{8}")
 _PARTITION = re.compile(r"\d{4,5}")
@@ -46,10 +47,10 @@ class Layout:
         self.bad_folder_slots: list[str] = []
         self.is_identity_lost = False
         self.leftovers: list[str] = []
-        shelf = join(path, "topics")
+        topics = join(path, "topics")
         if not disk.exists(path):
             raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} does not exist")
-        names = disk.names(shelf) if disk.is_folder(shelf) else []
+        names = disk.names(topics) if disk.is_folder(topics) else []
         described = any(disk.exists(join(path, name)) for name in ("folder.a", "folder.b"))
         if not described and not any(_NUMBER.fullmatch(name) for name in names):
             raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} is not a braidlog data folder")
@@ -64,17 +65,10 @@ class Layout:
     ) -> None:
         self.findings.append(Finding(severity=severity, kind=kind, file=file, why=why, meaning=meaning, topic=topic))
 
-    def _bad_slots(self, pair: SlotPair, folder: str, stem: str) -> dict[str, str]:
-        faults = dict(pair.faults)
-        for name in (f"{stem}.a", f"{stem}.b"):
-            if not self.disk.exists(join(folder, name)):
-                faults[name] = "the file is missing"
-        return faults
-
     def _read_identity(self) -> None:
         pair = SlotPair(self.disk, self.path, "folder", FOLDER_MAGIC)
         slots = pair.load()
-        faults = self._bad_slots(pair, self.path, "folder")
+        faults = pair.all_faults()
         if slots:
             try:
                 identity = msgspec.json.decode(slots[0].payload, type=FolderIdentity)
@@ -122,7 +116,7 @@ class Layout:
                 metas.append(msgspec.json.decode(slot.payload, type=TopicMeta))
             except msgspec.MsgspecError as error:
                 undecoded[slot.name] = f"it does not decode: {error}"
-        faults = {**self._bad_slots(pair, folder, "topic"), **undecoded}
+        faults = {**pair.all_faults(), **undecoded}
         place = TopicPlace(number, metas[0]) if metas else self._invent_topic(number)
         if place is None:
             meaning = "no partition is left either: nothing tells what it was"
@@ -196,17 +190,19 @@ class Layout:
         finally:
             file.close()
 
-    def survey(
+    def inspect(
         self, place: TopicPlace, partition: int, *, progress: Progress | None = None, drop_unreadable: bool = False
-    ) -> PartitionSurvey:
+    ) -> Inspection:
         """Read every byte of one partition."""
         folder = self.partition_folder(place, partition)
         label = f"{place.label}/{partition:04d}"
         identity = Identity(bytes.fromhex(place.meta.topic_id), partition)
-        survey = PartitionSurvey(topic=place.meta.name, partition=partition, folder=folder, identity=identity)
+        inspection = Inspection(
+            topic=place.meta.name, partition=partition, folder=folder, label=label, identity=identity
+        )
         if not self.disk.is_folder(folder):
-            survey.is_hopeless = True
-            survey.findings.append(
+            inspection.is_hopeless = True
+            inspection.findings.append(
                 Finding(
                     severity=Severity.DAMAGE,
                     kind=Kind.PARTITION,
@@ -217,6 +213,12 @@ class Layout:
                     partition=partition,
                 )
             )
-            return survey
-        surveyor = Surveyor(self.disk, folder, label, survey, progress=progress, drop_unreadable=drop_unreadable)
-        return surveyor.run()
+            return inspection
+        inspector = Inspector(
+            self.disk,
+            inspection,
+            place.meta.settings,
+            progress=progress,
+            drop_unreadable=drop_unreadable,
+        )
+        return inspector.run()

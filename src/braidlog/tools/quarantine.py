@@ -12,7 +12,7 @@ import hashlib
 
 import msgspec
 
-from braidlog.storage.files import Disk, File, join
+from braidlog.storage.files import Disk, File, join, read_whole, write_whole
 
 _CHUNK_BYTES = 1024 * 1024
 _COPIES_MAX = 10_000
@@ -64,13 +64,10 @@ def _digest(source: File, position: int, end: int) -> str:
 
 def _is_same(disk: Disk, path: str, report: QuarantineReport) -> bool:
     """Whether an interrupted repair has been here already."""
-    file = disk.open(path, writable=False)
     try:
-        earlier = msgspec.json.decode(file.read_at(file.size(), 0), type=QuarantineReport)
+        earlier = msgspec.json.decode(read_whole(disk, path), type=QuarantineReport)
     except msgspec.MsgspecError:
         return False
-    finally:
-        file.close()
     return earlier.sha256 == report.sha256 and earlier.end - earlier.position == report.end - report.position
 
 
@@ -91,10 +88,5 @@ def _write(disk: Disk, path: str, data: bytes) -> None:
     building = path + ".new"
     if disk.exists(building):
         disk.remove(building)
-    file = disk.create(building)
-    try:
-        file.write_at(data, 0)
-        file.sync()
-    finally:
-        file.close()
+    write_whole(disk, building, data)
     disk.rename(building, path)

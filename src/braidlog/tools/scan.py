@@ -20,11 +20,10 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.model.limits import BATCH_BYTES_MAX
 from braidlog.storage.epochs import NO_EPOCH, EpochHistory
 from braidlog.storage.files import File
-from braidlog.storage.segment import DATA_START
-from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+from braidlog.storage.head import DATA_START
+from braidlog.storage.walk import BadBatch, Found, resume, walk
 
 _UNCHECKED_BYTES = 17
-_CANDIDATES_MAX = 64
 
 
 class Run(msgspec.Struct):
@@ -57,15 +56,6 @@ class Loss(msgspec.Struct):
     why: str
 
 
-class Tail(msgspec.Struct):
-    """From here on nothing counts: a write that never became durable, or a truncation that was begun."""
-
-    position: int
-    end: int
-    offset: int
-    why: str
-
-
 Piece = Run | Mend | Loss
 
 
@@ -77,9 +67,6 @@ class Rules(NamedTuple):
     """Below this offset the history says nothing any more."""
     following: int | None
     """Base offset of the next segment: no batch may reach beyond it."""
-    truncate_to: int | None
-    is_durable: Callable[[int, int], bool]
-    """(position, offset) -> whether a sync had covered them."""
     is_readable: Callable[[Found], str | None]
     """Why the records of a whole batch must not be kept; None to keep it."""
 
@@ -87,7 +74,6 @@ class Rules(NamedTuple):
 class SegmentScan(msgspec.Struct):
     pieces: list[Piece]
     next_offset: int
-    tail: Tail | None = None
 
     @property
     def losses(self) -> list[Loss]:
@@ -124,21 +110,12 @@ class SegmentScanner:
             try:
                 self._take_run()
             except BadBatch as bad:
-                if not self._pass(bad):
-                    break
-            if self._scan.tail is not None:
-                break
+                self._step_over(bad)
         self._scan.next_offset = self._offset
         return self._scan
 
     def _take_run(self) -> None:
         for found in walk(self._file, self._position, self._size, self._offset):
-            limit = self._rules.truncate_to
-            if limit is not None and found.header.base_offset >= limit:
-                self._scan.tail = Tail(
-                    found.position, self._size, found.header.base_offset, "a truncation was begun and not finished"
-                )
-                return
             fault = self._misplaced(found.header) or self._rules.is_readable(found)
             if fault is not None:
                 raise BadBatch(found.position, found.header.base_offset, fault)
@@ -170,20 +147,15 @@ class SegmentScanner:
 
     # -- behind a batch that is not one ----------------------------------------------------------------------
 
-    def _pass(self, bad: BadBatch) -> bool:
-        """Account for the bytes at `bad`; return whether there is more to read behind them."""
-        if not self._rules.is_durable(bad.position, bad.offset):
-            self._scan.tail = Tail(bad.position, self._size, bad.offset, bad.why)
-            return False
-        mend = self._mend(bad)
-        if mend is not None:
-            self._scan.pieces.append(mend)
-            self._position, self._offset = mend.end, mend.next_offset
-            return True
-        end, next_offset = self._resume(bad) or (self._size, bad.offset)
-        self._scan.pieces.append(Loss(bad.position, end, bad.offset, next_offset, bad.why))
-        self._position, self._offset = end, next_offset
-        return True
+    def _step_over(self, bad: BadBatch) -> None:
+        """Account for the bytes at `bad`: a batch that can be put right, or a loss up to where batches begin again."""
+        piece: Mend | Loss | None = self._mend(bad)
+        if piece is None:
+            found = resume(self._file, self._size, bad, self._rules.following)
+            end, next_offset = found or (self._size, bad.offset)
+            piece = Loss(bad.position, end, bad.offset, next_offset, bad.why)
+        self._scan.pieces.append(piece)
+        self._position, self._offset = piece.end, piece.next_offset
 
     def _mend(self, bad: BadBatch) -> Mend | None:
         head = self._file.read_at(HEADER_BYTES, bad.position)
@@ -230,50 +202,6 @@ class SegmentScanner:
         """A batch of another epoch of this log may be one that was truncated and came back: not a flipped bit."""
         epochs = self._rules.epochs
         return epochs is not None and any(epoch == known for known, _ in epochs.entries())
-
-    def _resume(self, bad: BadBatch) -> tuple[int, int] | None:
-        """Where batches begin again: (position, base offset). A record may hold batches of its own, so the end that the
-        damaged batch itself gives comes first, then a place from which the chain reaches the end of the file."""
-        stated = self._stated_end(bad)
-        if stated is not None:
-            return stated
-        first = None
-        position, offset_min = bad.position + 1, bad.offset + 1
-        for _ in range(_CANDIDATES_MAX):
-            found = find_batch(self._file, position, self._size, offset_min)
-            if found is None:
-                break
-            if self._fits(found[1]):
-                first = first or found
-                if self._reaches_end(*found):
-                    return found
-            position = found[0] + 1
-        return first
-
-    def _stated_end(self, bad: BadBatch) -> tuple[int, int] | None:
-        try:
-            header = read_header(self._file.read_at(HEADER_BYTES, bad.position))
-        except ProtocolError:
-            return None
-        position, offset = bad.position + header.size_bytes, header.next_offset
-        if header.base_offset != bad.offset or position >= self._size or not self._fits(offset):
-            return None
-        try:
-            next(walk(self._file, position, self._size, offset))
-        except BadBatch:
-            return None
-        return position, offset
-
-    def _fits(self, offset: int) -> bool:
-        return self._rules.following is None or offset < self._rules.following
-
-    def _reaches_end(self, position: int, offset: int) -> bool:
-        try:
-            for _ in walk(self._file, position, self._size, offset, check=False):
-                pass
-        except BadBatch as bad:
-            return not self._rules.is_durable(bad.position, bad.offset)
-        return True
 
 
 def learn_epochs(runs: list[tuple[int, int, int]]) -> EpochHistory:

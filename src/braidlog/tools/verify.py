@@ -8,8 +8,9 @@ import shlex
 
 from braidlog.storage.files import Disk
 from braidlog.tools.findings import PartitionReport, VerifyReport, is_sound
+from braidlog.tools.inspect import Progress
+from braidlog.tools.inspection import Inspection
 from braidlog.tools.layout import Layout
-from braidlog.tools.survey import PartitionSurvey, Progress
 
 
 def verify(
@@ -18,7 +19,7 @@ def verify(
     """Check one topic or, by default, everything."""
     layout = layout or Layout(disk, path)
     reports = [
-        _report(layout.survey(place, partition, progress=progress))
+        _report(layout.inspect(place, partition, progress=progress))
         for place in layout.choose(topic)
         for partition in range(place.meta.partitions)
     ]
@@ -34,15 +35,15 @@ def verify(
     )
 
 
-def _report(survey: PartitionSurvey) -> PartitionReport:
+def _report(inspection: Inspection) -> PartitionReport:
     return PartitionReport(
-        topic=survey.topic,
-        partition=survey.partition,
-        start_offset=survey.start_offset,
-        end_offset=survey.end_offset,
-        segments=len(survey.segments),
-        batches=survey.batches,
-        records=survey.records,
-        bytes_read=survey.bytes_read,
-        findings=survey.findings,
+        topic=inspection.topic,
+        partition=inspection.partition,
+        start_offset=inspection.start_offset,
+        end_offset=inspection.end_offset,
+        segments=len(inspection.segments),
+        batches=inspection.batches,
+        records=inspection.records,
+        bytes_read=inspection.bytes_read,
+        findings=inspection.findings,
     )

@@ -1,24 +1,36 @@
 """The page says what is served."""
 
-from pathlib import Path
+from collections.abc import Sequence
 
 from tests.adapters.kafka.test_served import Door
+from tests.wire.pages import page, table
 
 from braidlog.adapters.kafka.errors import CODES
-from braidlog.wire.kafka.apis import OWN
-from braidlog.wire.kafka.tables import apis_table
+from braidlog.wire.kafka.apis import APIS, OWN, Api
+from braidlog.wire.kafka.connection import Served
 
-PAGE = Path(__file__).parents[3] / "docs" / "dialects" / "kafka.md"
+
+def apis_table(served: Served, apis: Sequence[Api] = APIS) -> str:
+    """One row for each API: its number, the versions told, from which one on it is flexible."""
+    rows = []
+    for api in apis:
+        if api.key not in served:
+            continue
+        first, last = api.advertised.first, served[api.key].last
+        versions = str(first) if first == last else f"{first}-{last}"
+        if api.advertised_first is not None:
+            versions += f" (served from {api.versions.first})"
+        flexible = "never" if api.flexible_since is None else str(api.flexible_since)
+        rows.append((api.name, str(int(api.key)), versions, flexible))
+    return table(("API", "key", "versions", "flexible from"), rows)
 
 
 def errors_table() -> str:
-    rows = ["| reason | code |", "|---|---|"]
-    rows += [f"| {reason.name} | {int(code)} {code.name} |" for reason, code in CODES.items()]
-    return "\n".join(rows)
+    return table(("reason", "code"), [(reason.name, f"{int(code)} {code.name}") for reason, code in CODES.items()])
 
 
 def test_the_page_shows_the_tables() -> None:
-    page = PAGE.read_text("utf-8")
-    assert apis_table(Door().adapter.served) in page
-    assert apis_table(Door().adapter.served, OWN) in page
-    assert errors_table() in page
+    shown = page("kafka")
+    assert apis_table(Door().adapter.served) in shown
+    assert apis_table(Door().adapter.served, OWN) in shown
+    assert errors_table() in shown

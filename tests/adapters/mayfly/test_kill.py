@@ -19,7 +19,7 @@ from tests.adapters.mayfly.client import Client
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mayfly import messages as m
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "2"))
 WINDOW = 300
 GONE = (ConnectionError, EOFError, OSError)
 

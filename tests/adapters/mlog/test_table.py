@@ -16,9 +16,9 @@ from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.hosted import Role
 from braidlog.server.budget import Budget
-from braidlog.server.census import Census
+from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.listener import Listener
-from braidlog.server.session import SessionLimits
+from braidlog.server.session_limits import SessionLimits
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection
@@ -154,7 +154,9 @@ class _Leaderless(MlogAdapter):
 
 async def _ask_leaderless(request: m.Request) -> RPCErrorResponse:
     adapter = _Leaderless(None)  # type: ignore[arg-type]
-    listener = Listener(adapter, session_limits=SessionLimits(), census=Census(), budget=Budget(2**30))
+    listener = Listener(
+        adapter, session_limits=SessionLimits(), connection_limits=ConnectionLimits(), budget=Budget(2**30)
+    )
     await listener.start("127.0.0.1", 0)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)

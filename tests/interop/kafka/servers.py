@@ -35,6 +35,8 @@ WARM_SECONDS_MAX = 30
 
 # Which broker the tests judge: "braid" (ours) or "apache" (the peer, to see that a check is right itself).
 JUDGED = os.environ.get("INTEROP_BROKER", "braid")
+IS_FULL = os.environ.get("INTEROP", "") == "full" or JUDGED != "braid"
+"""All checks of all clients, as `make interop` asks for; otherwise a sample."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from braidlog import kv
 from braidlog.kv.values import HashValue, ListValue, write_value
 from braidlog.spark.keyvalue import changes
 from braidlog.spark.keyvalue.changes import FeedError, change_columns, live_rows
+from braidlog.spark.keyvalue.options import FEED_TOPIC, Target, feed_of, target_of
 from braidlog.spark.keyvalue.sink import KeyValueSinkError, Row, check_disjoint, rows_of, write_rows
-from braidlog.spark.keyvalue.table import FEED_TOPIC, Target, feed_of, target_of
 from braidlog.spark.options import OptionError
 from braidlog.testing.server import ServerProcess
 

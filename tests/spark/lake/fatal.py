@@ -19,7 +19,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from braidlog.spark import session
-from braidlog.spark.lake.sink import LakeSink, Parcel, StreamWriter
+from braidlog.spark.lake.sink import LakeSink
+from braidlog.spark.writers import StreamWriter
 
 WAIT_SECONDS_MAX = 900
 FATAL_BATCH = 1
@@ -29,11 +30,11 @@ class FatalWriter(StreamWriter):
     """Says where it is by making a file, with its process id in it."""
 
     def __init__(self, inner: StreamWriter, moment: str, marker: str) -> None:
-        super().__init__(inner._target)
+        super().__init__(inner.sink)
         self.moment = moment
         self.marker = Path(marker)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Parcel:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         parcel = super().write(iterator)
         if self.moment == "task" and not self.marker.exists():
             self.marker.write_text(str(os.getpid()), encoding="ascii")

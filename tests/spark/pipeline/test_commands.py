@@ -62,7 +62,7 @@ def wait_until_told(project_folder: Path, stages: set[str], process: "subprocess
     """Until each of the stages has told of a batch with rows."""
     ledger = Ledger(open_project(project_folder).storage)
     deadline = time.monotonic() + SECONDS_MAX
-    while {each.stage for each in ledger.told() if each.rows} < stages:
+    while {each.stage for each in ledger.batches() if each.rows} < stages:
         assert time.monotonic() < deadline, "no progress"
         try:
             process.wait(LOOK_SECONDS)

@@ -13,18 +13,19 @@ from hypothesis import strategies as st
 
 from braidlog import BrokerError
 from braidlog.cli.pipeline import options as pipeline_options
+from braidlog.model.queries import QueryProgress
 from braidlog.spark.pipeline import ledger as ledger_module
 from braidlog.spark.pipeline.checkpoints import Position, position
 from braidlog.spark.pipeline.config import parse
 from braidlog.spark.pipeline.gaps import Finding, follow
-from braidlog.spark.pipeline.ledger import Generation, Ledger, Told
+from braidlog.spark.pipeline.ledger import BatchProgress, Generation, Ledger
 from braidlog.spark.pipeline.page import Bin, Command, Dialect, page, plot
+from braidlog.spark.pipeline.progress import StageProgress, lag
 from braidlog.spark.pipeline.project import Project
 from braidlog.spark.pipeline.replaying import begin, make_plan, parse_time_ms, settle
-from braidlog.spark.pipeline.reporting import AdminPort, Telling
+from braidlog.spark.pipeline.reporting import AdminPort
 from braidlog.spark.pipeline.running import cause
 from braidlog.spark.pipeline.status import status
-from braidlog.spark.pipeline.telling import Heard, lag
 
 TEXT = """
 name = "clicks"
@@ -100,21 +101,21 @@ def test_what_counts_is_what_was_committed(tmp_path: Path) -> None:
 # -- the ledger, plans and status ------------------------------------------------------------------------------------
 
 
-def told(stage: str, batch: int, *, generation: int = 1, **more: object) -> Told:
-    return Told("2026-11-15T10:00:00Z", stage, generation, batch, 10, 5.0, 100, **more)  # type: ignore[arg-type]
+def batch(stage: str, number: int, *, generation: int = 1, **more: object) -> BatchProgress:
+    return BatchProgress("2026-11-15T10:00:00Z", stage, generation, number, 10, 5.0, 100, **more)  # type: ignore[arg-type]
 
 
 def test_progress_is_kept_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "PROGRESS_BYTES_MAX", 10_000)
     ledger = Ledger(tmp_path)
-    for batch in range(500):
-        ledger.tell(told("silver", batch))
+    for number in range(500):
+        ledger.record(batch("silver", number))
     assert (tmp_path / "progress.jsonl").stat().st_size < 11_000
-    kept = [each.batch for each in ledger.told()]
+    kept = [each.batch for each in ledger.batches()]
     assert kept == list(range(kept[0], 500))
     with (tmp_path / "progress.jsonl").open("ab") as file:
         file.write(b'{"time":"2026')  # a crash in the middle of a line
-    assert [each.batch for each in ledger.told()] == kept
+    assert [each.batch for each in ledger.batches()] == kept
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -173,9 +174,9 @@ def test_status_counts_what_was_committed(tmp_path: Path) -> None:
     ends = {"clicks": {0: 50, 1: 7}, "clicks.silver": {0: 40}}
     write_checkpoint(project.checkpoint("silver", 1), 3, {"clicks": {"0": 48, "1": 7}})
     ledger = Ledger(project.storage)
-    ledger.tell(told("silver", 2, checked=10, violations={"positive": 2}))
-    ledger.tell(told("silver", 3, checked=10, violations={"positive": 1}, late_rows=4))
-    ledger.tell(told("silver", 9, generation=7))  # of another life
+    ledger.record(batch("silver", 2, checked=10, violations={"positive": 2}))
+    ledger.record(batch("silver", 3, checked=10, violations={"positive": 1}, late_rows=4))
+    ledger.record(batch("silver", 9, generation=7))  # of another life
     found = {each.stage: each for each in status(project, ends).stages}
     silver = found["silver"]
     assert (silver.batch, silver.lag, silver.rows, silver.late_rows) == (3, 2, 20, 4)
@@ -197,7 +198,7 @@ def test_the_line_that_tells_why() -> None:
     python = "Job aborted\nTraceback (most recent call last):\n  File\nbraidlog.client.errors.ConnectError: nobody there\n\n\tat"
     assert cause(python) == "braidlog.client.errors.ConnectError: nobody there"
     assert cause("a\nCaused by: java.io.IOException: no space\n\tat x") == "java.io.IOException: no space"
-    assert cause("") == "for no reason that it told"
+    assert cause("") == "Spark gives no reason"
 
 
 # -- the terminal --------------------------------------------------------------------------------------------------
@@ -209,10 +210,10 @@ class Terminal(io.StringIO):
 
 
 HEARD = [
-    Heard("silver", "running"),
-    Heard("silver", "running", 3, 1200, 400.0, 7),
-    Heard("bronze", "running", 1, 0, 0.0, None),
-    Heard("silver", "stopped"),
+    StageProgress("silver", "running"),
+    StageProgress("silver", "running", 3, 1200, 400.0, 7),
+    StageProgress("bronze", "running", 1, 0, 0.0, None),
+    StageProgress("silver", "stopped"),
 ]
 
 
@@ -290,9 +291,9 @@ def test_progress_reaches_the_admin_port(caplog: pytest.LogCaptureFixture) -> No
         thread.start()
         try:
             port = AdminPort(f"http://127.0.0.1:{server.server_port}/", "secret")
-            telling = Telling("q", "r", "clicks.silver", "clicks", "running", progress={"batchId": 3})
-            port(telling)
-            port(msgspec.structs.replace(telling, state="failed", error="no", progress=None))
+            report = QueryProgress("q", "r", "clicks.silver", "clicks", "running", progress={"batchId": 3})
+            port(report)
+            port(msgspec.structs.replace(report, state="failed", error="no", progress=None))
             port.close()
             assert server.heard == [
                 (
@@ -313,7 +314,7 @@ def test_progress_reaches_the_admin_port(caplog: pytest.LogCaptureFixture) -> No
             server.answer = 401
             refused = AdminPort(f"http://127.0.0.1:{server.server_port}")
             for _ in range(3):
-                refused(telling)
+                refused(report)
             refused.close()
         finally:
             server.shutdown()
@@ -321,7 +322,7 @@ def test_progress_reaches_the_admin_port(caplog: pytest.LogCaptureFixture) -> No
         gone = server.server_port
     unreached = AdminPort(f"http://127.0.0.1:{gone}")
     for _ in range(3):
-        unreached(telling)
+        unreached(report)
     unreached.close()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2, said  # once each, not every time

@@ -18,10 +18,10 @@ from braidlog.client.engine.retry import Policy
 from braidlog.codec.kernel import encode_records
 from braidlog.codec.murmur import partition_for_key
 from braidlog.model.stages import stage_name
-from braidlog.spark.sink.doors import Door, close_doors, door_to
+from braidlog.spark.sink.connections import SinkConnection, close_connections, connection_to
 from braidlog.spark.sink.options import Settings, settings_of
 from braidlog.spark.sink.task import Attempt, Staged, Task
-from braidlog.spark.sink.writers import abort_batch, commit_batch
+from braidlog.spark.sink.writers import TopicSink
 from braidlog.testing.server import ServerProcess
 
 TIME = datetime(2024, 5, 6, 7, 8, 9, 123000, UTC)
@@ -32,7 +32,7 @@ MS = int(TIME.timestamp() * 1000)
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with ServerProcess(tmp_path_factory.mktemp("node")) as server:
         yield f"127.0.0.1:{server.ports['kafka']}"
-        close_doors()
+        close_connections()
 
 
 def read(servers: str, topic: str, *, committed_only: bool = True) -> list[Any]:
@@ -195,16 +195,18 @@ def test_a_stream_that_is_stopped_and_started_and_a_new_checkpoint(
 # -- the driver's side, without tasks --------------------------------------------------------------------------------
 
 
-def staged(door: Door, settings: Settings, topic: str, value: bytes, task: str, batch: int = 0) -> Staged:
+def staged(
+    connection: SinkConnection, settings: Settings, topic: str, value: bytes, task: str, batch: int = 0
+) -> Staged:
     assert settings.sink is not None
-    writer = door.writer(
+    writer = connection.writer(
         stage=stage_name(settings.sink, batch, task), coordinator=coordinator_name(settings.sink), timeout_ms=60_000
     )
-    door.run(writer.begin())
-    door.run(writer.add([(topic, 0)]))
+    connection.run(writer.begin())
+    connection.run(writer.add([(topic, 0)]))
     section = Section(encode_records([value], None, None, None, MS), 1, MS, MS)
-    door.run(writer.send(writer.seal((topic, 0), section)))
-    door.run(writer.flush())
+    connection.run(writer.send(writer.seal((topic, 0), section)))
+    connection.run(writer.flush())
     stage: Stage | None = writer.stage
     return Staged(settings.sink, "", stage, 1)
 
@@ -212,18 +214,20 @@ def staged(door: Door, settings: Settings, topic: str, value: bytes, task: str, 
 def test_commit_and_abort_may_come_in_any_order_and_again(servers: str) -> None:
     topic = fresh()
     settings = settings_of({"servers": servers, "topic": topic, "sinkId": fresh("s")}, streaming=True)
-    door = door_to(settings.servers)
-    assert door.partitions(topic, 1) == 1
-    winner, loser = (staged(door, settings, topic, value, task) for value, task in ((b"a", "0-0"), (b"z", "0-1")))
-    commit_batch(settings, [winner], 0)  # of two attempts at one task Spark hands over one
+    connection = connection_to(settings.servers)
+    assert connection.partitions(topic, 1) == 1
+    winner, loser = (staged(connection, settings, topic, value, task) for value, task in ((b"a", "0-0"), (b"z", "0-1")))
+    TopicSink(settings).commit([winner], 0)  # of two attempts at one task Spark hands over one
     assert values(servers, topic) == [b"a"], "and nobody waits for the other"
-    abort_batch(settings, [winner, None], 0)
-    commit_batch(settings, [winner], 0)
-    commit_batch(settings, [staged(door, settings, topic, b"replay", "0-2")], 0)
-    abort_batch(settings, [staged(door, settings, topic, b"failed", "0-3", batch=1), None], 1)
-    abort_batch(settings, [None, None], 1)
-    commit_batch(settings, [], 1)  # no task, nothing to say
-    commit_batch(settings, [staged(door, settings, topic, b"b", "0-4", batch=1), Staged(loser.sink, "", None, 0)], 1)
+    TopicSink(settings).abort([winner, None], 0)
+    TopicSink(settings).commit([winner], 0)
+    TopicSink(settings).commit([staged(connection, settings, topic, b"replay", "0-2")], 0)
+    TopicSink(settings).abort([staged(connection, settings, topic, b"failed", "0-3", batch=1), None], 1)
+    TopicSink(settings).abort([None, None], 1)
+    TopicSink(settings).commit([], 1)  # no task, nothing to say
+    TopicSink(settings).commit(
+        [staged(connection, settings, topic, b"b", "0-4", batch=1), Staged(loser.sink, "", None, 0)], 1
+    )
     assert values(servers, topic) == [b"a", b"b"]
 
 
@@ -232,8 +236,8 @@ def test_open_batches_take_so_much_memory_and_no_more(servers: str, monkeypatch:
     topic = fresh()
     settings = settings_of({"servers": servers, "createTopic": "50"}, streaming=False)
     assert settings.sink is not None
-    door = door_to(settings.servers)
-    task = Task(settings, Attempt(settings.sink, "", 0, 0, 0), door)
+    connection = connection_to(settings.servers)
+    task = Task(settings, Attempt(settings.sink, "", 0, 0, 0), connection)
     columns = {
         "value": pa.array(["x" * 20] * 200),
         "key": pa.array([str(number) for number in range(200)]),
@@ -241,20 +245,20 @@ def test_open_batches_take_so_much_memory_and_no_more(servers: str, monkeypatch:
     }
     task.append(pa.RecordBatch.from_pydict(columns).slice(0, 2))
     assert task._writer is not None
-    door.run(task._writer.flush())
+    connection.run(task._writer.flush())
     assert len(read(servers, topic, committed_only=False)) == 0, "they wait for more"
     task.append(pa.RecordBatch.from_pydict(columns).slice(2))
-    door.run(task._writer.flush())
+    connection.run(task._writer.flush())
     assert len(read(servers, topic, committed_only=False)) == 200, "enough is enough"
-    commit_batch(settings, [task.finish()], 0)
+    TopicSink(settings).commit([task.finish()], 0)
     assert len(read(servers, topic)) == 200
 
 
 def test_an_abort_that_reaches_nobody_is_no_failure(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    monkeypatch.setattr("braidlog.spark.sink.doors.SHORT", Policy(retry_timeout=0.1, request_timeout=1.0))
+    monkeypatch.setattr("braidlog.spark.sink.connections.SHORT", Policy(retry_timeout=0.1, request_timeout=1.0))
     settings = settings_of({"servers": "127.0.0.1:9", "topic": "t", "sinkId": "s"}, streaming=True)
     try:
-        abort_batch(settings, [None], 3)
+        TopicSink(settings).abort([None], 3)
     finally:
-        close_doors()
+        close_connections()
     assert "stay open until they time out" in caplog.text

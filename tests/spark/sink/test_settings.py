@@ -150,4 +150,4 @@ def test_writers_travel() -> None:
     for made in (batch_writer(column, GIVEN, overwrite=False), stream_writer(column, GIVEN, overwrite=False)):
         serializer: Any = CPickleSerializer()
         there = serializer.loads(serializer.dumps(made))
-        assert there._settings == made._settings
+        assert there.sink == made.sink

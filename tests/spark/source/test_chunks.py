@@ -20,8 +20,8 @@ from braidlog.spark.source.columns import SchemaError, check_schema, record_batc
 from braidlog.spark.source.connection import Connection, borrowed, close_idle
 from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.losses import DataLossError, reports
+from braidlog.spark.source.options import Query, query_of
 from braidlog.spark.source.planning import Range
-from braidlog.spark.source.table import Query, query_of
 from braidlog.testing.server import ServerProcess
 
 TYPES = {

@@ -17,9 +17,9 @@ from braidlog.spark.source.chunks import read_chunks
 from braidlog.spark.source.columns import record_batches
 from braidlog.spark.source.logs import FolderLog
 from braidlog.spark.source.losses import Lost
+from braidlog.spark.source.options import Bound, Selection, query_of
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import EARLIEST, LATEST, Offsets, Place
-from braidlog.spark.source.table import Bound, Selection, query_of
 
 T0, T1 = ("t", 0), ("t", 1)
 OFFSET_AND_VALUE = StructType([StructField("offset", LongType()), StructField("value", BinaryType())])

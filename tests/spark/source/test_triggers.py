@@ -8,9 +8,9 @@ import pytest
 from braidlog import Log, NewRecord
 from braidlog.spark.source.logs import FolderLog
 from braidlog.spark.source.losses import ANEW, DELETED, GONE, DataLossError, Losses, Lost, plan
+from braidlog.spark.source.options import query_of
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import Offsets
-from braidlog.spark.source.table import query_of
 from braidlog.spark.source.triggers import Triggers
 from braidlog.testing.clock import ManualClock
 

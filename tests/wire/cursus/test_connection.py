@@ -13,7 +13,7 @@ from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling, header_bytes, read_batch, write_batch
 from braidlog.wire.cursus.compressors import COMPRESSORS, Compressor
 from braidlog.wire.cursus.connection import FRAME_BYTES_MAX, ClientConnection, ServerConnection
-from braidlog.wire.cursus.failures import WHEN, ErrorCode, Failure, failure_line
+from braidlog.wire.cursus.failures import ErrorCode, Failure, failure_line
 from braidlog.wire.cursus.messages import Request
 
 CANARY = "canary-7261"
@@ -236,10 +236,6 @@ def test_json_metadata_keeps_its_blanks_wherever_it_stands() -> None:
     # What only looks like JSON ends at its blank, as in the published brokers.
     (event,) = events(ServerConnection(), [frame(b"APPEND_STREAM topic=t key=k version=1 metadata={a message={x}}")])
     assert (event.message.metadata, event.message.message) == ("{a", b"{x}}")
-
-
-def test_every_error_says_when() -> None:
-    assert set(WHEN) == set(ErrorCode)
 
 
 def test_acks_mean() -> None:

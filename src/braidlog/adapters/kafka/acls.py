@@ -13,7 +13,7 @@ from typing import NamedTuple
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import Refusal, code_of, said_of_cluster
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import EVERYONE, Operation, Rule
 from braidlog.model.errors import BrokerError, StorageFault
@@ -152,10 +152,6 @@ async def describe(request: Request, services: Services, _: Conversation) -> s.D
     )
 
 
-def refuse_describe(_: Request, code: E, text: str) -> s.DescribeAclsResponse:
-    return s.DescribeAclsResponse(error_code=code, error_message=text)
-
-
 async def create(request: Request, services: Services, _: Conversation) -> s.CreateAclsResponse:
     message: s.CreateAclsRequest = request.message
     services.rules.require_on()
@@ -196,7 +192,7 @@ def refuse_delete(request: Request, code: E, text: str) -> s.DeleteAclsResponse:
 
 
 ROUTES: dict[Key, Route] = {
-    Key.DESCRIBE_ACLS: Route(describe, Operation.CLUSTER, refusal=refuse_describe, said=said_of_cluster),
+    Key.DESCRIBE_ACLS: Route(describe, Operation.CLUSTER, refusal=whole(s.DescribeAclsResponse), said=said_of_cluster),
     Key.CREATE_ACLS: Route(create, Operation.CLUSTER, refusal=refuse_create, said=said_of_cluster),
     Key.DELETE_ACLS: Route(delete, Operation.CLUSTER, refusal=refuse_delete, said=said_of_cluster),
 }

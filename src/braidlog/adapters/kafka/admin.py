@@ -11,9 +11,9 @@ from functools import partial
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
-from braidlog.adapters.kafka.errors import Refusal, code_of, said_of_cluster
+from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of_cluster
 from braidlog.adapters.kafka.metadata import Creating
-from braidlog.adapters.kafka.routes import Route, resolved, topics_named
+from braidlog.adapters.kafka.routes import Route, on_topics, resolved, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, named, unknown
 from braidlog.adapters.routing import Denied, Topics
@@ -160,17 +160,15 @@ async def create_partitions(
     message: m.CreatePartitionsRequest = request.message
     results = []
     for topic in message.topics:
-        code, text = E.NONE, None
-        try:
-            denied.check(topic.name)
-            await _grow(topic, services, validate_only=message.validate_only)
-        except (BrokerError, StorageFault) as error:
-            code, text = code_of(error), text_of(error)
-        results.append(m.CreatePartitionsResponseResult(topic.name, code, text))
+        outcome = await outcome_of(_grow(topic, services, denied, validate_only=message.validate_only))
+        results.append(m.CreatePartitionsResponseResult(topic.name, *outcome))
     return m.CreatePartitionsResponse(results=results)
 
 
-async def _grow(topic: m.CreatePartitionsRequestTopic, services: Services, *, validate_only: bool) -> None:
+async def _grow(
+    topic: m.CreatePartitionsRequestTopic, services: Services, denied: Denied, *, validate_only: bool
+) -> None:
+    denied.check(topic.name)
     present = services.hosting.meta(topic.name).partitions
     if not present < topic.count <= PARTITIONS_PER_TOPIC_MAX:
         raise BrokerError(
@@ -262,36 +260,21 @@ def _sizes(topic: str, numbers: list[int], services: Services) -> list[m.Describ
     return found
 
 
-def refuse_log_dirs(_: Request, code: E, __: str) -> m.DescribeLogDirsResponse:
-    return m.DescribeLogDirsResponse(error_code=code)
-
-
 def _topics_measured(request: Request, _: Services) -> Iterable[str]:
     return (topic.topic for topic in request.message.topics or ())
 
 
 def routes(creating: Creating) -> dict[Key, Route]:
     return {
-        Key.CREATE_TOPICS: Route(
-            partial(create_topics, creating=creating),
-            None,
-            topics=Topics(Operation.CREATE, topics_named),
-            refusal=refuse_create,
-        ),
-        Key.DELETE_TOPICS: Route(
-            delete_topics, None, topics=Topics(Operation.DELETE, _topics_deleted), refusal=refuse_delete
-        ),
-        Key.CREATE_PARTITIONS: Route(
-            create_partitions, None, topics=Topics(Operation.ALTER, topics_named), refusal=refuse_partitions
-        ),
-        Key.DELETE_RECORDS: Route(
-            delete_records, None, topics=Topics(Operation.DELETE, topics_named), refusal=refuse_records
-        ),
+        Key.CREATE_TOPICS: on_topics(partial(create_topics, creating=creating), Operation.CREATE, refuse_create),
+        Key.DELETE_TOPICS: on_topics(delete_topics, Operation.DELETE, refuse_delete, _topics_deleted),
+        Key.CREATE_PARTITIONS: on_topics(create_partitions, Operation.ALTER, refuse_partitions),
+        Key.DELETE_RECORDS: on_topics(delete_records, Operation.DELETE, refuse_records),
         Key.DESCRIBE_LOG_DIRS: Route(
             describe_log_dirs,
             Operation.DESCRIBE,
             topics=Topics(Operation.DESCRIBE, _topics_measured),
-            refusal=refuse_log_dirs,
+            refusal=whole(m.DescribeLogDirsResponse),
             said=said_of_cluster,
         ),
     }

@@ -4,7 +4,7 @@ Knows: the kinds of resources and operations, by Kafka's numbers. Refuses to kno
 Invariant: a resource is changed as a whole or not at all, and has an answer of its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
-from braidlog.adapters.kafka.errors import Refusal, code_of
+from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of
 from braidlog.adapters.kafka.metadata import Creating
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Route, on_topics
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.settings import Kind, Shown, Source
-from braidlog.adapters.routing import Denied, Topics
+from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.kafka.apis import Key
@@ -130,18 +130,14 @@ async def alter(request: Request, services: Services, _: Conversation, denied: D
     message: m.AlterConfigsRequest = request.message
     responses = []
     for resource in message.resources:
-        pairs = [(each.name, each.value) for each in resource.configs]
-        code, text = await _alter(
-            resource.resource_type,
-            resource.resource_name,
-            pairs,
-            services,
-            denied,
-            others_to_default=True,
-            validate_only=message.validate_only,
-        )
-        responses.append(m.AlterConfigsResponseResource(code, text, resource.resource_type, resource.resource_name))
+        work = _alter(resource, services, denied, pairs=_given, others=True, only_check=message.validate_only)
+        place = (resource.resource_type, resource.resource_name)
+        responses.append(m.AlterConfigsResponseResource(*await outcome_of(work), *place))
     return m.AlterConfigsResponse(responses=responses)
+
+
+def _given(resource: m.AlterConfigsRequestResource, _: Services) -> list[tuple[str, str | None]]:
+    return [(each.name, each.value) for each in resource.configs]
 
 
 def refuse_alter(request: Request, code: E, text: str) -> m.AlterConfigsResponse:
@@ -159,30 +155,14 @@ async def alter_some(
     message: m.IncrementalAlterConfigsRequest = request.message
     responses = []
     for resource in message.resources:
-        code, text = E.NONE, None
-        try:
-            pairs = _pairs(resource, services)
-        except BrokerError as error:
-            code, text = code_of(error), text_of(error)
-        else:
-            code, text = await _alter(
-                resource.resource_type,
-                resource.resource_name,
-                pairs,
-                services,
-                denied,
-                validate_only=message.validate_only,
-            )
-        responses.append(
-            m.IncrementalAlterConfigsResponseResource(code, text, resource.resource_type, resource.resource_name)
-        )
+        work = _alter(resource, services, denied, pairs=_pairs, others=False, only_check=message.validate_only)
+        place = (resource.resource_type, resource.resource_name)
+        responses.append(m.IncrementalAlterConfigsResponseResource(*await outcome_of(work), *place))
     return m.IncrementalAlterConfigsResponse(responses=responses)
 
 
 def _pairs(resource: Incremental, services: Services) -> list[tuple[str, str | None]]:
     """The changes as names and new values, None for the default."""
-    if resource.resource_type != Resource.TOPIC:
-        raise _unknown(resource.resource_type, resource.resource_name)
     names = [each.name for each in resource.configs]
     if len(set(names)) < len(names):
         raise Refusal(E.INVALID_REQUEST, "a setting is changed more than once")
@@ -214,26 +194,20 @@ def refuse_alter_some(request: Request, code: E, text: str) -> m.IncrementalAlte
 
 
 async def _alter(
-    kind: int,
-    name: str,
-    pairs: Iterable[tuple[str, str | None]],
+    resource: Any,  # noqa: ANN401 - each of the two requests has its own type
     services: Services,
     denied: Denied,
     *,
-    others_to_default: bool = False,
-    validate_only: bool,
-) -> tuple[E, str | None]:
-    try:
-        if kind != Resource.TOPIC:
-            raise _unknown(kind, name)
-        denied.check(name)
-        changes, resets = settings.parse(pairs)
-        await services.configs.alter(
-            name, changes, resets, others_to_default=others_to_default, validate_only=validate_only
-        )
-    except (BrokerError, StorageFault) as error:
-        return code_of(error), text_of(error)
-    return E.NONE, None
+    pairs: Callable[[Any, Services], Iterable[tuple[str, str | None]]],
+    others: bool,
+    only_check: bool,
+) -> None:
+    name = resource.resource_name
+    if resource.resource_type != Resource.TOPIC:
+        raise _unknown(resource.resource_type, name)
+    denied.check(name)
+    changes, resets = settings.parse(pairs(resource, services))
+    await services.configs.alter(name, changes, resets, others_to_default=others, validate_only=only_check)
 
 
 def _unknown(kind: int, name: str) -> Refusal:
@@ -260,14 +234,10 @@ def _code(kind: int, error: BrokerError | StorageFault) -> E:
 
 
 def routes(creating: Creating) -> dict[Key, Route]:
-    altered = Topics(Operation.ALTER, _resources)
     return {
-        Key.DESCRIBE_CONFIGS: Route(
-            partial(describe, creating=creating),
-            None,
-            topics=Topics(Operation.DESCRIBE, _resources),
-            refusal=refuse_describe,
+        Key.DESCRIBE_CONFIGS: on_topics(
+            partial(describe, creating=creating), Operation.DESCRIBE, refuse_describe, _resources
         ),
-        Key.ALTER_CONFIGS: Route(alter, None, topics=altered, refusal=refuse_alter),
-        Key.INCREMENTAL_ALTER_CONFIGS: Route(alter_some, None, topics=altered, refusal=refuse_alter_some),
+        Key.ALTER_CONFIGS: on_topics(alter, Operation.ALTER, refuse_alter, _resources),
+        Key.INCREMENTAL_ALTER_CONFIGS: on_topics(alter_some, Operation.ALTER, refuse_alter_some, _resources),
     }

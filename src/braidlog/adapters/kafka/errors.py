@@ -4,7 +4,9 @@ Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason`
 """
 
 import logging
+from collections.abc import Awaitable
 
+from braidlog.adapters.errors import text_of
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -95,6 +97,15 @@ def code_of(error: Exception) -> E:
     if isinstance(error, ProtocolError):
         return E.CORRUPT_MESSAGE
     raise error
+
+
+async def outcome_of(work: Awaitable[object]) -> tuple[E, str | None]:
+    """The code and the words for one of several things that a request asks for."""
+    try:
+        await work
+    except (BrokerError, StorageFault) as error:
+        return code_of(error), text_of(error)
+    return E.NONE, None
 
 
 COORDINATOR: dict[E, E] = {

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.routes import Route, resolved
+from braidlog.adapters.kafka.routes import Route, on_topics, resolved
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named
-from braidlog.adapters.routing import Denied, Topics
+from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.fetch import Outcome, Wanted
@@ -145,4 +145,4 @@ def _topics(request: Request, services: Services) -> Iterable[str]:
     return resolved(services, ((topic.topic, topic.topic_id) for topic in request.message.topics))
 
 
-ROUTES: dict[Key, Route] = {Key.FETCH: Route(fetch, None, topics=Topics(Operation.READ, _topics), refusal=refuse_fetch)}
+ROUTES: dict[Key, Route] = {Key.FETCH: on_topics(fetch, Operation.READ, refuse_fetch, _topics)}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka import consumer
 from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
-from braidlog.adapters.kafka.routes import Refusal, Route, resolved, topics_by_id, topics_named
+from braidlog.adapters.kafka.routes import Refusal, Route, resolved, topics_by_id, topics_named, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, named, unknown
 from braidlog.adapters.routing import Denied, Handler, Topics
@@ -127,20 +127,12 @@ async def sync(request: Request, services: Services, _: Conversation) -> g.SyncG
     )
 
 
-def refuse_sync(_: Request, code: E, __: str) -> g.SyncGroupResponse:
-    return g.SyncGroupResponse(error_code=code)
-
-
 async def heartbeat(request: Request, services: Services, _: Conversation) -> g.HeartbeatResponse:
     message: g.HeartbeatRequest = request.message
     services.groups.classic.heartbeat(
         message.group_id, message.member_id, message.generation_id, message.group_instance_id
     )
     return g.HeartbeatResponse()
-
-
-def refuse_heartbeat(_: Request, code: E, __: str) -> g.HeartbeatResponse:
-    return g.HeartbeatResponse(error_code=code)
 
 
 async def leave(request: Request, services: Services, _: Conversation) -> g.LeaveGroupResponse:
@@ -160,21 +152,16 @@ async def leave(request: Request, services: Services, _: Conversation) -> g.Leav
     return g.LeaveGroupResponse(members=members)
 
 
-def refuse_leave(_: Request, code: E, __: str) -> g.LeaveGroupResponse:
-    return g.LeaveGroupResponse(error_code=code)
-
-
 # -- commits -----------------------------------------------------------------------------------------------------
 
 
 async def commit(request: Request, services: Services, _: Conversation, denied: Denied) -> g.OffsetCommitResponse:
     message: g.OffsetCommitRequest = request.message
     checked = [
-        (topic, [_check_commit(topic, each, message, services, denied) for each in topic.partitions])
-        for topic in message.topics
+        _check_commit(topic, each, message, services, denied) for topic in message.topics for each in topic.partitions
     ]
-    good = [found for _, results in checked for found in results if isinstance(found, Commit)]
-    whole = E.NONE
+    good = [found for found in checked if isinstance(found, Commit)]
+    failed = E.NONE
     try:
         await services.groups.classic.commit(
             message.group_id,
@@ -184,24 +171,23 @@ async def commit(request: Request, services: Services, _: Conversation, denied: 
             instance=message.group_instance_id,
         )
     except (BrokerError, StorageFault) as error:
-        whole = coordinator_code(error)
+        failed = coordinator_code(error)
+    codes = (failed or (E.NONE if isinstance(each, Commit) else each) for each in checked)
+    return _commits(message, lambda: next(codes))
+
+
+def _commits(message: g.OffsetCommitRequest, code: Callable[[], E]) -> g.OffsetCommitResponse:
+    """`code` is asked for one partition after the other."""
     return g.OffsetCommitResponse(
         topics=[
             g.OffsetCommitResponseTopic(
                 topic.name,
                 topic.topic_id,
-                [
-                    g.OffsetCommitResponsePartition(each.partition_index, whole or _code_of(result))
-                    for each, result in zip(topic.partitions, results, strict=True)
-                ],
+                [g.OffsetCommitResponsePartition(each.partition_index, code()) for each in topic.partitions],
             )
-            for topic, results in checked
+            for topic in message.topics
         ]
     )
-
-
-def _code_of(result: Commit | E) -> E:
-    return E.NONE if isinstance(result, Commit) else result
 
 
 def _check_commit(
@@ -237,20 +223,6 @@ def checked_commit(services: Services, denied: Denied, group: str, wanted: Commi
     except BrokerError as error:
         return coordinator_code(error)
     return wanted
-
-
-def refuse_commit(request: Request, code: E, _: str) -> g.OffsetCommitResponse:
-    message: g.OffsetCommitRequest = request.message
-    return g.OffsetCommitResponse(
-        topics=[
-            g.OffsetCommitResponseTopic(
-                topic.name,
-                topic.topic_id,
-                [g.OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions],
-            )
-            for topic in message.topics
-        ]
-    )
 
 
 async def fetch(
@@ -354,10 +326,6 @@ async def delete_offsets(
     )
 
 
-def refuse_delete_offsets(_: Request, code: E, __: str) -> g.OffsetDeleteResponse:
-    return g.OffsetDeleteResponse(error_code=code)
-
-
 # -- looking and deleting ----------------------------------------------------------------------------------------
 
 
@@ -416,10 +384,6 @@ def _is_wanted(word: str, wanted: Iterable[str]) -> bool:
     return not words or word.lower() in words
 
 
-def refuse_list(_: Request, code: E, __: str) -> g.ListGroupsResponse:
-    return g.ListGroupsResponse(error_code=code)
-
-
 async def delete(request: Request, services: Services, _: Conversation) -> g.DeleteGroupsResponse:
     message: g.DeleteGroupsRequest = request.message
     results = []
@@ -454,13 +418,15 @@ def _topics_fetched(request: Request, services: Services) -> Iterable[str]:
 ROUTES: dict[Key, Route] = {
     Key.FIND_COORDINATOR: Route(find_coordinator, None, refusal=refuse_coordinator),
     Key.JOIN_GROUP: _route(join, Operation.READ, refuse_join),
-    Key.SYNC_GROUP: _route(sync, Operation.READ, refuse_sync),
-    Key.HEARTBEAT: _route(heartbeat, Operation.READ, refuse_heartbeat),
-    Key.LEAVE_GROUP: _route(leave, Operation.READ, refuse_leave),
-    Key.OFFSET_COMMIT: _route(commit, Operation.READ, refuse_commit, topics_by_id),
+    Key.SYNC_GROUP: _route(sync, Operation.READ, whole(g.SyncGroupResponse)),
+    Key.HEARTBEAT: _route(heartbeat, Operation.READ, whole(g.HeartbeatResponse)),
+    Key.LEAVE_GROUP: _route(leave, Operation.READ, whole(g.LeaveGroupResponse)),
+    Key.OFFSET_COMMIT: _route(
+        commit, Operation.READ, lambda request, code, _: _commits(request.message, lambda: code), topics_by_id
+    ),
     Key.OFFSET_FETCH: _route(fetch, Operation.DESCRIBE, refuse_fetch, _topics_fetched),
-    Key.OFFSET_DELETE: _route(delete_offsets, Operation.READ, refuse_delete_offsets, topics_named),
+    Key.OFFSET_DELETE: _route(delete_offsets, Operation.READ, whole(g.OffsetDeleteResponse), topics_named),
     Key.DESCRIBE_GROUPS: _route(describe, Operation.DESCRIBE, refuse_describe),
-    Key.LIST_GROUPS: _route(list_groups, Operation.DESCRIBE, refuse_list),
+    Key.LIST_GROUPS: _route(list_groups, Operation.DESCRIBE, whole(g.ListGroupsResponse)),
     Key.DELETE_GROUPS: _route(delete, Operation.DELETE, refuse_delete),
 }

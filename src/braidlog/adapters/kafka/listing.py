@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.routes import Route, topics_named
+from braidlog.adapters.kafka.routes import Route, on_topics
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.routing import Denied, Topics
+from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.partition.hosted import HostedPartition
@@ -66,11 +66,16 @@ def _at(timestamp: int, hosted: HostedPartition, services: Services, *, committe
 
 async def list_offsets(request: Request, services: Services, _: Conversation, denied: Denied) -> d.ListOffsetsResponse:
     message: d.ListOffsetsRequest = request.message
+    return _offsets(message, lambda topic, each: _listed(topic, each, request, services, denied))
+
+
+def _offsets(
+    message: d.ListOffsetsRequest,
+    tell: Callable[[str, d.ListOffsetsRequestPartition], d.ListOffsetsResponsePartition],
+) -> d.ListOffsetsResponse:
     return d.ListOffsetsResponse(
         topics=[
-            d.ListOffsetsResponseTopic(
-                topic.name, [_listed(topic.name, each, request, services, denied) for each in topic.partitions]
-            )
+            d.ListOffsetsResponseTopic(topic.name, [tell(topic.name, each) for each in topic.partitions])
             for topic in message.topics
         ]
     )
@@ -109,14 +114,7 @@ def _led(services: Services, topic: str, number: int, epoch: int) -> HostedParti
 
 
 def refuse_list(request: Request, code: E, _: str) -> d.ListOffsetsResponse:
-    return d.ListOffsetsResponse(
-        topics=[
-            d.ListOffsetsResponseTopic(
-                topic.name, [d.ListOffsetsResponsePartition(each.partition_index, code) for each in topic.partitions]
-            )
-            for topic in request.message.topics
-        ]
-    )
+    return _offsets(request.message, lambda _, each: d.ListOffsetsResponsePartition(each.partition_index, code))
 
 
 # -- leader epochs ---------------------------------------------------------------------------------------------
@@ -126,11 +124,16 @@ async def offset_for_leader_epoch(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> d.OffsetForLeaderEpochResponse:
     message: d.OffsetForLeaderEpochRequest = request.message
+    return _epochs(message, lambda topic, each: _ended(topic, each, services, denied))
+
+
+def _epochs(
+    message: d.OffsetForLeaderEpochRequest,
+    tell: Callable[[str, d.OffsetForLeaderEpochRequestPartition], d.OffsetForLeaderEpochResponsePartition],
+) -> d.OffsetForLeaderEpochResponse:
     return d.OffsetForLeaderEpochResponse(
         topics=[
-            d.OffsetForLeaderEpochResponseTopic(
-                topic.topic, [_ended(topic.topic, each, services, denied) for each in topic.partitions]
-            )
+            d.OffsetForLeaderEpochResponseTopic(topic.topic, [tell(topic.topic, each) for each in topic.partitions])
             for topic in message.topics
         ]
     )
@@ -149,23 +152,15 @@ def _ended(
 
 
 def refuse_epochs(request: Request, code: E, _: str) -> d.OffsetForLeaderEpochResponse:
-    return d.OffsetForLeaderEpochResponse(
-        topics=[
-            d.OffsetForLeaderEpochResponseTopic(
-                topic.topic,
-                [d.OffsetForLeaderEpochResponsePartition(code, each.partition) for each in topic.partitions],
-            )
-            for topic in request.message.topics
-        ]
-    )
+    return _epochs(request.message, lambda _, each: d.OffsetForLeaderEpochResponsePartition(code, each.partition))
 
 
 ROUTES: dict[Key, Route] = {
-    Key.LIST_OFFSETS: Route(list_offsets, None, topics=Topics(Operation.DESCRIBE, topics_named), refusal=refuse_list),
-    Key.OFFSET_FOR_LEADER_EPOCH: Route(
+    Key.LIST_OFFSETS: on_topics(list_offsets, Operation.DESCRIBE, refuse_list),
+    Key.OFFSET_FOR_LEADER_EPOCH: on_topics(
         offset_for_leader_epoch,
-        None,
-        topics=Topics(Operation.DESCRIBE, lambda request, _: (topic.topic for topic in request.message.topics)),
-        refusal=refuse_epochs,
+        Operation.DESCRIBE,
+        refuse_epochs,
+        lambda request, _: (topic.topic for topic in request.message.topics),
     ),
 }

@@ -10,10 +10,10 @@ import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.routes import Route, topics_by_id, topics_named
+from braidlog.adapters.kafka.routes import Route, on_topics, topics_by_id, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import cluster_id, id_of, may, named, operations
-from braidlog.adapters.routing import Denied, Topics
+from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
@@ -52,10 +52,6 @@ class PartitionState(msgspec.Struct, frozen=True):
 async def api_versions(request: Request, _: Services, __: Conversation, *, served: Served) -> c.ApiVersionsResponse:
     message: c.ApiVersionsRequest = request.message
     return c.ApiVersionsResponse(api_keys=versions_told(served, message.client_software_name))
-
-
-def refuse_versions(_: Request, code: E, __: str) -> c.ApiVersionsResponse:
-    return c.ApiVersionsResponse(code)
 
 
 # -- metadata --------------------------------------------------------------------------------------------------
@@ -265,18 +261,12 @@ def routes(creating: Creating, served: Callable[[], Served]) -> dict[Key, Route]
         return await api_versions(request, services, conversation, served=served())
 
     return {
-        Key.API_VERSIONS: Route(tell_versions, None, refusal=refuse_versions, before_authentication=True),
-        Key.METADATA: Route(
-            partial(metadata, creating=creating),
-            None,
-            topics=Topics(Operation.DESCRIBE, topics_by_id),
-            refusal=refuse_metadata,
+        Key.API_VERSIONS: Route(tell_versions, None, refusal=whole(c.ApiVersionsResponse), before_authentication=True),
+        Key.METADATA: on_topics(
+            partial(metadata, creating=creating), Operation.DESCRIBE, refuse_metadata, topics_by_id
         ),
         Key.DESCRIBE_CLUSTER: Route(describe_cluster, None, refusal=refuse_cluster),
-        Key.DESCRIBE_TOPIC_PARTITIONS: Route(
-            describe_topic_partitions,
-            None,
-            topics=Topics(Operation.DESCRIBE, topics_named),
-            refusal=refuse_topic_partitions,
+        Key.DESCRIBE_TOPIC_PARTITIONS: on_topics(
+            describe_topic_partitions, Operation.DESCRIBE, refuse_topic_partitions
         ),
     }

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.routes import Route, resolved
+from braidlog.adapters.kafka.routes import Route, on_topics, resolved
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named, unknown
-from braidlog.adapters.routing import Denied, Topics
+from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.codec.batch import MAGIC, BatchHeader, read_header
 from braidlog.codec.compression import Compression
@@ -154,5 +154,5 @@ def _topics(request: Request, services: Services) -> Iterable[str]:
 
 
 ROUTES: dict[Key, Route] = {
-    Key.PRODUCE: Route(produce, None, topics=Topics(Operation.WRITE, _topics), refusal=refuse_produce),
+    Key.PRODUCE: on_topics(produce, Operation.WRITE, refuse_produce, _topics),
 }

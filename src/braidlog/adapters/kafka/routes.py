@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from braidlog.adapters import routing
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named
+from braidlog.broker.access.authorize import Operation
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.rows import Message
@@ -18,12 +19,38 @@ Refusal = Callable[[Request, E, str], Message]
 """refusal(request, code, text) → the response that says so in every place it has."""
 
 
+def _as_it_is(_: Request, code: E) -> E:
+    return code
+
+
 class Route(routing.Route, frozen=True, kw_only=True):
     refusal: Refusal
-    said: Callable[[Request, E], E] = lambda _, code: code
+    said: Callable[[Request, E], E] = _as_it_is
     """What a code of the whole request is called in this API's answers."""
     before_authentication: bool = False
     """Whether it is served to a client that has not said who it is, where clients must."""
+
+
+def whole(response: type[Message]) -> Refusal:
+    """For a response with an error code of its own, and perhaps a place for words."""
+    has_words = "error_message" in response.__struct_fields__
+
+    def refuse(_: Request, code: E, text: str) -> Message:
+        return response(error_code=code, error_message=text) if has_words else response(error_code=code)
+
+    return refuse
+
+
+def on_topics(
+    handler: routing.Handler,
+    operation: Operation,
+    refusal: Refusal,
+    find: Callable[..., Iterable[str | None]] | None = None,
+    said: Callable[[Request, E], E] = _as_it_is,
+) -> Route:
+    """The row of a request whose topics are allowed each by itself; without `find` each has its `name`."""
+    topics = routing.Topics(operation, find or topics_named)
+    return Route(handler, None, topics=topics, refusal=refusal, said=said)
 
 
 def topics_named(request: Request, _: Services) -> Iterable[str]:

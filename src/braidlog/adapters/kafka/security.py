@@ -2,7 +2,7 @@
 
 Knows: mechanisms, the order of an exchange, Kafka's numbers for hashes. Refuses to know: what a user may do, how passwords are
 kept.
-Invariants: a connection is somebody only after a whole exchange; whoever fails hears it late (the node's doorkeeper sees to
+Invariants: a connection is somebody only after a whole exchange; whoever fails hears it late (the node's gatekeeper sees to
 that) and is closed upon; what is wrong is not said in detail. A password of PLAIN may also be a token of the configuration.
 """
 
@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of, said_of_cluster
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.scram import Scram, ScramError
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import Operation
@@ -130,10 +130,6 @@ def refuse_handshake(_: Request, code: E, __: str) -> s.SaslHandshakeResponse:
     return s.SaslHandshakeResponse(code, list(MECHANISMS))
 
 
-def refuse_authenticate(_: Request, code: E, text: str) -> s.SaslAuthenticateResponse:
-    return s.SaslAuthenticateResponse(code, text)
-
-
 # -- users -------------------------------------------------------------------------------------------------------
 
 
@@ -155,10 +151,6 @@ def _described(name: str, services: Services) -> s.DescribeUserScramCredentialsR
         if kind in known
     ]
     return s.DescribeUserScramCredentialsResponseResult(name, credential_infos=shown)
-
-
-def refuse_describe_users(_: Request, code: E, text: str) -> s.DescribeUserScramCredentialsResponse:
-    return s.DescribeUserScramCredentialsResponse(error_code=code, error_message=text)
 
 
 async def alter_users(request: Request, services: Services, _: Conversation) -> s.AlterUserScramCredentialsResponse:
@@ -201,9 +193,14 @@ def routes() -> dict[Key, Route]:
     sasl = Sasl()
     return {
         Key.SASL_HANDSHAKE: Route(sasl.handshake, None, refusal=refuse_handshake, before_authentication=True),
-        Key.SASL_AUTHENTICATE: Route(sasl.authenticate, None, refusal=refuse_authenticate, before_authentication=True),
+        Key.SASL_AUTHENTICATE: Route(
+            sasl.authenticate, None, refusal=whole(s.SaslAuthenticateResponse), before_authentication=True
+        ),
         Key.DESCRIBE_USER_SCRAM_CREDENTIALS: Route(
-            describe_users, Operation.CLUSTER, refusal=refuse_describe_users, said=said_of_cluster
+            describe_users,
+            Operation.CLUSTER,
+            refusal=whole(s.DescribeUserScramCredentialsResponse),
+            said=said_of_cluster,
         ),
         Key.ALTER_USER_SCRAM_CREDENTIALS: Route(
             alter_users, Operation.CLUSTER, refusal=refuse_alter_users, said=said_of_cluster

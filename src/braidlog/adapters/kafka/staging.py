@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import said_by_coordinator
-from braidlog.adapters.kafka.routes import Route
+from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied, Topics
 from braidlog.broker.access.authorize import Operation
@@ -62,28 +62,15 @@ async def state(request: Request, services: Services, conversation: Conversation
     return s.SinkStateResponse(last_batch=last)
 
 
-def refuse_commit(_: Request, code: E, text: str) -> s.CommitBatchResponse:
-    return s.CommitBatchResponse(code, text)
-
-
-def refuse_abort(_: Request, code: E, text: str) -> s.AbortBatchResponse:
-    return s.AbortBatchResponse(code, text)
-
-
-def refuse_state(_: Request, code: E, text: str) -> s.SinkStateResponse:
-    return s.SinkStateResponse(code, text)
-
-
 def _said(request: Request, code: E) -> E:
     return code if code is E.TOPIC_AUTHORIZATION_FAILED else said_by_coordinator(request, code)
 
 
+_ON_TOPICS = Topics(Operation.WRITE, _topics)
 ROUTES: dict[Key, Route] = {
     Key.COMMIT_BATCH: Route(
-        commit, Operation.WRITE, topics=Topics(Operation.WRITE, _topics), refusal=refuse_commit, said=_said
+        commit, Operation.WRITE, topics=_ON_TOPICS, refusal=whole(s.CommitBatchResponse), said=_said
     ),
-    Key.ABORT_BATCH: Route(
-        abort, Operation.WRITE, topics=Topics(Operation.WRITE, _topics), refusal=refuse_abort, said=_said
-    ),
-    Key.SINK_STATE: Route(state, Operation.WRITE, refusal=refuse_state, said=_said),
+    Key.ABORT_BATCH: Route(abort, Operation.WRITE, topics=_ON_TOPICS, refusal=whole(s.AbortBatchResponse), said=_said),
+    Key.SINK_STATE: Route(state, Operation.WRITE, refusal=whole(s.SinkStateResponse), said=_said),
 }

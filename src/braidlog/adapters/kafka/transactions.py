@@ -11,9 +11,9 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.groups import checked_commit
-from braidlog.adapters.kafka.routes import Refusal, Route, topics_named
+from braidlog.adapters.kafka.routes import Refusal, Route, on_topics, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.routing import Denied, Handler, Topics
+from braidlog.adapters.routing import Denied, Handler
 from braidlog.broker.access.authorize import Operation
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transactions import Transaction, TxnState
@@ -128,10 +128,6 @@ async def add_group(request: Request, services: Services, _: Conversation) -> t.
     return t.AddOffsetsToTxnResponse()
 
 
-def refuse_group(_: Request, code: E, __: str) -> t.AddOffsetsToTxnResponse:
-    return t.AddOffsetsToTxnResponse(error_code=code)
-
-
 async def commit_offsets(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> t.TxnOffsetCommitResponse:
@@ -201,10 +197,6 @@ async def end(request: Request, services: Services, _: Conversation) -> t.EndTxn
     return t.EndTxnResponse()
 
 
-def refuse_end(_: Request, code: E, __: str) -> t.EndTxnResponse:
-    return t.EndTxnResponse(error_code=code)
-
-
 # -- looking -----------------------------------------------------------------------------------------------------
 
 
@@ -229,10 +221,6 @@ async def list_transactions(request: Request, services: Services, _: Conversatio
             if is_wanted(txn)
         ],
     )
-
-
-def refuse_list(_: Request, code: E, __: str) -> t.ListTransactionsResponse:
-    return t.ListTransactionsResponse(error_code=code)
 
 
 async def describe_transactions(
@@ -285,11 +273,15 @@ async def describe_producers(
         shown = [_producer(each, hosted.leader_epoch) for each in hosted.producers()]
         return t.DescribeProducersResponsePartition(number, active_producers=shown)
 
+    return _producers(message, tell)
+
+
+def _producers(
+    message: t.DescribeProducersRequest, tell: Callable[[str, int], t.DescribeProducersResponsePartition]
+) -> t.DescribeProducersResponse:
     return t.DescribeProducersResponse(
         topics=[
-            t.DescribeProducersResponseTopic(
-                topic.name, [tell(topic.name, number) for number in topic.partition_indexes]
-            )
+            t.DescribeProducersResponseTopic(topic.name, [tell(topic.name, each) for each in topic.partition_indexes])
             for topic in message.topics
         ]
     )
@@ -307,15 +299,7 @@ def _producer(each: ActiveProducer, epoch: int) -> t.DescribeProducersResponsePr
 
 
 def refuse_producers(request: Request, code: E, text: str) -> t.DescribeProducersResponse:
-    return t.DescribeProducersResponse(
-        topics=[
-            t.DescribeProducersResponseTopic(
-                topic.name,
-                [t.DescribeProducersResponsePartition(number, code, text) for number in topic.partition_indexes],
-            )
-            for topic in request.message.topics
-        ]
-    )
+    return _producers(request.message, lambda _, number: t.DescribeProducersResponsePartition(number, code, text))
 
 
 def _route(handler: Handler, refusal: Refusal) -> Route:
@@ -325,17 +309,11 @@ def _route(handler: Handler, refusal: Refusal) -> Route:
 
 ROUTES: dict[Key, Route] = {
     Key.INIT_PRODUCER_ID: _route(init_producer_id, refuse_init),
-    Key.ADD_PARTITIONS_TO_TXN: Route(
-        add_partitions, None, topics=Topics(Operation.WRITE, topics_named), refusal=refuse_partitions, said=_said
-    ),
-    Key.ADD_OFFSETS_TO_TXN: _route(add_group, refuse_group),
-    Key.TXN_OFFSET_COMMIT: Route(
-        commit_offsets, None, topics=Topics(Operation.READ, topics_named), refusal=refuse_offsets, said=_said
-    ),
-    Key.END_TXN: _route(end, refuse_end),
-    Key.LIST_TRANSACTIONS: _route(list_transactions, refuse_list),
+    Key.ADD_PARTITIONS_TO_TXN: on_topics(add_partitions, Operation.WRITE, refuse_partitions, said=_said),
+    Key.ADD_OFFSETS_TO_TXN: _route(add_group, whole(t.AddOffsetsToTxnResponse)),
+    Key.TXN_OFFSET_COMMIT: on_topics(commit_offsets, Operation.READ, refuse_offsets, said=_said),
+    Key.END_TXN: _route(end, whole(t.EndTxnResponse)),
+    Key.LIST_TRANSACTIONS: _route(list_transactions, whole(t.ListTransactionsResponse)),
     Key.DESCRIBE_TRANSACTIONS: _route(describe_transactions, refuse_describe),
-    Key.DESCRIBE_PRODUCERS: Route(
-        describe_producers, None, topics=Topics(Operation.READ, topics_named), refusal=refuse_producers
-    ),
+    Key.DESCRIBE_PRODUCERS: on_topics(describe_producers, Operation.READ, refuse_producers),
 }

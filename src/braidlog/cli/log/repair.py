@@ -32,7 +32,7 @@ def repair(*, data: str, topic: str | None, dry_run: bool, yes: bool, drop_unrea
     """
 
     layout = Layout(OsDisk(), data)
-    with progress("survey", layout.data_bytes(layout.choose(topic))) as advance:
+    with progress("inspect", layout.data_bytes(layout.choose(topic))) as advance:
         work = Repair(
             layout.disk,
             data,

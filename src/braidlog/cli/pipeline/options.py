@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from braidlog.spark.pipeline.operating import Wishes
+    from braidlog.spark.pipeline.progress import StageProgress
     from braidlog.spark.pipeline.project import Project
-    from braidlog.spark.pipeline.telling import Heard
 
 FOLDER = click.argument("folder", type=click.Path(file_okay=False), default=".")
 MASTER = click.option("--master", metavar="URL", help="Spark's master.  [default: as pipeline.toml says, local[*]]")
@@ -37,18 +37,28 @@ LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 TOKEN: Final = "BRAID_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 
 
-def wishes(master: str | None, conf: tuple[str, ...], admin: str | None = "") -> "Wishes":
+def wishes(
+    master: str | None,
+    conf: tuple[str, ...],
+    admin: str | None = "",
+    *,
+    once: bool = True,
+    stages: tuple[str, ...] = (),
+) -> "Wishes":
     from braidlog.spark.pipeline.operating import Wishes  # noqa: PLC0415 - Spark, not for --help
 
-    return Wishes(master or "", pairs(conf, "--conf"), admin, os.environ.get(TOKEN, ""))
+    return Wishes(master or "", pairs(conf, "--conf"), admin, os.environ.get(TOKEN, ""), once, frozenset(stages))
 
 
 @contextmanager
 def spark_of(project: "Project", wanted: "Wishes") -> "Iterator[SparkSession]":
     from braidlog.spark.options import OptionError  # noqa: PLC0415 - not for --help
+    from braidlog.spark.pipeline.ledger import Ledger  # noqa: PLC0415
     from braidlog.spark.pipeline.operating import session  # noqa: PLC0415
     from braidlog.spark.sessions import JavaMissingError  # noqa: PLC0415
 
+    with Ledger(project.storage).alone():
+        pass  # a pipeline that runs already is refused now, and not when Java has started
     try:
         with words_of_java(project.storage / LOG):
             spark = session(project, wanted)
@@ -109,37 +119,37 @@ def ending_well() -> "Iterator[threading.Event]":
 
 
 @contextmanager
-def progress() -> "Iterator[Callable[[Heard], None]]":
-    """Shows what is heard of stages."""
+def progress() -> "Iterator[Callable[[StageProgress], None]]":
+    """Shows the progress of stages."""
     if not sys.stderr.isatty():
-        yield lambda heard: click.echo(line(heard), err=True) if worth_a_line(heard) else None
+        yield lambda found: click.echo(line(found), err=True) if worth_a_line(found) else None
         return
     from rich.console import Console  # noqa: PLC0415 - only on a terminal
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    stages: dict[str, Heard] = {}
+    stages: dict[str, StageProgress] = {}
     with Live(console=Console(stderr=True), refresh_per_second=4) as live:
 
-        def show(heard: "Heard") -> None:
-            if heard.batch is not None or heard.stage not in stages or heard.error:
-                stages[heard.stage] = heard
+        def show(found: "StageProgress") -> None:
+            if found.batch is not None or found.stage not in stages or found.error:
+                stages[found.stage] = found
             live.update(Text("\n".join(line(each) for each in stages.values())))
 
         yield show
 
 
-def worth_a_line(heard: "Heard") -> bool:
-    return bool(heard.rows or heard.error)
+def worth_a_line(found: "StageProgress") -> bool:
+    return bool(found.rows or found.error)
 
 
-def line(heard: "Heard") -> str:
+def line(found: "StageProgress") -> str:
     """`silver         batch 3  1,200 rows  400/s  lag 0`."""
-    parts = [f"{heard.stage:<14}"]
-    if heard.batch is None:
-        parts.append(heard.state)
+    parts = [f"{found.stage:<14}"]
+    if found.batch is None:
+        parts.append(found.state)
     else:
-        parts += [f"batch {heard.batch}", f"{heard.rows:,} rows", f"{heard.rows_per_second:,.0f}/s"]
-        if heard.lag is not None:
-            parts.append(f"lag {heard.lag:,}")
+        parts += [f"batch {found.batch}", f"{found.rows:,} rows", f"{found.rows_per_second:,.0f}/s"]
+        if found.lag is not None:
+            parts.append(f"lag {found.lag:,}")
     return "  ".join(parts)

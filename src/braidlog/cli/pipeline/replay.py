@@ -41,4 +41,4 @@ def replay(
     if not yes:
         click.confirm("Replay?", abort=True)
     with spark_of(project, wanted) as spark, ending_well() as stop, progress() as show:
-        operating.replay(spark, project, plan, wanted, stop, show)
+        operating.run(spark, project, wanted, stop, show, plan)

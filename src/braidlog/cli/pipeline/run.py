@@ -31,11 +31,11 @@ def run(
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
 
     project = open_project(folder)
-    wanted = wishes(master, conf, admin)
+    wanted = wishes(master, conf, admin, once=once, stages=stages)
     with spark_of(project, wanted) as spark:
         if project.pipeline.kind == "wire-log":
             done = operating.analyse(spark, project)
             click.echo(f"{done.requests} requests of {', '.join(each.name for each in done.dialects)}: {done.page}")
             return
         with ending_well() as stop, progress() as show:
-            operating.run(spark, project, wanted, stop, show, once=once, only=frozenset(stages))
+            operating.run(spark, project, wanted, stop, show)

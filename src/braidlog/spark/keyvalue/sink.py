@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 
 from braidlog.client.errors import ClientError, UnknownOutcomeError
 from braidlog.client.kv import commands as c
@@ -26,7 +27,8 @@ from braidlog.client.kv.blocking import KeyValue, connect
 from braidlog.client.kv.commands import Command
 from braidlog.model.clock import SystemClock
 from braidlog.model.limits import KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
-from braidlog.spark.keyvalue.table import FORMAT, Target
+from braidlog.spark.keyvalue.options import FORMAT, Target
+from braidlog.spark.writers import Messages
 
 _PAUSE_SECONDS = 0.2
 _SHOWN_MAX = 60
@@ -164,7 +166,7 @@ def _shown(key: bytes) -> str:
 # -- Spark ---------------------------------------------------------------------------------------------------------------
 
 
-def check_disjoint(messages: Sequence[WriterCommitMessage | None]) -> None:
+def check_disjoint(messages: Messages) -> None:
     """Fail the batch if two tasks wrote one key: what it holds now is chance."""
     marks = [np.frombuffer(message.marks, np.uint64) for message in messages if isinstance(message, Written)]
     every = np.concatenate(marks) if marks else np.array([], np.uint64)
@@ -175,29 +177,16 @@ def check_disjoint(messages: Sequence[WriterCommitMessage | None]) -> None:
         )
 
 
-class KeyValueWriter(DataSourceArrowWriter):
-    def __init__(self, target: Target) -> None:
-        self._target = target
+class KeyValueSink(msgspec.Struct, frozen=True):
+    """Keys are set and deleted while tasks run; the driver only looks whether two of them wrote one key."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return write_rows(iterator, self._target)
+    target: Target
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        return write_rows(batches, self.target)
+
+    def commit(self, messages: Messages, batch: int | None) -> None:  # noqa: ARG002 - a sink's signature
         check_disjoint(messages)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """What was set stays set: nobody knows what was there before."""
-
-
-class KeyValueStreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, target: Target) -> None:
-        self._target = target
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return write_rows(iterator, self._target)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's name
-        check_disjoint(messages)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was set stays set, and is set again by the replay."""
+    def abort(self, messages: Messages, batch: int | None) -> None:
+        """What was set stays set, and is set again by a replay: nobody knows what was there before."""

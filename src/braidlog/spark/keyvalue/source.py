@@ -18,10 +18,11 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, Struc
 from braidlog.client.kv.blocking import connect
 from braidlog.model.clock import SystemClock
 from braidlog.spark.keyvalue.changes import change_columns, live_rows
-from braidlog.spark.keyvalue.sink import KeyValueStreamWriter, KeyValueWriter
-from braidlog.spark.keyvalue.table import COLUMNS, FEED_TOPIC, FORMAT, SCHEMA, Feed, feed_of, target_of
+from braidlog.spark.keyvalue.options import COLUMNS, FEED_TOPIC, FORMAT, SCHEMA, Feed, feed_of, target_of
+from braidlog.spark.keyvalue.sink import KeyValueSink
 from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.readers import Task, TopicReader, TopicStreamReader
+from braidlog.spark.writers import BatchWriter, StreamWriter
 
 FEED_SECONDS_MAX = 30.0
 _LOOK_AGAIN_SECONDS = 0.02
@@ -57,17 +58,17 @@ class KeyValueSource(DataSource):
     def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802 - Spark's name
         return ChangesStreamReader(feed_of(self.options, streaming=True), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> KeyValueWriter:  # noqa: FBT001 - Spark's signature
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
         if overwrite:
             raise ValueError(
                 f"{FORMAT} sets and deletes the keys that it is given; nobody takes the others away: use append"
             )
-        return KeyValueWriter(target_of(self.options, schema))
+        return BatchWriter(KeyValueSink(target_of(self.options, schema)))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> KeyValueStreamWriter:  # noqa: N802, FBT001 - as above
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001 - as above
         if overwrite:
             raise ValueError(f"{FORMAT} sets and deletes the keys that it is given: use output mode append or update")
-        return KeyValueStreamWriter(target_of(self.options, schema))
+        return StreamWriter(KeyValueSink(target_of(self.options, schema)))
 
 
 class ChangesReader(TopicReader):
@@ -155,15 +156,15 @@ def _shaped(records: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
 
 
 def _wait_for_feed(url: str) -> None:
-    """Return when the feed has told of everything that the store had acknowledged before we asked."""
+    """Return when the feed has every change that the store had acknowledged before we asked."""
     clock = SystemClock()
     deadline = clock.monotonic() + FEED_SECONDS_MAX
     with connect(url) as store:
         wanted = store.stats().sequence or 0
-        while (told := store.stats().feed_sequence or 0) < wanted:
+        while (fed := store.stats().feed_sequence or 0) < wanted:
             if clock.monotonic() > deadline:
                 raise TimeoutError(
-                    f"the topic {FEED_TOPIC} tells of {told} changes of {wanted} after {FEED_SECONDS_MAX:.0f} s; "
+                    f"the topic {FEED_TOPIC} has {fed} of {wanted} changes after {FEED_SECONDS_MAX:.0f} s; "
                     "is kv.feed off?"
                 )
             threading.Event().wait(_LOOK_AGAIN_SECONDS)

@@ -10,18 +10,13 @@ here, one with a new checkpoint is a new sink. `sinkId` gives another name; the 
 refuses a new checkpoint under an old name: it counts from 0 again, and all it brings would be taken for replays.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -34,9 +29,9 @@ from braidlog.spark.lake.written import Change, DataFile
 from braidlog.spark.options import (
     REQUIRED,
     Chosen,
+    FormatOptions,
     Option,
     OptionError,
-    OptionTable,
     flag,
     names,
     one_of,
@@ -44,13 +39,14 @@ from braidlog.spark.options import (
     text,
     whole,
 )
+from braidlog.spark.writers import BatchWriter, Messages, StreamWriter
 
 FORMAT = "braidlog-lake"
 COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
 _CATALOG = "catalog."
 _QUERY_ID = "sql.streaming.queryId"
 
-WRITE = OptionTable(
+WRITE = FormatOptions(
     FORMAT,
     "write",
     (
@@ -110,23 +106,29 @@ class Target:
         query = None if context is None else context.getLocalProperty(_QUERY_ID)
         return Parcel(tuple(write_files(batches, self.form)), query)
 
-    def commit(self, files: tuple[DataFile, ...], sink: str | None, batch: int | None, run: str | None = None) -> None:
+    def commit(self, messages: Messages, batch: int | None) -> None:
+        files = _files(messages)
         if not files and not self.overwrite:
             return  # a batch without rows changes nothing, however often it comes
+        query = None if batch is None else _query_of(messages)
+        sink = self.sink or query
+        if batch is not None and sink is None and files:
+            raise LakeError("Spark did not tell the tasks which query they serve: give the sink a name with sinkId")
         self.open().commit(
             Change(
                 files,
                 self.form.schema,
                 sink,
-                batch,
-                run,
+                self.batch if batch is None else batch,
+                query if sink != query else None,
                 overwrite=self.overwrite,
                 merge_schema=self.merge_schema,
                 partition_by=self.form.partition_by,
             )
         )
 
-    def abort(self, files: tuple[DataFile, ...]) -> None:
+    def abort(self, messages: Messages, batch: int | None) -> None:  # noqa: ARG002 - a sink's signature
+        files = _files(messages)
         if files:
             self.open().discard(files)
 
@@ -143,57 +145,25 @@ class LakeSink(DataSource):
             f"{FORMAT} only writes; read the table with deltalake, pyiceberg or `braidlog.spark.lake.files`"
         )
 
-    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":  # noqa: FBT001 - Spark's signature
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
         chosen, catalog = _read_options(self.options)
         if (chosen["sinkId"] is None) != (chosen["batchId"] is None):
             raise OptionError("batchId", None, "a batch write that is done once has both sinkId and batchId")
         return BatchWriter(_target(chosen, catalog, schema, overwrite=overwrite))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802, FBT001 - Spark's signature
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001 - Spark's signature
         chosen, catalog = _read_options(self.options)
         if chosen["batchId"] is not None:
             raise OptionError("batchId", None, "a stream's batches have numbers of their own")
         return StreamWriter(_target(chosen, catalog, schema, overwrite=overwrite))
 
 
-class BatchWriter(DataSourceArrowWriter):
-    def __init__(self, target: Target) -> None:
-        self._target = target
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Parcel:
-        return self._target.write(iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._target.commit(_files(messages), self._target.sink, self._target.batch)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._target.abort(_files(messages))
-
-
-class StreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, target: Target) -> None:
-        self._target = target
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Parcel:
-        return self._target.write(iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        query = _query_of(messages)
-        sink = self._target.sink or query
-        if sink is None and _files(messages):
-            raise LakeError("Spark did not tell the tasks which query they serve: give the sink a name with sinkId")
-        self._target.commit(_files(messages), sink, batchId, query if sink != query else None)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
-        self._target.abort(_files(messages))
-
-
-def _files(messages: Sequence[WriterCommitMessage | None]) -> tuple[DataFile, ...]:
+def _files(messages: Messages) -> tuple[DataFile, ...]:
     """What all tasks wrote; a task that failed has no message."""
     return tuple(file for message in messages if isinstance(message, Parcel) for file in message.files)
 
 
-def _query_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+def _query_of(messages: Messages) -> str | None:
     return next((message.query for message in messages if isinstance(message, Parcel) and message.query), None)
 
 

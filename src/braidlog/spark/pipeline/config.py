@@ -160,7 +160,7 @@ class WireLog(_Section, frozen=True):
 
 
 class Report(_Section, frozen=True):
-    """Where progress is told."""
+    """Where progress is reported."""
 
     admin: str = "http://127.0.0.1:9644"
 

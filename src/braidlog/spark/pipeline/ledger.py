@@ -1,4 +1,4 @@
-"""What a pipeline remembers of itself beside Spark's checkpoints: its generation, and the progress it has told.
+"""What a pipeline remembers of itself beside Spark's checkpoints: its generation, and the progress of its batches.
 
 Knows: three files in the storage folder. Refuses to know: what a stage does.
 Invariants: a replay begins a generation, with checkpoints of its own; the file that names it is replaced whole and durably, so
@@ -40,8 +40,8 @@ class Generation(msgspec.Struct, frozen=True):
         return self.stages.get(stage, 1)
 
 
-class Told(msgspec.Struct, frozen=True):
-    """One micro-batch of one stage, as it was told."""
+class BatchProgress(msgspec.Struct, frozen=True):
+    """One micro-batch of one stage."""
 
     time: str
     stage: str
@@ -80,21 +80,21 @@ class Ledger:
 
     # -- progress ----------------------------------------------------------------------------------------------
 
-    def tell(self, told: Told) -> None:
+    def record(self, batch: BatchProgress) -> None:
         self._storage.mkdir(parents=True, exist_ok=True)
         self._shorten()
         with self._progress.open("ab") as file:
-            file.write(msgspec.json.encode(told) + b"\n")
+            file.write(msgspec.json.encode(batch) + b"\n")
 
-    def told(self) -> Iterator[Told]:
-        """What was told, oldest first. A line that a crash has cut is passed over: it is the last one."""
+    def batches(self) -> Iterator[BatchProgress]:
+        """What was recorded, oldest first. A line that a crash has cut is passed over: it is the last one."""
         try:
             lines = self._progress.read_bytes().splitlines()
         except FileNotFoundError:
             return
         for line in lines:
             try:
-                yield msgspec.json.decode(line, type=Told)
+                yield msgspec.json.decode(line, type=BatchProgress)
             except msgspec.DecodeError:
                 continue
 

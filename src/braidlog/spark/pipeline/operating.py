@@ -20,11 +20,11 @@ from braidlog.spark.pipeline.backfilling import Filled
 from braidlog.spark.pipeline.checkpoints import Offsets
 from braidlog.spark.pipeline.config import Run, refusal
 from braidlog.spark.pipeline.ledger import Generation, Ledger
+from braidlog.spark.pipeline.progress import ProgressRecorder, StageProgress
 from braidlog.spark.pipeline.project import Project
 from braidlog.spark.pipeline.replaying import Plan
 from braidlog.spark.pipeline.reporting import report
 from braidlog.spark.pipeline.running import Runner, connect, ends
-from braidlog.spark.pipeline.telling import Heard, Teller
 
 SHUFFLE_PARTITIONS: Final = "4"
 """Two hundred, Spark's own number, is for clusters; stateful stages keep the number that they began with."""
@@ -37,6 +37,10 @@ class Wishes(msgspec.Struct, frozen=True):
     conf: dict[str, str] = {}
     admin: str | None = None
     token: str = ""
+    once: bool = False
+    """All that is there now, instead of on and on."""
+    only: frozenset[str] = frozenset()
+    """These stages; all, if it is empty."""
 
 
 def session(project: Project, wishes: Wishes) -> SparkSession:
@@ -52,11 +56,15 @@ def session(project: Project, wishes: Wishes) -> SparkSession:
 
 @contextmanager
 def _runner(
-    spark: SparkSession, project: Project, generation: Generation, wishes: Wishes, show: Callable[[Heard], object]
+    spark: SparkSession,
+    project: Project,
+    generation: Generation,
+    wishes: Wishes,
+    show: Callable[[StageProgress], object],
 ) -> Iterator[Runner]:
     admin = project.pipeline.report.admin if wishes.admin is None else wishes.admin
-    teller = Teller(Ledger(project.storage), generation, show)
-    with report(spark, admin or None, wishes.token, pipeline=project.name, tell=(teller,)) as reporter:
+    recorder = ProgressRecorder(Ledger(project.storage), generation, show)
+    with report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,)) as reporter:
         runner = Runner(spark, project, generation, reporter)
         runner.prepare()
         yield runner
@@ -67,39 +75,28 @@ def run(
     project: Project,
     wishes: Wishes,
     stop: threading.Event,
-    show: Callable[[Heard], object],
-    *,
-    once: bool,
-    only: frozenset[str] = frozenset(),
+    show: Callable[[StageProgress], object],
+    plan: Plan | None = None,
 ) -> None:
-    """All that is there now, or on and on until told to stop."""
+    """Run the stages until they are done or told to stop. With a plan, its replay begins first."""
     with Ledger(project.storage).alone():
-        _run(spark, project, wishes, stop, show, once=once, only=only)
-
-
-def _run(
-    spark: SparkSession,
-    project: Project,
-    wishes: Wishes,
-    stop: threading.Event,
-    show: Callable[[Heard], object],
-    *,
-    once: bool,
-    only: frozenset[str] = frozenset(),
-) -> None:
-    generation = replaying.settle(project)
-    with _runner(spark, project, generation, wishes, show) as runner:
-        names = {stage.name for stage in runner.stages}
-        if unknown := sorted(only - names):
-            raise refusal(f"there is no stage {unknown[0]!r}; there are {', '.join(sorted(names))}")
-        if generation.from_bronze:
-            replaying.rebuild_from_bronze(runner, project)
-        if once:
-            runner.once(stop, only)
-        else:
-            runner.forever(stop, only)
-    if once and not only:
-        tables.remove_aside(project)
+        if plan is not None:
+            if Ledger(project.storage).generation().latest != plan.generation - 1:
+                raise refusal("another replay has begun since this one was planned; plan it again")
+            replaying.begin(project, plan)
+        generation = replaying.settle(project)
+        with _runner(spark, project, generation, wishes, show) as runner:
+            names = {stage.name for stage in runner.stages}
+            if unknown := sorted(wishes.only - names):
+                raise refusal(f"there is no stage {unknown[0]!r}; there are {', '.join(sorted(names))}")
+            if generation.from_bronze:
+                replaying.rebuild_from_bronze(runner, project)
+            if wishes.once:
+                runner.once(stop, wishes.only)
+            else:
+                runner.forever(stop, wishes.only)
+        if wishes.once and not wishes.only:
+            tables.remove_aside(project)
 
 
 def analyse(spark: SparkSession, project: Project) -> Analysed:
@@ -109,22 +106,6 @@ def analyse(spark: SparkSession, project: Project) -> Analysed:
 
 def plan_replay(project: Project, origin: str) -> Plan:
     return replaying.make_plan(project, origin, topic_ends(project))
-
-
-def replay(
-    spark: SparkSession,
-    project: Project,
-    plan: Plan,
-    wishes: Wishes,
-    stop: threading.Event,
-    show: Callable[[Heard], object],
-) -> None:
-    """Begin the new generation and bring it to where the log is now."""
-    with Ledger(project.storage).alone():
-        if Ledger(project.storage).generation().latest != plan.generation - 1:
-            raise refusal("another replay has begun since this one was planned")
-        replaying.begin(project, plan)
-        _run(spark, project, wishes, stop, show, once=True)
 
 
 def backfill(spark: SparkSession, project: Project, start: str, end: str, *, dry_run: bool) -> Filled:

@@ -1,8 +1,8 @@
-"""Progress of streaming queries, told: to a node's admin port, and to whoever asks to be told.
+"""Progress of streaming queries, reported to a node's admin port and to listeners of this process.
 
 Knows: Spark's listener of streaming queries, and one POST. Refuses to know: pipelines, terminals, files.
-Invariants: telling never stops a query and never makes it wait: what does not fit the queue is dropped, an admin port that cannot
-be reached is named once and asked again; Spark's progress is passed on as it is.
+Invariants: reporting never stops a query nor makes it wait: what does not fit the queue is dropped, an admin port that cannot be
+reached is named once and asked again; Spark's progress is passed on as it is.
 
     POST /api/spark/progress   {"query": id, "run": id, "name": …, "pipeline": …, "state": …, "error": null, "progress": {…}}
 """
@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -26,6 +26,8 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+
+from braidlog.model.queries import QueryProgress
 
 log = logging.getLogger("braidlog.spark")
 
@@ -39,28 +41,16 @@ ERROR_CHARS_MAX: Final = 4000
 _LIKE_PATH: Final = ("http://", "https://")
 
 
-class Telling(msgspec.Struct, frozen=True):
-    """What is told of a query, in the words of the admin port."""
-
-    query: str
-    run: str
-    name: str | None
-    pipeline: str | None
-    state: Literal["running", "stopped", "failed"]
-    error: str | None = None
-    progress: dict[str, Any] | None = None
-
-
-Listener = Callable[[Telling], object]
+Listener = Callable[[QueryProgress], object]
 
 
 class Reporter(StreamingQueryListener):
     """Listens to every query of a session, until `close`."""
 
-    def __init__(self, spark: SparkSession, pipeline: str | None, tell: list[Listener]) -> None:
+    def __init__(self, spark: SparkSession, pipeline: str | None, listeners: list[Listener]) -> None:
         self._spark = spark
         self._pipeline = pipeline
-        self._tell = tell
+        self._listeners = listeners
         self._names: dict[str, str | None] = {}
         self._ended: set[str] = set()
         self._change = threading.Condition()
@@ -73,9 +63,9 @@ class Reporter(StreamingQueryListener):
             return
         self._is_open = False
         self._spark.streams.removeListener(self)
-        for tell in self._tell:
-            if isinstance(tell, AdminPort):
-                tell.close()
+        for listener in self._listeners:
+            if isinstance(listener, AdminPort):
+                listener.close()
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +76,7 @@ class Reporter(StreamingQueryListener):
         self.close()
 
     def wait_for_end(self, run: str, seconds_max: float) -> bool:
-        """Spark tells listeners when it has time: whether the end of a run was told."""
+        """Spark calls listeners when it has time: whether the end of a run has come."""
         with self._change:
             return self._change.wait_for(lambda: run in self._ended, seconds_max)
 
@@ -94,14 +84,13 @@ class Reporter(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         self._names[str(event.runId)] = event.name
-        self._all(Telling(str(event.id), str(event.runId), event.name, self._pipeline, "running"))
+        self._all(QueryProgress(str(event.id), str(event.runId), event.name, self._pipeline, "running"))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = event.progress
-        told = json.loads(progress.json)
-        self._all(
-            Telling(str(progress.id), str(progress.runId), progress.name, self._pipeline, "running", progress=told)
-        )
+        ids = str(progress.id), str(progress.runId)
+        figures = json.loads(progress.json)
+        self._all(QueryProgress(*ids, progress.name, self._pipeline, "running", progress=figures))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         pass
@@ -111,34 +100,34 @@ class Reporter(StreamingQueryListener):
         error = event.exception
         state: Literal["stopped", "failed"] = "failed" if error else "stopped"
         said = error[:ERROR_CHARS_MAX] if error else None
-        self._all(Telling(str(event.id), run, self._names.get(run), self._pipeline, state, said))
+        self._all(QueryProgress(str(event.id), run, self._names.get(run), self._pipeline, state, said))
         with self._change:
             self._ended.add(run)
             self._change.notify_all()
 
-    def _all(self, telling: Telling) -> None:
-        for tell in self._tell:
-            tell(telling)
+    def _all(self, report: QueryProgress) -> None:
+        for listener in self._listeners:
+            listener(report)
 
 
 class AdminPort:
-    """Posts what it is told, from a thread of its own."""
+    """Posts reports, from a thread of its own."""
 
     def __init__(self, admin: str, token: str = "") -> None:
         if not admin.startswith(_LIKE_PATH):
             raise ValueError(f"{admin!r} is no http:// URL of an admin port")
         self._url = admin.rstrip("/") + PATH
         self._token = token
-        self._queue: queue.Queue[Telling | None] = queue.Queue(QUEUE_MAX)
+        self._queue: queue.Queue[QueryProgress | None] = queue.Queue(QUEUE_MAX)
         self._was_reached: bool | None = None
         self._thread = threading.Thread(target=self._run, name="spark progress", daemon=True)
         self._thread.start()
 
-    def __call__(self, telling: Telling) -> None:
+    def __call__(self, report: QueryProgress) -> None:
         try:
-            self._queue.put_nowait(telling)
+            self._queue.put_nowait(report)
         except queue.Full:
-            log.debug("progress of %s is not told: the admin port is slow", telling.name)
+            log.debug("a report of %s is dropped: the admin port is slow", report.name)
 
     def close(self) -> None:
         try:
@@ -148,15 +137,15 @@ class AdminPort:
         self._thread.join(CLOSE_SECONDS_MAX)
 
     def _run(self) -> None:
-        while (telling := self._queue.get()) is not None:
-            self._post(telling)
+        while (report := self._queue.get()) is not None:
+            self._post(report)
 
-    def _post(self, telling: Telling) -> None:
+    def _post(self, report: QueryProgress) -> None:
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(  # noqa: S310 - http(s) alone, see __init__
-            self._url, msgspec.json.encode(telling), headers, method="POST"
+            self._url, msgspec.json.encode(report), headers, method="POST"
         )
         try:
             with urllib.request.urlopen(request, timeout=POST_SECONDS_MAX) as answer:  # noqa: S310 - as above
@@ -172,7 +161,7 @@ class AdminPort:
     def _failed(self, why: str) -> None:
         """Said when it begins, not every time."""
         if self._was_reached is not False:
-            log.warning("progress is not told to %s: %s", self._url, why)
+            log.warning("progress is not reported to %s: %s", self._url, why)
         self._was_reached = False
 
 
@@ -182,14 +171,12 @@ def report(
     token: str = "",
     *,
     pipeline: str | None = None,
-    tell: tuple[Listener, ...] = (),
+    listeners: tuple[Listener, ...] = (),
 ) -> Reporter:
-    """Tell the progress of every streaming query of a session to a node's admin port (None: to nobody there) and to `tell`.
+    """Report the progress of every streaming query of a session to a node's admin port (None: to none) and to `listeners`.
 
     with report(spark, admin="http://127.0.0.1:9644", token="…"):
         query.awaitTermination()
     """
-    listeners: list[Listener] = [*tell]
-    if admin:
-        listeners.append(AdminPort(admin, token))
-    return Reporter(spark, pipeline, listeners)
+    ports = [AdminPort(admin, token)] if admin else []
+    return Reporter(spark, pipeline, [*listeners, *ports])

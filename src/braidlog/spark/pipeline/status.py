@@ -1,6 +1,6 @@
 """How a pipeline stands: per stage its last batch, how far it has read, how far it is behind, what its expectations counted.
 
-Knows: checkpoints, what was told of batches, and the ends of topics. Refuses to know: Spark: it is asked while nothing runs, too.
+Knows: checkpoints, the progress of batches, and the ends of topics. Refuses to know: Spark: it is asked while nothing runs, too.
 Invariant: lag is what the server has and the checkpoint has not committed; nothing is guessed where the server is not asked.
 """
 
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 import msgspec
 
 from braidlog.spark.pipeline.checkpoints import Offsets, position
-from braidlog.spark.pipeline.ledger import Ledger, Told
+from braidlog.spark.pipeline.ledger import BatchProgress, Ledger
 from braidlog.spark.pipeline.project import SOURCE, Project
 
 
 class StageStatus(msgspec.Struct, frozen=True):
-    """`lag` is None if the server was not asked. `rows` and violations are those of the batches that were told of."""
+    """`lag` is None if the server was not asked. `rows` and violations are those of the batches in the ledger."""
 
     stage: str
     reads: str
@@ -51,16 +51,16 @@ def status(project: Project, ends: Offsets | None) -> Status:
     """`ends`: the next offset of each partition of the topics, if a server was asked."""
     ledger = Ledger(project.storage)
     generation = ledger.generation()
-    told: dict[str, list[Told]] = defaultdict(list)
-    for each in ledger.told():
+    recorded: dict[str, list[BatchProgress]] = defaultdict(list)
+    for each in ledger.batches():
         if each.generation == generation.of(each.stage):
-            told[each.stage].append(each)
+            recorded[each.stage].append(each)
     found = []
     for stage, layer in layers_read(project).items():
         number = generation.of(stage)
         where = position(project.checkpoint(stage, number))
         begin = generation.starts.get(stage, {}).get("startingOffsets")
-        batches = told[stage]
+        batches = recorded[stage]
         found.append(
             StageStatus(
                 stage,
@@ -90,7 +90,7 @@ def _lag(topics: Iterable[str], read: Offsets, ends: Offsets, begin: str | None)
     return lag
 
 
-def _violations(batches: list[Told]) -> dict[str, int]:
+def _violations(batches: list[BatchProgress]) -> dict[str, int]:
     found: dict[str, int] = {}
     for each in batches:
         for name, count in each.violations.items():

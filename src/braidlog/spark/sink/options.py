@@ -17,9 +17,9 @@ from braidlog.model.names import check_topic_name
 from braidlog.model.stages import check_sink
 from braidlog.spark.options import (
     REQUIRED,
+    FormatOptions,
     Option,
     OptionError,
-    OptionTable,
     duration_ms,
     one_of,
     servers,
@@ -34,7 +34,7 @@ STAGE_TIMEOUT_MS_MAX: Final = 15 * 60_000
 """The longest that a broker leaves a transaction open."""
 BATCH_BYTES_MIN, BATCH_BYTES_MAX = 1024, 16 * 1024 * 1024
 
-TABLE: Final = OptionTable(
+WRITE: Final = FormatOptions(
     "braidlog",
     "write",
     (
@@ -101,7 +101,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 def settings_of(options: Mapping[str, str], *, streaming: bool) -> Settings:
     """The settings, or an `OptionError` that says what is wrong."""
-    chosen = TABLE.read(options)
+    chosen = WRITE.read(options)
     if parse_url(chosen["servers"]).scheme != "kafka":
         raise OptionError("servers", None, "rows are written through the Kafka door: kafka://host:port")
     _check(chosen["topic"], "topic", check_topic_name)

@@ -17,7 +17,7 @@ from braidlog.client.drivers.kafka.staging import BatchWriter, Section, Stage, c
 from braidlog.client.errors import ClientError
 from braidlog.model.clock import SystemClock
 from braidlog.model.stages import stage_name
-from braidlog.spark.sink.doors import Door, door_to
+from braidlog.spark.sink.connections import SinkConnection, connection_to
 from braidlog.spark.sink.filling import Filling, RowError
 from braidlog.spark.sink.options import Settings
 
@@ -66,12 +66,15 @@ def this_attempt(settings: Settings) -> Attempt:
 
 def write_rows(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Staged:
     attempt = this_attempt(settings)
-    door = door_to(settings.servers)
-    if settings.exactly_once and door.run(door.sinks.state(attempt.sink, attempt.writer)) >= attempt.batch_id:
+    connection = connection_to(settings.servers)
+    if (
+        settings.exactly_once
+        and connection.run(connection.sinks.state(attempt.sink, attempt.writer)) >= attempt.batch_id
+    ):
         for _ in batches:  # a replay: whoever sends rows expects that somebody takes them
             pass
         return Staged(attempt.sink, attempt.writer, None, 0)
-    task = Task(settings, attempt, door)
+    task = Task(settings, attempt, connection)
     try:
         for batch in batches:
             task.append(batch)
@@ -84,10 +87,10 @@ def write_rows(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Staged:
 class Task:
     """One try. Nothing is asked of the broker before there is a row."""
 
-    def __init__(self, settings: Settings, attempt: Attempt, door: Door) -> None:
+    def __init__(self, settings: Settings, attempt: Attempt, connection: SinkConnection) -> None:
         self._settings = settings
         self._attempt = attempt
-        self._door = door
+        self._connection = connection
         self._clock = SystemClock()
         self._writer: BatchWriter | None = None
         self._topics: dict[str, Filling] = {}
@@ -108,9 +111,9 @@ class Task:
         self._emit_all()
         stage = None
         if self._writer is not None:
-            self._door.run(self._writer.flush())
+            self._connection.run(self._writer.flush())
             stage = self._writer.stage
-            self._door.run(self._writer.close())
+            self._connection.run(self._writer.close())
         return Staged(self._attempt.sink, self._attempt.writer, stage, self._rows)
 
     def _emit_all(self) -> None:
@@ -121,11 +124,13 @@ class Task:
         """Let the stage go. If that fails too, its batch's commit or its timeout does it."""
         if self._writer is None:
             return
-        self._door.run(self._writer.close())
+        self._connection.run(self._writer.close())
         stage = self._writer.stage
         if stage is not None:
             with contextlib.suppress(ClientError):
-                self._door.run(self._door.sinks_soon.abort(self._attempt.sink, self._attempt.batch_id, [stage]))
+                self._connection.run(
+                    self._connection.sinks_soon.abort(self._attempt.sink, self._attempt.batch_id, [stage])
+                )
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._settings.topic is not None:
@@ -143,19 +148,19 @@ class Task:
             writer = self._begun()
 
             def emit(number: int, section: Section) -> None:
-                self._door.run(writer.send(writer.seal((topic, number), section)))
+                self._connection.run(writer.send(writer.seal((topic, number), section)))
 
-            def tell(numbers: Sequence[int]) -> None:
-                self._door.run(writer.add([(topic, number) for number in numbers]))
+            def announce(numbers: Sequence[int]) -> None:
+                self._connection.run(writer.add([(topic, number) for number in numbers]))
 
             found = self._topics[topic] = Filling(
                 topic,
-                self._door.partitions(topic, self._settings.create_partitions),
+                self._connection.partitions(topic, self._settings.create_partitions),
                 self._settings.batch_bytes,
                 # Small batches would otherwise all begin at the same partition.
                 first=self._attempt.partition + self._attempt.batch_id,
                 emit=emit,
-                tell=tell,
+                announce=announce,
             )
         return found
 
@@ -171,6 +176,6 @@ class Task:
                 if settings.exactly_once
                 else {}
             )
-            self._writer = self._door.writer(compression=settings.compression, **staging)
-            self._door.run(self._writer.begin())
+            self._writer = self._connection.writer(compression=settings.compression, **staging)
+            self._connection.run(self._writer.begin())
         return self._writer

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.logs import Log
+from braidlog.spark.source.options import Bound, Selection
 from braidlog.spark.source.positions import EARLIEST, LATEST, Offsets, Place, shown
-from braidlog.spark.source.table import Bound, Selection
 
 
 def find_places(log: Log, selection: Selection, *, must_exist: bool = True) -> list[Place]:

@@ -21,9 +21,9 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.spark.source.connection import Connection, borrowed
 from braidlog.spark.source.logs import FolderLog
 from braidlog.spark.source.losses import DELETED, Losses, Lost
+from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import Place
-from braidlog.spark.source.table import Query
 from braidlog.storage.partition import FileSlice, PartitionLog
 from braidlog.storage.transactions import ranges
 

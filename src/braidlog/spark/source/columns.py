@@ -14,8 +14,8 @@ from pyspark.sql.types import DataType, StructType
 from braidlog.codec.arrow import PieceBuilder, Pieces
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.spark.source.chunks import Chunk
+from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
-from braidlog.spark.source.table import Query
 from braidlog.spark.source.values import ERROR, decoder_of
 
 ROWS_MAX = 64 * 1024

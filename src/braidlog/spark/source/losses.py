@@ -1,8 +1,8 @@
-"""What was gone before it was read, exactly, and what is done about it.
+"""Records that were deleted before they were read: which ranges, and what is done about them.
 
 Knows: ranges that are lost, the three policies, the report topic. Refuses to know: why the log let them go.
-Invariants: `report` tells each offset of a partition once, whoever finds it missing again (a trigger that is planned anew, a
-task that is tried again): what the report topic has already is taken away first. A hole inside the log is no loss: compaction
+Invariants: `report` reports each offset of a partition once, whoever finds it missing again (a trigger that is planned anew, a
+task that is tried again): ranges that the report topic has already are left out. A hole inside the log is no loss: compaction
 and aborted transactions leave them.
 
 A report is a record of the topic `lossTopic`, its key `topic/partition`, its value JSON:
@@ -21,9 +21,9 @@ from braidlog.client.blocking import Client, connect
 from braidlog.model.clock import SystemClock
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.logs import Log
+from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import Offsets, Place
-from braidlog.spark.source.table import Query
 
 _log = logging.getLogger("braidlog.spark")
 _SHOWN_MAX = 20
@@ -110,7 +110,7 @@ class Losses:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._handled: set[tuple[str, int, int, int | None]] = set()
-        """Ranges that this process has told of; a stream finds the same one missing at every trigger."""
+        """Ranges that this process has handled; a stream finds the same one missing at every trigger."""
 
     def handle(self, lost: Sequence[Lost]) -> None:
         new = [each for each in lost if (each.topic, each.partition, each.start, each.end) not in self._handled]
@@ -134,12 +134,12 @@ def _report(query: Query, lost: Sequence[Lost]) -> None:
     assert query.loss_topic is not None
     with connect(query.url) as client:
         client.admin.ensure_topic(query.loss_topic)
-        told = reports(client, query.loss_topic)
+        known = [each for each in reports(client, query.loss_topic) if each.reader == query.group]
         now_ms = SystemClock().now_ms()
         new = [
             Report(query.group, each.topic, each.partition, start, end, each.why, now_ms)
             for each in lost
-            for start, end in _untold(each, [one for one in told if one.reader == query.group])
+            for start, end in unreported_ranges(each, known)
         ]
         with client.producer(acks="all") as producer:
             for one in new:
@@ -167,9 +167,9 @@ def _read_report(topic: str, offset: int, value: bytes | None) -> Report:
         raise OptionError("lossTopic", topic, said) from error
 
 
-def _untold(lost: Lost, told: Iterable[Report]) -> list[tuple[int, int | None]]:
+def unreported_ranges(lost: Lost, reports: Iterable[Report]) -> list[tuple[int, int | None]]:
     """The parts of a lost range that no report has."""
-    mine = [each for each in told if (each.topic, each.partition) == (lost.topic, lost.partition)]
+    mine = [each for each in reports if (each.topic, each.partition) == (lost.topic, lost.partition)]
     if lost.end is None:
         return [] if any(each.start == lost.start and each.end is None for each in mine) else [(lost.start, None)]
     at, parts = lost.start, []

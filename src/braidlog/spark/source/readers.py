@@ -27,9 +27,9 @@ from braidlog.spark.source.chunks import read_chunks
 from braidlog.spark.source.columns import check_schema, record_batches
 from braidlog.spark.source.logs import Log, open_log
 from braidlog.spark.source.losses import Losses, plan
+from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Cuts, Range, split
 from braidlog.spark.source.positions import Offsets, Place, from_json, to_json
-from braidlog.spark.source.table import Query
 from braidlog.spark.source.triggers import Triggers, warn_once
 
 

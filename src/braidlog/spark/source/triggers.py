@@ -13,9 +13,9 @@ from braidlog.model.clock import Clock, SystemClock
 from braidlog.spark.source.bounds import find_places, starts
 from braidlog.spark.source.logs import Log
 from braidlog.spark.source.losses import Losses, gone
+from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import backlog_rows, capped
 from braidlog.spark.source.positions import Offsets, Place
-from braidlog.spark.source.table import Query
 
 IDLE_WAIT_MS = 200
 """How long an idle stream waits for news in one call; Spark would ask seventy times a second."""

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
-from braidlog.spark.source.table import Query
 
 ERROR = "_error"
 _WHY_MAX = 300

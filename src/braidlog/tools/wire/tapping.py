@@ -38,7 +38,7 @@ class Tap:
         self._settings = settings
         self._recorder = recorder
         self._server: asyncio.Server | None = None
-        self._observers: set[asyncio.Task[None]] = set()
+        self._relays: set[asyncio.Task[None]] = set()
         self._count = 0
         self.port = 0
 
@@ -50,22 +50,22 @@ class Tap:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        talks = list(self._observers)
-        for task in talks:
+        relays = list(self._relays)
+        for task in relays:
             task.cancel()
-        await asyncio.gather(*talks, return_exceptions=True)
+        await asyncio.gather(*relays, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._observers.add(task)
+        self._relays.add(task)
         try:
             with contextlib.closing(writer):
                 await self._relay(reader, writer)
         except asyncio.CancelledError:
             pass  # the tap stops: nobody waits for this connection
         finally:
-            self._observers.discard(task)
+            self._relays.discard(task)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to = self._settings.to

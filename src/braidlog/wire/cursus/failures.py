@@ -69,48 +69,6 @@ class ErrorCode(StrEnum):
     COMMAND_FAILED = "command_failed"
 
 
-WHEN: dict[ErrorCode, str] = {
-    ErrorCode.UNKNOWN_COMMAND: "the first word is no command",
-    ErrorCode.EMPTY_COMMAND: "an empty frame, or nothing but blanks",
-    ErrorCode.MALFORMED_INPUT: "an envelope whose topic is neither empty nor `admin`; text that is not UTF-8",
-    ErrorCode.DECODE_FAILED: "a batch or a compressed body that cannot be read; the sentence says where",
-    ErrorCode.FRAME_TOO_LARGE: "a frame is announced beyond the limit; then the connection is closed",
-    ErrorCode.UNEXPECTED_ARGUMENT: "a word that no argument takes",
-    ErrorCode.DUPLICATE_ARGUMENT: "an argument is given twice",
-    ErrorCode.INVALID_ACKS: "acks other than 0, 1, -1, all",
-    ErrorCode.TOPIC_NOT_FOUND: "no such topic (event store clients retry it for a while)",
-    ErrorCode.INVALID_TOPIC: "a name that no topic can have",
-    ErrorCode.INVALID_PARTITIONS: "a partition count that no topic can have",
-    ErrorCode.CREATE_TOPIC_FAILED: "the topic cannot be created or changed as asked",
-    ErrorCode.PARTITION_NOT_FOUND: "the topic has fewer partitions",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "requested= earliest= latest=; the client resets by its policy",
-    ErrorCode.NOT_LEADER: "LEADER_IS host:port; the client reconnects there",
-    ErrorCode.NOT_COORDINATOR: "host= port=; the client reconnects there",
-    ErrorCode.GROUP_NOT_FOUND: "the client joins again",
-    ErrorCode.MEMBER_NOT_FOUND: "the member has expired; the client joins again",
-    ErrorCode.GEN_MISMATCH: "current= requested= group= member=; the client joins again",
-    ErrorCode.NOT_OWNER: "the partition belongs to another member; the client joins again",
-    ErrorCode.REBALANCE_REQUIRED: "the members have changed; the document's clients join again",
-    ErrorCode.OFFSET_REGRESSION: "a commit behind the committed offset",
-    ErrorCode.STALE_PRODUCER_EPOCH: "a newer producer of the same id exists; final for the client",
-    ErrorCode.IDEMPOTENCY_GAP: "a sequence number was left out; final for the client",
-    ErrorCode.RECORD_TOO_LARGE: "a record beyond what the topic takes",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "acks=all and too few replicas in sync",
-    ErrorCode.TIMED_OUT: "not done in time; whether it happened is unknown",
-    ErrorCode.EVENT_SOURCING_NOT_ENABLED: "an event store command on a topic created without event_sourcing=true",
-    ErrorCode.VERSION_CONFLICT: "current= expected=; somebody else wrote to the stream first",
-    ErrorCode.SNAPSHOT_VERSION_EXCEEDS_STREAM: "version= current=",
-    ErrorCode.TRANSACTION_NOT_FOUND: "the transactional id was never initialised, or has expired",
-    ErrorCode.INVALID_TRANSACTION_STATE: "the transaction is not where this command needs it",
-    ErrorCode.INVALID_AUTH: "a principal without a token, or a token without a principal",
-    ErrorCode.AUTHENTICATION_REQUIRED: "the command needs AUTH first",
-    ErrorCode.AUTHENTICATION_FAILED: "unknown principal or wrong token, not told apart",
-    ErrorCode.NOT_AUTHORIZED_FOR_TOPIC: "topic= operation=",
-    ErrorCode.NOT_AUTHORIZED_FOR_OPERATION: "command= permission=",
-    ErrorCode.COMMAND_FAILED: "anything else; the sentence says what",
-}
-
-
 class Failure(msgspec.Struct, frozen=True):
     """`ERROR: <code> key=value …`. Where a command answers in JSON, the same line stands in its `error`."""
 

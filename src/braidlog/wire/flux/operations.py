@@ -279,17 +279,3 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
 
 BY_COMMAND: Final = {operation.command.encode(): operation for operation in OPERATIONS}
 BY_REQUEST: Final = {operation.request: operation for operation in OPERATIONS}
-
-
-def operations_table() -> str:
-    """The table of the dialect's page, in Markdown. A test holds the page and this equal."""
-
-    def cell(text: str) -> str:
-        return f"`{text}`".replace("|", "\\|") if text else "none"
-
-    rows = ["| command | arguments | answers | for | errors beside BAD_REQUEST |", "|---|---|---|---|---|"]
-    rows += [
-        f"| {cell(o.command)} | {cell(o.syntax)} | {cell(o.payload_syntax)} | {o.purpose} | {', '.join(o.errors) or 'none'} |"
-        for o in OPERATIONS
-    ]
-    return "\n".join(rows) + "\n"

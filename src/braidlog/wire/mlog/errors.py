@@ -33,26 +33,6 @@ class ErrorCode(IntEnum):
     TIMEOUT_CATCH_UP = 16
 
 
-CODE_MEANS: Final[dict[ErrorCode, str]] = {
-    ErrorCode.UNKNOWN: "anything without a code of its own, and bytes that are not a request",
-    ErrorCode.TOPIC_REQUIRED: "the request names no topic",
-    ErrorCode.TOPIC_NAME_REQUIRED: "a topic to create or delete has no name",
-    ErrorCode.TOPIC_NOT_FOUND: "no such topic; for a fetch also: led by another node",
-    ErrorCode.NOT_TOPIC_LEADER: "a produce for a topic that another node leads",
-    ErrorCode.VALUES_REQUIRED: "a produce without a value",
-    ErrorCode.READ_OFFSET: "nothing can be read at this offset (yet): clients poll on it",
-    ErrorCode.COMMIT_OFFSET: "the offset could not be committed",
-    ErrorCode.RECOVER_OFFSETS: "the committed offsets could not be read",
-    ErrorCode.REPLICA_COUNT_INVALID: "a replica count that no cluster can have",
-    ErrorCode.LEADER_ADDR_REQUIRED: "the leader's address is not known",
-    ErrorCode.RAFT_LEADER_UNAVAILABLE: "this node does not lead the metadata and knows no node that does",
-    ErrorCode.TOPIC_EXISTS: "a topic of this name exists",
-    ErrorCode.NOT_ENOUGH_NODES: "N replicas need N+1 nodes",
-    ErrorCode.CANNOT_REACH_LEADER: "the node that leads cannot be reached (braidlog says 11: clients look again on that)",
-    ErrorCode.INVALID_ACK_MODE: "Acks is not 0, 1 or 2",
-    ErrorCode.TIMEOUT_CATCH_UP: "Acks 2: the in-sync replicas did not catch up in time",
-}
-
 # The document's ShouldReconnect. CANNOT_REACH_LEADER is not in it, so a client that gets 14 does not look again.
 RECONNECT_CODES: Final = frozenset(
     {ErrorCode.NOT_TOPIC_LEADER, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.RAFT_LEADER_UNAVAILABLE}

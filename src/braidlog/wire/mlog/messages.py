@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from braidlog.codec.layout import Kind, Packed, Part
-from braidlog.wire.mlog.errors import CODE_MEANS, ErrorCode, RPCErrorResponse
+from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
 from braidlog.wire.mlog.gojson import I32, I64, U32, U64, GoStruct
 
 
@@ -401,21 +401,3 @@ NUMBER_OF: Final[dict[type[Request] | type[Response], MessageType]] = {
     **{operation.response: operation.response_number for operation in OPERATIONS},
 }
 """The document's type switch: which number a message has on the wire."""
-
-
-def operations_table() -> str:
-    """The table of docs/dialects/mlog.md."""
-    rows = ["| type | operation | answer | for | errors |", "|---|---|---|---|---|"]
-    for operation in OPERATIONS:
-        answer = f"{operation.response_number.value}{', pushed' if operation.streams else ''}"
-        errors = " ".join(str(code.value) for code in sorted(operation.errors))
-        rows.append(f"| {operation.number.value} | {operation.name} | {answer} | {operation.purpose} | {errors} |")
-    rows.append(f"| {MessageType.RPC_ERROR.value} | RPCError | | takes the place of any answer | |")
-    return "\n".join(rows)
-
-
-def errors_table() -> str:
-    """The table of error codes of docs/dialects/mlog.md."""
-    rows = ["| code | name | when |", "|---|---|---|"]
-    rows += [f"| {code.value} | {code.name} | {CODE_MEANS[code]} |" for code in ErrorCode]
-    return "\n".join(rows)

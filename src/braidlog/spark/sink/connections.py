@@ -22,7 +22,7 @@ SHORT = Policy(retry_timeout=5.0, request_timeout=10.0)
 """For what is only tidying up: it ends by itself too, and a task that fails should say so soon."""
 
 
-class Door:
+class SinkConnection:
     """A node's Kafka door, for code that waits."""
 
     def __init__(self, url: str) -> None:
@@ -64,17 +64,17 @@ class Door:
         self._thread.stop()
 
 
-_doors: dict[tuple[int, str], Door] = {}
+_connections: dict[tuple[int, str], SinkConnection] = {}
 
 
-def door_to(url: str) -> Door:
+def connection_to(url: str) -> SinkConnection:
     place = os.getpid(), url
-    if place not in _doors:
-        _doors[place] = Door(url)
-    return _doors[place]
+    if place not in _connections:
+        _connections[place] = SinkConnection(url)
+    return _connections[place]
 
 
-def close_doors() -> None:
-    """Of this process; the next `door_to` opens anew."""
-    for place in [place for place in _doors if place[0] == os.getpid()]:
-        _doors.pop(place).close()
+def close_connections() -> None:
+    """Of this process; the next `connection_to` opens anew."""
+    for place in [place for place in _connections if place[0] == os.getpid()]:
+        _connections.pop(place).close()

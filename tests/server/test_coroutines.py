@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.server.toy import until
 
-from braidlog.server.eager import Abandonable, Running, start
+from braidlog.server.coroutines import Abandonable, Running, start
 
 
 class Sink:

@@ -1,4 +1,4 @@
-"""Topics and keys, as an ordinary client reads and writes them: over doors of the node that only its console may use.
+"""Clients for topics and keys, over listeners of the node that only its console may use.
 
 Knows: the client. Refuses to know: HTTP, how records are shown. Invariants: nothing is connected before somebody looks; every
 wait has an end; fetches of different readers do not hold each other up, and no more than `READERS_MAX` read at a time.
@@ -28,8 +28,8 @@ class TooManyReaders(Exception):  # noqa: N818 - what it says
     """All places are taken."""
 
 
-class Doors:
-    """One for this process."""
+class Clients:
+    """The clients of this process, made when somebody first asks."""
 
     def __init__(self, topics_url: str, keys_url: str) -> None:
         self._policy = Policy(request_timeout=SECONDS_MAX, connect_timeout=SECONDS_MAX, retry_timeout=SECONDS_MAX)
@@ -68,9 +68,11 @@ class Doors:
 
     @contextlib.asynccontextmanager
     async def reader(self) -> AsyncIterator["Reader"]:
-        """A place to read from, for as long as somebody looks."""
+        """A place to read from, for as long as somebody renderer."""
         if not self._slots:
-            raise TooManyReaders(f"{READERS_MAX} readers are at it, that is the limit; close one")
+            raise TooManyReaders(
+                f"the console has its limit of {READERS_MAX} readers; close a page that follows a topic"
+            )
         slot = self._slots.pop()
         try:
             yield Reader(self, slot)
@@ -119,11 +121,13 @@ class Doors:
 
 
 class Reader:
-    """Someone who reads, in a lane of its own."""
+    """Somebody who reads, on a connection of their own."""
 
-    def __init__(self, doors: Doors, slot: int) -> None:
-        self._doors = doors
+    def __init__(self, clients: Clients, slot: int) -> None:
+        self._clients = clients
         self._slot = slot
 
     async def fetch(self, topic: str, partition: int, offset: int, *, bytes_max: int, wait_ms: int) -> Fetched:
-        return await self._doors.fetch(topic, partition, offset, bytes_max=bytes_max, wait_ms=wait_ms, slot=self._slot)
+        return await self._clients.fetch(
+            topic, partition, offset, bytes_max=bytes_max, wait_ms=wait_ms, slot=self._slot
+        )

@@ -8,8 +8,8 @@ from tests.server.toy import Scene
 
 from braidlog.broker.quotas import Quotas, Rates
 from braidlog.model.report import WATCHED_BYTES_MAX, WatchedPiece
-from braidlog.server.tally import SAMPLED
-from braidlog.server.watching import Watch
+from braidlog.server.connection_tap import ConnectionTap
+from braidlog.server.request_counters import SAMPLED
 
 
 def play(scene: Coroutine[Any, Any, None]) -> None:
@@ -24,8 +24,8 @@ def test_requests_by_operation_and_bytes() -> None:
     async def scene() -> None:
         talk = Scene()
         talk.send("one", "one", "two x", "crumb")
-        tally = talk.account.tally
-        assert tally.requests == {"one": 2, "two": 1, "crumb": 1}
+        counters = talk.account.counters
+        assert counters.requests == {"one": 2, "two": 1, "crumb": 1}
         assert talk.session.bytes_in == len("one\none\ntwo x\ncrumb\n")
         assert talk.session.bytes_out == len("ok one\nok one\nok two x\nok crumb\n")
 
@@ -36,15 +36,15 @@ def test_of_one_request_in_sixteen_the_time_is_taken_whether_it_waits_or_not() -
     async def scene() -> None:
         talk = Scene()
         talk.send(*["quick"] * (SAMPLED - 1), "wait x", *["quick"] * SAMPLED)
-        tally = talk.account.tally
-        assert sum(tally.seconds["quick"].counts) == 1
-        assert "wait" not in tally.seconds
+        counters = talk.account.counters
+        assert sum(counters.seconds["quick"].counts) == 1
+        assert "wait" not in counters.seconds
         await asyncio.sleep(0.01)
         talk.adapter.release("x")
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert sum(tally.seconds["wait"].counts) == 1
-        assert tally.seconds["wait"].total >= 0.009
+        assert sum(counters.seconds["wait"].counts) == 1
+        assert counters.seconds["wait"].total >= 0.009
 
     play(scene())
 
@@ -53,8 +53,8 @@ def test_who_is_slowed_down_is_counted() -> None:
     async def scene() -> None:
         talk = Scene(quotas=Quotas(Rates(append_bytes_per_second=10)))
         talk.send("x" * 100)
-        assert talk.account.tally.throttles == 1
-        assert 5 < talk.account.tally.throttled_seconds < 15
+        assert talk.account.counters.throttles == 1
+        assert 5 < talk.account.counters.throttled_seconds < 15
 
     play(scene())
 
@@ -69,7 +69,7 @@ class Watching:
         self.talk = Scene()
         self.heard: list[WatchedPiece] = []
         self.room = room
-        self.watch = Watch(self.talk.session, self._report, lambda: 7)
+        self.watch = ConnectionTap(self.talk.session, self._report, lambda: 7)
         self.protocol: Any = self.talk.session
         self.talk.transport.set_protocol = self._set_protocol  # type: ignore[method-assign]
         self.watch.begin()

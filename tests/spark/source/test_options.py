@@ -3,8 +3,8 @@
 import pytest
 
 from braidlog.spark.options import OptionError
+from braidlog.spark.source.options import Bound, Query, query_of
 from braidlog.spark.source.positions import EARLIEST, LATEST, assigned, from_json, to_json
-from braidlog.spark.source.table import Bound, Query, query_of
 
 HERE = {"servers": "localhost:9092", "subscribe": "t"}
 

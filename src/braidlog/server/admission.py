@@ -1,6 +1,6 @@
 """One connection's first steps: an introduction before the first frame, and what it may do until its client is known.
 
-Knows: the preamble, and how long a stranger stays one. Refuses to know: sockets, answers, which token is right (the doorkeeper
+Knows: the preamble, and how long a stranger stays one. Refuses to know: sockets, answers, which token is right (the gatekeeper
 asks). Invariant: whoever was counted as a stranger is let go exactly once.
 """
 
@@ -8,16 +8,16 @@ from collections.abc import Coroutine
 from typing import Any
 
 from braidlog.broker.access.authenticate import Proof
-from braidlog.server.doorkeeper import Doorkeeper
+from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.preamble import Introduction, Preamble
 
 
-class Entrance:
+class Admission:
     """Made for a connection when it opens; of no use any more once its client is known and has begun to speak its dialect."""
 
-    def __init__(self, doorkeeper: Doorkeeper, connection: Any, host: str) -> None:  # noqa: ANN401 - any dialect's connection
-        self._doorkeeper = doorkeeper
+    def __init__(self, gatekeeper: Gatekeeper, connection: Any, host: str) -> None:  # noqa: ANN401 - any dialect's connection
+        self._gatekeeper = gatekeeper
         self._connection = connection
         self._host = host
         self._preamble: Preamble | None = Preamble()
@@ -29,19 +29,19 @@ class Entrance:
         """It is a stranger from now on: it may send little, and not for long. False if there are too many of them."""
         self._since = now
         self._frame_bytes_max = self._connection.frame_bytes_max
-        self._connection.frame_bytes_max = min(self._frame_bytes_max, self._doorkeeper.limits.frame_bytes_max)
-        return self._doorkeeper.enter(self._host)
+        self._connection.frame_bytes_max = min(self._frame_bytes_max, self._gatekeeper.limits.frame_bytes_max)
+        return self._gatekeeper.enter(self._host)
 
     @property
     def is_required(self) -> bool:
-        return self._doorkeeper.required
+        return self._gatekeeper.required
 
     def leave(self) -> None:
         """It is gone, or no stranger any more."""
         if self._since is not None:
             self._since = None
             self._connection.frame_bytes_max = self._frame_bytes_max
-            self._doorkeeper.leave(self._host)
+            self._gatekeeper.leave(self._host)
 
     @property
     def is_open(self) -> bool:
@@ -62,10 +62,10 @@ class Entrance:
         return event if isinstance(event, Introduction) else None
 
     async def prove(self, principal: str, token: bytes) -> bool:
-        return await self._settle(self._doorkeeper.prove(self._host, principal, token))
+        return await self._settle(self._gatekeeper.prove(self._host, principal, token))
 
     async def judge(self, holds: Proof) -> bool:
-        return await self._settle(self._doorkeeper.judge(self._host, holds))
+        return await self._settle(self._gatekeeper.judge(self._host, holds))
 
     async def _settle(self, proving: Coroutine[Any, Any, bool]) -> bool:
         self.is_proving = True
@@ -80,7 +80,7 @@ class Entrance:
     def is_overdue(self, now: float, requests: int) -> bool:
         if self._since is None or self.is_proving:
             return False
-        limits, waited = self._doorkeeper.limits, now - self._since
+        limits, waited = self._gatekeeper.limits, now - self._since
         return waited > limits.seconds_max or (not requests and waited > limits.first_frame_seconds_max)
 
 

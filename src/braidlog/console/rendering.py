@@ -63,7 +63,7 @@ def in_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-class Looks:
+class Renderer:
     """Pages of one console."""
 
     def __init__(self, guard: Guard, assets: Assets, welcome: Welcome) -> None:

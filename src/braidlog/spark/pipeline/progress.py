@@ -1,4 +1,4 @@
-"""What a pipeline's own listeners make of progress: a line of the ledger for each micro-batch, a line for a person.
+"""Progress of a pipeline's stages: a line of the ledger for each micro-batch, and a figure for whoever watches.
 
 Knows: Spark's progress as JSON. Refuses to know: how it is shown.
 """
@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
+from braidlog.model.queries import QueryProgress
 from braidlog.spark.pipeline.expectations import counts
-from braidlog.spark.pipeline.ledger import Generation, Ledger, Told
-from braidlog.spark.pipeline.reporting import Telling
+from braidlog.spark.pipeline.ledger import BatchProgress, Generation, Ledger
 
 
-class Heard(msgspec.Struct, frozen=True):
-    """A stage, as it was last heard of. `lag` is in records, None where the source does not tell."""
+class StageProgress(msgspec.Struct, frozen=True):
+    """The last report of a stage. `lag` is in records, None where the source does not say."""
 
     stage: str
     state: str
@@ -25,31 +25,31 @@ class Heard(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-def stage_of(telling: Telling) -> str:
+def stage_of(report: QueryProgress) -> str:
     """Queries are named `<pipeline>.<stage>`."""
-    return (telling.name or "").rpartition(".")[2]
+    return (report.name or "").rpartition(".")[2]
 
 
-class Teller:
-    """Writes batches down and passes on what was heard."""
+class ProgressRecorder:
+    """Writes batches into the ledger and passes on the stage's progress."""
 
-    def __init__(self, ledger: Ledger, generation: Generation, show: Callable[[Heard], object]) -> None:
+    def __init__(self, ledger: Ledger, generation: Generation, show: Callable[[StageProgress], object]) -> None:
         self._ledger = ledger
         self._generation = generation
         self._show = show
 
-    def __call__(self, telling: Telling) -> None:
-        stage = stage_of(telling)
-        progress = telling.progress
+    def __call__(self, report: QueryProgress) -> None:
+        stage = stage_of(report)
+        progress = report.progress
         if progress is None:
-            self._show(Heard(stage, telling.state, error=telling.error))
+            self._show(StageProgress(stage, report.state, error=report.error))
             return
         rows = int(progress.get("numInputRows") or 0)
         rate = float(progress.get("processedRowsPerSecond") or 0.0)
         checked, violations = counts(progress.get("observedMetrics") or {})
         operators = progress.get("stateOperators") or []
-        self._ledger.tell(
-            Told(
+        self._ledger.record(
+            BatchProgress(
                 progress["timestamp"],
                 stage,
                 self._generation.of(stage),
@@ -63,7 +63,7 @@ class Teller:
                 violations,
             )
         )
-        self._show(Heard(stage, telling.state, int(progress["batchId"]), rows, rate, lag(progress)))
+        self._show(StageProgress(stage, report.state, int(progress["batchId"]), rows, rate, lag(progress)))
 
 
 def lag(progress: dict[str, Any]) -> int | None:

@@ -19,7 +19,7 @@ _CLIENT: Final = Side.CLIENT.value
 _SERVER: Final = Side.SERVER.value
 
 
-class Watch(asyncio.Protocol):
+class ConnectionTap(asyncio.Protocol):
     """Stands in for a session at its transport: passes everything on, and tells what it was."""
 
     def __init__(self, session: Session, report: Report, now_ns: Callable[[], int]) -> None:
@@ -34,7 +34,7 @@ class Watch(asyncio.Protocol):
 
     def begin(self) -> None:
         self._transport.set_protocol(self)
-        self.session.speak_through(cast("asyncio.Transport", _Overheard(self._transport, self)))
+        self.session.speak_through(cast("asyncio.Transport", TappedTransport(self._transport, self._wrote)))
 
     def end(self) -> None:
         """Go away; the connection stays."""
@@ -54,7 +54,7 @@ class Watch(asyncio.Protocol):
         elif not self._report(WatchedPiece(self._now_ns(), side, data)):
             self._lost += len(data)
 
-    def said(self, data: bytes) -> None:
+    def _wrote(self, data: bytes) -> None:
         self._tell(_SERVER, data)
 
     # -- the loop calls --------------------------------------------------------------------------------------
@@ -81,15 +81,15 @@ class Watch(asyncio.Protocol):
             self._report(WatchedPiece(self._now_ns(), is_closed=True))
 
 
-class _Overheard:
-    """A transport whose writes are told; everything else is the transport's own."""
+class TappedTransport:
+    """A transport that tells what is written to it; everything else is the transport's own."""
 
-    def __init__(self, transport: asyncio.Transport, watch: Watch) -> None:
+    def __init__(self, transport: asyncio.Transport, wrote: Callable[[bytes], None]) -> None:
         self._transport = transport
-        self._watch = watch
+        self._wrote = wrote
 
     def write(self, data: bytes) -> None:
-        self._watch.said(bytes(data))
+        self._wrote(bytes(data))
         self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the transport has

@@ -8,7 +8,7 @@ address.
 import msgspec
 
 from braidlog.broker.access.authenticate import Authenticate, Proof, network_of
-from braidlog.server.census import Census
+from braidlog.server.connection_limits import ConnectionLimits
 
 
 class StrangerLimits(msgspec.Struct, frozen=True):
@@ -21,13 +21,13 @@ class StrangerLimits(msgspec.Struct, frozen=True):
     connections_max: int = 1000
 
 
-class Doorkeeper:
+class Gatekeeper:
     """One for all listeners of a node."""
 
     def __init__(self, authenticate: Authenticate, limits: StrangerLimits) -> None:
         self.limits = limits
         self._authenticate = authenticate
-        self.strangers = Census(limits.connections_max, limits.per_peer_max)
+        self.strangers = ConnectionLimits(limits.connections_max, limits.per_peer_max)
 
     @property
     def required(self) -> bool:

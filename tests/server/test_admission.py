@@ -13,8 +13,8 @@ from braidlog.broker.access.authenticate import Authenticate, Pauses
 from braidlog.broker.access.authorize import ANONYMOUS, Authorize
 from braidlog.model.clock import SystemClock
 from braidlog.server import descriptors
-from braidlog.server.census import Census
-from braidlog.server.doorkeeper import Doorkeeper, StrangerLimits
+from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.gatekeeper import Gatekeeper, StrangerLimits
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
 
@@ -35,16 +35,16 @@ def play(scene: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     return run
 
 
-def keeper(*, required: bool = True, pause: float = 0.01, **limits: float) -> Doorkeeper:
+def keeper(*, required: bool = True, pause: float = 0.01, **limits: float) -> Gatekeeper:
     tokens = {"alice": hashlib.sha256(b"right").hexdigest()} if required else {}
     world = LoopWorld(SystemClock(), cast("Flusher", None))  # nothing is synced here
-    return Doorkeeper(Authenticate(Authorize(tokens, []), world, Pauses(pause, pause)), StrangerLimits(**limits))  # type: ignore[arg-type]
+    return Gatekeeper(Authenticate(Authorize(tokens, []), world, Pauses(pause, pause)), StrangerLimits(**limits))  # type: ignore[arg-type]
 
 
 @play
 async def test_who_shows_a_token_is_known_before_its_first_request() -> None:
     doors = keeper()
-    scene = Scene(doorkeeper=doors)
+    scene = Scene(gatekeeper=doors)
     assert len(doors.strangers) == 1
     scene.send(RIGHT, "hello")
     assert scene.sent == ["ok hello"]
@@ -57,7 +57,7 @@ def test_who_shows_a_wrong_one_is_told_late_and_not_served(ordered: bool) -> Non
     @play
     async def scenery() -> None:
         doors = keeper()
-        scene = Scene(ordered=ordered, doorkeeper=doors)
+        scene = Scene(ordered=ordered, gatekeeper=doors)
         scene.send(WRONG, "hello")
         assert scene.sent == []
         scene.send("more")
@@ -74,9 +74,9 @@ def test_who_shows_a_wrong_one_is_told_late_and_not_served(ordered: bool) -> Non
 async def test_what_is_sent_behind_a_token_waits_until_it_was_looked_at() -> None:
     """Its network has failed: the right token waits its turn, and so does everything behind it."""
     doors = keeper(pause=0.05)
-    guesser = Scene(doorkeeper=doors)
+    guesser = Scene(gatekeeper=doors)
     guesser.send(WRONG)
-    scene = Scene(doorkeeper=doors)
+    scene = Scene(gatekeeper=doors)
     scene.send(RIGHT, "one", "two")
     assert scene.adapter.begun == []
     assert not scene.transport.reading
@@ -88,7 +88,7 @@ async def test_what_is_sent_behind_a_token_waits_until_it_was_looked_at() -> Non
 @play
 async def test_who_leaves_while_it_waits_is_counted_out() -> None:
     doors = keeper(pause=60)
-    scene = Scene(doorkeeper=doors)
+    scene = Scene(gatekeeper=doors)
     scene.send(WRONG)
     assert len(doors.strangers) == 1
     scene.transport.close()
@@ -98,7 +98,7 @@ async def test_who_leaves_while_it_waits_is_counted_out() -> None:
 
 @play
 async def test_a_stop_does_not_wait_for_who_waits_to_hear_that_it_was_wrong() -> None:
-    scene = Scene(doorkeeper=keeper(pause=60))
+    scene = Scene(gatekeeper=keeper(pause=60))
     scene.send(WRONG)
     scene.session.drain()
     await until(lambda: scene.transport.closed)
@@ -107,11 +107,11 @@ async def test_a_stop_does_not_wait_for_who_waits_to_hear_that_it_was_wrong() ->
 @play
 async def test_frames_are_small_until_one_is_known() -> None:
     doors = keeper(frame_bytes_max=100)
-    scene = Scene(doorkeeper=doors)
+    scene = Scene(gatekeeper=doors)
     scene.send("x" * 101)
     await until(lambda: scene.transport.closed)
     assert scene.sent == ["turned away: a line is too long"]
-    known = Scene(doorkeeper=doors)
+    known = Scene(gatekeeper=doors)
     known.send(RIGHT, "x" * 101)
     assert known.sent == ["ok " + "x" * 101]
 
@@ -119,15 +119,15 @@ async def test_frames_are_small_until_one_is_known() -> None:
 @play
 async def test_time_runs_out() -> None:
     doors = keeper(first_frame_seconds_max=5, seconds_max=10)
-    silent, asking, known, waiting = (Scene(doorkeeper=doors) for _ in range(4))
+    silent, asking, known, waiting = (Scene(gatekeeper=doors) for _ in range(4))
     now = asyncio.get_running_loop().time()
     silent.send()
     asking.send("hello")
     known.send(RIGHT)
-    assert waiting.session._entrance is not None
-    waiting.session._entrance.is_proving = True
+    assert waiting.session._admission is not None
+    waiting.session._admission.is_proving = True
     scenes = (silent, asking, known, waiting)
-    told = "it does not say who it is"
+    told = "not authenticated in time"
     assert [scene.session.overdue(now + 4.9) for scene in scenes] == [None] * 4
     assert [scene.session.overdue(now + 5.2) for scene in scenes] == [told, None, None, None]
     assert [scene.session.overdue(now + 10.2) for scene in scenes] == [told, told, None, None]
@@ -136,7 +136,7 @@ async def test_time_runs_out() -> None:
 @play
 async def test_one_too_many_is_turned_away_and_counted_out() -> None:
     doors = keeper(per_peer_max=2)
-    scenes = [Scene(doorkeeper=doors) for _ in range(3)]
+    scenes = [Scene(gatekeeper=doors) for _ in range(3)]
     assert [scene.transport.aborted for scene in scenes] == [False, False, True]
     await until(lambda: len(doors.strangers) == 2)
 
@@ -144,7 +144,7 @@ async def test_one_too_many_is_turned_away_and_counted_out() -> None:
 @play
 async def test_where_nobody_has_to_say_who_it_is_nobody_is_a_stranger() -> None:
     doors = keeper(required=False, per_peer_max=1, frame_bytes_max=64)
-    scenes = [Scene(doorkeeper=doors) for _ in range(3)]
+    scenes = [Scene(gatekeeper=doors) for _ in range(3)]
     for scene in scenes:
         scene.send("x" * 200)
         assert scene.sent == ["ok " + "x" * 200]
@@ -153,7 +153,7 @@ async def test_where_nobody_has_to_say_who_it_is_nobody_is_a_stranger() -> None:
 
 @play
 async def test_a_line_that_is_no_introduction_after_all() -> None:
-    scene = Scene(doorkeeper=keeper(required=False))
+    scene = Scene(gatekeeper=keeper(required=False))
     for piece in (b"A", b"UT", b"OMATIC\n"):
         scene.session.data_received(piece)
     assert scene.sent == ["ok AUTOMATIC"]
@@ -161,24 +161,24 @@ async def test_a_line_that_is_no_introduction_after_all() -> None:
 
 @play
 async def test_the_beginning_of_an_introduction_is_a_frame_that_has_to_end() -> None:
-    scene = Scene(doorkeeper=keeper(required=False))
+    scene = Scene(gatekeeper=keeper(required=False))
     scene.session.data_received(b"AUTH al")
     later = asyncio.get_running_loop().time() + 31
-    assert scene.session.overdue(later) == "its frame does not come to an end"
+    assert scene.session.overdue(later) == "frame not completed within 30 s"
 
 
 # -- counts --------------------------------------------------------------------------------------------------
 
 
 def test_a_census_counts_in_all_and_by_address() -> None:
-    census = Census(connections_max=3, per_peer_max=2)
-    assert [census.enter(peer) for peer in ("a", "a", "a")] == [True, True, False]
-    census.leave("a")
-    assert [census.enter(peer) for peer in ("b", "c")] == [True, False]
+    connection_limits = ConnectionLimits(connections_max=3, per_peer_max=2)
+    assert [connection_limits.enter(peer) for peer in ("a", "a", "a")] == [True, True, False]
+    connection_limits.leave("a")
+    assert [connection_limits.enter(peer) for peer in ("b", "c")] == [True, False]
     for peer in ("a", "a", "b", "c"):
-        census.leave(peer)
-    assert len(census) == 0
-    assert not census._peers
+        connection_limits.leave(peer)
+    assert len(connection_limits) == 0
+    assert not connection_limits._peers
 
 
 @pytest.mark.parametrize(("wanted", "limit", "fit"), [(100, 1024, 100), (768, 1024, 768), (769, 1024, 768), (9, 1, 1)])

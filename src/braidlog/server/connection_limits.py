@@ -9,7 +9,7 @@ CONNECTIONS_MAX = 10_000
 PER_PEER_MAX = 5_000
 
 
-class Census:
+class ConnectionLimits:
     """One for all listeners of a node: an address does not become another by knocking at another door."""
 
     def __init__(self, connections_max: int = CONNECTIONS_MAX, per_peer_max: int = PER_PEER_MAX) -> None:

@@ -9,7 +9,7 @@ from braidlog.storage.producers import Producer
 from braidlog.storage.state import PartitionState, StateImage, decode_image, encode_image
 
 
-class Fold:
+class StateRebuild:
     """A fold from the first segment on. `is_whole` while nothing that came before is missing or was rewritten."""
 
     def __init__(self, base_offset: int, snapshot: StateImage | None) -> None:

@@ -14,18 +14,18 @@ from braidlog.client.schemes import parse_url
 from braidlog.spark.options import (
     REQUIRED,
     Chosen,
+    FormatOptions,
     Kind,
     Option,
     OptionError,
-    OptionTable,
     duration_ms,
     one_of,
     servers,
     text,
     whole,
 )
-from braidlog.spark.source.table import TABLE as TOPIC
-from braidlog.spark.source.table import Query, query_of
+from braidlog.spark.source.options import READ as TOPIC
+from braidlog.spark.source.options import Query, query_of
 from braidlog.wire.kafka import DIALECT as KAFKA
 
 FORMAT = "braidlog-kv"
@@ -77,7 +77,7 @@ def _store(value: str) -> str:
 _STORE_FORM = "host:port of the key-value door, or a URL such as mayfly://:token@host:7275"
 _store_kind = Kind(_STORE_FORM, _store, secret=True)
 
-READ = OptionTable(
+READ = FormatOptions(
     FORMAT,
     "read",
     (
@@ -107,7 +107,7 @@ READ = OptionTable(
     ),
 )
 
-WRITE = OptionTable(
+WRITE = FormatOptions(
     FORMAT,
     "write",
     (

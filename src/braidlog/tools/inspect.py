@@ -1,34 +1,46 @@
 """Everything about one partition: every byte read, every fault found, and what would have to be done about it.
 
-Knows: how the files of a partition vouch for each other. Refuses to know: the order and the safety of changes (repair does).
-Invariant: a survey changes nothing, and it judges as recovery does: what a crash can leave is a note, everything else is not.
+Knows: what recovery says of the folder in a dry run, and how the files of a partition vouch for each other. Refuses to know: the
+order and the safety of changes (repair does), what a crash can leave and where the log ends (recovery does).
+Invariant: an inspection changes nothing; what recovery would put right is a note, everything else is not.
 
-Who vouches for what: a mark for the bytes below it and for the next offset; a synced segment for all before it; a checkpoint for
-the offsets below it, for the epochs and for the log's start; a segment's name for the offset at which the one before it ends.
+Who vouches for what: a mark for the bytes below it and for the next offset; a checkpoint for the offsets below it, for the epochs
+and for the log's start; a segment's name for the offset at which the one before it ends.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
-
-import msgspec
 
 from braidlog.codec.batch import BatchHeader
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import check_batch_records
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.model.settings import TopicSettings
+from braidlog.storage.damage import Change, ChangeKind
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk
+from braidlog.storage.head import DATA_START, Mark, index_name, log_name, state_name
 from braidlog.storage.index import NO_TIMESTAMP
-from braidlog.storage.recovery import SWAP, is_commit
-from braidlog.storage.segment import DATA_START, Identity, Mark, index_name, log_name, state_name
+from braidlog.storage.pool import FilePool
+from braidlog.storage.recovery import BASE_DIGITS, SWAP, Recovered, Recovery, is_commit
 from braidlog.storage.state import StateImage
-from braidlog.storage.walk import BadBatch, Found, find_batch, walk
+from braidlog.storage.walk import Found, walk_past
 from braidlog.tools.findings import Finding, Kind, Severity
-from braidlog.tools.fold import Fold
+from braidlog.tools.inspection import InspectedSegment, Inspection, MissingSegment
+from braidlog.tools.partition_files import IndexFile, PartitionFiles, SegmentFile
+from braidlog.tools.rebuild import StateRebuild
 from braidlog.tools.scan import Loss, Rules, SegmentScan, SegmentScanner, learn_epochs
-from braidlog.tools.shelf import IndexFile, SegmentFile, Shelf
 
 Progress = Callable[[int], None]
+
+_NOTES = {
+    ChangeKind.REMOVE_REWRITE: (Kind.LEFTOVER, "a rewrite was not finished", "opening removes it"),
+    ChangeKind.FINISH_REWRITE: (Kind.LEFTOVER, "a rewrite was interrupted", "opening puts it in its place"),
+    ChangeKind.REMOVE_CREATION: (Kind.TAIL, "its creation was never finished", "opening removes it"),
+    ChangeKind.REMOVE_RETAINED: (Kind.LEFTOVER, "it lies below the log's start", "opening removes it"),
+    ChangeKind.REMOVE_BEHIND: (Kind.TAIL, "it follows the end of the log", "opening removes it"),
+}
 
 
 class Span(NamedTuple):
@@ -40,112 +52,66 @@ class Span(NamedTuple):
     next_offset: int | None = None
 
 
-class SegmentSurvey(msgspec.Struct):
-    """One segment: what it should be and what it is."""
-
-    file: SegmentFile
-    scan: SegmentScan
-
-    @property
-    def must_rewrite(self) -> bool:
-        file = self.file
-        return bool(file.head_fault or file.mark is None or self.scan.losses or self.scan.mends)
-
-
-class MissingSegment(msgspec.Struct, frozen=True):
-    """Offsets for which there is no file."""
-
-    base_offset: int
-    next_offset: int
-
-
-class PartitionSurvey(msgspec.Struct, kw_only=True):
-    """What was found, for a report and for a repair."""
-
-    topic: str
-    partition: int
-    folder: str
-    identity: Identity
-    start_offset: int = 0
-    end_offset: int = 0
-    batches: int = 0
-    records: int = 0
-    bytes_read: int = 0
-    findings: list[Finding] = []
-    is_hopeless: bool = False
-    """Nothing is left to repair from, or another version's data must not be touched."""
-    segments: list[SegmentSurvey] = []
-    missing: list[MissingSegment] = []
-    behind: list[int] = []
-    """Bases of segments behind the end of the log: opening removes them."""
-    leftovers: list[str] = []
-    swaps: dict[int, int] = {}
-    bad_swaps: list[int] = []
-    bad_indexes: list[int] = []
-    snapshots: dict[int, StateImage | None] = {}
-    """Snapshots to write again; None: to remove, because what stood there cannot be told."""
-    epochs: EpochHistory | None = None
-    checkpoint_ends: list[int] = []
-    rebuilt: StateImage | None = None
-    """The state to write down where no checkpoint is left."""
-
-
-class Surveyor:
-    """One survey of one partition. `drop_unreadable`: batches whose records do not decode count as lost."""
+class Inspector:
+    """One inspection of one partition. `drop_unreadable`: batches whose records do not decode count as lost."""
 
     def __init__(
         self,
         disk: Disk,
-        folder: str,
-        label: str,
-        survey: PartitionSurvey,
+        inspection: Inspection,
+        settings: TopicSettings,
         *,
         progress: Progress | None = None,
         drop_unreadable: bool = False,
     ) -> None:
-        self._shelf = Shelf(disk, folder, survey.identity)
-        self._label = label
-        self._survey = survey
+        self._files = PartitionFiles(disk, inspection.folder, inspection.identity)
+        self._settings = settings
+        self._inspection = inspection
         self._progress = progress or (lambda _: None)
         self._drop_unreadable = drop_unreadable
-        self._fold = Fold(0, None)
+        self._rebuild = StateRebuild(0, None)
         self._compared = False
 
-    def run(self) -> PartitionSurvey:
-        shelf, survey = self._shelf, self._survey
-        for name, why in shelf.refusals:
-            survey.is_hopeless = True
+    def run(self) -> Inspection:
+        files, inspection = self._files, self._inspection
+        for name, why in files.refusals:
+            inspection.is_hopeless = True
             self._find(Severity.DAMAGE, Kind.UNREADABLE, name, why, "use the version that wrote it; repair leaves it")
-        self._find_loose_names()
-        files = self._usable_segments()
-        if not files and shelf.newest is None:
-            survey.is_hopeless = True
+        if inspection.is_hopeless:
+            return inspection
+        for name in files.strangers:
+            self._find(Severity.NOTE, Kind.STRANGER, name, "not a file of braidlog's", "it is left alone")
+        if not files.segments and files.newest is None:
+            inspection.is_hopeless = True
             meaning = (
                 "nothing tells which offsets were given out: restore the partition from a copy, or delete the topic"
             )
             self._find(Severity.DAMAGE, Kind.PARTITION, "", "no segment and no checkpoint is left", meaning)
-            return survey
-        survey.epochs = self._choose_epochs(files)
-        survey.checkpoint_ends = sorted({image.end_offset for image in shelf.images} | set(shelf.snapshots))
-        survey.start_offset = self._choose_start(files)
-        self._walk(files)
+            return inspection
+        opened = self._ask_recovery()
+        ends = {segment.base_offset: segment.size for segment in opened.segments}
+        segments = [file for file in files.segments if file.base_offset in ends]
+        inspection.epochs = self._choose_epochs(segments)
+        inspection.checkpoint_ends = sorted({image.end_offset for image in files.images} | set(files.snapshots))
+        inspection.start_offset = self._choose_start(segments)
+        self._walk(segments, opened.report.changes)
         self._find_checkpoint_faults()
         self._find_orphans()
-        return survey
+        return inspection
 
     def _find(
         self, severity: Severity, kind: Kind, name: str, why: str, meaning: str, span: Span | None = None
     ) -> None:
         span = span or Span()
-        self._survey.findings.append(
+        self._inspection.findings.append(
             Finding(
                 severity=severity,
                 kind=kind,
-                file=f"{self._label}/{name}" if name else self._label,
+                file=f"{self._inspection.label}/{name}" if name else self._inspection.label,
                 why=why,
                 meaning=meaning,
-                topic=self._survey.topic,
-                partition=self._survey.partition,
+                topic=self._inspection.topic,
+                partition=self._inspection.partition,
                 position=span.position,
                 end=span.end,
                 first_offset=span.first_offset,
@@ -155,39 +121,36 @@ class Surveyor:
 
     # -- before the batches ----------------------------------------------------------------------------------
 
-    def _find_loose_names(self) -> None:
-        shelf, survey = self._shelf, self._survey
-        for name in shelf.cleaned:
-            survey.leftovers.append(name)
-            self._find(Severity.NOTE, Kind.LEFTOVER, name, "a rewrite was not finished", "opening removes it")
-        survey.swaps = shelf.swaps
-        for base in shelf.swaps:
-            name = f"{base:020d}{SWAP}"
-            self._find(Severity.NOTE, Kind.LEFTOVER, name, "a rewrite was interrupted", "opening puts it in its place")
-        survey.bad_swaps = list(shelf.bad_swaps)
-        for base, why in shelf.bad_swaps.items():
-            name = f"{base:020d}{SWAP}"
-            self._find(Severity.DAMAGE, Kind.LEFTOVER, name, why, "the rewrite is lost; what it replaced is used")
-        for name in shelf.strangers:
-            self._find(Severity.NOTE, Kind.STRANGER, name, "not a file of braidlog's", "it is left alone")
-
-    def _usable_segments(self) -> list[SegmentFile]:
-        """The segments without those whose creation never became durable."""
-        files = self._shelf.segments
-        for number, file in enumerate(files):
-            durable = self._shelf.newest is None or self._shelf.checkpoint_end > file.base_offset
-            if file.is_blank and not durable and not any(later.is_marked for later in files[number + 1 :]):
-                self._drop(files[number:], "its creation was never finished")
-                return files[:number]
-        return files
-
-    def _drop(self, files: list[SegmentFile], why: str) -> None:
-        for file in files:
-            self._survey.behind.append(file.base_offset)
-            self._find(Severity.NOTE, Kind.TAIL, file.name, why, "opening removes it", Span(0, file.size))
+    def _ask_recovery(self) -> Recovered:
+        """What opening the partition would do about it: whatever a crash left is a note."""
+        inspection, disk = self._inspection, self._files.disk
+        recovery = Recovery(
+            disk, inspection.folder, inspection.identity, self._settings, FilePool(disk), read_only=True
+        )
+        opened = recovery.look()
+        for change in opened.report.changes:
+            base = int(change.file[:BASE_DIGITS]) if change.file[:BASE_DIGITS].isdigit() else 0
+            match change.kind:
+                case ChangeKind.REMOVE_REWRITE:
+                    inspection.leftovers.append(change.file)
+                case ChangeKind.FINISH_REWRITE:
+                    inspection.swaps[base] = change.offset
+                case ChangeKind.REMOVE_CREATION | ChangeKind.REMOVE_BEHIND:
+                    inspection.behind.insert(0, base)
+            if change.kind in _NOTES:
+                kind, why, meaning = _NOTES[change.kind]
+                span = Span(change.position, change.end)
+                self._find(Severity.NOTE, kind, change.file, why, meaning, span)
+        for damage in opened.report.damages:
+            name = damage.file.rsplit("/", 1)[-1]
+            if name.endswith(SWAP):
+                inspection.bad_swaps.append(int(name[:BASE_DIGITS]))
+                meaning = "the rewrite is lost; what it replaced is used"
+                self._find(Severity.DAMAGE, Kind.LEFTOVER, name, damage.why, meaning)
+        return opened
 
     def _choose_epochs(self, files: list[SegmentFile]) -> EpochHistory:
-        newest = self._shelf.newest
+        newest = self._files.newest
         if newest is not None:
             return EpochHistory(newest.epochs)
         runs: list[tuple[int, int, int]] = []
@@ -201,117 +164,84 @@ class Surveyor:
 
     def _headers(self, file: SegmentFile) -> list[BatchHeader]:
         """The headers of all whole batches, whatever lies between them: a first look, where no checkpoint is left."""
-        headers: list[BatchHeader] = []
-        source = self._shelf.open(file.name)
-        position, offset = DATA_START, file.base_offset
-        try:
-            while True:
-                try:
-                    for found in walk(source, position, file.size, offset):
-                        headers.append(found.header)  # noqa: PERF401 - what was found before a fault counts
-                except BadBatch as bad:
-                    resumed = find_batch(source, bad.position + 1, file.size, bad.offset + 1)
-                    if resumed is not None:
-                        position, offset = resumed
-                        continue
-                return headers
-        finally:
-            source.close()
+        with contextlib.closing(self._files.open(file.name)) as source:
+            batches = walk_past(source, DATA_START, file.size, file.base_offset)
+            return [found.header for found in batches if isinstance(found, Found)]
 
     def _choose_start(self, files: list[SegmentFile]) -> int:
-        newest = self._shelf.newest
+        newest = self._files.newest
         if newest is not None:
             return newest.start_offset
         here = files[0].base_offset  # without a checkpoint, a missing first segment cannot be told from a retained one
-        return max(here, *(image.start_offset for image in self._shelf.snapshots.values()), 0)
+        return max(here, *(image.start_offset for image in self._files.snapshots.values()), 0)
 
     # -- the segments ----------------------------------------------------------------------------------------
 
-    def _walk(self, files: list[SegmentFile]) -> None:
-        survey = self._survey
-        while len(files) > 1 and files[1].base_offset <= survey.start_offset:
-            self._find(
-                Severity.NOTE, Kind.LEFTOVER, files[0].name, "it lies below the log's start", "opening removes it"
-            )
-            files = files[1:]
-        first = files[0].base_offset if files else survey.start_offset
-        if first > survey.start_offset:
-            self._miss(survey.start_offset, first)
-        self._fold = Fold(first, self._shelf.snapshots.get(first))
-        survey.end_offset = first
-        for number, file in enumerate(files):
-            if not self._walk_one(files, number, file):
-                self._drop(files[number + 1 :], "it follows the end of the log")
-                break
-        else:
+    def _walk(self, segments: list[SegmentFile], changes: list[Change]) -> None:
+        inspection = self._inspection
+        first = segments[0].base_offset if segments else inspection.start_offset
+        if first > inspection.start_offset:
+            self._miss(inspection.start_offset, first)
+        self._rebuild = StateRebuild(first, self._files.snapshots.get(first))
+        inspection.end_offset = first
+        cuts = {change.file: change for change in changes if change.kind is ChangeKind.CUT}
+        for number, file in enumerate(segments):
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+            self._walk_one(file, following, cuts.get(log_name(file.base_offset)), is_first=number == 0)
+        if not any(change.kind in (ChangeKind.CUT, ChangeKind.REMOVE_BEHIND) for change in changes):
             self._close_end()
-        self._survey.end_offset = max(self._survey.end_offset, survey.start_offset)
+        inspection.end_offset = max(inspection.end_offset, inspection.start_offset)
 
-    def _walk_one(self, files: list[SegmentFile], number: int, file: SegmentFile) -> bool:
-        """Survey one segment; return whether the log goes on behind it."""
-        following = files[number + 1].base_offset if number + 1 < len(files) else None
-        limit = self._shelf.truncate_to
+    def _walk_one(self, file: SegmentFile, following: int | None, tail: Change | None, *, is_first: bool) -> None:
         if file.mark is not None and file.head.generation:
-            self._fold.is_whole = False
-        self._meet_snapshot(file, is_first=number == 0 and not self._survey.missing)
+            self._rebuild.is_whole = False
+        self._meet_snapshot(file, is_first=is_first and not self._inspection.missing)
         self._find_head_faults(file)
-        scan = self._scan(files, number, file, following)
-        self._survey.segments.append(SegmentSurvey(file, scan))
-        self._survey.end_offset = scan.next_offset
-        if scan.tail is not None:
-            tail = scan.tail
+        scan = self._scan(file, following, file.size if tail is None else tail.position)
+        self._inspection.segments.append(InspectedSegment(file, scan, tail))
+        self._inspection.end_offset = scan.next_offset
+        if tail is not None:
             meaning = "opening cuts it off; nothing acknowledged is in it"
-            self._find(
-                Severity.NOTE, Kind.TAIL, file.name, tail.why, meaning, Span(tail.position, tail.end, tail.offset)
-            )
-        elif limit is not None and scan.next_offset >= limit:
-            return False  # cut already; the segments behind are yet to be removed
+            span = Span(tail.position, tail.end, tail.offset)
+            self._find(Severity.NOTE, Kind.TAIL, file.name, tail.why, meaning, span)
         elif following is not None and scan.next_offset < following:
-            durable = file.mark is None or any(later.is_marked for later in files[number + 1 :])
-            if not durable and self._shelf.checkpoint_end <= scan.next_offset:
-                return False
             self._close_gap(file, scan, following)
         self._find_losses(file, scan)
-        return scan.tail is None
 
-    def _scan(self, files: list[SegmentFile], number: int, file: SegmentFile, following: int | None) -> SegmentScan:
+    def _scan(self, file: SegmentFile, following: int | None, end: int) -> SegmentScan:
         base = file.base_offset
         if file.is_foreign:
             self._advance(file.size)
             return SegmentScan([Loss(DATA_START, file.size, base, base, "the file belongs elsewhere")], base)
-        mark = file.mark or Mark(2**63, base)  # in doubt everything counts as durable
-        proven = any(later.is_marked for later in files[number + 1 :])
-        checkpoint_end = self._shelf.checkpoint_end
-        index = _IndexCheck(self._index_of(file, following), checkpoint_end, sealed=following is not None)
+        index = _IndexCheck(self._index_of(file, following), self._files.checkpoint_end, sealed=following is not None)
         rules = Rules(
-            epochs=self._survey.epochs,
-            epochs_from=self._survey.start_offset,
+            epochs=self._inspection.epochs,
+            epochs_from=self._inspection.start_offset,
             following=following,
-            truncate_to=self._shelf.truncate_to,
-            is_durable=lambda position, offset: proven or position < mark.position or offset < checkpoint_end,
             is_readable=lambda found: self._judge(file, found),
         )
-        source = self._shelf.open(file.name)
-        before = self._survey.bytes_read
+        source = self._files.open(file.name)
+        before = self._inspection.bytes_read
 
         def visit(found: Found) -> None:
             index.see(found)
             self._take(found)
 
         try:
-            scan = SegmentScanner(source, file.size, base, rules, visit).run()
+            scan = SegmentScanner(source, end, base, rules, visit).run()
         finally:
             source.close()
-        self._advance(before + file.size - self._survey.bytes_read)
+        self._advance(before + file.size - self._inspection.bytes_read)
         if scan.losses or scan.mends:
-            self._fold.is_whole = False
-        fault = None if file.size < mark.position else index.finish(scan, file.size)  # the cut is told elsewhere
-        if fault is not None and file.name.endswith(".log") and base not in self._survey.bad_indexes:
+            self._rebuild.is_whole = False
+        is_cut = file.mark is not None and file.size < file.mark.position  # told elsewhere
+        fault = None if is_cut else index.finish(scan, file.size)
+        if fault is not None:
             self._find_index_fault(file, fault, following)
         return scan
 
     def _advance(self, size: int) -> None:
-        self._survey.bytes_read += size
+        self._inspection.bytes_read += size
         self._progress(size)
 
     def _judge(self, file: SegmentFile, found: Found) -> str | None:
@@ -339,11 +269,11 @@ class Surveyor:
 
     def _take(self, found: Found) -> None:
         header = found.header
-        self._survey.batches += 1
-        self._survey.records += 0 if header.is_control else header.record_count
+        self._inspection.batches += 1
+        self._inspection.records += 0 if header.is_control else header.record_count
         self._advance(header.size_bytes)
         self._meet_checkpoint()
-        self._fold.apply(header, commit=is_commit(found.window, found.at, header))
+        self._rebuild.apply(header, commit=is_commit(found.window, found.at, header))
 
     def _find_head_faults(self, file: SegmentFile) -> None:
         if file.is_foreign:
@@ -380,21 +310,21 @@ class Surveyor:
         if scan.next_offset < mine:
             end = max(file.size, file.mark.position if file.mark else 0)
             scan.lose(Loss(file.size, end, scan.next_offset, mine, "the file was cut"))
-            self._fold.is_whole = False
+            self._rebuild.is_whole = False
         if scan.next_offset < following:
             self._miss(scan.next_offset, following)
-        self._survey.end_offset = following
+        self._inspection.end_offset = following
 
     def _is_whole_by_mark(self, file: SegmentFile, scan: SegmentScan) -> bool:
         return file.mark is not None and file.mark == Mark(file.size, scan.next_offset)
 
     def _close_end(self) -> None:
         """The log ends before an offset that is known to have been durable."""
-        furthest = max(self._shelf.furthest_offset(), self._survey.start_offset)
-        end = self._survey.end_offset
-        last = self._survey.segments[-1] if self._survey.segments else None
+        furthest = max(self._files.furthest_offset(), self._inspection.start_offset)
+        end = self._inspection.end_offset
+        last = self._inspection.segments[-1] if self._inspection.segments else None
         if last is None:
-            self._miss(self._survey.start_offset, furthest)
+            self._miss(self._inspection.start_offset, furthest)
         elif end < furthest and self._is_whole_by_mark(last.file, last.scan):
             self._miss(end, furthest)
         elif end < furthest:
@@ -402,22 +332,22 @@ class Surveyor:
             size = last.file.size
             cut_to = max(size, mark.position if mark else 0)
             last.scan.lose(Loss(size, cut_to, end, furthest, "the file was cut"))
-            self._survey.findings = [f for f in self._survey.findings if not self._is_loss_in(f, last.file)]
+            self._inspection.findings = [f for f in self._inspection.findings if not self._is_loss_in(f, last.file)]
             self._find_losses(last.file, last.scan)
-            self._fold.is_whole = False
-        self._survey.end_offset = max(end, furthest)
+            self._rebuild.is_whole = False
+        self._inspection.end_offset = max(end, furthest)
 
     def _is_loss_in(self, finding: Finding, file: SegmentFile) -> bool:
         return finding.kind in (Kind.BATCH, Kind.CUT) and finding.file.endswith("/" + file.name)
 
     def _miss(self, base: int, next_offset: int) -> None:
-        if base in self._shelf.snapshot_faults:
-            self._find_snapshot_fault(base, self._shelf.snapshot_faults[base], known=self._fold.is_begun)
-        self._survey.missing.append(MissingSegment(base, next_offset))
-        self._fold.is_whole = False
-        self._fold.meet(self._shelf.snapshots.get(base))
+        if base in self._files.snapshot_faults:
+            self._find_snapshot_fault(base, self._files.snapshot_faults[base], known=self._rebuild.is_begun)
+        self._inspection.missing.append(MissingSegment(base, next_offset))
+        self._rebuild.is_whole = False
+        self._rebuild.meet(self._files.snapshots.get(base))
         meaning = f"{_offsets(base, next_offset)} lost" if next_offset > base else "no offset is lost"
-        if self._shelf.newest is None:
+        if self._files.newest is None:
             meaning += ", and perhaps later ones: without segment and checkpoint nothing tells where the log ended"
         place = Span(0, 0, base, next_offset)
         self._find(Severity.DAMAGE, Kind.MISSING, log_name(base), "the segment is missing", meaning, place)
@@ -429,7 +359,7 @@ class Surveyor:
         base = file.base_offset
         if not file.name.endswith(".log") or file.head_fault is not None:
             return None  # a rewrite brings its own, and without a head nothing tells which index is the right one
-        if base not in self._shelf.indexes:
+        if base not in self._files.indexes:
             why = "the index is missing"
             if following is None and not self._is_clean_stop():
                 return None  # an active segment gets one with its first checkpoint
@@ -438,7 +368,7 @@ class Surveyor:
             else:
                 self._find_index_fault(file, why, following)
             return None
-        index = self._shelf.read_index(base, file.head.generation)
+        index = self._files.read_index(base, file.head.generation)
         if index.fault is None and index.seal is None and self._is_due(following):
             index.fault = "it is not sealed"
         if index.fault is not None:
@@ -447,58 +377,56 @@ class Surveyor:
         return index
 
     def _is_clean_stop(self) -> bool:
-        return self._shelf.newest is not None and self._shelf.newest.clean_stop
+        return self._files.newest is not None and self._files.newest.clean_stop
 
     def _is_due(self, following: int | None) -> bool:
         """Whether the checkpoint came after the seal of this segment's index."""
-        return following is not None and self._shelf.newest is not None and self._shelf.checkpoint_end >= following
+        return following is not None and self._files.newest is not None and self._files.checkpoint_end >= following
 
     def _find_index_fault(self, file: SegmentFile, why: str, following: int | None) -> None:
         base = file.base_offset
         severity = Severity.FAULT if self._is_clean_stop() or self._is_due(following) else Severity.NOTE
-        if base in self._shelf.indexes:
-            self._survey.bad_indexes.append(base)
         self._find(severity, Kind.INDEX, index_name(base), why, "no record is lost; it is built again from the batches")
 
     def _meet_snapshot(self, file: SegmentFile, *, is_first: bool) -> None:
-        base, shelf = file.base_offset, self._shelf
-        why = shelf.snapshot_faults.get(base)
-        if why is None and base in shelf.snapshots:
-            why = self._fold.meet(shelf.snapshots[base])
+        base, files = file.base_offset, self._files
+        why = files.snapshot_faults.get(base)
+        if why is None and base in files.snapshots:
+            why = self._rebuild.meet(files.snapshots[base])
         elif why is None and base and not is_first and not file.head.generation and file.head_fault is None:
             why = "the snapshot is missing"
         if why is not None:
-            self._find_snapshot_fault(base, why, known=self._fold.is_begun or not is_first)
+            self._find_snapshot_fault(base, why, known=self._rebuild.is_begun or not is_first)
 
     def _find_snapshot_fault(self, base: int, why: str, *, known: bool) -> None:
-        self._survey.snapshots[base] = self._snapshot_image(base) if known else None
+        self._inspection.snapshots[base] = self._snapshot_image(base) if known else None
         meaning = "no record is lost; it serves only when both checkpoints are"
         self._find(Severity.FAULT, Kind.SNAPSHOT, state_name(base), why, meaning)
 
     def _snapshot_image(self, base: int) -> StateImage:
-        image = self._fold.image()
-        image.start_offset, image.end_offset = min(self._survey.start_offset, base), base
+        image = self._rebuild.image()
+        image.start_offset, image.end_offset = min(self._inspection.start_offset, base), base
         return image
 
     def _meet_checkpoint(self) -> None:
         """Called at every batch boundary: compare the newest checkpoint with the fold when it is reached."""
-        newest = self._shelf.newest
-        if self._compared or newest is None or self._fold.state.end_offset < newest.end_offset:
+        newest = self._files.newest
+        if self._compared or newest is None or self._rebuild.state.end_offset < newest.end_offset:
             return
         self._compared = True
-        if self._shelf.truncate_to is not None:
+        if self._files.truncate_to is not None:
             return
-        why = self._fold.contradiction(newest)
+        why = self._rebuild.contradiction(newest)
         if why is not None:
             meaning = "a retry may be taken for new, or a transaction be misread; no record is lost"
             self._find(Severity.FAULT, Kind.CHECKPOINT, "state", why, meaning)
-            self._survey.rebuilt = self._fold.image()
+            self._inspection.rebuilt = self._rebuild.image()
 
     def _find_checkpoint_faults(self) -> None:
-        shelf = self._shelf
+        files = self._files
         self._meet_checkpoint()
-        for name, why in shelf.slot_faults.items():
-            if shelf.images:
+        for name, why in files.slot_faults.items():
+            if files.images:
                 meaning = (
                     "the other checkpoint is used and this one written again; a crash during a checkpoint looks alike"
                 )
@@ -509,24 +437,26 @@ class Surveyor:
                     "and records deleted inside the first segment reappear"
                 )
                 self._find(Severity.DAMAGE, Kind.CHECKPOINT, name, why, meaning)
-        if not shelf.images or self._survey.rebuilt is not None:
-            image = self._fold.image()
-            image.start_offset = self._survey.start_offset
+        if not files.images or self._inspection.rebuilt is not None:
+            image = self._rebuild.image()
+            image.start_offset = self._inspection.start_offset
             image.end_offset = max(image.end_offset, image.start_offset)
-            known = shelf.images[:1] or list(shelf.snapshots.values())
+            known = files.images[:1] or list(files.snapshots.values())
             image.cleaned_offset = min((image.cleaned_offset for image in known), default=0)
-            if self._survey.epochs is not None:
-                image.epochs = self._survey.epochs.entries()
-            self._survey.rebuilt = image
+            if self._inspection.epochs is not None:
+                image.epochs = self._inspection.epochs.entries()
+            self._inspection.rebuilt = image
 
     def _find_orphans(self) -> None:
-        survey = self._survey
+        inspection = self._inspection
         kept = (
-            {s.file.base_offset for s in survey.segments} | set(survey.behind) | {m.base_offset for m in survey.missing}
+            {s.file.base_offset for s in inspection.segments}
+            | set(inspection.behind)
+            | {m.base_offset for m in inspection.missing}
         )
-        kept |= {file.base_offset for file in self._shelf.segments}
-        for name in self._shelf.orphans(kept):
-            survey.leftovers.append(name)
+        kept |= {file.base_offset for file in self._files.segments}
+        for name in self._files.orphans(kept):
+            inspection.leftovers.append(name)
             self._find(Severity.NOTE, Kind.LEFTOVER, name, "it belongs to no segment", "repair removes it")
 
 

@@ -13,10 +13,10 @@ import msgspec
 from braidlog.client.schemes import parse_url
 from braidlog.spark.options import (
     Chosen,
+    FormatOptions,
     Kind,
     Option,
     OptionError,
-    OptionTable,
     duration_ms,
     flag,
     json_object,
@@ -38,7 +38,7 @@ def _offsets(value: str) -> int | Offsets:
     word = WORDS.get(value.strip().lower())
     if word is not None:
         return word
-    found: Offsets = json_object("", lambda told: from_json(told, EARLIEST)).parse(value)
+    found: Offsets = json_object("", lambda data: from_json(data, EARLIEST)).parse(value)
     return found
 
 
@@ -53,7 +53,7 @@ def _pattern(value: str) -> str:
 _offsets_kind = Kind(_OFFSETS_FORM, _offsets)
 _times_kind = json_object(_TIMES_FORM, from_json)
 
-TABLE = OptionTable(
+READ = FormatOptions(
     "braidlog",
     "read",
     (
@@ -238,7 +238,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 def query_of(options: Mapping[str, str], *, streaming: bool | None) -> Query:
     """The query; `OptionError` says what is wrong. `streaming` None: it is not known yet, and only the columns are asked for."""
-    chosen = TABLE.read(options)
+    chosen = READ.read(options)
     _refuse_strangers(chosen, streaming=streaming)
     on_loss = _on_loss(chosen)
     source = chosen.exactly_one("servers", "path")

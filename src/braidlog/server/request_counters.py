@@ -12,7 +12,7 @@ from braidlog.model.measure import Seconds
 SAMPLED: Final = 16
 
 
-class Tally:
+class RequestCounters:
     """One for each listener. Bytes of connections that are open are with their sessions, and come here when they end."""
 
     __slots__ = ("bytes_in", "bytes_out", "requests", "seconds", "throttled_seconds", "throttles")

@@ -1,4 +1,4 @@
-"""The wire of one connection, decoded for people.
+"""Messages of one connection, decoded for people as they come by.
 
 Knows: the tools that take conversations apart. Refuses to know: sockets, HTTP. Invariants: secrets are hidden before anything is
 shown (`tools/wire/seen.py`); what was lost is said, and nothing after it is guessed at.
@@ -21,7 +21,7 @@ HEX_ROWS_MAX: Final = 64
 FIELDS_BYTES_MAX: Final = 8 * 1024
 
 
-async def overhear(node: Node, number: int, dialect: str) -> AsyncIterator[dict[str, Any]]:
+async def wire_messages(node: Node, number: int, dialect: str) -> AsyncIterator[dict[str, Any]]:
     """Messages of a connection as they come by."""
     watcher = Watcher(dialect, KEEP_BYTES_MAX)
     async for piece in node.watch(number):

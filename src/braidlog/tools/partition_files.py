@@ -4,6 +4,7 @@ Knows: file names, the heads and marks of segments, slots, snapshots, indexes. R
 Invariant: whatever is in the folder, reading it raises for the disk's own errors only; what does not hold becomes a sentence.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable
 
@@ -11,10 +12,9 @@ import msgspec
 
 from braidlog.codec.crc import crc32c
 from braidlog.model.errors import StorageFault
-from braidlog.storage.files import Disk, File, join
-from braidlog.storage.index import Entry, SparseIndex
-from braidlog.storage.recovery import CLEANED, STATE_MAGIC, SWAP
-from braidlog.storage.segment import (
+from braidlog.storage.epochs import EpochHistory
+from braidlog.storage.files import Disk, File, join, read_whole
+from braidlog.storage.head import (
     DATA_START,
     MAGIC,
     VERSION,
@@ -23,14 +23,15 @@ from braidlog.storage.segment import (
     Mark,
     SegmentHead,
     index_name,
-    log_name,
     read_head,
     read_mark,
     state_name,
 )
+from braidlog.storage.index import Entry, SparseIndex
+from braidlog.storage.recovery import STATE_MAGIC, SWAP, check_swap, segment_names, swap_name
 from braidlog.storage.slots import SlotPair, unpack_slot
 from braidlog.storage.state import NOTHING_TO_CUT, StateImage, decode_image
-from braidlog.storage.walk import BadBatch, walk
+from braidlog.storage.walk import BadBatch
 
 _NAME = re.compile(r"(\d{20})(\.log|\.idx|\.state|\.cleaned|\.swap)")
 _SLOTS = ("state.a", "state.b")
@@ -47,12 +48,6 @@ class SegmentFile(msgspec.Struct, kw_only=True):
     mark: Mark | None
     head_fault: str | None = None
     is_foreign: bool = False
-    is_blank: bool = False
-    """Nothing but zeros where the head should be: a creation that may never have been finished."""
-
-    @property
-    def is_marked(self) -> bool:
-        return self.mark is not None and self.mark.position > DATA_START
 
 
 class IndexFile(msgspec.Struct):
@@ -61,7 +56,7 @@ class IndexFile(msgspec.Struct):
     fault: str | None
 
 
-class Shelf:
+class PartitionFiles:
     """One look into one folder."""
 
     def __init__(self, disk: Disk, folder: str, identity: Identity) -> None:
@@ -76,14 +71,11 @@ class Shelf:
         self._bases: dict[str, list[int]] = {}
         for match in matches.values():
             self._bases.setdefault(match[2], []).append(int(match[1]))
-        self.cleaned = [f"{base:020d}{CLEANED}" for base in self._of(CLEANED)]
         self.indexes = {base: self._read_index_head(base) for base in self._of(".idx")}
         self.slot_faults: dict[str, str] = {}
         self.images = self._read_slots()
         self.snapshot_faults: dict[int, str] = {}
         self.snapshots = self._read_snapshots()
-        self.swaps: dict[int, int] = {}  # base offset → the offset after the rewrite's last
-        self.bad_swaps: dict[int, str] = {}
         self.segments = self._read_segments()
         self.data_bytes = sum(file.size for file in self.segments)
 
@@ -94,11 +86,7 @@ class Shelf:
         return self.disk.open(join(self.folder, name), writable=False)
 
     def read(self, name: str) -> bytes:
-        file = self.open(name)
-        try:
-            return file.read_at(file.size(), 0)
-        finally:
-            file.close()
+        return read_whole(self.disk, join(self.folder, name))
 
     # -- checkpoints -----------------------------------------------------------------------------------------
 
@@ -111,10 +99,7 @@ class Shelf:
                 images.append(decode_image(slot.payload))
             except StorageFault as fault:
                 self.refusals.append((slot.name, str(fault)))
-        self.slot_faults.update(pair.faults)
-        for name in _SLOTS:
-            if not self.disk.exists(join(self.folder, name)):
-                self.slot_faults[name] = "the file is missing"
+        self.slot_faults.update(pair.all_faults())
         return images
 
     def _read_snapshots(self) -> dict[int, StateImage]:
@@ -154,18 +139,15 @@ class Shelf:
 
     def _read_segments(self) -> list[SegmentFile]:
         """The segments as they will be when interrupted rewrites have taken their place."""
-        files = {base: self.read_segment(base, log_name(base)) for base in self._of(".log")}
+        epochs = None if self.newest is None else EpochHistory(self.newest.epochs)
+        swaps: dict[int, int] = {}
         for base in self._of(SWAP):
-            swap = self.read_segment(base, f"{base:020d}{SWAP}")
-            fault = self._fault_of_swap(swap)
-            if fault is not None or swap.mark is None:
-                self.bad_swaps[base] = fault or "the durable mark's checksum does not hold"
-                continue
-            self.swaps[base] = swap.mark.next_offset
-            for inner in [b for b in files if base <= b < max(swap.mark.next_offset, base + 1)]:
-                del files[inner]
-            files[base] = swap
-        return [files[base] for base in sorted(files)]
+            file = self.open(swap_name(base))
+            with contextlib.suppress(BadHead, BadBatch):  # a rewrite that is not whole takes nobody's place
+                swaps[base] = check_swap(file, self.identity, base, epochs)
+            file.close()
+        names = segment_names(self.disk.names(self.folder), swaps)
+        return [self.read_segment(base, name) for base, name in names.items()]
 
     def read_segment(self, base: int, name: str) -> SegmentFile:
         file = self.open(name)
@@ -199,24 +181,7 @@ class Shelf:
             mark=mark,
             head_fault=str(bad),
             is_foreign=holds and (Identity(topic_id, partition), named) != (self.identity, base),
-            is_blank=not any(data),
         )
-
-    def _fault_of_swap(self, swap: SegmentFile) -> str | None:
-        """Why a finished rewrite cannot be believed; it was whole and durable before it got its name."""
-        if swap.head_fault is not None:
-            return swap.head_fault
-        if swap.mark is None or swap.mark.position != swap.size:
-            return "its durable mark is not its end"
-        file = self.open(swap.name)
-        try:
-            for _ in walk(file, DATA_START, swap.size, swap.base_offset):
-                pass
-        except BadBatch as bad:
-            return str(bad)
-        finally:
-            file.close()
-        return None
 
     # -- indexes ---------------------------------------------------------------------------------------------
 

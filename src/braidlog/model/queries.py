@@ -1,0 +1,17 @@
+"""What a streaming query of Spark's reports of itself to a node's admin port."""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class QueryProgress(msgspec.Struct, frozen=True):
+    """One report. `progress` is Spark's own StreamingQueryProgress, as it came."""
+
+    query: str
+    run: str
+    name: str | None = None
+    pipeline: str | None = None
+    state: Literal["running", "stopped", "failed"] = "running"
+    error: str | None = None
+    progress: dict[str, Any] | None = None

@@ -1,0 +1,172 @@
+"""The sending half of a connection: what is ready leaves, what is held is counted, and a slow client is waited for.
+
+Knows: transports, the outbox, the node's memory budget, quotas. Refuses to know: requests, order, dialects.
+Invariant: what waits to be sent is bounded, and a client that does not take it is cut off.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from braidlog.adapters.contract import Adapter
+from braidlog.broker.access.authorize import ANONYMOUS
+from braidlog.broker.quotas import Direction, Quotas
+from braidlog.model.errors import StorageFault
+from braidlog.server.budget import SMALL_BYTES, Budget
+from braidlog.server.coroutines import Abandonable
+from braidlog.server.output import Outbox
+from braidlog.server.request_counters import RequestCounters
+from braidlog.server.session_limits import SessionLimits
+
+log = logging.getLogger("braidlog.session")
+
+_OUTPUT_FACTOR = 4
+"""Requests under way may all be answered at once; a client whose buffer holds so many times its limit gets no more."""
+
+
+class SessionOutput(asyncio.Protocol):
+    """What a session sends through. Who inherits says what is ready (`_flush`) and when to read on (`_regulate`, `_go_on`)."""
+
+    def __init__(
+        self, adapter: Adapter, limits: SessionLimits, budget: Budget, quotas: Quotas | None, counters: RequestCounters
+    ) -> None:
+        self._adapter = adapter
+        self._limits = limits
+        self._budget = budget
+        self._quotas = None if quotas is None or quotas.is_unlimited else quotas
+        self._counters = counters
+        self._loop = asyncio.get_running_loop()
+        self._outbox = Outbox()
+        self._is_noted = False
+        self._closing = False
+        self._writable: asyncio.Future[None] | None = None
+        self._blocked_since: float | None = None
+        self._throttle: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self.connection: Any = adapter.open()
+        self.principal = ANONYMOUS
+        self.last_words: Callable[[], bytes] | None = None
+        self.peer = "?"
+        self.bytes_out = 0
+
+    def _flush(self) -> bool:
+        raise NotImplementedError
+
+    def _regulate(self) -> None:
+        raise NotImplementedError
+
+    def _go_on(self) -> None:
+        raise NotImplementedError
+
+    def pause_writing(self) -> None:
+        self._blocked_since = self._loop.time()
+        self._writable = Abandonable(loop=self._loop)
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        self._blocked_since = None
+        self._release_writers()
+        self._go_on()
+
+    def _release_writers(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    def held_bytes(self) -> int:
+        """What this connection keeps in memory: of a frame, of answers in line, of answers that were not taken."""
+        return int(self.connection.buffered_bytes) + self._outbox.bytes_kept(self._transport)
+
+    def _note_held(self) -> None:
+        """Tell the budget. Whoever is gone holds nothing, whatever is still being finished for it."""
+        if self._transport is not None:
+            held = self.held_bytes()
+            self._is_noted = held > SMALL_BYTES
+            self._budget.note(self, held)
+
+    def _must_wait(self) -> bool:
+        """Whether there is no room in the node's memory for anything new; then the budget says when there is again."""
+        if not self._budget.is_full:
+            return False
+        if self._transport is not None:
+            self._budget.wait(self)
+        return self._budget.is_full
+
+    def room_again(self) -> None:
+        """The budget has room: go on, but not on the stack of whoever made it."""
+        self._loop.call_soon(self._go_on)
+
+    def _send_ready(self, transport: asyncio.Transport) -> None:
+        unsent_bytes_max = _OUTPUT_FACTOR * self._limits.output_bytes_max
+        try:
+            for data in self._outbox.take():
+                if self._outbox.has_unsent and transport.get_write_buffer_size() > unsent_bytes_max:
+                    text = "%s %s is cut off: answers not read, more than %d bytes wait"
+                    log.info(text, self._adapter.dialect, self.peer, unsent_bytes_max)
+                    self.abort()
+                    return
+                self._send(transport, data)
+        except StorageFault as fault:
+            # Its size is announced already: nothing else could be said in its place.
+            log.error("%s %s: %s", self._adapter.dialect, self.peer, fault)  # noqa: TRY400 - the fault says where
+            self.abort()
+
+    def _send(self, transport: asyncio.Transport, data: bytes) -> None:
+        self.bytes_out += len(data)
+        self._outbox.send(transport, data)
+        if self._quotas is not None:
+            self._charge(Direction.FETCH, len(data))
+        if self._outbox.has_unsent or self._is_noted:
+            self._note_held()
+
+    async def push(self, data: bytes) -> None:
+        """Send a frame outside the order of answers, after those that are ready, waiting while the client takes none."""
+        while self._writable is not None:
+            await self._writable
+        self._flush()
+        if self._transport is not None and not self._transport.is_closing():
+            self._send(self._transport, data)
+        # However fast this client takes what is pushed, the others are served in between.
+        breath: Abandonable[None] = Abandonable(loop=self._loop)
+        self._loop.call_soon(_breathe, breath)
+        await breath
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        return self._transport
+
+    def speak_through(self, transport: asyncio.Transport) -> None:
+        """Write to this transport from now on: who watches puts one of its own before the socket's, and takes it away again."""
+        self._transport = transport
+
+    def abort(self) -> None:
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- quotas ----------------------------------------------------------------------------------------------
+
+    def _charge(self, direction: Direction, count: int) -> None:
+        """Who moved more than its share is not read from for a while."""
+        assert self._quotas is not None
+        now = self._loop.time()
+        seconds = self._quotas.take(self.principal, direction, count, now)
+        if seconds <= 0 or self._transport is None:
+            return
+        if self._throttle is not None:
+            if self._throttle.when() >= now + seconds:
+                return
+            self._throttle.cancel()
+        self._counters.throttled(seconds)
+        self._throttle = self._loop.call_later(seconds, self._unthrottle)
+        self._regulate()
+
+    def _unthrottle(self) -> None:
+        self._throttle = None
+        self._go_on()
+
+
+def _breathe(breath: "asyncio.Future[None]") -> None:
+    if not breath.done():
+        breath.set_result(None)

@@ -1,0 +1,284 @@
+"""The requests of a connection that are under way, and their answers: each leaves in its turn.
+
+Knows: order, streams, requests that are held back. Refuses to know: how requests are read, any dialect, any service.
+Invariants: answers of an ordered dialect leave in the order of their requests; all answers of one read leave in one write, as
+long as they are small; whatever goes wrong here ends this connection only.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from time import monotonic
+from typing import Any
+
+from braidlog.adapters.contract import Adapter, Stream
+from braidlog.broker.quotas import Quotas
+from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
+from braidlog.server.budget import SMALL_BYTES, Budget
+from braidlog.server.coroutines import Running, start, step
+from braidlog.server.request_counters import SAMPLED, RequestCounters
+from braidlog.server.session_limits import SessionLimits
+from braidlog.server.session_output import SessionOutput
+from braidlog.wire.contract import Output, Refused, forget_trace
+
+log = logging.getLogger("braidlog.session")
+
+_PENDING = object()
+
+
+class Turn:
+    """A request and, once it is there, its answer."""
+
+    __slots__ = ("answer", "began", "is_held_back", "request", "running")
+
+    def __init__(self, request: Any = None) -> None:  # noqa: ANN401
+        self.request = request
+        self.answer: Any = _PENDING
+        self.is_held_back = False
+        self.running: Running | None = None
+        self.began = 0.0
+        """When, if its time is taken."""
+
+
+class SessionTurns(SessionOutput):
+    """Requests in, answers out. Whoever inherits reads the requests, and serves what is there (`_serve`)."""
+
+    def __init__(
+        self, adapter: Adapter, limits: SessionLimits, budget: Budget, quotas: Quotas | None, counters: RequestCounters
+    ) -> None:
+        super().__init__(adapter, limits, budget, quotas, counters)
+        self._operation = adapter.operation
+        self._handle: Callable[[Any, Any], Coroutine[Any, Any, Any]] = adapter.handle
+        self._counts = counters.requests
+        self._turns: deque[Turn] = deque()
+        self._under_way: set[Turn] = set()
+        self._beside: set[Turn] = set()
+        self._some_held_back = False
+        self._is_ordered = adapter.ordered
+        self._busy = False
+        self._pump_due = False
+        self.requests = 0
+
+    def _serve(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def _refuse(self, refused: Refused) -> None:
+        turn = Turn()
+        self._turns.append(turn)
+        self._keep(turn, None if refused.answer is None else self.connection.respond(refused, refused.answer))
+        if refused.close:
+            log.info("%s %s: %s; closing", self._adapter.dialect, self.peer, refused.error)
+            self.close()
+
+    def _begin(self, request: Any) -> None:  # noqa: ANN401
+        """Serve a request. Most end at once, and need no place in line unless others wait before them."""
+        name = self._operation(request)
+        counts = self._counts
+        counts[name] = counts.get(name, 0) + 1  # here and not in a method: this is done for every request
+        began = 0.0 if self.requests % SAMPLED else monotonic()  # the loop's time stands still during a turn
+        coroutine = self._handle(self, request)
+        ended, value, error = step(coroutine)
+        if began and ended:
+            self._counters.took(name, monotonic() - began)
+        if not ended:
+            turn = Turn(request)
+            turn.began = began
+            self._wait_for(turn, coroutine, value)
+        elif error is None and not self._turns and type(value) is not Stream:
+            self._answer_now(request, value)
+        else:
+            turn = Turn(request)
+            if self._is_ordered:
+                self._turns.append(turn)
+            self._answered(turn, request, value, error)
+
+    def _wait_for(self, turn: Turn, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:  # noqa: ANN401
+        self._under_way.add(turn)
+        if self._is_ordered:
+            self._turns.append(turn)
+
+        def done(answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
+            self._answered(turn, turn.request, answer, error)
+
+        turn.running = Running(coroutine, done, lambda: self._may_go_on(turn), waiting)
+
+    def _answer_now(self, request: Any, answer: Any) -> None:  # noqa: ANN401
+        if answer is None or self._transport is None:
+            return
+        try:
+            data = self.connection.respond(request, answer)
+        except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
+            self._fail(type(request).__name__, fault)
+            return
+        self._outbox.add(data)
+        if self._outbox.hold(data) > SMALL_BYTES:
+            self._note_held()
+
+    def _may_go_on(self, turn: Turn) -> bool:
+        """Whether a request that waited for data may now read it: one that has no room for its answer is held back."""
+        turn.is_held_back = not self._is_room_for(turn)
+        self._some_held_back |= turn.is_held_back
+        return not turn.is_held_back
+
+    def _is_room_for(self, turn: Turn) -> bool:
+        if self._blocked_since is not None:
+            return False
+        # Whoever is first in line goes, however much lies behind: all of that leaves after it.
+        is_first = self._is_ordered and bool(self._turns) and self._turns[0] is turn
+        if not is_first and self._outbox.held_bytes >= self._limits.output_bytes_max:
+            return False
+        return not self._must_wait()
+
+    def _let_held_back_go(self) -> None:
+        in_line = self._turns if self._is_ordered else self._under_way
+        for turn in (*in_line, *self._beside):
+            if turn.is_held_back and turn.running is not None:
+                if not self._is_room_for(turn):
+                    return
+                turn.is_held_back = False
+                turn.running.resume()
+        self._some_held_back = False
+
+    def _answered(self, turn: Turn, request: Any, answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
+        turn.running = None
+        self._under_way.discard(turn)
+        if turn.began:
+            self._counters.took(self._operation(request), monotonic() - turn.began)
+            turn.began = 0.0
+        if error is not None and not isinstance(error, BrokerError | StorageFault | ProtocolError):
+            self._fail(type(request).__name__, error)
+            return
+        forget_trace(error)
+        if isinstance(error, StorageFault):
+            log.error("%s %s: %s", self._adapter.dialect, self.peer, error)
+        if self._transport is None:
+            return
+        try:
+            if error is not None:
+                answer = self._adapter.failure(request, error)
+            data = None if answer is None or isinstance(answer, Stream) else self.connection.respond(request, answer)
+        except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
+            self._fail(type(request).__name__, fault)
+            return
+        if isinstance(answer, Stream):
+            turn.answer = answer
+            if not self._is_ordered:
+                self._open_stream(turn)
+        else:
+            self._keep(turn, data)
+        if not self._busy:
+            # Not at once: whatever else this turn of the loop answers (one sync answers many) leaves in the same write.
+            self._pump_soon()
+
+    def _keep(self, turn: Turn, data: Output | None) -> None:
+        """Put an answer where it leaves in its turn."""
+        turn.answer = data
+        if not data:
+            return
+        if self._outbox.hold(data) > SMALL_BYTES:
+            self._note_held()
+        if not self._is_ordered and turn not in self._turns:
+            self._outbox.add(data)
+
+    def _pump_soon(self) -> None:
+        if not self._pump_due:
+            self._pump_due = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_due = False
+        self._serve()
+
+    def _fail(self, doing: str, error: BaseException) -> None:
+        """We are wrong, not the client: say so in the log, end this connection, keep the others."""
+        log.error("%s %s: %s failed", self._adapter.dialect, self.peer, doing, exc_info=error)
+        self.abort()
+
+    # -- streams ---------------------------------------------------------------------------------------------
+
+    def _open_stream(self, turn: Turn) -> None:
+        """Its turn has come. It begins once this turn of the loop has written what was answered before."""
+        stream: Stream = turn.answer
+        turn.answer = _PENDING
+        if not (self._is_ordered and stream.holds_turn):
+            self._beside.add(turn)
+        self._loop.call_soon(self._run_stream, turn, stream)
+
+    def _run_stream(self, turn: Turn, stream: Stream) -> None:
+        if self._transport is None:
+            return
+
+        def done(_: Any, error: BaseException | None) -> None:  # noqa: ANN401
+            if turn not in self._beside:
+                self._answered(turn, turn.request, None, error)
+                return
+            self._beside.discard(turn)
+            if error is not None:
+                self._stream_failed(turn, error)
+
+        turn.running = start(stream.run(), done, lambda: self._may_go_on(turn))
+
+    def _stream_failed(self, turn: Turn, error: BaseException) -> None:
+        """Between answers to other requests nobody could tell whose error it is: it is the last thing said."""
+        self.close()
+        last = Turn(turn.request)
+        if self._is_ordered:
+            self._turns.append(last)
+        self._answered(last, last.request, None, error)
+
+    # -- answers leave ---------------------------------------------------------------------------------------
+
+    def _flush(self) -> bool:
+        """Send what is ready, in order; whether that made room."""
+        turns = self._turns
+        under_way = len(turns)
+        while turns and turns[0].answer is not _PENDING:
+            data = turns[0].answer
+            if isinstance(data, Stream):
+                self._open_stream(turns[0] if data.holds_turn else turns.popleft())
+            else:
+                turns.popleft()
+                if data:
+                    self._outbox.add(data)
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            self._outbox.clear()
+            return False
+        has_sent = bool(self._outbox)
+        if has_sent:
+            self._send_ready(transport)
+        if self._closing and not turns and not self._under_way:
+            transport.close()
+        return has_sent or len(turns) < under_way
+
+    def _forget_turns(self) -> None:
+        """The client is gone: what may be ended is ended, and nothing is answered any more."""
+        for turn in (*self._under_way, *self._turns, *self._beside):
+            if turn.running is not None:
+                turn.running.cancel()
+                turn.running = None  # each knows the other: together they would keep this connection's buffers alive
+        self._turns.clear()
+        self._under_way.clear()
+        self._beside.clear()
+
+    def drain(self) -> None:
+        """The server stops: what is under way is answered. Who only waits is let go, with all that was asked after it."""
+        kept = 0
+        for turn in self._turns:
+            if turn in self._under_way and turn.running is not None and turn.running.is_patient:
+                break
+            kept += 1
+        while len(self._turns) > kept:
+            self._turns.pop()
+        for turn in list(self._under_way):
+            if turn.running is not None and turn.running.is_patient:
+                turn.running.cancel()
+                self._under_way.discard(turn)
+        if self.last_words is not None:
+            last = self.last_words()
+            self._outbox.hold(last)
+            self._outbox.add(last)
+        self.close()
