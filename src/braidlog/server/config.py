@@ -21,6 +21,7 @@ from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
+from braidlog.server.gatekeeper import StrangerLimits
 from braidlog.wire.dialect import Dialect, dialects
 
 ENVIRONMENT_PREFIX = "BRAID_"
@@ -110,14 +111,8 @@ else:
     )
 
 
-class StrangersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StrangersConfig(StrangerLimits, frozen=True, forbid_unknown_fields=True):
     """Where tokens are configured: what a connection may do before its client has shown one."""
-
-    frame_bytes_max: int = 4096
-    first_frame_seconds_max: float = 5.0
-    seconds_max: float = 10.0
-    per_peer_max: int = 32
-    connections_max: int = 1000
 
     def __post_init__(self) -> None:
         seconds = dict.fromkeys(("first_frame_seconds_max", "seconds_max"), (0.001, 1e9))
