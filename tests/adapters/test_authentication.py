@@ -306,7 +306,7 @@ def test_few_strangers_of_one_address(impatient: ServerProcess) -> None:
                 peer.sendall(ask)
             assert refusal in strangers[0].recv(65536)
             assert not any(is_let_in(dialect) for dialect in DIALECTS)
-            assert "too many strangers" in impatient.errors()
+            assert "too many unauthenticated connections" in impatient.errors()
         eventually(lambda: is_let_in("rustlog"))
 
 

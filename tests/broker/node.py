@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from random import Random
 
-from braidlog.adapters.kafka.consumer import topics_read
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, open_services
 from braidlog.codec.records import encode_batch
@@ -15,6 +14,7 @@ from braidlog.storage.partition import Appended
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.world import ManualWorld
+from braidlog.wire.kafka.consumer import topics_read
 
 
 class Node:

@@ -34,8 +34,8 @@ def test_a_url_says_who_and_where() -> None:
 @pytest.mark.parametrize(
     ("url", "fault"),
     [
-        ("http://h:1", "no scheme"),
-        ("rustlog", "no scheme"),
+        ("http://h:1", "unknown scheme"),
+        ("rustlog", "unknown scheme"),
         ("rustlog://h:port", "not host"),
         ("rustlog://", "not host"),
         ("rustlog://h:99999", "not host"),

@@ -44,6 +44,8 @@ class Route(msgspec.Struct, frozen=True):
     """None: nothing is needed, or only what `topics` says."""
     topic: Callable[[Any], str | None] = lambda _: None
     topics: Topics | None = None
+    of_message: bool = False
+    """Whether the handler takes the `message` of a request, and not the request around it."""
 
 
 class Authorized(Protocol):
@@ -73,16 +75,17 @@ class RoutedAdapter:
 
     def serve(self, route: Route, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
         if route.operation is None and route.topics is None:
-            return route.handler(request, self._services, conversation)
+            return route.handler(request.message if route.of_message else request, self._services, conversation)
         return self._authorized(route, conversation, request)
 
     async def _authorized(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
         if route.operation is not None:
             self._services.authorize.check(conversation.principal, route.operation, route.topic(request))
+        asked = request.message if route.of_message else request
         if route.topics is None:
-            return await route.handler(request, self._services, conversation)
+            return await route.handler(asked, self._services, conversation)
         denied = self._denied(conversation.principal, route.topics, request)
-        return await route.handler(request, self._services, conversation, denied)
+        return await route.handler(asked, self._services, conversation, denied)
 
     def _denied(self, principal: str, topics: Topics, request: Any) -> Denied:  # noqa: ANN401
         """Said alike of topics that are there and of those that are not, so that nothing is revealed."""

@@ -49,7 +49,7 @@ def parse_url(url: str) -> Target:
     scheme, tls = parts.scheme.removesuffix(_TLS), parts.scheme.endswith(_TLS)
     if scheme not in SCHEMES:
         raise ValueError(
-            f"{url.partition('://')[0][:40]!r} is no scheme; there are {', '.join(SCHEMES)}, each also with {_TLS}"
+            f"unknown scheme {url.partition('://')[0][:40]!r}; supported: {', '.join(SCHEMES)}, each also with {_TLS}"
         )
     if parts.path not in ("", "/") or parts.fragment:
         raise ValueError("the URL ends after host and port: topics are named in calls, not in the URL")

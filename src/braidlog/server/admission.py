@@ -32,10 +32,6 @@ class Admission:
         self._connection.frame_bytes_max = min(self._frame_bytes_max, self._gatekeeper.limits.frame_bytes_max)
         return self._gatekeeper.enter(self._host)
 
-    @property
-    def is_required(self) -> bool:
-        return self._gatekeeper.required
-
     def leave(self) -> None:
         """It is gone, or no stranger any more."""
         if self._since is not None:

@@ -17,7 +17,6 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.adapters.contract import Adapter
-from braidlog.adapters.kafka.consumer import topics_read
 from braidlog.broker.access.authenticate import Authenticate, Pauses
 from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
 from braidlog.broker.quotas import Quotas
@@ -31,7 +30,7 @@ from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, Ser
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, raise_limit
-from braidlog.server.gatekeeper import Gatekeeper, StrangerLimits
+from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
@@ -48,6 +47,7 @@ from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
 from braidlog.tools.wire.recorder import Recorder
 from braidlog.wire.dialect import dialects
+from braidlog.wire.kafka.consumer import topics_read
 
 log = logging.getLogger("braidlog.server")
 
@@ -178,17 +178,10 @@ class Server:
         settings: ListenerConfig = getattr(self.config.listeners, dialect)
         if not settings.enabled:
             return
-        limits = self.config.limits
         advertised = (settings.advertised_host, settings.advertised_port) if settings.advertised_host else None
         listener = Listener(
             adapter,
-            session_limits=SessionLimits(
-                in_flight_max=limits.in_flight_max,
-                output_bytes_max=limits.output_bytes_max,
-                output_seconds_max=limits.output_seconds_max,
-                frame_seconds_max=limits.frame_seconds_max,
-                idle_seconds_max=limits.idle_seconds_max,
-            ),
+            session_limits=self.config.limits,
             connection_limits=self._connection_limits,
             budget=self._budget,
             advertised=advertised,
@@ -395,8 +388,7 @@ async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) ->
 def gatekeeper(auth: AuthConfig, authorize: Authorize, world: World) -> Gatekeeper:
     """Who looks at tokens, with the pauses and limits that the settings say."""
     pauses = Pauses(auth.pause_seconds, auth.pause_seconds_max, auth.forget_seconds)
-    limits = StrangerLimits(**{name: getattr(auth.strangers, name) for name in StrangerLimits.__struct_fields__})
-    return Gatekeeper(Authenticate(authorize, world, pauses), limits)
+    return Gatekeeper(Authenticate(authorize, world, pauses), auth.strangers)
 
 
 def tls_context(tls: TlsConfig) -> ssl.SSLContext:

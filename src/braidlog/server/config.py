@@ -21,6 +21,8 @@ from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
+from braidlog.server.gatekeeper import StrangerLimits
+from braidlog.server.session_limits import SessionLimits
 from braidlog.wire.dialect import Dialect, dialects
 
 ENVIRONMENT_PREFIX = "BRAID_"
@@ -110,14 +112,8 @@ else:
     )
 
 
-class StrangersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StrangersConfig(StrangerLimits, frozen=True, forbid_unknown_fields=True):
     """Where tokens are configured: what a connection may do before its client has shown one."""
-
-    frame_bytes_max: int = 4096
-    first_frame_seconds_max: float = 5.0
-    seconds_max: float = 10.0
-    per_peer_max: int = 32
-    connections_max: int = 1000
 
     def __post_init__(self) -> None:
         seconds = dict.fromkeys(("first_frame_seconds_max", "seconds_max"), (0.001, 1e9))
@@ -149,15 +145,12 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_bounds(self, dict.fromkeys(("pause_seconds", "pause_seconds_max", "forget_seconds"), (0.0, 25.0 * 3600)))
 
 
-class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
+    """What one connection may use, and all of them together."""
+
     connections_max: int = 10_000
     """All listeners together; lowered at the start if the process may not have so many sockets open (`ulimit -n`)."""
     connections_per_peer_max: int = 5_000
-    in_flight_max: int = 1024
-    output_bytes_max: int = 8 * 1024 * 1024
-    output_seconds_max: float = 30.0
-    frame_seconds_max: float = 30.0
-    idle_seconds_max: float = 600.0
     memory_bytes_max: int = 128 * 1024 * 1024
     """What all connections may hold together, of frames that are not whole and of answers that are not taken."""
 

@@ -205,7 +205,7 @@ class Session(SessionTurns):
         self._admission = Admission(gatekeeper, self.connection, self.host)
         is_stranger = gatekeeper.required and self.principal == ANONYMOUS
         if is_stranger and not self._admission.enter(self._loop.time()):
-            log.warning("%s: too many strangers, %s is turned away", self._adapter.dialect, self.peer)
+            log.warning("%s: too many unauthenticated connections, %s is turned away", self._adapter.dialect, self.peer)
             self.abort()
 
     def _meet(self, admission: Admission, data: bytes) -> None:

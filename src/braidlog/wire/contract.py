@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import Buffer, Inbox
 
 
 class NeedData(Enum):
@@ -64,3 +65,20 @@ class Slice(Protocol):
 
 Output = bytes | list[bytes | Slice]
 """What is to be sent: bytes, or bytes and slices of files in their order. A slice is read when it leaves, and not before."""
+
+
+class Receiver:
+    """The receiving half of a connection: bytes wait in the inbox until they are understood; after the end nothing is taken."""
+
+    def __init__(self) -> None:
+        self._inbox = Inbox()
+        self._closed = False
+
+    def receive(self, data: Buffer) -> None:
+        if not self._closed:
+            self._inbox.feed(data)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that have arrived and are not yet a message."""
+        return len(self._inbox)

@@ -22,9 +22,9 @@ from tests.adapters.kafka.clients import (
     TopicPartition,
 )
 
-from braidlog.adapters.kafka.consumer import assignment, subscription, topics_read
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.consumer import assignment, subscription, topics_read
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import groups as g
 from braidlog.wire.kafka.rows import NO_UUID

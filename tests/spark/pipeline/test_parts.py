@@ -198,7 +198,7 @@ def test_the_line_that_tells_why() -> None:
     python = "Job aborted\nTraceback (most recent call last):\n  File\nbraidlog.client.errors.ConnectError: nobody there\n\n\tat"
     assert cause(python) == "braidlog.client.errors.ConnectError: nobody there"
     assert cause("a\nCaused by: java.io.IOException: no space\n\tat x") == "java.io.IOException: no space"
-    assert cause("") == "for no reason that it told"
+    assert cause("") == "Spark gives no reason"
 
 
 # -- the terminal --------------------------------------------------------------------------------------------------

@@ -23,13 +23,13 @@ class Topic:
     def __init__(self, partitions: int = 4, batch_bytes: int = 1 << 20, first: int = 0) -> None:
         self.sections: list[tuple[int, Section]] = []
         self.told: list[list[int]] = []
-        self.filling = Filling("t", partitions, batch_bytes, first=first, emit=self._emit, tell=self._tell)
+        self.filling = Filling("t", partitions, batch_bytes, first=first, emit=self._emit, announce=self._announce)
 
     def _emit(self, number: int, section: Section) -> None:
         assert any(number in told for told in self.told), "a partition is told before it is written to"
         self.sections.append((number, section))
 
-    def _tell(self, numbers: Sequence[int]) -> None:
+    def _announce(self, numbers: Sequence[int]) -> None:
         self.told.append(list(numbers))
 
     def append(self, **columns: Any) -> "Topic":

@@ -110,10 +110,10 @@ def test_dry_run(tmp_path: Path) -> None:
 
 
 USAGE = {
-    ("wire", "send", "--server", ":1"): "give a FILE, or --example",
+    ("wire", "send", "--server", ":1"): "pass a FILE, or --example",
     ("wire", "send", "--example", "nothing", "--server", ":1"): "no example",
     ("wire", "send", "-", "--server", "nonsense"): "is not host:port",
-    ("wire", "send", "-", "--server", "http://x:1"): "'http' is none of",
+    ("wire", "send", "-", "--server", "http://x:1"): "unknown protocol 'http'",
     ("wire", "send", "--example", "mlog", "--server", ":1", "--split", "x"): "neither a number",
 }
 

@@ -137,7 +137,7 @@ def test_nobody_beyond(tmp_path: Path) -> None:
 
 def test_wrong_usage() -> None:
     done = braid("wire", "tap", "--listen", ":0", "--to", ":1")
-    assert (done.returncode, "which protocol?" in done.stderr) == (2, True)
+    assert (done.returncode, "unknown protocol" in done.stderr) == (2, True)
     done = braid("wire", "tap", "--listen", ":0", "--to", "mlog://x:1", "--split", "0")
     assert done.returncode == 2
     done = braid("wire", "tap", "--listen", ":0", "--to", "mlog://x:1", "--log", "/no/such/folder/log")

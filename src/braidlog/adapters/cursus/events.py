@@ -26,8 +26,7 @@ def _stream_key(services: Services, topic: str, key: str) -> bytes:
     return encoded
 
 
-async def append_stream(request: Request, services: Services, _: Conversation) -> a.Appended:
-    message: r.AppendStream = request.message
+async def append_stream(message: r.AppendStream, services: Services, _: Conversation) -> a.Appended:
     key = _stream_key(services, message.topic, message.key)
     if message.version == 0:
         # Versions begin at 1. Below it the services have a word for "any version", which nobody meant here.
@@ -64,20 +63,17 @@ async def read_stream(request: Request, services: Services, conversation: Conver
     return a.StreamContents(message.topic, message.key, partition, events, _show(snapshot))
 
 
-async def stream_version(request: Request, services: Services, _: Conversation) -> a.Version:
-    message: r.StreamVersion = request.message
+async def stream_version(message: r.StreamVersion, services: Services, _: Conversation) -> a.Version:
     return a.Version(services.streams.version(message.topic, _stream_key(services, message.topic, message.key)))
 
 
-async def save_snapshot(request: Request, services: Services, _: Conversation) -> a.SnapshotSaved:
-    message: r.SaveSnapshot = request.message
+async def save_snapshot(message: r.SaveSnapshot, services: Services, _: Conversation) -> a.SnapshotSaved:
     key = _stream_key(services, message.topic, message.key)
     await services.streams.save_snapshot(message.topic, key, Snapshot(message.version, message.message))
     return a.SnapshotSaved(message.version, services.streams.partition_of(message.topic, key))
 
 
-async def read_snapshot(request: Request, services: Services, _: Conversation) -> a.SnapshotFound:
-    message: r.ReadSnapshot = request.message
+async def read_snapshot(message: r.ReadSnapshot, services: Services, _: Conversation) -> a.SnapshotFound:
     key = _stream_key(services, message.topic, message.key)
     return a.SnapshotFound(_show(services.streams.snapshot(message.topic, key)))
 

@@ -4,7 +4,7 @@ Knows: its manners (the Cursus page, §8), which service answers what, how a cli
 sockets, how anything is done.
 """
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from braidlog.adapters.cursus.producing import show_address
 from braidlog.adapters.cursus.served import ServedConnection
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import TransactionHandlers
-from braidlog.adapters.routing import Route, RoutedAdapter
+from braidlog.adapters.routing import Handler, Route, RoutedAdapter
 from braidlog.broker.access.authorize import Operation
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, Member, Membership
@@ -41,8 +41,7 @@ _ONLY = {"partitioner": "hash_key", "auth_policy": "open", "read_acl": "", "writ
 # -- topics --------------------------------------------------------------------------------------------------------
 
 
-async def create(request: Request, services: Services, _: Conversation) -> a.Created:
-    message: r.Create = request.message
+async def create(message: r.Create, services: Services, _: Conversation) -> a.Created:
     partitions = PARTITIONS_DEFAULT if message.partitions is None else message.partitions
     meta = await services.topics.ensure(
         message.topic, partitions, settings=_settings(message), grow=message.partitions is not None
@@ -76,8 +75,7 @@ def _settings(message: r.Create) -> dict[str, Any]:
     return changes
 
 
-async def delete(request: Request, services: Services, _: Conversation) -> a.Deleted:
-    message: r.Delete = request.message
+async def delete(message: r.Delete, services: Services, _: Conversation) -> a.Deleted:
     if message.if_exists and not services.hosting.exists(message.topic):
         return a.Deleted(message.topic, deleted=False)
     await services.topics.delete(message.topic)
@@ -89,8 +87,7 @@ async def list_topics(_: Request, services: Services, conversation: Conversation
     return a.TopicList(len(names), tuple(names))
 
 
-async def describe(request: Request, services: Services, conversation: Conversation) -> a.TopicDescription:
-    message: r.Describe = request.message
+async def describe(message: r.Describe, services: Services, conversation: Conversation) -> a.TopicDescription:
     leader = show_address(conversation.address)
     shown = [
         a.PartitionDescription(
@@ -106,15 +103,13 @@ async def describe(request: Request, services: Services, conversation: Conversat
     return a.TopicDescription(message.topic, tuple(shown))
 
 
-async def metadata(request: Request, services: Services, conversation: Conversation) -> a.TopicMetadata:
-    message: r.GetMetadata = request.message
+async def metadata(message: r.GetMetadata, services: Services, conversation: Conversation) -> a.TopicMetadata:
     hosted = services.hosting.partitions(message.topic)
     leaders = (show_address(conversation.address),) * len(hosted)
     return a.TopicMetadata(message.topic, len(hosted), leaders, tuple(str(h.leader_epoch) for h in hosted))
 
 
-async def list_offsets(request: Request, services: Services, _: Conversation) -> a.OffsetList:
-    message: r.ListOffsets = request.message
+async def list_offsets(message: r.ListOffsets, services: Services, _: Conversation) -> a.OffsetList:
     if message.partition is None:
         hosted = services.hosting.partitions(message.topic)
     else:
@@ -125,8 +120,7 @@ async def list_offsets(request: Request, services: Services, _: Conversation) ->
     return a.OffsetList(message.topic, len(shown), tuple(shown))
 
 
-async def find_coordinator(request: Request, _: Services, conversation: Conversation) -> a.Coordinator:
-    message: r.FindCoordinator = request.message
+async def find_coordinator(message: r.FindCoordinator, _: Services, conversation: Conversation) -> a.Coordinator:
     host, port = conversation.address
     kind = "transaction" if message.transactional_id and not message.group else "group"
     return a.Coordinator("standalone", kind, host, port)
@@ -142,14 +136,12 @@ async def register(request: Request, services: Services, _: Conversation) -> a.R
     return a.Registered(message.group, message.topic)
 
 
-async def join(request: Request, services: Services, _: Conversation) -> a.Assignment:
-    message: r.JoinGroup = request.message
+async def join(message: r.JoinGroup, services: Services, _: Conversation) -> a.Assignment:
     membership = await services.groups.join(message.group, message.member, [message.topic], assignor=Assignor.RANGE)
     return _assignment(message.topic, membership)
 
 
-async def sync(request: Request, services: Services, _: Conversation) -> a.Assignment:
-    message: r.SyncGroup = request.message
+async def sync(message: r.SyncGroup, services: Services, _: Conversation) -> a.Assignment:
     return _assignment(message.topic, services.groups.sync(*_member(services, message)))
 
 
@@ -163,14 +155,12 @@ def _member(services: Services, message: r.SyncGroup | r.Heartbeat) -> tuple[str
     return message.group, message.member, present if message.generation is None else message.generation
 
 
-async def heartbeat(request: Request, services: Services, _: Conversation) -> a.Beating:
-    message: r.Heartbeat = request.message
+async def heartbeat(message: r.Heartbeat, services: Services, _: Conversation) -> a.Beating:
     membership = services.groups.heartbeat(*_member(services, message))
     return a.Beating(membership.member, membership.generation)
 
 
-async def leave(request: Request, services: Services, _: Conversation) -> a.Left:
-    message: r.LeaveGroup = request.message
+async def leave(message: r.LeaveGroup, services: Services, _: Conversation) -> a.Left:
     await services.groups.leave(message.group, message.member, message.generation)
     return a.Left(message.group, message.member)
 
@@ -181,8 +171,7 @@ async def list_groups(_: Request, services: Services, __: Conversation) -> a.Gro
     return a.GroupList(len(names), tuple(names))
 
 
-async def group_status(request: Request, services: Services, _: Conversation) -> a.GroupDescription:
-    message: r.GroupStatus = request.message
+async def group_status(message: r.GroupStatus, services: Services, _: Conversation) -> a.GroupDescription:
     committed = sorted({topic for topic, _ in services.offsets.of_group(message.group)})
     if committed and message.group not in services.groups.known():
         return a.GroupDescription(message.group, ",".join(committed), "Empty")
@@ -209,16 +198,14 @@ def _show_member(group: Group, member: Member) -> a.MemberDescription:
 # -- commits -------------------------------------------------------------------------------------------------------
 
 
-async def commit(request: Request, services: Services, _: Conversation) -> a.Ok:
-    message: r.Commit = request.message
+async def commit(message: r.Commit, services: Services, _: Conversation) -> a.Ok:
     services.hosting.partition(message.topic, message.partition).require_leader()
     wanted = [Commit(message.topic, message.partition, message.offset)]
     await services.offsets.commit(message.group, wanted, forward_only=True)
     return a.Ok()
 
 
-async def commit_offset(request: Request, services: Services, _: Conversation) -> a.Ok:
-    message: r.CommitOffset = request.message
+async def commit_offset(message: r.CommitOffset, services: Services, _: Conversation) -> a.Ok:
     wanted = [Commit(message.topic, message.partition, message.offset)]
     if message.member and message.generation is not None:
         await services.groups.commit(message.group, message.member, message.generation, wanted, forward_only=True)
@@ -227,15 +214,13 @@ async def commit_offset(request: Request, services: Services, _: Conversation) -
     return a.Ok()
 
 
-async def batch_commit(request: Request, services: Services, _: Conversation) -> a.BatchCommitted:
-    message: r.BatchCommit = request.message
+async def batch_commit(message: r.BatchCommit, services: Services, _: Conversation) -> a.BatchCommitted:
     wanted = [Commit(message.topic, entry.partition, entry.offset) for entry in message.offsets]
     await services.groups.commit(message.group, message.member, message.generation, wanted, forward_only=True)
     return a.BatchCommitted(len(wanted))
 
 
-async def fetch_offset(request: Request, services: Services, _: Conversation) -> a.CommittedOffset:
-    message: r.FetchOffset = request.message
+async def fetch_offset(message: r.FetchOffset, services: Services, _: Conversation) -> a.CommittedOffset:
     services.hosting.partition(message.topic, message.partition).require_leader()
     found = services.offsets.committed(message.group, message.topic, message.partition)
     return a.CommittedOffset(0 if found is None else found.offset)
@@ -244,8 +229,7 @@ async def fetch_offset(request: Request, services: Services, _: Conversation) ->
 # -- the connection itself -----------------------------------------------------------------------------------------
 
 
-async def authenticate(request: Request, _: Services, conversation: Conversation) -> a.Authenticated | Failure:
-    message: r.Auth = request.message
+async def authenticate(message: r.Auth, _: Services, conversation: Conversation) -> a.Authenticated | Failure:
     if not await conversation.prove(message.principal, message.token.encode()):
         return Failure.of(ErrorCode.AUTHENTICATION_FAILED)
     conversation.principal = message.principal
@@ -289,6 +273,13 @@ class _Speaker:
         return getattr(self._conversation, name)
 
 
+def _row(
+    handler: Handler, operation: Operation | None, topic: Callable[[Request], str | None] = lambda _: None
+) -> Route:
+    """A row whose handler takes the message alone."""
+    return Route(handler, operation, topic, of_message=True)
+
+
 class CursusAdapter(RoutedAdapter):
     """Cursus behind a listener. Its clients match answers by order."""
 
@@ -297,34 +288,34 @@ class CursusAdapter(RoutedAdapter):
     ordered = True
     fixed: ClassVar[Mapping[type, Route]] = {
         Batch: Route(producing.produce, Operation.WRITE, _topic),
-        r.Create: Route(create, Operation.CREATE, _topic),
-        r.Delete: Route(delete, Operation.DELETE, _topic),
+        r.Create: _row(create, Operation.CREATE, _topic),
+        r.Delete: _row(delete, Operation.DELETE, _topic),
         r.ListTopics: Route(list_topics, Operation.DESCRIBE),
         r.Consume: Route(reading.consume, Operation.READ, _topic_or_pattern),
         r.Subscribe: Route(register, Operation.READ, _topic),
-        r.JoinGroup: Route(join, Operation.READ, _topic),
-        r.LeaveGroup: Route(leave, Operation.READ, _topic),
+        r.JoinGroup: _row(join, Operation.READ, _topic),
+        r.LeaveGroup: _row(leave, Operation.READ, _topic),
         r.Stream: Route(reading.stream, Operation.READ, _topic),
-        r.Commit: Route(commit, Operation.READ, _topic),
-        r.Heartbeat: Route(heartbeat, Operation.READ, _topic),
-        r.BatchCommit: Route(batch_commit, Operation.READ, _topic),
-        r.SyncGroup: Route(sync, Operation.READ, _topic),
+        r.Commit: _row(commit, Operation.READ, _topic),
+        r.Heartbeat: _row(heartbeat, Operation.READ, _topic),
+        r.BatchCommit: _row(batch_commit, Operation.READ, _topic),
+        r.SyncGroup: _row(sync, Operation.READ, _topic),
         r.Publish: Route(producing.publish, Operation.WRITE, _topic),
-        r.Describe: Route(describe, Operation.DESCRIBE, _topic),
-        r.GetMetadata: Route(metadata, Operation.DESCRIBE, _topic),
-        r.ListOffsets: Route(list_offsets, Operation.DESCRIBE, _topic),
-        r.FindCoordinator: Route(find_coordinator, Operation.DESCRIBE),
+        r.Describe: _row(describe, Operation.DESCRIBE, _topic),
+        r.GetMetadata: _row(metadata, Operation.DESCRIBE, _topic),
+        r.ListOffsets: _row(list_offsets, Operation.DESCRIBE, _topic),
+        r.FindCoordinator: _row(find_coordinator, Operation.DESCRIBE),
         r.RegisterGroup: Route(register, Operation.READ, _topic),
         r.ListGroups: Route(list_groups, Operation.DESCRIBE),
-        r.GroupStatus: Route(group_status, Operation.DESCRIBE),
-        r.FetchOffset: Route(fetch_offset, Operation.READ, _topic),
-        r.CommitOffset: Route(commit_offset, Operation.READ, _topic),
-        r.AppendStream: Route(events.append_stream, Operation.WRITE, _topic),
+        r.GroupStatus: _row(group_status, Operation.DESCRIBE),
+        r.FetchOffset: _row(fetch_offset, Operation.READ, _topic),
+        r.CommitOffset: _row(commit_offset, Operation.READ, _topic),
+        r.AppendStream: _row(events.append_stream, Operation.WRITE, _topic),
         r.ReadStream: Route(events.read_stream, Operation.READ, _topic),
-        r.StreamVersion: Route(events.stream_version, Operation.READ, _topic),
-        r.SaveSnapshot: Route(events.save_snapshot, Operation.WRITE, _topic),
-        r.ReadSnapshot: Route(events.read_snapshot, Operation.READ, _topic),
-        r.Auth: Route(authenticate, None),
+        r.StreamVersion: _row(events.stream_version, Operation.READ, _topic),
+        r.SaveSnapshot: _row(events.save_snapshot, Operation.WRITE, _topic),
+        r.ReadSnapshot: _row(events.read_snapshot, Operation.READ, _topic),
+        r.Auth: _row(authenticate, None),
         r.Help: Route(show_help, None),
         r.GetProtocolInfo: Route(protocol_info, None),
         r.Exit: Route(leave_connection, None),
@@ -340,12 +331,12 @@ class CursusAdapter(RoutedAdapter):
         transactions = TransactionHandlers()
         self.table: dict[type, Route] = {
             **self.fixed,
-            r.InitProducerId: Route(transactions.init_producer, Operation.WRITE),
-            r.BeginTxn: Route(transactions.begin, Operation.WRITE),
-            r.TxnPublish: Route(transactions.publish, Operation.WRITE, _topic),
-            r.SendOffsetsToTxn: Route(transactions.send_offsets, Operation.READ, _topic),
-            r.EndTxn: Route(transactions.end, Operation.WRITE),
-            r.TxnStatus: Route(transactions.status, Operation.DESCRIBE),
+            r.InitProducerId: _row(transactions.init_producer, Operation.WRITE),
+            r.BeginTxn: _row(transactions.begin, Operation.WRITE),
+            r.TxnPublish: _row(transactions.publish, Operation.WRITE, _topic),
+            r.SendOffsetsToTxn: _row(transactions.send_offsets, Operation.READ, _topic),
+            r.EndTxn: _row(transactions.end, Operation.WRITE),
+            r.TxnStatus: _row(transactions.status, Operation.DESCRIBE),
         }
 
     def open(self) -> ServedConnection:

@@ -114,18 +114,27 @@ def _ack(batch: Batch, conversation: Conversation, status: str, last_offset: int
     )
 
 
-async def publish(request: Request, services: Services, conversation: Conversation) -> a.Ack | a.Ok:
-    message: r.Publish = request.message
-    record = BatchRecord(
+def record_of(message: r.Publish | r.TxnPublish) -> BatchRecord:
+    return BatchRecord(
         message.message,
         message.key,
         sequence=message.sequence,
         producer_id=message.producer_id,
         epoch=message.epoch,
     )
+
+
+async def publish(request: Request, services: Services, conversation: Conversation) -> a.Ack | a.Ok:
+    message: r.Publish = request.message
     partition = ANY_PARTITION if message.partition is None else message.partition
     batch = Batch(
-        message.topic, partition, (record,), message.acks, message.idempotent, message.sequence, message.sequence
+        message.topic,
+        partition,
+        (record_of(message),),
+        message.acks,
+        message.idempotent,
+        message.sequence,
+        message.sequence,
     )
     ack = await produce(Request(request.operation, batch, request.spelling), services, conversation)
     return a.Ok() if message.acks is r.Acks.NONE else ack

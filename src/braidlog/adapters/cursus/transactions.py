@@ -5,7 +5,7 @@ The counts of staged messages are told as they are since this node started; noth
 """
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.cursus.producing import ANY_PARTITION, choose_partition
+from braidlog.adapters.cursus.producing import ANY_PARTITION, choose_partition, record_of
 from braidlog.adapters.cursus.records import encode_whole
 from braidlog.adapters.cursus.services import Services
 from braidlog.coordinator.offsets import Commit
@@ -13,9 +13,7 @@ from braidlog.coordinator.transactions import Transaction, TxnState
 from braidlog.partition.append import SEQUENCES, Acks
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
-from braidlog.wire.cursus.batch import BatchRecord
 from braidlog.wire.cursus.failures import Failure, echo
-from braidlog.wire.cursus.messages import Request
 
 NO_PRODUCER = -1
 _STATES: dict[TxnState, str] = {
@@ -40,21 +38,18 @@ class TransactionHandlers:
     def __init__(self) -> None:
         self._messages: dict[str, int] = {}
 
-    async def init_producer(self, request: Request, services: Services, _: Conversation) -> a.ProducerSession:
-        message: r.InitProducerId = request.message
+    async def init_producer(self, message: r.InitProducerId, services: Services, _: Conversation) -> a.ProducerSession:
         txn = await services.transactions.begin_producer(message.transactional_id)
         self._messages.pop(message.transactional_id, None)
         return a.ProducerSession(message.transactional_id, str(txn.producer_id), txn.epoch)
 
-    async def begin(self, request: Request, services: Services, _: Conversation) -> a.TxnBegun:
-        message: r.BeginTxn = request.message
+    async def begin(self, message: r.BeginTxn, services: Services, _: Conversation) -> a.TxnBegun:
         name = message.transactional_id
         txn = await services.transactions.begin(name, _producer(message.producer_id), message.epoch)
         self._messages[name] = 0
         return a.TxnBegun(name, _STATES[txn.state], message.producer_id, txn.epoch)
 
-    async def publish(self, request: Request, services: Services, _: Conversation) -> a.TxnStaged:
-        message: r.TxnPublish = request.message
+    async def publish(self, message: r.TxnPublish, services: Services, _: Conversation) -> a.TxnStaged:
         name, producer_id = message.transactional_id, _producer(message.producer_id)
         services.transactions.require_ongoing(name, producer_id, message.epoch)
         partition = ANY_PARTITION if message.partition is None else message.partition
@@ -63,15 +58,8 @@ class TransactionHandlers:
             partition = choose_partition(services, message.topic, message.key or message.producer_id.encode())
         services.hosting.partition(message.topic, partition).require_leader()
         await services.transactions.add_partitions(name, producer_id, message.epoch, [(message.topic, partition)])
-        record = BatchRecord(
-            message.message,
-            message.key,
-            sequence=message.sequence,
-            producer_id=message.producer_id,
-            epoch=message.epoch,
-        )
         data = encode_whole(
-            [record],
+            [record_of(message)],
             services.world.now_ms(),
             producer_id=producer_id,
             producer_epoch=message.epoch,
@@ -82,8 +70,9 @@ class TransactionHandlers:
         staged = self._messages[name] = self._messages.get(name, 0) + (not appended.duplicate)
         return a.TxnStaged(name, staged, message.topic, partition)
 
-    async def send_offsets(self, request: Request, services: Services, _: Conversation) -> a.TxnOffsetsStaged:
-        message: r.SendOffsetsToTxn = request.message
+    async def send_offsets(
+        self, message: r.SendOffsetsToTxn, services: Services, _: Conversation
+    ) -> a.TxnOffsetsStaged:
         name, producer_id = message.transactional_id, _producer(message.producer_id)
         services.transactions.require_ongoing(name, producer_id, message.epoch)
         commits = [Commit(message.topic, entry.partition, entry.offset) for entry in message.offsets]
@@ -94,8 +83,7 @@ class TransactionHandlers:
         txn = await services.transactions.add_offsets(name, producer_id, message.epoch, message.group, commits)
         return a.TxnOffsetsStaged(name, len(txn.offsets))
 
-    async def end(self, request: Request, services: Services, _: Conversation) -> a.TxnState | Failure:
-        message: r.EndTxn = request.message
+    async def end(self, message: r.EndTxn, services: Services, _: Conversation) -> a.TxnState | Failure:
         if message.result not in _RESULTS:
             return Failure.of("invalid_result", command="END_TXN", value=echo(message.result))
         name = message.transactional_id
@@ -105,8 +93,7 @@ class TransactionHandlers:
         )
         return self._show(name, txn, self._messages.pop(name, 0), offsets)
 
-    async def status(self, request: Request, services: Services, _: Conversation) -> a.TxnState:
-        message: r.TxnStatus = request.message
+    async def status(self, message: r.TxnStatus, services: Services, _: Conversation) -> a.TxnState:
         txn = services.transactions.find(message.transactional_id)
         return self._show(
             message.transactional_id, txn, self._messages.get(message.transactional_id, 0), len(txn.offsets)

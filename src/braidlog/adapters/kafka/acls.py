@@ -15,6 +15,7 @@ from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import Refusal, code_of, said_of_cluster
 from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
+from braidlog.adapters.kafka.topics import OPERATION_BITS
 from braidlog.broker.access.authorize import EVERYONE, Operation, Rule
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
@@ -41,16 +42,7 @@ class Pattern(IntEnum):
 
 
 ALLOW = 3
-NUMBERS: dict[Operation, int] = {
-    Operation.ALL: 2,
-    Operation.READ: 3,
-    Operation.WRITE: 4,
-    Operation.CREATE: 5,
-    Operation.DELETE: 6,
-    Operation.ALTER: 7,
-    Operation.DESCRIBE: 8,
-    Operation.CLUSTER: 9,
-}
+NUMBERS: dict[Operation, int] = {Operation.ALL: 2, **OPERATION_BITS}
 ON_TOPICS: dict[int, Operation] = {
     number: operation for operation, number in NUMBERS.items() if operation is not Operation.CLUSTER
 }

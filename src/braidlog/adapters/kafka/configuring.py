@@ -14,6 +14,7 @@ from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
 from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of
 from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.kafka.routes import Refusal as Refused
 from braidlog.adapters.kafka.routes import Route, on_topics
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.settings import Kind, Shown, Source
@@ -24,6 +25,7 @@ from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import topics as m
+from braidlog.wire.kafka.rows import Message
 
 Config = m.DescribeConfigsResponseConfig
 Incremental = m.IncrementalAlterConfigsRequestResource
@@ -113,15 +115,6 @@ def _of_node(services: Services, creating: Creating) -> list[Config]:
     return [Config(name, value, True, Source.STATIC_BROKER, config_type=kind) for name, value, kind in rows]  # noqa: FBT003 - a row
 
 
-def refuse_describe(request: Request, code: E, text: str) -> m.DescribeConfigsResponse:
-    return m.DescribeConfigsResponse(
-        results=[
-            m.DescribeConfigsResponseResult(code, text, each.resource_type, each.resource_name)
-            for each in request.message.resources
-        ]
-    )
-
-
 # -- changing ----------------------------------------------------------------------------------------------------
 
 
@@ -138,15 +131,6 @@ async def alter(request: Request, services: Services, _: Conversation, denied: D
 
 def _given(resource: m.AlterConfigsRequestResource, _: Services) -> list[tuple[str, str | None]]:
     return [(each.name, each.value) for each in resource.configs]
-
-
-def refuse_alter(request: Request, code: E, text: str) -> m.AlterConfigsResponse:
-    return m.AlterConfigsResponse(
-        responses=[
-            m.AlterConfigsResponseResource(code, text, each.resource_type, each.resource_name)
-            for each in request.message.resources
-        ]
-    )
 
 
 async def alter_some(
@@ -182,15 +166,6 @@ def _new_value(change: m.IncrementalAlterConfigsRequestConfig, present: str) -> 
         words, changed = settings.split(present), settings.split(change.value or "")
         return ",".join(sorted(words | changed if change.config_operation == Change.APPEND else words - changed))
     raise BrokerError(Reason.INVALID_SETTING, f"{change.name[:60]!r} cannot be changed so")
-
-
-def refuse_alter_some(request: Request, code: E, text: str) -> m.IncrementalAlterConfigsResponse:
-    return m.IncrementalAlterConfigsResponse(
-        responses=[
-            m.IncrementalAlterConfigsResponseResource(code, text, each.resource_type, each.resource_name)
-            for each in request.message.resources
-        ]
-    )
 
 
 async def _alter(
@@ -233,11 +208,22 @@ def _code(kind: int, error: BrokerError | StorageFault) -> E:
     return E.CLUSTER_AUTHORIZATION_FAILED if is_node else code
 
 
+def _refusal(response: type[Message], answers: str, answer: Callable[..., Any]) -> Refused:
+    def refuse(request: Request, code: E, text: str) -> Message:
+        told = [answer(code, text, each.resource_type, each.resource_name) for each in request.message.resources]
+        return response(**{answers: told})
+
+    return refuse
+
+
 def routes(creating: Creating) -> dict[Key, Route]:
+    described = _refusal(m.DescribeConfigsResponse, "results", m.DescribeConfigsResponseResult)
+    altered = _refusal(m.AlterConfigsResponse, "responses", m.AlterConfigsResponseResource)
+    some_altered = _refusal(m.IncrementalAlterConfigsResponse, "responses", m.IncrementalAlterConfigsResponseResource)
     return {
         Key.DESCRIBE_CONFIGS: on_topics(
-            partial(describe, creating=creating), Operation.DESCRIBE, refuse_describe, _resources
+            partial(describe, creating=creating), Operation.DESCRIBE, described, _resources
         ),
-        Key.ALTER_CONFIGS: on_topics(alter, Operation.ALTER, refuse_alter, _resources),
-        Key.INCREMENTAL_ALTER_CONFIGS: on_topics(alter_some, Operation.ALTER, refuse_alter_some, _resources),
+        Key.ALTER_CONFIGS: on_topics(alter, Operation.ALTER, altered, _resources),
+        Key.INCREMENTAL_ALTER_CONFIGS: on_topics(alter_some, Operation.ALTER, some_altered, _resources),
     }

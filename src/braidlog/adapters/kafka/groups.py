@@ -7,7 +7,6 @@ Invariant: every group, member and partition of a request has an answer of its o
 from collections.abc import Callable, Iterable, Sequence
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka import consumer
 from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.routes import Refusal, Route, resolved, topics_by_id, topics_named, whole
 from braidlog.adapters.kafka.services import Services
@@ -18,6 +17,7 @@ from braidlog.coordinator.groups.messages import Joining, MemberIdRequired, Stat
 from braidlog.coordinator.groups.service import GroupView, MemberView
 from braidlog.coordinator.offsets import Commit, Committed
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.wire.kafka import consumer
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.routing import Route, RoutedAdapter
+from braidlog.adapters.routing import Handler, Route, RoutedAdapter
 from braidlog.adapters.rustlog.errors import failure
 from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Operation
@@ -33,8 +33,7 @@ _TOPIC_BYTES = len('{"name":"","partition_count":},') + 10
 _ANSWER_BYTES = 2048  # whatever stands around the lines: the type, the longest id
 
 
-async def produce(request: Request, services: Services, _: Conversation) -> m.ProduceResponse:
-    message: m.Produce = request.message  # type: ignore[assignment]
+async def produce(message: m.Produce, services: Services, _: Conversation) -> m.ProduceResponse:
     if not message.records:
         services.hosting.check_partition(message.topic, message.partition)
         return m.ProduceResponse(base_offset=0, record_count=0)
@@ -118,20 +117,17 @@ def _check_first(shown: int, found: int, offset: int) -> None:
         )
 
 
-async def commit(request: Request, services: Services, _: Conversation) -> m.OffsetCommitResponse:
-    message: m.OffsetCommit = request.message  # type: ignore[assignment]
+async def commit(message: m.OffsetCommit, services: Services, _: Conversation) -> m.OffsetCommitResponse:
     await services.offsets.commit(message.group, [Commit(message.topic, message.partition, message.offset)])
     return m.OffsetCommitResponse(success=True)
 
 
-async def committed(request: Request, services: Services, _: Conversation) -> m.OffsetFetchResponse:
-    message: m.OffsetFetch = request.message  # type: ignore[assignment]
+async def committed(message: m.OffsetFetch, services: Services, _: Conversation) -> m.OffsetFetchResponse:
     found = services.offsets.committed(message.group, message.topic, message.partition)
     return m.OffsetFetchResponse(offset=None if found is None else found.offset)
 
 
-async def create_topic(request: Request, services: Services, _: Conversation) -> m.CreateTopicResponse:
-    message: m.CreateTopic = request.message  # type: ignore[assignment]
+async def create_topic(message: m.CreateTopic, services: Services, _: Conversation) -> m.CreateTopicResponse:
     if not 1 <= message.partition_count <= m.PARTITIONS_PER_TOPIC_MAX:
         raise BrokerError(Reason.INVALID_PARTITION_COUNT, f"a topic has 1 to {m.PARTITIONS_PER_TOPIC_MAX} partitions")
     meta = await services.topics.create(message.topic, message.partition_count)
@@ -150,15 +146,15 @@ def _check_answer(size: int) -> None:
         raise BrokerError(Reason.UNAVAILABLE, f"the answer does not fit a frame of {FRAME_BYTES_MAX} bytes")
 
 
-async def describe_topic(request: Request, services: Services, _: Conversation) -> m.DescribeTopicResponse:
-    message: m.DescribeTopic = request.message  # type: ignore[assignment]
+async def describe_topic(message: m.DescribeTopic, services: Services, _: Conversation) -> m.DescribeTopicResponse:
     hosted = services.hosting.partitions(message.topic)
     shown = [m.PartitionSummary(h.number, h.high_watermark, h.start_offset, len(h.log.segments)) for h in hosted]
     return m.DescribeTopicResponse(topic=message.topic, partitions=shown)
 
 
-async def describe_partition(request: Request, services: Services, _: Conversation) -> m.DescribePartitionResponse:
-    message: m.DescribePartition = request.message  # type: ignore[assignment]
+async def describe_partition(
+    message: m.DescribePartition, services: Services, _: Conversation
+) -> m.DescribePartitionResponse:
     hosted = services.hosting.partition(message.topic, message.partition)
     return m.DescribePartitionResponse(
         topic=message.topic,
@@ -185,6 +181,11 @@ def _topic(request: Request) -> str | None:
     return topic
 
 
+def _row(handler: Handler, operation: Operation) -> Route:
+    """A row whose handler takes the message alone."""
+    return Route(handler, operation, _topic, of_message=True)
+
+
 class RustlogAdapter(RoutedAdapter):
     """RustLog behind a listener. Its clients match answers by order."""
 
@@ -192,14 +193,14 @@ class RustlogAdapter(RoutedAdapter):
     uses = Services
     ordered = True
     routes: ClassVar[Mapping[type, Route]] = {
-        m.Produce: Route(produce, Operation.WRITE, _topic),
+        m.Produce: _row(produce, Operation.WRITE),
         m.Fetch: Route(fetch, Operation.READ, _topic),
-        m.OffsetCommit: Route(commit, Operation.READ, _topic),
-        m.OffsetFetch: Route(committed, Operation.READ, _topic),
-        m.CreateTopic: Route(create_topic, Operation.CREATE, _topic),
+        m.OffsetCommit: _row(commit, Operation.READ),
+        m.OffsetFetch: _row(committed, Operation.READ),
+        m.CreateTopic: _row(create_topic, Operation.CREATE),
         m.ListTopics: Route(list_topics, Operation.DESCRIBE),
-        m.DescribeTopic: Route(describe_topic, Operation.DESCRIBE, _topic),
-        m.DescribePartition: Route(describe_partition, Operation.DESCRIBE, _topic),
+        m.DescribeTopic: _row(describe_topic, Operation.DESCRIBE),
+        m.DescribePartition: _row(describe_partition, Operation.DESCRIBE),
         m.MetricsFetch: Route(metrics, Operation.DESCRIBE),
         m.Ping: Route(ping, None),
     }

@@ -18,6 +18,7 @@ from braidlog.cli.terminal.interrupts import Interrupts
 from braidlog.cli.terminal.output import hint, is_watched
 from braidlog.client.drivers.contract import Headers
 from braidlog.client.engine.producer import Producer
+from braidlog.client.engine.retry import wait_at_most
 from braidlog.client.errors import ClientError
 from braidlog.client.session import Client
 from braidlog.model.clock import SystemClock
@@ -112,7 +113,7 @@ async def _send(
     while not stopping.is_set() and ledger.failure is None and not plan.is_done(ledger.sent):
         early = began + plan.due_seconds(ledger.sent) - loop.time()
         if early > 0:
-            await _pause(stopping, max(early, TICK_SECONDS if early < TICK_SECONDS else 0))
+            await wait_at_most(stopping, max(early, TICK_SECONDS))
             ledger.settle()
             if watched:
                 click.echo(f"\r{ledger}", nl=False, err=True)
@@ -135,11 +136,3 @@ def _fitting(client: Client, record: NewRecord) -> NewRecord:
         record.headers if able.headers is Headers.ANY else (),
         record.timestamp_ms if able.stamps else None,
     )
-
-
-async def _pause(stopping: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stopping.wait()
-    except TimeoutError:
-        return

@@ -62,7 +62,7 @@ def reset_target(to: str | None, by: int | None) -> ResetTarget:
     try:
         return ResetTarget(at_ms=parse_moment(to, SystemClock().now_ms()))
     except ValueError:
-        raise click.UsageError(f"{to!r} is none of earliest, latest, an offset, or a time: {FORMS}") from None
+        raise click.UsageError(f"unknown target {to!r}; use earliest, latest, an offset, or a time: {FORMS}") from None
 
 
 @click.command(

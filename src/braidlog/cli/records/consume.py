@@ -58,7 +58,7 @@ class OffsetType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # g
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
         if isinstance(value, str) and value not in ("beginning", "end") and not value.removeprefix("-").isdecimal():
-            self.fail(f"{value!r} is none of beginning, end, N, -N", param, ctx)
+            self.fail(f"unknown offset {value!r}; use beginning, end, N or -N", param, ctx)
         return value
 
 
@@ -182,7 +182,7 @@ def _check_partitions(options: ConsumeOptions, count: int) -> None:
         if number >= count:
             raise click.UsageError(f"{options.topic} has {plural(count, 'partition')}; there is no {number}")
     if options.group is not None and options.partitions:
-        raise click.UsageError("a group shares out partitions itself: --group or --partition, not both")
+        raise click.UsageError("a group assigns partitions itself: pass --group or --partition, not both")
 
 
 def _begin(client: Client, consumer: Consumer, options: ConsumeOptions) -> None:
@@ -190,7 +190,9 @@ def _begin(client: Client, consumer: Consumer, options: ConsumeOptions) -> None:
     start: Any = since or {"beginning": "earliest", "end": "latest"}.get(options.offset, 0)
     if options.group is not None:
         if start == 0:
-            raise click.UsageError("a group begins where it has committed, else at -o beginning, end or --from")
+            raise click.UsageError(
+                "a group begins where it has committed: pass -o beginning, -o end or --from for the rest"
+            )
         consumer.subscribe(options.topic, group=options.group, start=start)
         return
     partitions = options.partitions or None

@@ -30,7 +30,7 @@ def parse_moment(text: str, now_ms: int) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no moment: {FORMS}") from None
+        raise ValueError(f"unknown time {text!r}; use {FORMS}") from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
     return (found - _EPOCH) // _MILLISECOND

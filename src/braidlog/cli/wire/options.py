@@ -28,7 +28,7 @@ class AddressType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # 
             return value
         scheme, slashes, rest = value.rpartition("://")
         if slashes and scheme not in dialects():
-            self.fail(f"{scheme!r} is none of {', '.join(sorted(dialects()))}", param, ctx)
+            self.fail(f"unknown protocol {scheme!r}; supported: {', '.join(sorted(dialects()))}", param, ctx)
         host, colon, port = rest.rstrip("/").rpartition(":")
         if not colon and slashes:
             host, port = port, str(dialects()[scheme].port)

@@ -107,7 +107,7 @@ def send(  # noqa: PLR0913 - one parameter an option
 
 def _cases(file: str | None, example_of: str | None, names: tuple[str, ...]) -> list[Case]:
     if (file is None) == (example_of is None):
-        raise click.UsageError("give a FILE, or --example DIALECT")
+        raise click.UsageError("nothing to send: pass a FILE, or --example DIALECT")
     try:
         text = example(example_of) if example_of is not None else read_text(file or "-")
         cases = read_script(text)

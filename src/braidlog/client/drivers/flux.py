@@ -67,7 +67,7 @@ class FluxWire(ConnectionWire):
     def answer(self, event: m.Response) -> tuple[Hashable, Any]:
         if event.correlation_id == _NOT_AN_ANSWER:
             # A line of ours could not be read, and nobody knows which: who waits for its answer would wait in vain.
-            raise ProtocolError(f"it could not read a line: {event.answer}")
+            raise ProtocolError(f"the server could not read a request: {event.answer}")
         return event.correlation_id, event.answer
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from braidlog.client.engine.retry import wait_at_most
 from braidlog.client.errors import Address, ClientError, ClosedError, ConnectError, NoAnswerError, RecordError
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
@@ -101,12 +102,8 @@ class Link(asyncio.Protocol):
 
     async def ask_all(self, messages: Sequence[Any], timeout: float) -> list[Any]:  # noqa: ASYNC109 - as above
         """Send them in one piece; an answer, or what became of it, for each."""
-        if not self._writable.is_set():
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._writable.wait()
-            except TimeoutError:
-                self.abort(f"{show_address(self.address)} takes no bytes since {timeout:g} s")
+        if not self._writable.is_set() and not await wait_at_most(self._writable, timeout):
+            self.abort(f"{show_address(self.address)} has accepted no data for {timeout:g} s")
         if not self.is_open:
             raise ConnectError(self._end or f"{show_address(self.address)} is not connected")
         futures = self._send(messages)

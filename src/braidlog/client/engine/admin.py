@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 
 from braidlog.client.drivers.contract import Commits, Driver, GroupInfo, Setting, Span
-from braidlog.client.engine.retry import Backoff, Policy, retry
-from braidlog.client.errors import ClientError, NoAnswerError, Refusal, RefusedError, UnsupportedError
+from braidlog.client.engine.retry import Policy, retry
+from braidlog.client.errors import NoAnswerError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.lag import lag_of
 
 T = TypeVar("T")
@@ -135,20 +135,17 @@ class Admin:
         return await retry(self._policy, call)
 
     async def _change(self, call: Callable[[], Awaitable[None]], already: Refusal) -> None:
-        backoff = Backoff(self._policy)
         may_be_done = False
-        while True:
-            try:
-                return await call()
-            except RefusedError as error:
-                if may_be_done and error.reason is already:
-                    return None
-                await self._again(error, backoff)
-            except ClientError as error:
-                may_be_done |= isinstance(error, NoAnswerError)
-                await self._again(error, backoff)
 
-    @staticmethod
-    async def _again(error: ClientError, backoff: Backoff) -> None:
-        if not error.retriable or not await backoff.pause():
-            raise error
+        async def attempt() -> None:
+            nonlocal may_be_done
+            try:
+                await call()
+            except NoAnswerError:
+                may_be_done = True
+                raise
+            except RefusedError as error:
+                if not may_be_done or error.reason is not already:
+                    raise
+
+        await retry(self._policy, attempt)

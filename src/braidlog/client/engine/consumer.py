@@ -18,7 +18,7 @@ from braidlog.client.engine.closing import AsyncClosing
 from braidlog.client.engine.member import Member, Place, Rebalanced, Start
 from braidlog.client.engine.options import ConsumerOptions
 from braidlog.client.engine.partition_fetcher import PartitionFetcher
-from braidlog.client.engine.retry import Policy, retry
+from braidlog.client.engine.retry import Policy, retry, wait_at_most
 from braidlog.client.engine.tasks import Tasks
 from braidlog.client.errors import ClientError, ClosedError, Refusal, RefusedError, UnsupportedError
 
@@ -96,7 +96,7 @@ class Consumer(AsyncClosing):
         self._check_start(start)
         self._driver.require("groups")
         if self._member is not None or self._fetchers:
-            raise ValueError("a consumer subscribes once")
+            raise ValueError("this consumer has partitions already: a consumer subscribes once")
         self._group = group
         name = member or f"braidlog-{uuid.uuid4().hex}"
         found = Member(self, self._driver, self._policy, (group, topic, name), start=start, on_rebalance=on_rebalance)
@@ -180,10 +180,7 @@ class Consumer(AsyncClosing):
             self._check_open()
             self._arrived.clear()
             began = asyncio.get_running_loop().time()
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._arrived.wait()
-            except TimeoutError:
+            if not await wait_at_most(self._arrived, seconds):
                 return
             if seconds is not None:
                 seconds = max(seconds - (asyncio.get_running_loop().time() - began), 0)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from braidlog.client.drivers.contract import Driver, Membership
-from braidlog.client.engine.retry import Backoff, Policy
+from braidlog.client.engine.retry import Policy, retry, wait_at_most
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 
 Place = tuple[str, int]
@@ -79,23 +79,18 @@ class Member:
             self._on_rebalance(lost, gained)
 
     async def _joined(self) -> Membership:
-        backoff = Backoff(self._policy)
-        while True:
-            try:
-                return await self._driver.join(*self._who)
-            except ClientError as error:
-                # Told to join again while joining: the group changes this very moment.
-                again = error.retriable or _is_rejoin(error)
-                if not again or not await backoff.pause():
-                    raise
+        # Told to join again while joining: the group changes this very moment.
+        return await retry(
+            self._policy,
+            lambda: self._driver.join(*self._who),
+            again=lambda error: error.retriable or _is_rejoin(error),
+        )
 
     async def run(self, heartbeat_seconds: float) -> None:
         """Be heard of; join again whenever the server or a fetcher says so."""
         pause = heartbeat_seconds
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._again.wait()
+            await wait_at_most(self._again, pause)
             pause = heartbeat_seconds
             try:
                 if self._again.is_set():

@@ -15,7 +15,7 @@ from typing import Protocol
 from braidlog.client.drivers.contract import Batch, Driver, Identity, Placed
 from braidlog.client.engine.delivery import Delivery, judge, leaves_doubt, unknown
 from braidlog.client.engine.options import ProducerOptions
-from braidlog.client.engine.retry import Backoff, Policy
+from braidlog.client.engine.retry import Backoff, Policy, wait_at_most
 from braidlog.client.errors import ClientError, ClosedError, ConnectError, Refusal, RefusedError
 
 RECORD_OVERHEAD_BYTES = 256
@@ -88,19 +88,12 @@ class PartitionSender:
             while True:
                 await self._some.wait()
                 if self._options.linger_ms and not self._flushing:
-                    await self._linger()
+                    await wait_at_most(self._full, self._options.linger_ms / 1000)
                 await self._deliver(self._take())
         except Exception:
             # A defect: nobody must wait for it for ever.
             self.abandon("the producer crashed")
             raise
-
-    async def _linger(self) -> None:
-        try:
-            async with asyncio.timeout(self._options.linger_ms / 1000):
-                await self._full.wait()
-        except TimeoutError:
-            return
 
     def _take(self) -> list[Delivery]:
         """The next batch: as many as fit, at least one."""

@@ -31,6 +31,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"{name} is a number of seconds, not {getattr(self, name)!r}")
 
 
+async def wait_at_most(event: asyncio.Event, seconds: float | None) -> bool:
+    """Whether it was set in time; None: however long it takes."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
 class Backoff:
     """The tries of one operation."""
 
@@ -51,12 +60,18 @@ class Backoff:
         return True
 
 
-async def retry(policy: Policy, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+def _is_retriable(error: ClientError) -> bool:
+    return error.retriable
+
+
+async def retry(
+    policy: Policy, call: Callable[[], Awaitable[T]], again: Callable[[ClientError], bool] = _is_retriable
+) -> T:
     """The result of a call that does no harm when it is made twice, tried for as long as the policy says."""
-    backoff = Backoff(policy, seconds)
+    backoff = Backoff(policy)
     while True:
         try:
             return await call()
         except ClientError as error:
-            if not error.retriable or not await backoff.pause():
+            if not again(error) or not await backoff.pause():
                 raise

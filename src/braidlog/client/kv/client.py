@@ -61,7 +61,7 @@ class MayflyWire(ConnectionWire):
 
     def answer(self, event: Response) -> tuple[Hashable, Any]:
         if event.id == NO_ID:
-            raise ProtocolError(f"it says to nobody in particular: {event.message}")
+            raise ProtocolError(f"an answer that belongs to no request: {event.message}")
         return event.id, event.message
 
 

@@ -156,15 +156,15 @@ def _shaped(records: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
 
 
 def _wait_for_feed(url: str) -> None:
-    """Return when the feed has told of everything that the store had acknowledged before we asked."""
+    """Return when the feed has every change that the store had acknowledged before we asked."""
     clock = SystemClock()
     deadline = clock.monotonic() + FEED_SECONDS_MAX
     with connect(url) as store:
         wanted = store.stats().sequence or 0
-        while (told := store.stats().feed_sequence or 0) < wanted:
+        while (fed := store.stats().feed_sequence or 0) < wanted:
             if clock.monotonic() > deadline:
                 raise TimeoutError(
-                    f"the topic {FEED_TOPIC} tells of {told} changes of {wanted} after {FEED_SECONDS_MAX:.0f} s; "
+                    f"the topic {FEED_TOPIC} has {fed} of {wanted} changes after {FEED_SECONDS_MAX:.0f} s; "
                     "is kv.feed off?"
                 )
             threading.Event().wait(_LOOK_AGAIN_SECONDS)

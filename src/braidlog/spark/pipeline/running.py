@@ -205,7 +205,7 @@ def cause(story: str) -> str:
             return rest.partition(" SQLSTATE")[0]
     errors = [line for line in lines if _is_python_error(line)]
     inner = errors or [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return (inner[-1] if inner else lines[0] if lines else "for no reason that it told")[:500]
+    return (inner[-1] if inner else lines[0] if lines else "Spark gives no reason")[:500]
 
 
 def _is_python_error(line: str) -> bool:

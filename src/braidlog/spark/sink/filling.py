@@ -20,8 +20,8 @@ from braidlog.codec.section import Header
 
 Emit = Callable[[int, Section], None]
 """emit(partition, section): one full batch."""
-Tell = Callable[[Sequence[int]], None]
-"""tell(partitions): these will be written to."""
+Announce = Callable[[Sequence[int]], None]
+"""announce(partitions): these will be written to."""
 
 _OBJECT_BYTES, _HEADER_BYTES = 64, 16
 """What a record and a header take beside their bytes, where objects are weighed."""
@@ -76,16 +76,18 @@ class _Rows:
 class Filling:
     """One task's open batches of one topic."""
 
-    def __init__(self, topic: str, partitions: int, batch_bytes: int, *, first: int, emit: Emit, tell: Tell) -> None:
+    def __init__(
+        self, topic: str, partitions: int, batch_bytes: int, *, first: int, emit: Emit, announce: Announce
+    ) -> None:
         self._topic = topic
         self._partitions = partitions
         self._bytes_max = max(batch_bytes - HEADER_BYTES, 1)
         self._emit = emit
-        self._tell = tell
+        self._announce_partitions = announce
         self._open = [_Open() for _ in range(partitions)]
         self._current = first % partitions
         """Where rows go that belong to no partition."""
-        self._told: set[int] = set()
+        self._announced: set[int] = set()
 
     def append(self, batch: pa.RecordBatch, now_ms: int) -> None:
         rows = _Rows(batch, now_ms)
@@ -115,10 +117,10 @@ class Filling:
                 self._emit(number, opened.take())
 
     def _announce(self, numbers: Sequence[int]) -> None:
-        missing = [number for number in numbers if number not in self._told]
+        missing = [number for number in numbers if number not in self._announced]
         if missing:
-            self._tell(missing)
-            self._told.update(missing)
+            self._announce_partitions(missing)
+            self._announced.update(missing)
 
     def _fill(self, number: int, rows: _Rows, order: bytearray | None, at: int, until: int) -> None:
         while at < until:
@@ -134,7 +136,7 @@ class Filling:
             if at < until:
                 self._emit(self._current, self._open[self._current].take())
                 self._current = (self._current + 1) % self._partitions
-                # Who fills more than one batch will see all partitions: they are told in one go.
+                # Who fills more than one batch will see all partitions: they are announced in one go.
                 self._announce(range(self._partitions))
 
     def _pack(self, number: int, rows: _Rows, order: bytearray | None, at: int, until: int) -> int:

@@ -150,7 +150,7 @@ class Task:
             def emit(number: int, section: Section) -> None:
                 self._connection.run(writer.send(writer.seal((topic, number), section)))
 
-            def tell(numbers: Sequence[int]) -> None:
+            def announce(numbers: Sequence[int]) -> None:
                 self._connection.run(writer.add([(topic, number) for number in numbers]))
 
             found = self._topics[topic] = Filling(
@@ -160,7 +160,7 @@ class Task:
                 # Small batches would otherwise all begin at the same partition.
                 first=self._attempt.partition + self._attempt.batch_id,
                 emit=emit,
-                tell=tell,
+                announce=announce,
             )
         return found
 

@@ -67,7 +67,9 @@ def _after_loss(query: Query, connection: Connection, wanted: Range, at: int) ->
     earliest = connection.ask(lambda: connection.reader.offsets({wanted.place: EARLIEST}))[wanted.place] or 0
     first = min(max(earliest, at), wanted.end)
     if first == at:
-        raise RefusedError(Refusal.OFFSET_OUT_OF_RANGE, "kafka", "offset", f"{wanted.topic}/{wanted.partition} at {at}")
+        raise RefusedError(
+            Refusal.OFFSET_OUT_OF_RANGE, "kafka", "", f"{wanted.topic}/{wanted.partition}: no offset {at}"
+        )
     Losses(query).handle([Lost(*wanted.place, at, first, DELETED)])
     return first
 
@@ -132,7 +134,7 @@ class Ahead:
             if not await backoff.pause():
                 topic, partition = self._place
                 said = f"{topic}/{partition} has nothing at {at}, though it went to {self._end}; now to {found.readable_end}"
-                raise RefusedError(Refusal.FAILED, "kafka", "offset", said)
+                raise RefusedError(Refusal.FAILED, "kafka", "", said)
 
 
 async def _begun(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":

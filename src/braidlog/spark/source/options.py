@@ -38,7 +38,7 @@ def _offsets(value: str) -> int | Offsets:
     word = WORDS.get(value.strip().lower())
     if word is not None:
         return word
-    found: Offsets = json_object("", lambda told: from_json(told, EARLIEST)).parse(value)
+    found: Offsets = json_object("", lambda data: from_json(data, EARLIEST)).parse(value)
     return found
 
 

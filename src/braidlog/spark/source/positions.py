@@ -23,10 +23,10 @@ def to_json(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
     return found
 
 
-def from_json(told: Mapping[str, Any], low: int = 0) -> Offsets:
+def from_json(data: Mapping[str, Any], low: int = 0) -> Offsets:
     """The offsets of a JSON object; ValueError if it is none, or if a number is below `low`."""
     found: Offsets = {}
-    for topic, partitions in told.items():
+    for topic, partitions in data.items():
         if not isinstance(partitions, dict):
             raise ValueError(f"{topic!r} has {partitions!r} where partitions and numbers should be")  # noqa: TRY004
         for number, offset in partitions.items():
@@ -38,10 +38,10 @@ def from_json(told: Mapping[str, Any], low: int = 0) -> Offsets:
     return found
 
 
-def assigned(told: Mapping[str, Any]) -> tuple[Place, ...]:
+def assigned(data: Mapping[str, Any]) -> tuple[Place, ...]:
     """The places of `{"topic": [0, 1]}`."""
     found: list[Place] = []
-    for topic, numbers in told.items():
+    for topic, numbers in data.items():
         if not isinstance(numbers, list) or not numbers:
             raise ValueError(f"{topic!r} has {numbers!r} where a list of partitions should be")
         for number in numbers:

@@ -19,7 +19,7 @@ from typing import Any
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import replies
 from braidlog.wire.cursus.batch import (
@@ -57,7 +57,7 @@ _PRODUCE = next(row for row in OPERATIONS if row.name == BATCH)
 _ACKS = frozenset(Acks)
 
 
-class ServerConnection:
+class ServerConnection(Receiver):
     """The broker's end. `compression` names what CONSUME and STREAM batches are compressed with, as clients are configured.
 
     `frame_bytes_max` may be changed at any time: a session that asks for AUTH first keeps it small until then.
@@ -70,18 +70,13 @@ class ServerConnection:
         compressors: Mapping[str, Compressor] = COMPRESSORS,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
+        super().__init__()
         self.frame_bytes_max = frame_bytes_max
         self._compressor = choose(compression, compressors)
-        self._inbox = Inbox()
-        self._closed = False
 
     @property
     def buffered_bytes(self) -> int:
         return len(self._inbox)
-
-    def receive(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._closed:
-            self._inbox.feed(data)
 
     def next_event(self) -> Request | Refused | NeedData:
         if self._closed:
@@ -177,7 +172,7 @@ class ServerConnection:
         return _frame(body, self.frame_bytes_max)
 
 
-class ClientConnection:
+class ClientConnection(Receiver):
     """The client's end. Answers are told apart by what was asked.
 
     `envelope` is the topic of the envelope around commands, None for commands without one.
@@ -192,16 +187,15 @@ class ClientConnection:
         compressors: Mapping[str, Compressor] = COMPRESSORS,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
+        super().__init__()
         self.frame_bytes_max = frame_bytes_max
         self._spelling = spelling
         if envelope is not None and envelope.encode() not in ENVELOPE_TOPICS:
             raise ValueError("an envelope's topic is empty or admin")
         self._envelope = b"" if envelope is None else _SHORT.pack(len(envelope)) + envelope.encode()
         self._compressor = choose(compression, compressors)
-        self._inbox = Inbox()
         self._asked: deque[Operation] = deque()
         self._contents: a.StreamContents | None = None
-        self._closed = False
 
     def request(self, message: Any, credentials: Credentials | None = None) -> bytes:  # noqa: ANN401 - any request
         """The bytes of a request. ValueError if the spelling cannot carry it or it is larger than a frame may be."""
@@ -214,10 +208,6 @@ class ClientConnection:
         framed = _frame(body, self.frame_bytes_max)
         self._asked.append(BY_REQUEST[type(message)])
         return framed
-
-    def receive(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._closed:
-            self._inbox.feed(data)
 
     def next_event(self) -> Any:  # noqa: ANN401 - any answer of the table, Failure, Refused or NEED_DATA
         if self._closed:

@@ -10,8 +10,8 @@ A line that is cut off by the end of the stream is no request and is never an ev
 from collections.abc import Iterator
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Buffer, Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.codec.inbox import Inbox
+from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
 from braidlog.wire.flux.lines import (
     NO_ID,
     read_envelope,
@@ -31,19 +31,14 @@ from braidlog.wire.flux.records import LINE_BYTES_MAX
 _NO_TEXT = frozenset(bytes((byte,)) for byte in (*range(9), *range(14, 32), *range(127, 256)))
 
 
-class _LineEnd:
+class _LineEnd(Receiver):
     """What both ends share: the lines of a stream, one by one. They are taken from the inbox many at a time."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.frame_bytes_max = LINE_BYTES_MAX
         """Of a line that comes in."""
-        self._inbox = Inbox()
         self._lines: Iterator[bytes] = iter(())
-        self._closed = False
-
-    def receive(self, data: Buffer) -> None:
-        if not self._closed:
-            self._inbox.feed(data)
 
     def _next_line(self) -> bytes | None:
         """The next line without its newline; None until it is whole. ProtocolError once a line is too long, whole or not.
@@ -59,11 +54,6 @@ class _LineEnd:
         if line is not None and (start := line[:1]) in _NO_TEXT:
             raise ProtocolError(f"a line begins with {start!r}, which is no text: this is flux")
         return line
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of a line that is not whole yet."""
-        return len(self._inbox)
 
     def _close(self) -> None:
         self._closed = True

@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Buffer, Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Output, Refused, Slice
+from braidlog.codec.inbox import Inbox
+from braidlog.wire.contract import NEED_DATA, NeedData, Output, Receiver, Refused, Slice
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OWN, OWN_CLIENT, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.compiler import read_message, size_of, skip_tags, varint, write_message
@@ -86,25 +86,15 @@ class Response(msgspec.Struct, frozen=True):
     message: Any
 
 
-class ServerConnection:
+class ServerConnection(Receiver):
     """The server's end. Answers must leave in the order of the requests: clients match by order, and check by id."""
 
     def __init__(self, served: Served = ALL, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        super().__init__()
         self._served = served
         self.frame_bytes_max = frame_bytes_max
-        self._inbox = Inbox()
-        self._closed = False
         self._takes_tokens = False
         self._met: dict[int, Spoken] = {}  # API and version of what was served before: it need not be judged again
-
-    def receive(self, data: Buffer) -> None:
-        if not self._closed:
-            self._inbox.feed(data)
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes that have arrived and are not yet a request."""
-        return len(self._inbox)
 
     def next_event(self) -> Request | RefusedRequest | NeedData:
         if self._closed:
@@ -211,14 +201,13 @@ class _Waiting(msgspec.Struct, frozen=True):
     correlation_id: int
 
 
-class ClientConnection:
+class ClientConnection(Receiver):
     """The client's end: requests in the highest version that both sides speak, once `learn` was told the server's."""
 
     def __init__(self, client_id: str | None = None, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        super().__init__()
         self._client_id = client_id
         self._frame_bytes_max = frame_bytes_max
-        self._inbox = Inbox()
-        self._closed = False
         self._next_id = 0
         self._waiting: deque[_Waiting] = deque()
         self._large: bytearray | None = None
@@ -270,10 +259,6 @@ class ClientConnection:
         if not (isinstance(message, ProduceRequest) and message.acks == 0):
             self._waiting.append(_Waiting(api, version, correlation_id))
         return b"".join([_SIZE.pack(size), *out])
-
-    def receive(self, data: Buffer) -> None:
-        if not self._closed:
-            self._inbox.feed(data)
 
     def room(self) -> memoryview | None:
         """Where the rest of a large response goes, if one has begun: who reads it there saves two copies of it.

@@ -57,3 +57,13 @@ def _read(kind: type[Message], data: bytes) -> Message:
         raise ProtocolError(f"{version} is no version", 0)
     found, _ = read_message(kind, 0, data, _VERSION.size, flexible=False)
     return found
+
+
+def topics_read(protocol_type: str, metadata: bytes) -> list[str]:
+    """The topics a member subscribes to; none where members do not speak as consumers do, or not intelligibly."""
+    if protocol_type != PROTOCOL_TYPE:
+        return []
+    try:
+        return read_subscription(metadata).topics
+    except ProtocolError:
+        return []

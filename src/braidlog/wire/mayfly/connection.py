@@ -27,7 +27,7 @@ import msgspec
 from braidlog.codec.cursor import Reader
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Buffer, Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
 from braidlog.wire.mayfly import fields
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.fields import KEY, LAYOUTS, VALUE, PayloadError
@@ -116,20 +116,15 @@ _BURSTS: Final = {
 }
 
 
-class ServerConnection:
+class ServerConnection(Receiver):
     """The server's end. With `burst_max` over 1, `next_event` also gives bursts of so many requests at most."""
 
     def __init__(self, *, burst_max: int = 1) -> None:
+        super().__init__()
         self.frame_bytes_max = MANY_BYTES_MAX
         """Of a payload that comes in."""
         self._burst_max = burst_max
-        self._inbox = Inbox()
-        self._closed = False
         self._passing_over = 0
-
-    def receive(self, data: Buffer) -> None:
-        if not self._closed:
-            self._inbox.feed(data)
 
     @property
     def buffered_bytes(self) -> int:
@@ -259,13 +254,12 @@ class ServerConnection:
         return write_frame(request.id, answer)  # type: ignore[union-attr]  # a burst has been answered
 
 
-class ClientConnection:
+class ClientConnection(Receiver):
     """The client's end: it remembers what it asked by id, for an answer can only be read knowing the question."""
 
     def __init__(self, *, in_flight_max: int = IN_FLIGHT_MAX) -> None:
+        super().__init__()
         self._in_flight_max = in_flight_max
-        self._inbox = Inbox()
-        self._closed = False
         self._asked: dict[int, type[m.Message]] = {}
         self._last_id = NO_ID
 
@@ -293,10 +287,6 @@ class ClientConnection:
         head = _LAYOUT.pack(MAGIC << 16 | version << 8 | row.number, request.id, len(payload))
         self._asked[request.id] = row.request
         return head + payload if version == 1 else head + bytes((request.consistency,)) + payload
-
-    def receive(self, data: Buffer) -> None:
-        if not self._closed:
-            self._inbox.feed(data)
 
     def next_event(self) -> Response | Refused | NeedData:
         """An answer, in the server's order. A `Refused` closes: what cannot be read is an answer that someone waits for."""

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from typing import Any, Final, overload
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Buffer, Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.codec.inbox import Inbox
+from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
 from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
 from braidlog.wire.mlog.gojson import GoReader, write
 from braidlog.wire.mlog.messages import (
@@ -71,27 +71,14 @@ def _packed(answer: PackedEntries) -> list[bytes]:
     return [_HEADER.pack(MessageType.FETCH_BATCH_RESP, size) + _ENTRIES_HEAD, answer.rows.data, _ENTRIES_TAIL]
 
 
-class _Frames:
+class _Frames(Receiver):
     """What has arrived from one peer, and whether it is still believed."""
 
-    __slots__ = ("_inbox", "_readers", "_stopped", "frame_bytes_max")
-
     def __init__(self, readers: dict[int, GoReader[Any]]) -> None:
+        super().__init__()
         self.frame_bytes_max = PAYLOAD_BYTES_MAX
         """Of a payload that comes in."""
-        self._inbox = Inbox()
         self._readers = readers
-        self._stopped = False
-
-    def receive(self, data: Buffer) -> None:
-        """Bytes as they came, cut anywhere."""
-        if not self._stopped:
-            self._inbox.feed(data)
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
-        return len(self._inbox)
 
     def _next_message(self) -> Any:  # noqa: ANN401 - a request or a response: the readers say which
         """The next message; `ProtocolError` for a frame that is none."""
@@ -113,7 +100,7 @@ class _Frames:
         return reader.read(payload)
 
     def _stop(self) -> None:
-        self._stopped = True
+        self._closed = True
         self._inbox = Inbox()  # what a refused peer sent is not kept
 
 
@@ -124,15 +111,13 @@ class ServerConnection(_Frames):
     is open: pushed frames have a type of their own (11), so its answer may stand between them.
     """
 
-    __slots__ = ("streaming",)
-
     def __init__(self) -> None:
         super().__init__(_REQUEST_READERS)
         self.streaming = False
         """Whether a FetchStream is open. The frames of two could not be told apart."""
 
     def next_event(self) -> Request | Refused | NeedData:
-        if self._stopped:
+        if self._closed:
             return NEED_DATA
         try:
             event: Request | NeedData = self._next_message()
@@ -183,8 +168,6 @@ class ClientConnection(_Frames):
     While a FetchStream is open no other request is taken: nobody could tell whose error an RPCError is.
     """
 
-    __slots__ = ("_waiting",)
-
     def __init__(self) -> None:
         super().__init__(_RESPONSE_READERS)
         self._waiting: deque[Operation] = deque()
@@ -197,7 +180,7 @@ class ClientConnection(_Frames):
     def request(self, message: Request) -> bytes:
         """The bytes to send. ValueError if the message, or one more message, does not fit."""
         operation = OPERATION_OF[type(message)]
-        if self._stopped:
+        if self._closed:
             raise ValueError("the connection was refused and takes no more requests")
         if self._waiting and self._waiting[-1].request is FetchStreamRequest:
             raise ValueError("a FetchStream is open: other requests go through another connection")
@@ -208,7 +191,7 @@ class ClientConnection(_Frames):
         return data
 
     def next_event(self) -> Response | Refused | NeedData:
-        if self._stopped:
+        if self._closed:
             return NEED_DATA
         try:
             event: Response | NeedData = self._next_message()

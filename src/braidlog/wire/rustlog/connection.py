@@ -19,8 +19,8 @@ from typing import Final, overload
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Buffer, Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.codec.inbox import Inbox
+from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
 from braidlog.wire.rustlog import binary, jsonform
 from braidlog.wire.rustlog.messages import (
     FRAME_BYTES_MAX,
@@ -69,24 +69,14 @@ class Response(msgspec.Struct, frozen=True):
     """The type of the request that it answers; None for an Error that came unasked, before the server closes."""
 
 
-class ServerConnection:
+class ServerConnection(Receiver):
     """The server's end. Answers must leave in the order of the events: this dialect's clients match by order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.frame_bytes_max = FRAME_BYTES_MAX
         """Of a payload that comes in."""
-        self._inbox = Inbox()
-        self._closed = False
         self._form = Form.JSON  # of the last payload that could be told: the form to refuse a frame in that cannot
-
-    def receive(self, data: Buffer) -> None:
-        if not self._closed:
-            self._inbox.feed(data)
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes that have arrived and are not yet a request."""
-        return len(self._inbox)
 
     def next_event(self) -> Request | RefusedFrame | NeedData:
         if self._closed:
@@ -151,13 +141,12 @@ class ServerConnection:
         return RefusedFrame(error, Error(int(in_form), str(error), None), close, self._form, request_id)
 
 
-class ClientConnection:
+class ClientConnection(Receiver):
     """The client's end. `form` is the form of its requests."""
 
     def __init__(self, form: Form = Form.JSON) -> None:
+        super().__init__()
         self.form = form
-        self._inbox = Inbox()
-        self._closed = False
         self._waiting: deque[tuple[Operation, Id]] = deque()
 
     @property
@@ -171,10 +160,6 @@ class ClientConnection:
         frame = _frame(payload)
         self._waiting.append((BY_REQUEST[type(message)], message.id))
         return frame
-
-    def receive(self, data: Buffer) -> None:
-        if not self._closed:
-            self._inbox.feed(data)
 
     def next_event(self) -> Response | Refused | NeedData:
         if self._closed:
