@@ -57,7 +57,7 @@ def test_a_creation_that_the_folder_cannot_follow_is_taken_back(node: Node) -> N
 
 def test_a_folder_that_the_metadata_does_not_know_is_set_aside_and_kept(node: Node) -> None:
     node.create("a")
-    node.folder.create_topic("unknown", 1, TopicSettings())
+    node.folder.create_topic("unknown", 1, TopicSettings(), topic_id="ab" * 16)  # as a node does
     again = node.restarted()
     assert again.services.hosting.names() == ["a"]
     assert "topic 'unknown' is not in the metadata" in again.folder.notes[-1]
@@ -69,7 +69,7 @@ def test_a_folder_that_the_metadata_does_not_know_is_set_aside_and_kept(node: No
     assert [path for path in last.disk.files() if ".stray/" in path] == kept
 
 
-def test_the_topics_of_a_folder_without_metadata_are_adopted() -> None:
+def test_topics_that_were_made_without_a_node_are_adopted() -> None:
     disk = SimulatedDisk()
     with Log("/data", disk=disk, clock=ManualClock()) as log:
         log.create_topic("mine", partitions=2).append(b"x", partition=1)
@@ -77,6 +77,17 @@ def test_the_topics_of_a_folder_without_metadata_are_adopted() -> None:
     assert node.services.hosting.names() == ["mine"]
     assert node.values("mine", 1) == [b"x"]
     assert node.restarted().services.hosting.meta("mine") == node.services.hosting.meta("mine")
+    node.services.hosting.close()
+    node.services.metadata.close()
+    node.services.journal.close()
+    node.folder.release()
+    with Log("/data", disk=disk, clock=ManualClock()) as log:
+        log.create_topic("later").append(b"y")
+    again = Node(disk)
+    assert again.services.hosting.names() == ["later", "mine"]
+    assert again.values("later") == [b"y"]
+    again.run(again.services.topics.delete("mine"))
+    assert again.restarted().services.hosting.names() == ["later"], "what was deleted is not adopted again"
 
 
 def test_a_node_that_is_named_otherwise_still_leads_what_it_led(node: Node) -> None:

@@ -136,7 +136,7 @@ class LocalStore:
 def open_local_store(
     folder: DataFolder, world: World, *, node: str, snapshot_every: int = SNAPSHOT_EVERY
 ) -> LocalStore:
-    """The folder's own metadata log. A folder that has none yet gets one, and the topics that are in it keep their ids."""
+    """The folder's own metadata log. Topics that were made in the folder without a node become the node's, with their ids."""
     if folder.find(METADATA_TOPIC) is None:
         if any(meta.name.startswith(INTERNAL_PREFIX) for meta in folder.topics()):
             # A node has been here: to begin anew would forget its users and rules without a word.
@@ -147,15 +147,15 @@ def open_local_store(
     if log.damages:
         raise StorageFault(f"the metadata log is damaged: {log.damages[0]}; see `braid log repair`")
     store = LocalStore(log, world, snapshot_every=snapshot_every)
-    image, seq = store.load()
-    events = _renamed(image, node) if seq else _adopted(folder, node)
+    image, _ = store.load()
+    events = [*_renamed(image, node), *_adopted(image, folder, node)]
     if events:
         store.write_durably(events)
     return store
 
 
-def _adopted(folder: DataFolder, node: str) -> list[Event]:
-    """The topics of a folder that was used without a server."""
+def _adopted(image: Image, folder: DataFolder, node: str) -> list[Event]:
+    """The topics of a folder that was used without a node; not those that a node made and of which nothing is known."""
     return [
         CreateTopic(
             topic=meta.name,
@@ -167,6 +167,9 @@ def _adopted(folder: DataFolder, node: str) -> list[Event]:
         )
         for meta in folder.topics()
         if not meta.name.startswith(INTERNAL_PREFIX)
+        and not meta.by_metadata
+        and meta.name not in image.topics
+        and meta.topic_id not in image.deleted
     ]
 
 

@@ -52,6 +52,8 @@ class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     settings: TopicSettings
     created_ms: int
+    by_metadata: bool = False
+    """Made by a node because its metadata says so, and not by someone who used the folder without one."""
 
 
 class DataFolder:
@@ -212,6 +214,7 @@ class DataFolder:
             partitions=partitions,
             settings=settings,
             created_ms=self._clock.now_ms() if created_ms is None else created_ms,
+            by_metadata=topic_id is not None,
         )
         shelf = join(self.path, "topics")
         taken = (name.partition(".")[0] for name in self._disk.names(shelf))
