@@ -310,8 +310,8 @@ def peak_bytes(server: ServerProcess) -> int:
 def test_a_thousand_hostile_connections(tmp_path: Path) -> None:
     """All doors, all ways: memory stays within 256 MB, and a good client's p99 within twice what it is without them.
 
-    With and without take turns, and the second best of five rounds counts: on a machine that does other things too, single rounds
-    say more about those. Memory is that of the opening volley too; the p99 is taken when that is digested, under the trickle.
+    With and without take turns, and the second best of up to five rounds counts: on a machine that does other things too, single
+    rounds say more about those. Memory is that of the opening volley too; the p99 is taken when that is digested.
     """
     with ServerProcess(tmp_path / "data") as server, Attackers(server) as attackers:
         with Client(server) as client:
@@ -327,6 +327,8 @@ def test_a_thousand_hostile_connections(tmp_path: Path) -> None:
             attackers.order("attack")
             settle(server)
             ratios.append(p99(server, "kept", SAMPLES) / calm)
+            if sum(ratio < SLOWDOWN_MAX for ratio in ratios) == 2:
+                break  # the second best is good: further rounds would not change that
         grown = peak_bytes(server) - baseline
         attackers.order("rest")
         print(f"grown by {grown >> 20} MB; slower by {', '.join(f'{ratio:.2f}' for ratio in ratios)}")

@@ -69,7 +69,7 @@ def test_another_version_and_another_magic_are_refused() -> None:
     data[9] = 9
     with pytest.raises(ValueError, match="version 9 is not known"):
         unpack_slot(MAGIC, "value.a", bytes(data))
-    with pytest.raises(ValueError, match="magic is"):
+    with pytest.raises(ValueError, match="does not begin with"):
         unpack_slot(b"OTHERONE", "value.a", pack_slot(MAGIC, 1, b""))
 
 

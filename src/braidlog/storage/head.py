@@ -111,8 +111,10 @@ def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[Segmen
     head = SegmentHead(Identity(topic_id, partition), base, created_ms, generation)
     if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
         raise BadHead("the head's checksum does not hold", mark)
-    if magic != MAGIC or version != VERSION or unused_a or unused_b or unused_c:
-        raise BadHead(f"magic {magic!r} version {version} is not a segment this version reads", mark)
+    if magic != MAGIC or unused_a or unused_b or unused_c:
+        raise BadHead("it is not the head of a segment", mark)
+    if version != VERSION:
+        raise BadHead(f"version {version} of its head is not one that is known here, only {VERSION}", mark)
     if head.identity != identity or head.base_offset != base_offset:
         raise BadHead(
             f"it is the segment of topic {topic_id.hex()} partition {partition} base {base}, in a wrong place",

@@ -248,7 +248,7 @@ class PartitionLog:
         if gate.fault is not None:
             raise gate.fault
         if gate.closed:
-            raise BrokerError(Reason.LOG_CLOSED, f"the partition in {self.folder} is closed or read-only")
+            raise BrokerError(Reason.LOG_CLOSED, f"partition {self.identity.partition} is closed or read-only")
         if self.report.damages:
             raise StorageFault(
                 f"the partition takes no writes until its damage is repaired (braid log repair): {self.report.damages[0]}",

@@ -44,7 +44,7 @@ def unpack_slot(magic: bytes, name: str, data: bytes) -> Slot:
         raise ValueError(f"{len(data)} bytes are fewer than its header")
     found, version, _unused, sequence, length = _HEAD.unpack_from(data)
     if found != magic:
-        raise ValueError(f"magic is {found!r}, not {magic!r}")
+        raise ValueError(f"it does not begin with {magic.decode()}")
     if version != VERSION:
         raise ValueError(f"version {version} is not known here, only {VERSION}")
     if length != len(data) - PAYLOAD_AT:

@@ -195,7 +195,7 @@ class Inspector:
     def _walk_one(self, file: SegmentFile, following: int | None, tail: Change | None, *, is_first: bool) -> None:
         if file.mark is not None and file.head.generation:
             self._rebuild.is_whole = False
-        self._meet_snapshot(file, is_first=is_first and not self._inspection.missing)
+        self._check_snapshot(file, is_first=is_first and not self._inspection.missing)
         self._find_head_faults(file)
         scan = self._scan(file, following, file.size if tail is None else tail.position)
         self._inspection.segments.append(InspectedSegment(file, scan, tail))
@@ -272,7 +272,7 @@ class Inspector:
         self._inspection.batches += 1
         self._inspection.records += 0 if header.is_control else header.record_count
         self._advance(header.size_bytes)
-        self._meet_checkpoint()
+        self._check_checkpoint()
         self._rebuild.apply(header, commit=is_commit(found.window, found.at, header))
 
     def _find_head_faults(self, file: SegmentFile) -> None:
@@ -345,7 +345,7 @@ class Inspector:
             self._find_snapshot_fault(base, self._files.snapshot_faults[base], known=self._rebuild.is_begun)
         self._inspection.missing.append(MissingSegment(base, next_offset))
         self._rebuild.is_whole = False
-        self._rebuild.meet(self._files.snapshots.get(base))
+        self._rebuild.compare(self._files.snapshots.get(base))
         meaning = f"{_offsets(base, next_offset)} lost" if next_offset > base else "no offset is lost"
         if self._files.newest is None:
             meaning += ", and perhaps later ones: without segment and checkpoint nothing tells where the log ended"
@@ -388,11 +388,11 @@ class Inspector:
         severity = Severity.FAULT if self._is_clean_stop() or self._is_due(following) else Severity.NOTE
         self._find(severity, Kind.INDEX, index_name(base), why, "no record is lost; it is built again from the batches")
 
-    def _meet_snapshot(self, file: SegmentFile, *, is_first: bool) -> None:
+    def _check_snapshot(self, file: SegmentFile, *, is_first: bool) -> None:
         base, files = file.base_offset, self._files
         why = files.snapshot_faults.get(base)
         if why is None and base in files.snapshots:
-            why = self._rebuild.meet(files.snapshots[base])
+            why = self._rebuild.compare(files.snapshots[base])
         elif why is None and base and not is_first and not file.head.generation and file.head_fault is None:
             why = "the snapshot is missing"
         if why is not None:
@@ -408,8 +408,8 @@ class Inspector:
         image.start_offset, image.end_offset = min(self._inspection.start_offset, base), base
         return image
 
-    def _meet_checkpoint(self) -> None:
-        """Called at every batch boundary: compare the newest checkpoint with the fold when it is reached."""
+    def _check_checkpoint(self) -> None:
+        """Called at every batch boundary: compare the newest checkpoint with the rebuilt state when it is reached."""
         newest = self._files.newest
         if self._compared or newest is None or self._rebuild.state.end_offset < newest.end_offset:
             return
@@ -424,7 +424,7 @@ class Inspector:
 
     def _find_checkpoint_faults(self) -> None:
         files = self._files
-        self._meet_checkpoint()
+        self._check_checkpoint()
         for name, why in files.slot_faults.items():
             if files.images:
                 meaning = (
@@ -433,7 +433,7 @@ class Inspector:
                 self._find(Severity.FAULT, Kind.CHECKPOINT, name, why, meaning)
             else:
                 meaning = (
-                    "no checkpoint is left: producers, transactions and epochs are folded from the batches again, "
+                    "no checkpoint is left: producers, transactions and epochs are rebuilt from the batches, "
                     "and records deleted inside the first segment reappear"
                 )
                 self._find(Severity.DAMAGE, Kind.CHECKPOINT, name, why, meaning)

@@ -1,6 +1,6 @@
-"""The state of a partition, folded again from its batches, and compared with what was written down of it.
+"""The state of a partition, rebuilt from its batches, and compared with the snapshots and checkpoints of it.
 
-Knows: how far the fold can be trusted, and which differences are legal (a producer that was idle for long is forgotten).
+Knows: how far the rebuilt state can be trusted, and which differences are legal (a producer that was idle for long is forgotten).
 Refuses to know: files. Invariant: a contradiction is reported only where the log alone decides.
 """
 
@@ -10,7 +10,7 @@ from braidlog.storage.state import PartitionState, StateImage, decode_image, enc
 
 
 class StateRebuild:
-    """A fold from the first segment on. `is_whole` while nothing that came before is missing or was rewritten."""
+    """The state from the first segment on. `is_whole` while nothing that came before is missing or was rewritten."""
 
     def __init__(self, base_offset: int, snapshot: StateImage | None) -> None:
         self.is_begun = snapshot is not None or base_offset == 0
@@ -19,7 +19,7 @@ class StateRebuild:
         image.start_offset = base_offset
         self.state = PartitionState(image)
 
-    def meet(self, snapshot: StateImage | None) -> str | None:
+    def compare(self, snapshot: StateImage | None) -> str | None:
         """Compare with a snapshot taken here, or learn from it what the log alone cannot tell any more."""
         if snapshot is None:
             return None
@@ -39,28 +39,28 @@ class StateRebuild:
         return _copy(self.state.image())
 
     def contradiction(self, image: StateImage) -> str | None:
-        """What `image`, taken at the fold's end, says otherwise than the log; None if nothing or if it cannot be told."""
+        """What `image`, taken at the same offset, says otherwise than the log; None if nothing or if it cannot be told."""
         if not self.is_whole or image.cleaned_offset > image.start_offset or image.end_offset != self.state.end_offset:
             return None
-        folded, stated = PartitionState(self.image()), PartitionState(_copy(image))
-        start, end = max(image.start_offset, folded.start_offset), image.end_offset
-        for state in (folded, stated):
+        rebuilt, stated = PartitionState(self.image()), PartitionState(_copy(image))
+        start, end = max(image.start_offset, rebuilt.start_offset), image.end_offset
+        for state in (rebuilt, stated):
             state.advance_start(start)
             state.epochs.cut_start(start)
-        epochs = [entry for entry in folded.epochs.entries() if entry[1] < end]
+        epochs = [entry for entry in rebuilt.epochs.entries() if entry[1] < end]
         claimed = [entry for entry in stated.epochs.entries() if entry[1] < end]
         if epochs != claimed:
             return f"it gives the epochs {claimed}, the batches carry {epochs}"
-        if sorted(folded.transactions.open_image()) != sorted(image.open_transactions):
-            return f"its open transactions are {image.open_transactions}, the log's {folded.transactions.open_image()}"
-        if folded.transactions.aborted_image() != stated.transactions.aborted_image():
+        if sorted(rebuilt.transactions.open_image()) != sorted(image.open_transactions):
+            return f"its open transactions are {image.open_transactions}, the log's {rebuilt.transactions.open_image()}"
+        if rebuilt.transactions.aborted_image() != stated.transactions.aborted_image():
             return "its aborted transactions are not those of the log"
-        return _compare_producers({p.producer_id: p for p in folded.producers.image()}, image.producers)
+        return _compare_producers({p.producer_id: p for p in rebuilt.producers.image()}, image.producers)
 
 
-def _compare_producers(folded: dict[int, Producer], stated: list[Producer]) -> str | None:
+def _compare_producers(rebuilt: dict[int, Producer], stated: list[Producer]) -> str | None:
     for producer in stated:
-        known = folded.get(producer.producer_id)
+        known = rebuilt.get(producer.producer_id)
         if known is None:
             return f"it knows producer {producer.producer_id}, which wrote nothing to the log"
         if known.epoch == producer.epoch and not _is_suffix(producer, known):
