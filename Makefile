@@ -29,6 +29,12 @@ check: setup ## style, types and import contracts
 test: check ## set up, check, and pass all tests
 	$(BIN)/pytest -n 2 --dist worksteal
 
+quick: setup ## the tests that need no Java, browser or foreign client, and the time they took
+	@began=$$(date +%s); $(BIN)/pytest -q -n 2 --dist worksteal $(QUICK) && echo "quick: $$(($$(date +%s) - began)) s"
+
+lines: setup ## lines of code by folder, without comments and docstrings
+	@$(BIN)/python -m tests.code_lines
+
 dev: setup ## run a node on this machine and say how to reach it
 	@$(BIN)/braid dev
 
@@ -93,4 +99,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test dev demo crash kill spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console pictures interop interop-peer
+.PHONY: help setup check test quick lines dev demo crash kill spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console pictures interop interop-peer
