@@ -30,7 +30,7 @@ class MetadataNode:
         self.run = self.world.run
         self.folder = DataFolder(self.disk, "/data", clock)
         self.store: LocalStore = open_local_store(self.folder, self.world, node="0", snapshot_every=snapshot_every)
-        self.metadata = Metadata(self.store)
+        self.metadata = Metadata(self.store, self.world)
         self.hosting = Hosting(self.folder, "0")
         self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world)
         self.topics = Topics(self.reconciler, self.hosting, self.world, TopicSettings())

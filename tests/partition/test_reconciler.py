@@ -55,6 +55,15 @@ def test_a_creation_that_the_folder_cannot_follow_is_taken_back(node: Node) -> N
     again.create("a")
 
 
+def test_a_topic_whose_folder_is_lost_is_told_of(node: Node) -> None:
+    node.create("a")
+    node.append("a", b"one")
+    node.folder.delete_topic("a")
+    again = node.restarted()
+    assert again.values("a") == []
+    assert "topic 'a' had no folder and gets an empty one" in again.folder.notes[-1]
+
+
 def test_a_folder_that_the_metadata_does_not_know_is_set_aside_and_kept(node: Node) -> None:
     node.create("a")
     node.folder.create_topic("unknown", 1, TopicSettings(), topic_id="ab" * 16)  # as a node does

@@ -99,7 +99,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
 
     `users`: name → verifier (`users.py`) of those in the configuration.
     """
-    metadata = Metadata(open_local_store(folder, world, node=node))
+    metadata = Metadata(open_local_store(folder, world, node=node), world)
     hosting = Hosting(folder, node)
     reconciler = Reconciler(metadata, folder, hosting, world)
     if not any(meta.name == JOURNAL_TOPIC for meta in folder.topics()):

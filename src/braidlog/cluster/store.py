@@ -10,9 +10,12 @@ from typing import NamedTuple, Protocol
 
 from braidlog.cluster.events import Event
 from braidlog.cluster.image import Image
+from braidlog.model.turns import Turns
+from braidlog.model.world import World
 
 Decide = Callable[[Image], Sequence[Event]]
 """From the image to the events that should follow; called again if another change came first. None: nothing is to change."""
+_TURN = "the metadata of this node"
 
 
 class Entry(NamedTuple):
@@ -53,22 +56,24 @@ class MetadataStore(Protocol):
 class Metadata:
     """The image of one node, and the way to change it."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, world: World) -> None:
         self._store = store
+        self._turns = Turns(world)
         self.image, self.seq = store.load()
 
     async def change(self, decide: Decide) -> None:
-        """Check, propose, and apply once it is durable; a decision that came second is taken again at the newer image."""
-        while True:
-            events = decide(self.image)
-            if not events:
-                return
-            self.image.check_all(events)
-            outcome = await self._store.propose(events, after=self.seq)
-            self._catch_up()
-            if not isinstance(outcome, Conflict):
-                await self._store.save(self.image, self.seq)
-                return
+        """Check, propose, and apply once it is durable; a decision that came second is taken again at the newer image.
+
+        One proposal of a node is under way at a time: of n at once each would lose to all before it, n² times in all.
+        """
+        async with self._turns.take(_TURN):
+            while events := decide(self.image):
+                self.image.check_all(events)
+                outcome = await self._store.propose(events, after=self.seq)
+                self._catch_up()
+                if not isinstance(outcome, Conflict):
+                    await self._store.save(self.image, self.seq)
+                    return
 
     def _catch_up(self) -> None:
         for entry in self._store.follow(self.seq):

@@ -36,6 +36,11 @@ class Reconciler:
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
         for action in self._actions(may_make=not folder.broken_topics):
+            if isinstance(action, Make):
+                folder.notes.append(
+                    f"topic {action.topic.name!r} had no folder and gets an empty one: its creation was interrupted, "
+                    "or the folder was lost, with all its records"
+                )
             self._on_disk(action, [])
             self._in_memory(action)
 

@@ -1,0 +1,49 @@
+"""Decisions at an image: each is taken where it is proposed, and those of one node wait for each other."""
+
+from collections.abc import Sequence
+
+from tests.cluster.node import MetadataNode
+
+from braidlog.cluster.events import Event, IdBlock
+from braidlog.cluster.image import Image
+from braidlog.cluster.store import Conflict, Metadata
+
+
+def test_many_changes_at_once_are_proposed_once_each() -> None:
+    node = MetadataNode()
+    proposed: list[int | Conflict] = []
+    propose = node.store.propose
+
+    async def counted(events: Sequence[Event], after: int) -> int | Conflict:
+        outcome = await propose(events, after)
+        proposed.append(outcome)
+        return outcome
+
+    node.store.propose = counted  # type: ignore[method-assign]
+    jobs = [node.world.spawn(node.brokers.register(number, "host", number)) for number in range(1, 51)]
+    node.world.settle()
+    for job in jobs:
+        job.result()
+    assert len(proposed) == 50
+    assert not any(isinstance(outcome, Conflict) for outcome in proposed)
+    assert len(node.restarted().metadata.image.nodes) == 50
+
+
+def test_a_decision_that_came_second_is_taken_again() -> None:
+    """Another proposer of the same log: whoever loses looks at the newer image before it tries again."""
+    node = MetadataNode()
+    other = Metadata(node.store, node.world)
+
+    def next_block(image: Image) -> list[Event]:
+        seen.append(image.ids_taken)
+        return [IdBlock(taken=image.ids_taken + 100)]
+
+    seen: list[int] = []
+    first = node.world.spawn(node.metadata.change(next_block))
+    second = node.world.spawn(other.change(next_block))
+    node.world.settle()
+    first.result()
+    second.result()
+    assert len(seen) == 3
+    assert sorted(set(seen)) == [seen[0], seen[0] + 100]
+    assert node.restarted().metadata.image.ids_taken == seen[0] + 200
