@@ -91,7 +91,7 @@ class Feed:
         """Whether there is a topic: who has heard of a mutation finds one."""
         return self._hosted is not None
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Return when the feed has begun, and caught up enough to take more; or will take nothing any more."""
         await self._wait_until(lambda: (self.has_begun and not self.is_behind) or self.fault is not None)
 

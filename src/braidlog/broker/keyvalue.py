@@ -93,7 +93,7 @@ class KeyValue:
         result = store.execute(operation, self._world.now_ms())
         sequence = store.sequence
         if sequence != before:
-            await self._kept(store, sequence)
+            await self._wait_durable(store, sequence)
         return result
 
     async def execute_all(self, operations: Sequence[Operation[Any]]) -> list[Any]:
@@ -108,14 +108,14 @@ class KeyValue:
                 results.append(error)
         sequence = store.sequence
         if sequence != before:
-            await self._kept(store, sequence)
+            await self._wait_durable(store, sequence)
         return results
 
-    async def _kept(self, store: LocalStore, sequence: int) -> None:
+    async def _wait_durable(self, store: LocalStore, sequence: int) -> None:
         feed = self._feed
         await store.log.durable(sequence, self.settings.flush)
         if feed is not None and (feed.is_behind or not feed.has_begun):
-            await feed.room()
+            await feed.wait_for_space()
 
     # -- in the background -----------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class KeyValue:
             return 0  # it was said when it happened
         while (gone := store.expire(self._world.now_ms(), EXPIRE_KEYS)) > 0:
             count += gone
-            await self._kept(store, store.sequence)
+            await self._wait_durable(store, store.sequence)
         return count
 
     async def maybe_snapshot(self) -> SnapshotDone | None:

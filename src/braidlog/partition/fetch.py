@@ -165,7 +165,7 @@ class Fetch:
             if found is not None:
                 nothing_yet = False
                 left -= found.size
-            outcomes.append(self._told(hosted, want.offset, found, committed_only=view.committed_only))
+            outcomes.append(self._outcome(hosted, want.offset, found, committed_only=view.committed_only))
         return outcomes, bytes_max - left
 
     def _find(self, want: Wanted, *, leader_only: bool) -> HostedPartition:
@@ -183,7 +183,7 @@ class Fetch:
         return hosted
 
     @staticmethod
-    def _told(hosted: HostedPartition, offset: int, found: FileSlice | None, *, committed_only: bool) -> Fetched:
+    def _outcome(hosted: HostedPartition, offset: int, found: FileSlice | None, *, committed_only: bool) -> Fetched:
         aborted = hosted.log.aborted_in(offset, found.next_offset) if committed_only and found is not None else []
         return Fetched(found, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, aborted)
 

@@ -113,7 +113,7 @@ class _Planner:
         for node, name in folder.nodes().items():
             path = f"{folder_path}/{name}"
             if isinstance(node, FileImage):
-                node.fold()
+                node.merge_synced()
                 self._files[node] = path
             else:
                 self._folders[node] = path

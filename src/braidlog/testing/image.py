@@ -82,7 +82,7 @@ class FileImage:
         self._settled += self.pending
         self.pending = []
         if self._settled_bytes > len(self.base) + _SETTLED_BYTES_MAX:
-            self.fold()
+            self.merge_synced()
 
     def fail_sync(self) -> None:
         """Lose the bytes written since the last sync: Linux reports the error once and calls the pages clean.
@@ -91,7 +91,7 @@ class FileImage:
         """
         self.pending = [change.sized() if isinstance(change, Write) else change for change in self.pending]
 
-    def fold(self) -> None:
+    def merge_synced(self) -> None:
         """Bring `base` up to date with what was synced."""
         if self._settled:
             image = bytearray(self.base)
@@ -106,7 +106,7 @@ class FileImage:
         self.base, self.pending, self._settled, self._settled_bytes, self._live = content, [], [], 0, None
 
     def copy(self) -> "FileImage":
-        self.fold()
+        self.merge_synced()
         twin = FileImage(self.base)
         twin.pending = list(self.pending)
         twin._live = None if self._live is None else bytearray(self._live)

@@ -96,12 +96,12 @@ async def join(request: m.Join, services: Services, conversation: Conversation) 
         default_assignor=Assignor.ROUND_ROBIN,
         session_timeout_ms=SESSION_TIMEOUT_MS,
     )
-    return m.Joined(membership.generation + _GENERATION_SHIFT, _share(membership, request.topic))
+    return m.Joined(membership.generation + _GENERATION_SHIFT, _assigned_partitions(membership, request.topic))
 
 
 async def sync(request: m.Sync, services: Services, _: Conversation) -> m.Synced:
     membership = _member(request, services)
-    return m.Synced(membership.generation + _GENERATION_SHIFT, _share(membership, request.topic))
+    return m.Synced(membership.generation + _GENERATION_SHIFT, _assigned_partitions(membership, request.topic))
 
 
 async def heartbeat(request: m.Heartbeat, services: Services, _: Conversation) -> m.HeartbeatTaken:
@@ -131,11 +131,11 @@ async def committed(request: m.ReadOffset, services: Services, _: Conversation) 
 def _member(request: m.Sync | m.Heartbeat | m.Leave | m.Commit, services: Services) -> Membership:
     """The membership that a request names, if it is the present one."""
     membership = services.groups.sync(request.group, request.consumer_id, request.generation - _GENERATION_SHIFT)
-    _share(membership, request.topic)
+    _assigned_partitions(membership, request.topic)
     return membership
 
 
-def _share(membership: Membership, topic: str) -> tuple[int, ...]:
+def _assigned_partitions(membership: Membership, topic: str) -> tuple[int, ...]:
     """A member's partitions of a topic. To flux a group is of one topic: with another there is no such group."""
     if topic not in membership.assignment:
         raise BrokerError(Reason.GROUP_NOT_FOUND, f"member {membership.member!r} does not read topic {topic!r}")

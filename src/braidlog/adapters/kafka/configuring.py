@@ -72,7 +72,7 @@ def _configs(
 ) -> list[Config]:
     if resource.resource_type == Resource.TOPIC:
         shown = settings.show(services.configs.describe(resource.resource_name))
-        told = [_told(each, message) for each in shown]
+        told = [_to_message(each, message) for each in shown]
     elif resource.resource_type == Resource.BROKER and resource.resource_name in ("", str(services.brokers.own_number)):
         told = _of_node(services, creating)
     else:
@@ -81,7 +81,7 @@ def _configs(
     return [each for each in told if not wanted or each.name in wanted]
 
 
-def _told(shown: Shown, message: m.DescribeConfigsRequest) -> Config:
+def _to_message(shown: Shown, message: m.DescribeConfigsRequest) -> Config:
     row = shown.row
     own = [m.DescribeConfigsResponseSynonym(row.name, shown.value, Source.TOPIC)] * (shown.source is Source.TOPIC)
     default = m.DescribeConfigsResponseSynonym(row.name, shown.default, Source.DEFAULT)

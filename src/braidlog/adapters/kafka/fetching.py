@@ -68,7 +68,7 @@ async def fetch(request: Request, services: Services, _: Conversation, denied: D
                 [
                     _failed(each.number, each.code)
                     if each.wanted is None
-                    else _told(each, next(outcomes), committed_only=committed_only)
+                    else _to_message(each, next(outcomes), committed_only=committed_only)
                     for each in partitions
                 ],
             )
@@ -101,7 +101,7 @@ def _asked(topic: d.FetchRequestTopic, services: Services, denied: Denied) -> li
     ]
 
 
-def _told(asked: _Asked, outcome: Outcome, *, committed_only: bool) -> d.FetchResponsePartition:
+def _to_message(asked: _Asked, outcome: Outcome, *, committed_only: bool) -> d.FetchResponsePartition:
     if not isinstance(outcome, Fetched):
         return _failed(asked.number, _code(asked, outcome))
     aborted = [d.FetchResponseAborted(each.producer_id, each.first_offset) for each in outcome.aborted]

@@ -104,7 +104,7 @@ class ClassicGroup:
         self._seen = dict.fromkeys(self._members, now_ms)
         if self._members:
             self.state = State.STABLE if image.is_assigned else State.SYNCING
-            self._due_ms = now_ms + self._patience_ms()
+            self._due_ms = now_ms + self._rebalance_timeout_ms()
 
     def take_ready(self) -> Ready:
         ready = Ready(self._must_keep, self._settled)
@@ -134,8 +134,8 @@ class ClassicGroup:
         same = known.protocols == asked.protocols
         if (self.state is State.SYNCING and same) or (self.state is State.STABLE and same and member != self.leader):
             # The answer of this generation was lost on its way, or a follower asks what it knows: nothing changes.
-            return self._told(member, members=self.state is State.SYNCING)
-        self._seat(member, asked)
+            return self._join_answer(member, members=self.state is State.SYNCING)
+        self._put_member(member, asked)
         return self._enter_round(member, now_ms)
 
     def _check_joining(self, asked: Joining) -> None:
@@ -171,7 +171,7 @@ class ClassicGroup:
         self._find(asked.member, asked.instance)
         return asked.member
 
-    def _seat(self, member: str, asked: Joining) -> None:
+    def _put_member(self, member: str, asked: Joining) -> None:
         self._members[member] = ClassicMember(
             member,
             asked.instance,
@@ -186,7 +186,7 @@ class ClassicGroup:
         self.protocol_type = asked.protocol_type
 
     def _enter(self, member: str, asked: Joining, now_ms: int) -> Ticket:
-        self._seat(member, asked)
+        self._put_member(member, asked)
         self._seen[member] = now_ms
         self._has_grown = True
         return self._enter_round(member, now_ms)
@@ -216,7 +216,7 @@ class ClassicGroup:
             )
         led, was_synced = self.leader == old.member, old.member in self._synced
         self._synced.discard(old.member)
-        self._seat(new_id, asked)
+        self._put_member(new_id, asked)
         self._seen[new_id] = now_ms
         if led:
             self.leader = new_id
@@ -227,10 +227,12 @@ class ClassicGroup:
             self._must_keep = True
             skips = led and asked.knows_skipping
             # One that cannot be told to skip must not believe that it leads: it would assign anew, and nobody would ask it.
-            return self._told(new_id, members=skips, skip=skips, leader=self.leader if skips or not led else old.member)
+            return self._join_answer(
+                new_id, members=skips, skip=skips, leader=self.leader if skips or not led else old.member
+            )
         return self._enter_round(new_id, now_ms)
 
-    def _told(self, member: str, *, members: bool, skip: bool = False, leader: str | None = None) -> Ticket:
+    def _join_answer(self, member: str, *, members: bool, skip: bool = False, leader: str | None = None) -> Ticket:
         ticket = Ticket(member)
         self._settle(ticket, self._answer(member, members=members, skip=skip, leader=leader))
         return ticket
@@ -254,7 +256,7 @@ class ClassicGroup:
 
     # -- a round ---------------------------------------------------------------------------------------------
 
-    def _patience_ms(self) -> int:
+    def _rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self._members.values()), default=0)
 
     def _begin_round(self, now_ms: int) -> None:
@@ -263,7 +265,7 @@ class ClassicGroup:
         self._syncs.clear()
         self._initial_until_ms = None
         self.state = State.JOINING
-        self._due_ms = now_ms + self._patience_ms()
+        self._due_ms = now_ms + self._rebalance_timeout_ms()
 
     def _maybe_end_round(self, now_ms: int) -> None:
         """End it when nobody is missing; the first round of an empty group only when its delay is over, or nobody is left."""
@@ -288,7 +290,7 @@ class ClassicGroup:
             self._unseat(member.member)
         if self._members and not self._joins:
             # Static members only, and none is back: their seats stay until their sessions end.
-            self._due_ms = now_ms + self._patience_ms()
+            self._due_ms = now_ms + self._rebalance_timeout_ms()
             return
         if self.leader not in self._joins:
             self.leader = next(iter(self._joins), "")
@@ -301,7 +303,7 @@ class ClassicGroup:
         }
         self.protocol = self._choose_protocol() if self._members else ""
         self.state = State.SYNCING if self._members else State.EMPTY
-        self._due_ms = now_ms + self._patience_ms()
+        self._due_ms = now_ms + self._rebalance_timeout_ms()
         joins, self._joins = self._joins, {}
         for name, tickets in joins.items():
             self._seen[name] = now_ms
@@ -355,7 +357,7 @@ class ClassicGroup:
             return ticket
         if self.state is State.SYNCING:
             self._assign(dict(assignments), now_ms)
-        self._settle(ticket, self._share(member))
+        self._settle(ticket, self._sync_answer(member))
         return ticket
 
     def _assign(self, assignments: dict[str, bytes], now_ms: int) -> None:
@@ -368,9 +370,9 @@ class ClassicGroup:
         for name, tickets in syncs.items():
             self._seen[name] = now_ms
             for ticket in tickets:
-                self._settle(ticket, self._share(name))
+                self._settle(ticket, self._sync_answer(name))
 
-    def _share(self, member: str) -> Synced:
+    def _sync_answer(self, member: str) -> Synced:
         return Synced(self.protocol_type, self.protocol, self._members[member].assignment)
 
     # -- staying and leaving ---------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 | file | what it knows |
 |---|---|
-| `table.py` | the options, and what a query is that they describe |
+| `options.py` | the options, and what a query is that they describe |
 | `positions.py` | offsets as Spark keeps them, and where a query begins and ends |
 | `planning.py` | how much a trigger takes and into how many tasks it is cut: numbers only |
 | `losses.py` | what was gone before it was read, and what is done about it |

@@ -100,9 +100,9 @@ class _Matcher:
             case Literal(data):
                 return self._literal(data, at, limit)
             case Wild(count):
-                return self._room(at, count, limit, f"{count} bytes")
+                return self._advance(at, count, limit, f"{count} bytes")
             case Piece(count, name):
-                end = self._room(at, count, limit, f"{count} bytes for ?{name}")
+                end = self._advance(at, count, limit, f"{count} bytes for ?{name}")
                 self.captured[name] = self._data[at:end]
                 return end
             case Integer():
@@ -119,7 +119,7 @@ class _Matcher:
                     at = self.sequence(items, at, limit)
                 return at
             case Hidden(count):
-                return self._room(at, count, limit, f"{count} bytes")
+                return self._advance(at, count, limit, f"{count} bytes")
             case Reference():
                 return self._literal(encode((item,), self._known()), at, limit)
             case Rest():
@@ -133,9 +133,9 @@ class _Matcher:
         for index, (one, other) in enumerate(zip(found, wanted, strict=False)):
             if one != other or (limit is not None and at + index >= limit):
                 raise Different(at + index, f"{other:02X}{_readable(wanted, index)}")
-        return self._room(at, len(wanted), limit, f"{wanted[len(found)]:02X}" if len(found) < len(wanted) else "")
+        return self._advance(at, len(wanted), limit, f"{wanted[len(found)]:02X}" if len(found) < len(wanted) else "")
 
-    def _room(self, at: int, count: int, limit: int | None, wanted: str) -> int:
+    def _advance(self, at: int, count: int, limit: int | None, wanted: str) -> int:
         """The position `count` bytes on, if they are there."""
         end = at + count
         if limit is not None and end > limit:
@@ -154,7 +154,7 @@ class _Matcher:
         if isinstance(item.source, int | Variable):
             number = self._constant(item.source, item.line)
             return self._literal(encode((item._replace(source=number),), {}), at, limit)
-        end = self._room(at, item.size, limit, kind)
+        end = self._advance(at, item.size, limit, kind)
         value = int.from_bytes(self._data[at:end], item.order, signed=item.is_signed)  # type: ignore[arg-type]
         self._found(item.source, value, at, item.line)
         return end
@@ -163,7 +163,7 @@ class _Matcher:
         value = shift = 0
         end = at
         while True:
-            end = self._room(end, 1, limit, "a varint")
+            end = self._advance(end, 1, limit, "a varint")
             byte = self._data[end - 1]
             value |= (byte & 0x7F) << shift
             shift += 7
@@ -232,7 +232,7 @@ class _Matcher:
     def _rest(self, following: Sequence[Item], at: int, limit: int | None) -> int:
         if not following:
             if limit is not None:
-                return self._room(at, max(limit - at, 0), None, "more bytes")
+                return self._advance(at, max(limit - at, 0), None, "more bytes")
             if not self._complete:
                 raise MoreNeeded("anything, until the connection is closed")
             return len(self._data)

@@ -260,7 +260,7 @@ class ClientConnection(Receiver):
             self._waiting.append(_Waiting(api, version, correlation_id))
         return b"".join([_SIZE.pack(size), *out])
 
-    def room(self) -> memoryview | None:
+    def receive_buffer(self) -> memoryview | None:
         """Where the rest of a large response goes, if one has begun: who reads it there saves two copies of it.
 
         Asked when `next_event` has given all that there is. What was read there is said with `filled`, and until it is full

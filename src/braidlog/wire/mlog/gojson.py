@@ -114,7 +114,7 @@ def _shape(message_type: type[msgspec.Struct]) -> StructType:
     return shape
 
 
-def _fold(key: str) -> str:
+def _fold_case(key: str) -> str:
     # Go folds ASCII case and, by Unicode's simple folding, the long s and the Kelvin sign (which lower() knows).
     # casefold() would go further and take one letter for two.
     return key.replace("\u017f", "s").lower()
@@ -134,10 +134,10 @@ def _conform(value: Any, shape: Type) -> Any:  # noqa: ANN401 - a JSON document
 
 
 def _conform_object(document: Mapping[str, Any], shape: StructType) -> dict[str, Any]:
-    fields: dict[str, Field] = {_fold(field.encode_name): field for field in shape.fields}
+    fields: dict[str, Field] = {_fold_case(field.encode_name): field for field in shape.fields}
     conformed: dict[str, Any] = {}
     for key, value in document.items():
-        field = fields.get(_fold(key))
+        field = fields.get(_fold_case(key))
         if field is None:
             continue
         # Go takes the last spelling; which one a reader of ours would take should never be a question.

@@ -36,7 +36,7 @@ class KafkaWire(ConnectionWire):
         return self._connection.request(message, version), None
 
     def buffer(self) -> memoryview | None:
-        found: memoryview | None = self._connection.room()
+        found: memoryview | None = self._connection.receive_buffer()
         return found
 
     def filled(self, size: int) -> None:

@@ -42,7 +42,7 @@ def test_the_answers_are_the_same(step: int, roomy: bool) -> None:
     found: list[bytes] = []
     at = rooms = 0
     while at < len(stream):
-        room = client.room() if roomy else None
+        room = client.receive_buffer() if roomy else None
         if room is None:
             taken = min(step, len(stream) - at)
             client.receive(stream[at : at + taken])
@@ -61,5 +61,5 @@ def test_a_length_over_the_limit_gets_no_room() -> None:
     client = ClientConnection("me", frame_bytes_max=LARGE_BYTES)
     client.request(d.FetchRequest(), 11)
     client.receive((LARGE_BYTES + 1).to_bytes(4, "big"))
-    assert client.room() is None
+    assert client.receive_buffer() is None
     assert client.next_event() is not NEED_DATA  # it is refused

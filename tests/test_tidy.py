@@ -1,0 +1,304 @@
+"""The repository keeps its own rules: folders as on the map, files where their names say, words that a stranger would search for.
+
+Each check has a twin below that shows it something wrong and expects it to be found.
+"""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "braidlog"
+TESTS = ROOT / "tests"
+LINES_MAX = 500
+REASON = re.compile(r"Over \d+ lines because ", re.IGNORECASE)
+"""How the head of a long file begins its reason."""
+
+WAYS = {
+    "authentication": "the same rules on every port",
+    "browser": "pages in a real browser",
+    "clients": "clients of others",
+    "commands": "whole commands, as typed",
+    "consume": "one command in all its forms",
+    "connection": "a whole connection",
+    "conversations": "requests and answers in order",
+    "crashes": "every state a power cut can leave",
+    "cross_door": "written through one port, read through the others",
+    "damage": "valid frames with bytes changed",
+    "decode": "a command of the wire tools, as typed",
+    "discovery": "what Spark finds by name",
+    "disk_random": "the simulated disk against a list in memory",
+    "faults": "errors of disk and network",
+    "foreign": "our client against the behaviour of another server",
+    "follow": "reading while somebody writes",
+    "frames": "data frames in and out",
+    "fuzz": "random bytes",
+    "gaps": "offsets that are not there",
+    "guide": "the examples of a guide",
+    "hostile": "clients that mean harm",
+    "inbox_lines": "one class, read by lines",
+    "keyvalue": "keys and values through a whole server",
+    "kcat": "a program of others beside ours",
+    "kill": "kill -9 of a real process",
+    "kills": "kill -9 of real processes",
+    "life": "from start to stop",
+    "locking": "two processes, one folder",
+    "log_model": "random operations against a list in memory",
+    "machine": "commands that look at this machine",
+    "main": "the outermost command",
+    "memory": "bytes held under load",
+    "metrics": "the figures of a running node",
+    "model": "random operations against a dictionary",
+    "oracles": "the codecs of others",
+    "page": "a page of docs/ against the tables it is made of",
+    "parts": "small modules together",
+    "pipeline": "a whole pipeline",
+    "process": "a real process",
+    "published_client": "a published client, unmodified",
+    "records": "records as they are stored and shown",
+    "restart": "stop and start again",
+    "receive_buffer": "one method, driven by a socket",
+    "round_trip": "written and read back",
+    "rows": "one row layout",
+    "rules": "retry and error rules of all drivers",
+    "schemas": "JSON output against its schemas",
+    "sdist": "the test suite of another project",
+    "served": "every request of a table is served",
+    "server": "a server with all its ports",
+    "settings": "options in all their forms",
+    "services": "what each adapter is given",
+    "socket": "over a real socket",
+    "spark": "a real Spark",
+    "staging_kill": "kill -9 between the steps of a staged batch",
+    "strangers": "connections that have not said who they are",
+    "streams": "answers that do not end",
+    "table": "every row of a dialect's table",
+    "threads": "many threads at once",
+    "vectors": "golden bytes",
+    "wire_use": "what the client puts on the wire",
+    "send": "a command of the wire tools, as typed",
+    "tap": "a command of the wire tools, as typed",
+}
+"""Test files named after a way of testing instead of a module, and what each of them does."""
+FOLDERS = {
+    "docs": "the blocks of README and guides, executed",
+    "interop": "clients and test suites of others",
+    "spark/kv": "short for spark/keyvalue",
+}
+"""Folders of tests that mirror no folder of the source, and why."""
+
+RIDDLES = {
+    "elected": "classic group",
+    "elections": "classic service",
+    "lane": "partition sender",
+    "patience": "retry",
+    "seat": "member",
+    "seats": "messages",
+    "shelf": "partition files",
+    "survey": "inspect",
+    "telling": "progress",
+    "untold": "unreported",
+}
+"""Words that no module, class or function has in its name, and what to say instead."""
+RIDDLES_ALONE = {
+    "fold": "rebuild",
+    "heard": "progress",
+    "kept": "registry",
+    "room": "byte budget",
+    "share": "partition fetcher",
+    "told": "progress",
+}
+"""The same for a name that is nothing but this word."""
+
+PRIVATE = re.compile(r"\bthe seed(?!s? of|ed)\b|\bseed 00\d\b|\bprotocols\.md\b|\.\./shared\b", re.IGNORECASE)
+"""Documents that are not in this repository."""
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """Every file of the repository, and those about to become one."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return tuple(path for name in listed.splitlines() if (path := ROOT / name).is_file())
+
+
+def texts(*suffixes: str) -> Iterator[tuple[Path, str]]:
+    for path in tracked():
+        if path.suffix in suffixes and path != Path(__file__):
+            yield path, path.read_text(encoding="utf-8")
+
+
+# ── The map ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def folders_on_the_map(page: str) -> set[str]:
+    return {found.partition("/")[0] for found in re.findall(r"^\| `([a-z]+)/[^`]*` \|", page, re.MULTILINE)}
+
+
+def test_the_map_shows_the_folders() -> None:
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+    there = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    assert folders_on_the_map(page) == there
+
+
+def test_a_folder_that_is_not_there_is_noticed() -> None:
+    assert folders_on_the_map("| `wire/<dialect>/` | … |\n| `attic/` | old things |\n") == {"wire", "attic"}
+
+
+# ── Tests mirror the source ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def has_a_place(test: Path, source: Path = SOURCE) -> bool:
+    """Whether a test file, named from tests/ on, stands where somebody who knows the source looks for it."""
+    folder, name = test.parent, test.stem.removeprefix("test_")
+    if folder == Path() or folder.parts[0] in FOLDERS or folder.as_posix() in FOLDERS:
+        return True
+    if not (source / folder).is_dir():
+        return False
+    return (
+        name in (*WAYS, folder.name) or (source / folder / f"{name}.py").exists() or (source / folder / name).is_dir()
+    )
+
+
+def test_tests_mirror_the_source() -> None:
+    found = [path.relative_to(TESTS) for path in tracked() if path.name.startswith("test_") and TESTS in path.parents]
+    assert [str(test) for test in found if not has_a_place(test)] == []
+
+
+def test_a_test_of_nothing_is_noticed() -> None:
+    assert has_a_place(Path("storage/test_partition.py"))
+    assert has_a_place(Path("storage/test_crashes.py"))
+    assert not has_a_place(Path("storage/test_attic.py"))
+    assert not has_a_place(Path("attic/test_crashes.py"))
+
+
+# ── Sizes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_too_long(text: str) -> bool:
+    lines = text.splitlines()
+    return len(lines) > LINES_MAX and not REASON.search(" ".join(lines[:25]))
+
+
+def test_long_files_say_why() -> None:
+    sources = [(path, text) for path, text in texts(".py") if SOURCE in path.parents]
+    assert [str(path.relative_to(ROOT)) for path, text in sources if is_too_long(text)] == []
+
+
+def test_a_long_file_is_noticed() -> None:
+    assert is_too_long("x = 1\n" * 501)
+    assert not is_too_long(
+        '"""One unit.\n\nOver 500 lines because the compiler inlines within a unit only.\n"""\n' * 501
+    )
+
+
+# ── What is cited exists ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+CITED = re.compile(r"`((?:[\w.-]+/)*[\w-]+\.(?:py|md|lua|html))`")
+OF_READERS = frozenset(("job.py", "test_it.py", "conftest.py", "transforms.py", "main.go"))
+"""Files that a guide tells its readers to write."""
+
+
+def missing(text: str, names: frozenset[str]) -> list[str]:
+    """Files in backticks that are no file of the repository, from whatever folder on they are named."""
+    return [name for name in CITED.findall(text) if name not in names and name not in OF_READERS]
+
+
+@cache
+def endings() -> frozenset[str]:
+    """Every file of the repository, named from each of its folders on."""
+    parts = [path.relative_to(ROOT).parts for path in tracked()]
+    return frozenset("/".join(each[at:]) for each in parts for at in range(len(each)))
+
+
+def test_files_that_are_cited_exist() -> None:
+    found = {str(path.relative_to(ROOT)): missing(text, endings()) for path, text in texts(".py", ".md")}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def adrs() -> set[int]:
+    return {int(path.name[:4]) for path in (ROOT / "docs/adr").glob("[0-9]*.md")}
+
+
+def test_decisions_that_are_cited_exist() -> None:
+    for path, text in texts(".py", ".md"):
+        for number in re.findall(r"\bADR (\d+)\b", text):
+            assert int(number) in adrs(), f"{path.relative_to(ROOT)} cites ADR {number}"
+
+
+def test_links_of_all_pages_lead_somewhere() -> None:
+    for path, text in texts(".md"):
+        for target in re.findall(r"\]\(([^)#: ]+)(?:#[^)]*)?\)", text):
+            assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
+
+
+def test_a_missing_file_is_noticed() -> None:
+    assert missing("see `storage/attic.py` and `storage/partition.py`", frozenset(("storage/partition.py",))) == [
+        "storage/attic.py"
+    ]
+
+
+# ── Words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def words(name: str) -> list[str]:
+    """`partition_fetcher`, `PartitionFetcher` → partition, fetcher."""
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)]
+
+
+def riddles(names: Iterable[str]) -> list[str]:
+    found = []
+    for name in names:
+        parts = words(name)
+        if any(word in RIDDLES for word in parts) or (len(parts) == 1 and parts[0] in RIDDLES_ALONE):
+            found.append(name)
+    return found
+
+
+def names_in(path: Path, text: str) -> Iterator[str]:
+    yield path.stem
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+
+
+def test_names_are_plain() -> None:
+    for path, text in texts(".py"):
+        if SOURCE in path.parents:
+            assert riddles(names_in(path, text)) == [], path.relative_to(ROOT)
+
+
+def test_a_riddle_is_noticed() -> None:
+    assert riddles(["Lane", "elected_group", "share", "share_count", "has_room", "Room", "member"]) == [
+        "Lane",
+        "elected_group",
+        "share",
+        "Room",
+    ]
+
+
+def test_nothing_cites_what_only_we_have() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path, text in texts(
+            ".py", ".md", ".vec", ".txt", ".wire", ".toml", ".lua", ".go", ".java", ".html", ".json"
+        )
+        for number, line in enumerate(text.splitlines(), 1)
+        if PRIVATE.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("line", ["as the seed says", "Source: seed 002", "(protocols.md, rustlog)"])
+def test_a_private_reference_is_noticed(line: str) -> None:
+    assert PRIVATE.search(line)
+
+
+@pytest.mark.parametrize("line", ["print the seeds of", "a random seed", "--seed 7", "seeded from the vectors"])
+def test_random_seeds_are_no_reference(line: str) -> None:
+    assert not PRIVATE.search(line)
