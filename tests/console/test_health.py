@@ -57,7 +57,7 @@ def test_an_offline_partition_is_a_reason_and_counted(tmp_path: Path) -> None:
         assert status == 503
         assert not found["partitions"]["ok"]
         assert "broken" in str(found["partitions"]["reason"])
-        assert "braidlog_partitions_offline 1.0" in ask(f"{node.admin_url}/metrics").text
+        assert "braidlog_partitions_offline 1\n" in ask(f"{node.admin_url}/metrics").text
         assert ask(f"{node.admin_url}/healthz").status == 200
 
 
@@ -79,7 +79,7 @@ def test_a_node_that_stands_still_is_alive_and_not_ready(tmp_path: Path) -> None
             assert status == 503
             assert "did not answer" in str(found["node"]["reason"])
             assert ask(f"{node.admin_url}/healthz").status == 200
-            assert "braidlog_up 0.0" in ask(f"{node.admin_url}/metrics").text
+            assert "braidlog_up 0\n" in ask(f"{node.admin_url}/metrics").text
             assert ask(f"{node.admin_url}/topics").status == 503
         finally:
             os.kill(node.pid, signal.SIGCONT)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,7 +25,7 @@ from braidlog.spark.pipeline.progress import StageProgress, lag
 from braidlog.spark.pipeline.project import Project
 from braidlog.spark.pipeline.replaying import begin, make_plan, parse_time_ms, settle
 from braidlog.spark.pipeline.reporting import AdminPort
-from braidlog.spark.pipeline.running import cause
+from braidlog.spark.pipeline.running import StopRequest, cause
 from braidlog.spark.pipeline.status import status
 
 TEXT = """
@@ -330,3 +331,18 @@ def test_progress_reaches_the_admin_port(caplog: pytest.LogCaptureFixture) -> No
     assert "refused" in said[1]
     with pytest.raises(ValueError, match="no http"):
         AdminPort("file:///etc/passwd")
+
+
+def test_a_signal_handler_can_ask_its_own_waiting_thread_to_stop() -> None:
+    stop = StopRequest()
+    assert not stop.wait(0)
+    before = signal.signal(signal.SIGALRM, lambda *_: stop.set())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        assert stop.wait(60)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    stop.set()
+    assert stop.is_set()
+    assert stop.wait(0)

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from braidlog import BrokerError, kv
 from braidlog.spark.pipeline import operating
 from braidlog.spark.pipeline.operating import Wishes
 from braidlog.spark.pipeline.project import Project, open_project
-from braidlog.spark.pipeline.running import StageFailed
+from braidlog.spark.pipeline.running import StageFailed, StopRequest
 from braidlog.spark.pipeline.status import status
 from braidlog.testing.server import ServerProcess
 
@@ -30,7 +29,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def run_once(spark: SparkSession, folder: Path, *only: str) -> Project:
     project = open_project(folder)
-    operating.run(spark, project, Wishes(once=True, only=frozenset(only)), threading.Event(), lambda _: None)
+    operating.run(spark, project, Wishes(once=True, only=frozenset(only)), StopRequest(), lambda _: None)
     return project
 
 
@@ -145,12 +144,12 @@ def replays(spark: SparkSession, node: ServerProcess, project: Project) -> None:
     for generation, origin in enumerate(origins, 2):
         plan = operating.plan_replay(project, origin)
         assert plan.generation == generation
-        operating.run(spark, project, Wishes(once=True), threading.Event(), lambda _: None, plan)
+        operating.run(spark, project, Wishes(once=True), StopRequest(), lambda _: None, plan)
         check(node, project)
         assert {row.quiet for row in rows_of(project, "silver")} == {"placed", "paid"}
         assert not (project.storage / "replaced").exists()
         with pytest.raises(BrokerError, match="another replay has begun"):
-            operating.run(spark, project, Wishes(once=True), threading.Event(), lambda _: None, plan)
+            operating.run(spark, project, Wishes(once=True), StopRequest(), lambda _: None, plan)
 
 
 def test_a_backfill_adds_what_is_missing_once(spark: SparkSession, node: ServerProcess, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ Invariant: progress goes to stderr: one line per stage that changes in place on 
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from braidlog.spark.pipeline.operating import Wishes
     from braidlog.spark.pipeline.progress import StageProgress
     from braidlog.spark.pipeline.project import Project
+    from braidlog.spark.pipeline.running import StopRequest
 
 FOLDER = click.argument("folder", type=click.Path(file_okay=False), default=".")
 MASTER = click.option("--master", metavar="URL", help="Spark's master.  [default: as pipeline.toml says, local[*]]")
@@ -91,11 +91,11 @@ def words_of_java(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def ending_well() -> "Iterator[threading.Event]":
+def ending_well() -> "Iterator[StopRequest]":
     """Ctrl-C, or SIGTERM, asks to stop; asked twice, it does not wait. A stage that fails is a line and an exit code."""
-    from braidlog.spark.pipeline.running import StageFailed, Stopped  # noqa: PLC0415 - Spark, not for --help
+    from braidlog.spark.pipeline.running import StageFailed, Stopped, StopRequest  # noqa: PLC0415 - Spark, not for --help
 
-    stop = threading.Event()
+    stop = StopRequest()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if stop.is_set():

@@ -4,7 +4,6 @@ Knows: the order in which the parts are called. Refuses to know: arguments, term
 Invariant: whatever changes something holds the ledger's lock and settles an interrupted replay first.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -24,7 +23,7 @@ from braidlog.spark.pipeline.progress import ProgressRecorder, StageProgress
 from braidlog.spark.pipeline.project import Project
 from braidlog.spark.pipeline.replaying import Plan
 from braidlog.spark.pipeline.reporting import report
-from braidlog.spark.pipeline.running import Runner, connect, ends
+from braidlog.spark.pipeline.running import Runner, StopRequest, connect, ends
 
 SHUFFLE_PARTITIONS: Final = "4"
 """Two hundred, Spark's own number, is for clusters; stateful stages keep the number that they began with."""
@@ -74,7 +73,7 @@ def run(
     spark: SparkSession,
     project: Project,
     wishes: Wishes,
-    stop: threading.Event,
+    stop: StopRequest,
     show: Callable[[StageProgress], object],
     plan: Plan | None = None,
 ) -> None:

@@ -44,6 +44,32 @@ class StageFailed(Exception):  # noqa: N818 - what it says
         self.by_expectation = by_expectation
 
 
+class StopRequest:
+    """A wish to stop that a signal handler may make while its own thread waits for it.
+
+    `threading.Event` cannot: `set` in the handler would wait for the lock that the interrupted `wait` holds.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        if not self._is_set:
+            self._is_set = True
+            self._gate.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it was wished before the time was over."""
+        if self._gate.acquire(timeout=seconds):
+            self._gate.release()
+        return self._is_set
+
+
 class Stopped(Exception):  # noqa: N818 - what it says
     """Told to stop, and stopped."""
 
@@ -82,13 +108,13 @@ class Runner:
                 if isinstance(stage.writes, ToTopic):
                     client.admin.ensure_topic(stage.writes.topic, partitions)
 
-    def once(self, stop: threading.Event, only: frozenset[str] = frozenset()) -> None:
+    def once(self, stop: StopRequest, only: frozenset[str] = frozenset()) -> None:
         """Everything that is there now, through all layers: a layer is read when all that write it are done."""
         chosen = [stage for stage in self.stages if not only or stage.name in only]
         for wave in sorted({stage.wave for stage in chosen}):
             self._attend([stage for stage in chosen if stage.wave == wave], stop, once=True)
 
-    def forever(self, stop: threading.Event, only: frozenset[str] = frozenset()) -> None:
+    def forever(self, stop: StopRequest, only: frozenset[str] = frozenset()) -> None:
         """Until told to stop."""
         self._attend([stage for stage in self.stages if not only or stage.name in only], stop)
 
@@ -145,7 +171,7 @@ class Runner:
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def _attend(self, stages: list[Stage], stop: threading.Event, *, once: bool = False) -> None:
+    def _attend(self, stages: list[Stage], stop: StopRequest, *, once: bool = False) -> None:
         """Start queries, see to them until they end or are told to, and leave none behind."""
         started: dict[str, StreamingQuery] = {}
         patience = dict.fromkeys([stage.name for stage in stages], START_ATTEMPTS_MAX)
