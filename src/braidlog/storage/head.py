@@ -114,7 +114,7 @@ def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[Segmen
     if magic != MAGIC or unused_a or unused_b or unused_c:
         raise BadHead("it is not the head of a segment", mark)
     if version != VERSION:
-        raise BadHead(f"version {version} of its head is not one that is known here, only {VERSION}", mark)
+        raise BadHead(f"its head has version {version}; this version of braidlog reads {VERSION}", mark)
     if head.identity != identity or head.base_offset != base_offset:
         raise BadHead(
             f"it is the segment of topic {topic_id.hex()} partition {partition} base {base}, in a wrong place",
