@@ -115,7 +115,10 @@ RIDDLES_ALONE = {
 }
 """The same for a name that is nothing but this word."""
 
-PRIVATE = re.compile(r"\bthe seed(?!s? of|ed)\b|\bseed 00\d\b|\bprotocols\.md\b|\.\./shared\b", re.IGNORECASE)
+PRIVATE = re.compile(
+    r"\bthe seed(?!s? of|ed)\b|\bseed 00\d\b|\b(?:protocols|reliability|conventions|performance)\.md\b|\.\./shared\b",
+    re.IGNORECASE,
+)
 """Documents that are not in this repository."""
 
 
