@@ -1,5 +1,6 @@
-"""How much code there is: lines that hold a token which is neither comment nor docstring. `make lines` prints them by folder.
+"""How much code there is: lines that hold a token which is neither comment nor docstring.
 
+`make lines` prints them by folder, the C that the kernels share (.pxd) too.
 A docstring is a string that stands as a statement of its own: deleting prose must not look like deleting code.
 """
 
@@ -43,7 +44,7 @@ def code_lines(path: Path) -> int:
 def by_folder(root: Path = SOURCE) -> Counter[str]:
     """Code lines of each package, and of each folder in it."""
     found: Counter[str] = Counter()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted((*root.rglob("*.py"), *root.rglob("*.pxd"))):
         found["/".join(path.relative_to(root).parts[:2])] += code_lines(path)
     return found
 

@@ -1,6 +1,6 @@
 """The repository keeps its own rules: folders as on the map, files where their names say, words that a stranger would search for.
 
-Each check has a twin below that shows it something wrong and expects it to be found.
+Checks with a rule of their own have a twin that shows them something wrong and expects it to be found.
 """
 
 import ast
@@ -38,7 +38,6 @@ WAYS = {
     "follow": "reading while somebody writes",
     "frames": "data frames in and out",
     "fuzz": "random bytes",
-    "gaps": "offsets that are not there",
     "guide": "the examples of a guide",
     "hostile": "clients that mean harm",
     "inbox_lines": "one class, read by lines",
@@ -57,7 +56,6 @@ WAYS = {
     "oracles": "the codecs of others",
     "page": "a page of docs/ against the tables it is made of",
     "parts": "small modules together",
-    "pipeline": "a whole pipeline",
     "process": "a real process",
     "published_client": "a published client, unmodified",
     "records": "records as they are stored and shown",
@@ -75,12 +73,10 @@ WAYS = {
     "socket": "over a real socket",
     "spark": "a real Spark",
     "staging_kill": "kill -9 between the steps of a staged batch",
-    "strangers": "connections that have not said who they are",
     "streams": "answers that do not end",
     "table": "every row of a dialect's table",
     "threads": "many threads at once",
     "vectors": "golden bytes",
-    "wire_use": "what the client puts on the wire",
     "send": "a command of the wire tools, as typed",
     "tap": "a command of the wire tools, as typed",
 }
@@ -156,21 +152,33 @@ def test_a_folder_that_is_not_there_is_noticed() -> None:
 # ── Tests mirror the source ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def is_named_after(test: Path, source: Path = SOURCE) -> bool:
+    """Whether a test file, named from tests/ on, has the name of a module or folder beside it, or of its own folder."""
+    folder, name = test.parent, test.stem.removeprefix("test_")
+    return name == folder.name or (source / folder / f"{name}.py").exists() or (source / folder / name).is_dir()
+
+
 def has_a_place(test: Path, source: Path = SOURCE) -> bool:
     """Whether a test file, named from tests/ on, stands where somebody who knows the source looks for it."""
-    folder, name = test.parent, test.stem.removeprefix("test_")
+    folder = test.parent
     if folder == Path() or folder.parts[0] in FOLDERS or folder.as_posix() in FOLDERS:
         return True
     if not (source / folder).is_dir():
         return False
-    return (
-        name in (*WAYS, folder.name) or (source / folder / f"{name}.py").exists() or (source / folder / name).is_dir()
-    )
+    return is_named_after(test, source) or test.stem.removeprefix("test_") in WAYS
+
+
+def files_of_tests() -> list[Path]:
+    return [path.relative_to(TESTS) for path in tracked() if path.name.startswith("test_") and TESTS in path.parents]
 
 
 def test_tests_mirror_the_source() -> None:
-    found = [path.relative_to(TESTS) for path in tracked() if path.name.startswith("test_") and TESTS in path.parents]
-    assert [str(test) for test in found if not has_a_place(test)] == []
+    assert [str(test) for test in files_of_tests() if not has_a_place(test)] == []
+
+
+def test_every_way_of_testing_is_used() -> None:
+    used = {test.stem.removeprefix("test_") for test in files_of_tests() if not is_named_after(test)}
+    assert set(WAYS) - used == set()
 
 
 def test_a_test_of_nothing_is_noticed() -> None:
