@@ -1,7 +1,7 @@
 """The store over any log that keeps the port's two promises: here a list, and a log that refuses."""
 
 import asyncio
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 from tests.kv.crashing import FOLDER, NODE, open_store
@@ -10,12 +10,19 @@ from braidlog.kv import operations as o
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Keyspace
-from braidlog.kv.log import Change
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Store
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import Flush
 from braidlog.testing.disk import SimulatedDisk
+
+
+class Change(NamedTuple):
+    op: int
+    key: bytes
+    argument: bytes
+    ttl_seconds: int
+    stamp: tuple[int, int]
 
 
 class ListLog:
@@ -26,10 +33,10 @@ class ListLog:
         self.fault: StorageFault | None = None
         self.refusal: BrokerError | None = None
 
-    def append(self, changes: Sequence[Change]) -> int:
+    def append(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, stamp: tuple[int, int]) -> int:
         if self.refusal is not None:
             raise self.refusal
-        self.changes += changes
+        self.changes.append(Change(op, key, argument, ttl_seconds, stamp))
         return len(self.changes)
 
     async def durable(self, sequence: int, flush: Flush = Flush.ACK) -> None:
@@ -55,12 +62,12 @@ def test_who_applies_the_log_has_the_same_keys() -> None:
     assert Op.EXPIRED in {change.op for change in log.changes}
     follower = Keyspace(recency=False)
     for change in log.changes:
-        follower.apply(change.op, change.key, change.argument, change.ttl_seconds, change.wall_ms)
+        follower.apply(change.op, change.key, change.argument, change.ttl_seconds, change.stamp[0])
     assert follower.data.keys() == store.keyspace.data.keys() == {b"a", b"l", b"h"}
     for key in follower.data:
         assert follower.cost(key) == store.keyspace.cost(key)
     assert follower.deadlines == store.keyspace.deadlines
-    stamps = [(change.wall_ms, change.counter) for change in log.changes]
+    stamps = [change.stamp for change in log.changes]
     assert stamps == sorted(set(stamps)), "each change has a stamp of its own, later than the last"
 
 

@@ -19,7 +19,7 @@ from braidlog.kv import operations as o
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Keyspace
-from braidlog.kv.log import Change, MutationLog
+from braidlog.kv.log import MutationLog
 from braidlog.kv.settings import Eviction, KeyValueSettings
 from braidlog.kv.values import (
     COUNTER_COST,
@@ -320,7 +320,7 @@ class Store:
         before = clock.wall_ms, clock.counter
         wall_ms = clock.tick(now_ms)
         try:
-            sequence = self.log.append((Change(op, key, argument, ttl_seconds, wall_ms, clock.counter),))
+            sequence = self.log.append(op, key, argument, ttl_seconds, (wall_ms, clock.counter))
         except (StorageFault, BrokerError):
             clock.wall_ms, clock.counter = before
             raise

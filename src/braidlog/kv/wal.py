@@ -26,7 +26,7 @@ failed sync nothing is acknowledged again; a full disk stops new mutations, lose
 import contextlib
 import struct
 import threading
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -34,7 +34,6 @@ import msgspec
 from braidlog.codec.crc import crc32c
 from braidlog.kv.entries import pack_entry
 from braidlog.kv.head import pack_head, unpack_head
-from braidlog.kv.log import Change
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import Flush
@@ -244,22 +243,18 @@ class Wal:
 
     # -- appending -------------------------------------------------------------------------------------------
 
-    def append(self, changes: Sequence[Change]) -> int:
-        """Take changes; return the sequence of the last. They are in memory only until `write` or `sync`."""
+    def append(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, stamp: tuple[int, int]) -> int:
+        """Take a change; return its sequence. It is in memory only until `write` or `sync`."""
         if self._stalled is not None or self._fault is not None or self._closed:
             self._check_writable()
-        parts: list[bytes] = []
-        size = 0
-        for change in changes:
-            crc, body = pack_entry(change.wall_ms, change.op, change.key, change.argument, change.ttl_seconds)
-            parts += (crc, body)
-            size += len(body) + 4
+        crc, body = pack_entry(stamp[0], op, key, argument, ttl_seconds)
+        size = len(body) + 4
         with self._lock:
-            self._parts += parts
+            self._parts += (crc, body)
             self._buffered_bytes += size
             self._unsynced_bytes += size
-            self._sequence += len(changes)
-            self._stamp = (change.wall_ms, change.counter)
+            self._sequence += 1
+            self._stamp = stamp
             return self._sequence
 
     async def durable(self, sequence: int, flush: Flush = Flush.ACK) -> None:
