@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
+from tests.model.manual_world import ManualWorld
+
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, open_services
 from braidlog.codec.records import encode_batch
@@ -13,7 +15,6 @@ from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import Appended
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.testing.world import ManualWorld
 from braidlog.wire.kafka.consumer import topics_read
 
 

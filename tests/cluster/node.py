@@ -1,5 +1,7 @@
 """The metadata of one node over a simulated disk, and the front ends that change it: no journal, no key-value store."""
 
+from tests.model.manual_world import ManualWorld
+
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
 from braidlog.broker.access.rules import Rules
 from braidlog.broker.access.users import Users
@@ -16,7 +18,6 @@ from braidlog.partition.reconciler import Reconciler
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.testing.world import ManualWorld
 
 
 class MetadataNode:

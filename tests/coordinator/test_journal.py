@@ -4,6 +4,7 @@ from random import Random
 
 import msgspec
 import pytest
+from tests.model.manual_world import ManualWorld
 
 from braidlog.coordinator.journal import NOTHING, Journal, Key, Table, load_tables
 from braidlog.model.errors import StorageFault
@@ -12,7 +13,6 @@ from braidlog.storage.compaction import Compaction
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.testing.world import ManualWorld
 
 
 class Value(msgspec.Struct, frozen=True):

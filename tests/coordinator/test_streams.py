@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 from tests.broker.node import Node
+from tests.model.manual_world import Job
 
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import encode_batch
@@ -16,7 +17,6 @@ from braidlog.coordinator.streams import (
     VersionConflict,
 )
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.testing.world import Job
 
 
 @pytest.fixture

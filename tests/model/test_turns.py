@@ -3,11 +3,11 @@
 from random import Random
 
 import pytest
+from tests.model.manual_world import Job, ManualWorld
 
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.turns import Turns
 from braidlog.testing.clock import ManualClock
-from braidlog.testing.world import Job, ManualWorld
 
 
 class Bench:

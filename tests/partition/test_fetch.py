@@ -2,6 +2,7 @@
 
 import pytest
 from tests.broker.node import Node, batch_of
+from tests.model.manual_world import Job
 
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
@@ -10,7 +11,6 @@ from braidlog.partition.append import Acks
 from braidlog.partition.fetch import Outcome, Wanted
 from braidlog.partition.hosted import Role
 from braidlog.partition.reading import Fetched
-from braidlog.testing.world import Job
 
 MANY = 1 << 20
 

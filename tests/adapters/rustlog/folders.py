@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+from tests.model.manual_world import ManualWorld
+
 from braidlog.cluster.events import ChangeLeader
 from braidlog.cluster.local import open_local_store
 from braidlog.model.clock import SystemClock
@@ -10,7 +12,6 @@ from braidlog.model.settings import TopicSettings
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
-from braidlog.testing.world import ManualWorld
 
 
 def write_topic(path: Path, topic: str, *batches: bytes, start: int = 0, settings: TopicSettings | None = None) -> None:

@@ -3,12 +3,12 @@
 import hashlib
 
 import pytest
+from tests.model.manual_world import Job, ManualWorld
 
 from braidlog.broker.access import authenticate
 from braidlog.broker.access.authenticate import Authenticate, Pauses, network_of
 from braidlog.broker.access.authorize import Authorize
 from braidlog.testing.clock import ManualClock
-from braidlog.testing.world import Job, ManualWorld
 
 PAUSES = Pauses(first_seconds=1.0, seconds_max=8.0, forget_seconds=100.0)
 

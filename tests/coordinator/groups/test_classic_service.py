@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from tests.broker.node import Node
+from tests.model.manual_world import Job
 
 from braidlog.coordinator.groups.classic_service import ClassicGroups
 from braidlog.coordinator.groups.messages import Joined, Joining, MemberIdRequired, State, Synced
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.testing.world import Job
 
 DELAY_MS = 300
 SESSION_MS = 2_000

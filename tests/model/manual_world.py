@@ -123,7 +123,7 @@ class ManualWorld:
     def monotonic(self) -> float:
         return self.clock.monotonic()
 
-    def wakeup(self, *, patient: bool = False) -> ManualWakeup:  # noqa: ARG002 - here nobody is short of room
+    def wakeup(self, *, patient: bool = False) -> ManualWakeup:
         return ManualWakeup(self)
 
     async def durable(self, log: Syncable, next_offset: int) -> None:
