@@ -117,7 +117,14 @@ def test_a_cookie_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "ours"), [("/topics", True), ("//evil.example", False), ("https://evil", False), ("/\\evil", False)]
+    ("page", "ours"),
+    [
+        *((page, True) for page in ("/", "/topics", "/topics/a%20b?x=1#end")),
+        *(
+            (page, False)
+            for page in ("", "//evil.example", "https://evil", "/\\evil", "/\t/evil", "/\n/evil", "/x\\..\\")
+        ),
+    ],
 )
 def test_the_way_in_leads_nowhere_else(page: str, ours: bool) -> None:
     assert is_ours(page) is ours

@@ -61,6 +61,25 @@ def test_an_offline_partition_is_a_reason_and_counted(tmp_path: Path) -> None:
         assert ask(f"{node.admin_url}/healthz").status == 200
 
 
+def test_a_damaged_partition_is_a_reason_and_named(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", admin=True) as node:
+        with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
+            client.admin.create_topic("rotten")
+            for _ in range(3):
+                client.producer().send_and_wait("rotten", b"x" * 100)
+        node.kill()
+        (topic,) = [path.parent for path in tmp_path.glob("data/topics/*/topic.a") if b"rotten" in path.read_bytes()]
+        (segment,) = topic.glob("0000/*.log")
+        content = bytearray(segment.read_bytes())
+        content[content.index(b"x" * 100)] ^= 1
+        segment.write_bytes(content)
+        node.start()
+        status, found = checks(node)
+        assert status == 503
+        assert "rotten/0" in str(found["partitions"]["reason"])
+        assert "takes no writes" in str(found["partitions"]["reason"])
+
+
 def spoil(data: Path) -> None:
     """Make the one partition of `broken` impossible to open: its segment is a folder."""
     (topic,) = [path.parent for path in data.glob("topics/*/topic.a") if b"broken" in path.read_bytes()]

@@ -189,3 +189,13 @@ def test_the_lock_says_who_holds_it(disk: OsDisk, tmp_path: Path) -> None:
     assert caught.value.reason is Reason.FOLDER_IN_USE
     lock.release()
     disk.lock(path).release()
+
+
+def test_the_folder_is_locked_without_its_file_too(disk: OsDisk, tmp_path: Path) -> None:
+    path = tmp_path / "LOCK"
+    lock = disk.lock(str(path))
+    path.unlink()
+    with pytest.raises(BrokerError, match="is in use by another process"):
+        disk.lock(str(path))
+    assert not path.exists(), "who was refused wrote nothing"
+    lock.release()

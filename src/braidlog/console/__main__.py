@@ -14,6 +14,7 @@ from typing import Final
 import uvicorn
 
 from braidlog.console.app import make_app
+from braidlog.console.connections import AdminConnection
 from braidlog.console.node import Node
 from braidlog.model.logline import formatter
 from braidlog.model.report import LINE_BYTES_MAX
@@ -21,7 +22,6 @@ from braidlog.model.report import LINE_BYTES_MAX
 GOODBYE_SECONDS_MAX: Final = 1
 NICENESS: Final = 5
 """People wait more patiently than producers: where cores are few, the node comes first."""
-CONNECTIONS_MAX: Final = 256
 
 
 async def serve(channel: socket.socket, port: socket.socket) -> None:
@@ -39,7 +39,7 @@ async def serve(channel: socket.socket, port: socket.socket) -> None:
         date_header=False,
         proxy_headers=False,
         lifespan="on",
-        limit_concurrency=CONNECTIONS_MAX,
+        http=AdminConnection,
         timeout_graceful_shutdown=GOODBYE_SECONDS_MAX,
         timeout_keep_alive=30,
         h11_max_incomplete_event_size=64 * 1024,

@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import re
 import secrets
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -24,7 +25,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from braidlog.model.clock import Clock
 
-OPEN: Final = frozenset({"/healthz", "/readyz", "/login"})
+HEALTH: Final = frozenset({"/healthz", "/readyz"})
+OPEN: Final = HEALTH | {"/login"}
+ALWAYS: Final = HEALTH | {"/metrics"}
+"""Answered however many other requests are under way: what looks after the node must not mistake a crowd for its death."""
+REQUESTS_MAX: Final = 256
 STATIC: Final = "/static/"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 JSON_POSTS: Final = frozenset({"/api/spark/progress"})
@@ -105,6 +110,7 @@ class Guard:
         # Browsers keep one jar for all ports of a host: two nodes on one machine must not take each other's cookies away.
         self.cookie = f"braid_console_{port}"
         self._clock = clock
+        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -120,8 +126,17 @@ class Guard:
                     headers["cache-control"] = "no-store"
             await send(message)
 
-        refused = await self._refuse(scope)
-        await (refused or self._app)(scope, receive, with_headers)
+        counted = scope["path"] not in ALWAYS
+        if counted and self._under_way >= REQUESTS_MAX:
+            busy = PlainTextResponse(f"{REQUESTS_MAX} requests are under way; ask again\n", 503, {"retry-after": "1"})
+            await busy(scope, receive, with_headers)
+            return
+        self._under_way += counted
+        try:
+            refused = await self._refuse(scope)
+            await (refused or self._app)(scope, receive, with_headers)
+        finally:
+            self._under_way -= counted
 
     async def _refuse(self, scope: Scope) -> Response | None:
         """None if it may go on."""
@@ -136,7 +151,7 @@ class Guard:
         scope["session"] = session
         has_token = await self._shows_token(headers)
         scope["is_known"] = has_token or not self._keys.is_required or (session is not None and session.is_proved)
-        if not has_token and path not in ("/healthz", "/readyz") and not self._is_our_host(headers.get("host", "")):
+        if not has_token and path not in HEALTH and not self._is_our_host(headers.get("host", "")):
             return PlainTextResponse("this host name is not ours; name it in admin.hosts\n", 421)
         if scope["method"] not in SAFE and (why := self._forged(scope, headers, session, has_token=has_token)):
             return PlainTextResponse(f"{why}\n", 403)
@@ -212,5 +227,8 @@ class Guard:
 
 
 def is_ours(next_page: str) -> bool:
-    """Whether a page to go on to after the way in is one of this console: a path, and no other host's."""
-    return next_page.startswith("/") and not next_page.startswith(("//", "/\\"))
+    """Whether a page to go on to after the way in is one of this console: a path, and no other host's.
+
+    Browsers read `\\` as `/` and drop tabs and line ends before they look: of those a path of ours has none.
+    """
+    return re.fullmatch(r"/(?!/)[!-\[\]-~]*", next_page) is not None

@@ -8,7 +8,7 @@ Invariant: "ready" is never said on hope: the disk was written to, the node has 
 | `node` | it answers its console |
 | `listeners` | every one that is enabled is bound and accepts |
 | `disk` | a file can be written and synced beside the data, and there is more room than `admin.disk_free_bytes_min` |
-| `partitions` | none is offline |
+| `partitions` | each can be opened, is whole and takes writes |
 | `keyvalue` | the store serves |
 """
 
@@ -97,9 +97,9 @@ def _listeners(snapshot: Snapshot) -> str:
 
 
 def _partitions(snapshot: Snapshot) -> str:
-    offline = [each for each in snapshot.partitions if each.is_offline]
-    named = "; ".join(f"{each.topic}/{each.partition}: {each.fault}" for each in offline[:NAMED_MAX])
-    more = f"; and {len(offline) - NAMED_MAX} more" if len(offline) > NAMED_MAX else ""
+    faulty = [each for each in snapshot.partitions if each.fault]
+    named = "; ".join(f"{each.topic}/{each.partition}: {each.fault}" for each in faulty[:NAMED_MAX])
+    more = f"; and {len(faulty) - NAMED_MAX} more" if len(faulty) > NAMED_MAX else ""
     return f"{named}{more}"
 
 

@@ -12,7 +12,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from typing import IO, Protocol
+from typing import Protocol
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 
@@ -204,13 +204,15 @@ class OsFile:
 
 
 class OsLock:
-    """An advisory lock held by an open file: the kernel releases it when the process dies, however it dies."""
+    """An advisory lock held by an open folder: the kernel releases it when the process dies, however it dies."""
 
-    def __init__(self, handle: IO[str]) -> None:
-        self._handle = handle
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
 
     def release(self) -> None:
-        self._handle.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class OsDisk:
@@ -271,23 +273,30 @@ class OsDisk:
                 os.close(descriptor)
 
     def lock(self, path: str) -> OsLock:
+        """Lock the folder that `path` is in; `path` says who holds it. Without that file the folder is as locked as with it."""
         with _faults(path, "lock"):
-            handle = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - the lock lives as long as its holder
+            folder = parent(path)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with open(path, "w", encoding="utf-8") as note:
+                    note.write(f"process {os.getpid()}\n")
             except BlockingIOError as error:
-                handle.seek(0)
-                holder = handle.read(100).strip() or "another process"
-                handle.close()
+                os.close(descriptor)
                 raise BrokerError(
                     Reason.FOLDER_IN_USE,
-                    f"{os.path.dirname(path)} is in use by {holder}; one process at a time owns a data folder",
+                    f"{folder} is in use by {_holder(path)}; one process at a time owns a data folder",
                 ) from error
-            handle.seek(0)
-            handle.truncate()
-            handle.write(f"process {os.getpid()}\n")
-            handle.flush()
-            return OsLock(handle)
+            except OSError:
+                os.close(descriptor)
+                raise
+            return OsLock(descriptor)
+
+
+def _holder(path: str) -> str:
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as note:
+        return note.read(100).strip() or "another process"
+    return "another process"
 
 
 def join(folder: str, *names: str) -> str:

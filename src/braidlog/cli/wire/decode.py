@@ -14,6 +14,7 @@ from braidlog.tools.wire.annotated import NotationError
 from braidlog.tools.wire.decoding import FORMS, Decoded, Unknown
 from braidlog.tools.wire.decoding import decode as decode_bytes
 from braidlog.tools.wire.pcapng import Address, CaptureError, CaptureWriter
+from braidlog.tools.wire.private_file import create_private
 from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import fields_text, hex_pairs, hex_rows, message_object
 from braidlog.tools.wire.transcript import ARROWS
@@ -120,7 +121,7 @@ def _json(found: Decoded, *, with_bytes: bool) -> bytes:
 
 def _write_capture(path: str, captured: list[Decoded]) -> None:
     try:
-        with open(path, "wb") as file:
+        with create_private(path) as file:
             writer = CaptureWriter(file)
             opened: set[str] = set()
             for number, found in enumerate(captured):

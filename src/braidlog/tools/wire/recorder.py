@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import BinaryIO, Final, NamedTuple
 
 from braidlog.tools.wire.pcapng import SEGMENT_BYTES_MAX, Address, CaptureWriter
+from braidlog.tools.wire.private_file import create_private
 from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import Moment, event_json, event_text, json_of, text_of
 from braidlog.tools.wire.watcher import Watcher
@@ -84,7 +85,7 @@ class Recorder:
             return None
         if path == "-":
             return sys.stdout.buffer
-        file = open(path, "wb")  # noqa: SIM115 - closed by `close`
+        file = create_private(path)
         self._owned.append(file)
         return file
 

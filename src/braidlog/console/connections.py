@@ -1,0 +1,69 @@
+"""The admin port's connections: a request that never ends is not waited for, and a crowd of them keeps nobody out.
+
+Knows: how far a request has come, and how long it may take to. Refuses to know: what is asked.
+Invariant: at most `CONNECTIONS_MAX` are open. Where one more comes, the oldest of those that have not sent a whole request goes
+for it: an operator's `/healthz` is asked in one piece and answered at once, whoever else sits on the port.
+"""
+
+import asyncio
+from typing import Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+CONNECTIONS_MAX: Final = 320
+REQUEST_SECONDS_MAX: Final = 20.0
+"""From the first byte to the last, or from the connection to the first request's last."""
+
+_UNFINISHED: Final = (h11.IDLE, h11.SEND_BODY)
+
+
+class AdminConnection(H11Protocol):
+    """uvicorn's, with an end to its patience."""
+
+    seconds_max = REQUEST_SECONDS_MAX
+    connections_max = CONNECTIONS_MAX
+    _deadline: asyncio.TimerHandle | None = None
+    opened_at = 0.0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request, or the rest of one, is still to come."""
+        return self.conn.their_state in _UNFINISHED
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        super().connection_made(transport)
+        self.opened_at = self.loop.time()
+        self._look()
+        there = [each for each in self.connections if isinstance(each, AdminConnection) and not each.is_closing]
+        if len(there) > self.connections_max:
+            waiting = [each for each in there if each.is_waiting and each is not self]
+            min(waiting, key=lambda each: each.opened_at, default=self).give_up()
+
+    @property
+    def is_closing(self) -> bool:
+        return self.transport.is_closing()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_watch()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        if not self.is_waiting:
+            self._stop_watch()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.seconds_max, self.give_up)
+
+    def _stop_watch(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def give_up(self) -> None:
+        self._stop_watch()
+        self.transport.abort()
