@@ -17,7 +17,6 @@ Refuses to know: any dialect's bytes. May import: adapters and below.
 | `gatekeeper.py` | how many unauthenticated clients there may be, and what they may do |
 | `listener.py` | a port: accepts, TLS, sweeps away who is too slow |
 | `logs.py` | lines about clients, within bounds |
-| `supervisor.py` | tasks with an owner |
 | `config.py` | settings from file, environment and flags, with their origin |
 | `request_counters.py` | what the sessions of a listener count together |
 | `reporting.py` | what the node says about itself: counters and states, gathered when asked |

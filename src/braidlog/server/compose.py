@@ -36,7 +36,6 @@ from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
 from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
-from braidlog.server.supervisor import Supervisor
 from braidlog.server.wirelog import WatchedSession, open_wire_log
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
@@ -45,6 +44,7 @@ from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
+from braidlog.tasks import Tasks
 from braidlog.tools.wire.recorder import Recorder
 from braidlog.wire.dialect import dialects
 from braidlog.wire.kafka.consumer import topics_read
@@ -81,7 +81,7 @@ class Server:
         self.listeners: dict[str, Listener] = {}
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
-        self._supervisor = Supervisor(self._task_failed)
+        self._tasks = Tasks(self._task_failed)
         self._quotas = Quotas(config.quotas.default(), config.quotas.principals)
         self._clock = SystemClock()
         self._budget = Budget(config.limits.memory_bytes_max, self._clock.monotonic)
@@ -138,9 +138,9 @@ class Server:
             settings = getattr(config.listeners, name)
             options = {each.name: getattr(settings, each.name) for each in dialect.listener_options}
             await self._listen(name, make_adapter(name, self.services, **options))
-        self._supervisor.every(SWEEP_SECONDS, self._sweep, "sweep")
-        self._supervisor.every(EXPIRE_SECONDS, self._expire, "expire")
-        self._supervisor.every(RETAIN_SECONDS, self._retain, "retain")
+        self._tasks.every(SWEEP_SECONDS, self._sweep, "sweep")
+        self._tasks.every(EXPIRE_SECONDS, self._expire, "expire")
+        self._tasks.every(RETAIN_SECONDS, self._retain, "retain")
         log.info(
             "up to %d connections, %d files and sockets", self._connection_limits.connections_max, self._descriptors
         )
@@ -168,9 +168,9 @@ class Server:
         for note in keyvalue.notes:
             log.warning("key-value store: %s", note)
         for name, work in keyvalue.background():
-            self._supervisor.spawn(_offline_by_fault(work, name), name)
-        self._supervisor.every(EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.expire, "kv-expire"), "kv-expire")
-        self._supervisor.every(
+            self._tasks.spawn(_offline_by_fault(work, name), name)
+        self._tasks.every(EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.expire, "kv-expire"), "kv-expire")
+        self._tasks.every(
             EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.maybe_snapshot, "kv-snapshot"), "kv-snapshot"
         )
 
@@ -236,8 +236,8 @@ class Server:
             listeners={name: _url(name, each) for name, each in self.listeners.items()},
         )
         self._console = ConsoleProcess(bound, reporter, welcome, self._clock.now_ns, doors=close_doors)
-        self._supervisor.spawn(self._console.run(), "console")
-        self._supervisor.every(0, reporter.measure_loop, "loop-lag")
+        self._tasks.spawn(self._console.run(), "console")
+        self._tasks.every(0, reporter.measure_loop, "loop-lag")
 
     async def _open_private_doors(self) -> tuple[list[Listener], dict[str, str]]:
         """Doors for the console alone, on loopback: whatever the others ask for, these ask for a token made here and now.
@@ -357,7 +357,7 @@ class Server:
         self.listeners.clear()
         if self.services is not None:
             await _offline_by_fault(self.services.keyvalue.drain, "kv-feed")
-        await self._supervisor.stop()
+        await self._tasks.stop()
         if self._wire_log is not None:
             wire_log, self._wire_log = self._wire_log, None
             wire_log.close()

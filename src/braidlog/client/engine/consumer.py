@@ -19,8 +19,8 @@ from braidlog.client.engine.member import Member, Place, Rebalanced, Start
 from braidlog.client.engine.options import ConsumerOptions
 from braidlog.client.engine.partition_fetcher import PartitionFetcher
 from braidlog.client.engine.retry import Policy, retry, wait_at_most
-from braidlog.client.engine.tasks import Tasks
 from braidlog.client.errors import ClientError, ClosedError, Refusal, RefusedError, UnsupportedError
+from braidlog.tasks import Tasks
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ class Consumer(AsyncClosing):
 
     def _beat(self) -> None:
         assert self._member is not None
-        self._beating = self._tasks.start(self._member.run(self._options.heartbeat_seconds), f"{self._member!r}")
+        self._beating = self._tasks.spawn(self._member.run(self._options.heartbeat_seconds), f"{self._member!r}")
 
     @property
     def assignment(self) -> frozenset[Place]:
@@ -254,7 +254,7 @@ class Consumer(AsyncClosing):
     def _start_committing(self) -> None:
         if self._options.auto_commit_ms is not None:
             self._require_commits()
-            self._tasks.start(self._commit_now_and_then(self._options.auto_commit_ms / 1000), "auto commit")
+            self._tasks.spawn(self._commit_now_and_then(self._options.auto_commit_ms / 1000), "auto commit")
 
     async def _commit_now_and_then(self, seconds: float) -> None:
         while True:
@@ -295,7 +295,7 @@ class Consumer(AsyncClosing):
         self._fetch_again(fetcher)
 
     def _fetch_again(self, fetcher: PartitionFetcher) -> None:
-        fetcher.task = self._tasks.start(fetcher.run(), f"fetch {fetcher.topic}/{fetcher.partition}")
+        fetcher.task = self._tasks.spawn(fetcher.run(), f"fetch {fetcher.topic}/{fetcher.partition}")
 
     async def _begin(self, place: Place, start: Start) -> int:
         """Where the group has committed, else as asked."""
@@ -381,7 +381,7 @@ class Consumer(AsyncClosing):
                 self._raise_failure()
         finally:
             self.abandon()
-        await self._tasks.close()
+        await self._tasks.stop()
         if self._member is not None:
             await self._member.leave()
 

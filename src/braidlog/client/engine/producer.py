@@ -16,11 +16,11 @@ from braidlog.client.engine.delivery import Delivery
 from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, PartitionSender
 from braidlog.client.engine.retry import Policy, retry
-from braidlog.client.engine.tasks import Tasks
 from braidlog.client.errors import BufferFullError, ClosedError, Refusal, RefusedError, UnsupportedError
 from braidlog.codec.murmur import partition_for_key
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.record import Header, NewRecord
+from braidlog.tasks import Tasks
 
 SERVER_CHOOSES = -1
 _METADATA_SECONDS = 300.0
@@ -174,7 +174,7 @@ class Producer(AsyncClosing):
         if sender is None:
             sender = PartitionSender(self, self._driver, self._policy, self._options, topic, partition)
             self._senders[topic, partition] = sender
-            self._tasks.start(sender.run(), f"producer {topic}/{partition}")
+            self._tasks.spawn(sender.run(), f"producer {topic}/{partition}")
         return sender
 
     # -- outcomes, told by senders -----------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Producer(AsyncClosing):
         self._closed = True
         try:
             await self.flush()
-            await self._tasks.close()
+            await self._tasks.stop()
         finally:
             self.abandon()
 

@@ -17,11 +17,11 @@ from braidlog.client.drivers.kafka.routing import TRANSACTION, Router, only
 from braidlog.client.drivers.routed import PRODUCE
 from braidlog.client.engine.byte_budget import ByteBudget
 from braidlog.client.engine.retry import Backoff, Policy, retry
-from braidlog.client.engine.tasks import Tasks
 from braidlog.client.errors import ClientError, ClosedError, UnsupportedError
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import seal_section
 from braidlog.model.stages import PREFIX
+from braidlog.tasks import Tasks
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import staging as s
@@ -183,7 +183,7 @@ class BatchWriter:
         if queue is None:
             self._queues[sealed.place] = deque((sealed,))
             self._idle.clear()
-            self._tasks.start(self._run(sealed.place), f"stage {sealed.place}")
+            self._tasks.spawn(self._run(sealed.place), f"stage {sealed.place}")
         else:
             queue.append(sealed)
 
@@ -195,7 +195,7 @@ class BatchWriter:
     async def close(self) -> None:
         """Nothing is sent any more."""
         self._fail(ClosedError("the writer is closed"))
-        await self._tasks.close()
+        await self._tasks.stop()
 
     def _check(self) -> None:
         if self._failure is not None:

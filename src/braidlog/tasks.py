@@ -1,0 +1,50 @@
+"""Background tasks with an owner, of a server or of a client: whoever starts one can end it, and hears of its crash.
+
+Invariant: after `stop` none runs. One that crashes is never lost: the loop's exception handler is told, and then the owner.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+
+class Tasks:
+    """The tasks of one owner, to whom `failed` tells what one of them has crashed with."""
+
+    def __init__(self, failed: Callable[[BaseException], None] | None = None) -> None:
+        self._failed = failed
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def every(self, seconds: float, work: Callable[[], Awaitable[object]], name: str) -> None:
+        """Do something every so often, one after the other, until all tasks are stopped."""
+
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                await work()
+
+        self.spawn(repeat(), name)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        told = {"message": f"task {task.get_name()} crashed: this is a defect", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(told)
+        if self._failed is not None:
+            self._failed(error)
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel all, and wait until they have ended."""
+        self.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
