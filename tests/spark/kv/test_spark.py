@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from braidlog import kv
-from braidlog.spark.source import connection
+from braidlog.spark import connections
 from braidlog.testing.server import ServerProcess
 
 FORMAT = "braidlog-kv"
@@ -22,7 +22,7 @@ FORMAT = "braidlog-kv"
 def node(tmp_path: Path) -> Iterator[ServerProcess]:
     with ServerProcess(tmp_path / "node") as server:
         yield server
-        connection.close_idle()
+        connections.close_idle()
 
 
 def kafka(server: ServerProcess) -> str:

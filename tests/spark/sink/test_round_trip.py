@@ -13,14 +13,14 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.client.dialects import fresh
 
-from braidlog.client.drivers.kafka.staging import Section, Stage, coordinator_name
+from braidlog.client.drivers.kafka.staging import BatchWriter, Section, Stage, coordinator_name
 from braidlog.client.engine.retry import Policy
 from braidlog.codec.kernel import encode_records
 from braidlog.codec.murmur import partition_for_key
 from braidlog.model.stages import stage_name
-from braidlog.spark.sink.connections import SinkConnection, close_connections, connection_to
+from braidlog.spark.connections import Connection, borrowed, close_idle
 from braidlog.spark.sink.options import Settings, settings_of
-from braidlog.spark.sink.task import Attempt, Staged, Task
+from braidlog.spark.sink.task import Attempt, Staged, Task, partitions_of
 from braidlog.spark.sink.writers import TopicSink
 from braidlog.testing.server import ServerProcess
 
@@ -32,7 +32,7 @@ MS = int(TIME.timestamp() * 1000)
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with ServerProcess(tmp_path_factory.mktemp("node")) as server:
         yield f"127.0.0.1:{server.ports['kafka']}"
-        close_connections()
+        close_idle()
 
 
 def read(servers: str, topic: str, *, committed_only: bool = True) -> list[Any]:
@@ -195,12 +195,14 @@ def test_a_stream_that_is_stopped_and_started_and_a_new_checkpoint(
 # -- the driver's side, without tasks --------------------------------------------------------------------------------
 
 
-def staged(
-    connection: SinkConnection, settings: Settings, topic: str, value: bytes, task: str, batch: int = 0
-) -> Staged:
+def staged(connection: Connection, settings: Settings, topic: str, value: bytes, task: str, batch: int = 0) -> Staged:
     assert settings.sink is not None
-    writer = connection.writer(
-        stage=stage_name(settings.sink, batch, task), coordinator=coordinator_name(settings.sink), timeout_ms=60_000
+    writer = BatchWriter(
+        connection.driver,
+        connection.policy,
+        stage=stage_name(settings.sink, batch, task),
+        coordinator=coordinator_name(settings.sink),
+        timeout_ms=60_000,
     )
     connection.run(writer.begin())
     connection.run(writer.add([(topic, 0)]))
@@ -214,21 +216,23 @@ def staged(
 def test_commit_and_abort_may_come_in_any_order_and_again(servers: str) -> None:
     topic = fresh()
     settings = settings_of({"servers": servers, "topic": topic, "sinkId": fresh("s")}, streaming=True)
-    connection = connection_to(settings.servers)
-    assert connection.partitions(topic, 1) == 1
-    winner, loser = (staged(connection, settings, topic, value, task) for value, task in ((b"a", "0-0"), (b"z", "0-1")))
-    TopicSink(settings).commit([winner], 0)  # of two attempts at one task Spark hands over one
-    assert values(servers, topic) == [b"a"], "and nobody waits for the other"
-    TopicSink(settings).abort([winner, None], 0)
-    TopicSink(settings).commit([winner], 0)
-    TopicSink(settings).commit([staged(connection, settings, topic, b"replay", "0-2")], 0)
-    TopicSink(settings).abort([staged(connection, settings, topic, b"failed", "0-3", batch=1), None], 1)
-    TopicSink(settings).abort([None, None], 1)
-    TopicSink(settings).commit([], 1)  # no task, nothing to say
-    TopicSink(settings).commit(
-        [staged(connection, settings, topic, b"b", "0-4", batch=1), Staged(loser.sink, "", None, 0)], 1
-    )
-    assert values(servers, topic) == [b"a", b"b"]
+    with borrowed(settings.servers) as connection:
+        assert partitions_of(connection, topic, 1) == 1
+        winner, loser = (
+            staged(connection, settings, topic, value, task) for value, task in ((b"a", "0-0"), (b"z", "0-1"))
+        )
+        TopicSink(settings).commit([winner], 0)  # of two attempts at one task Spark hands over one
+        assert values(servers, topic) == [b"a"], "and nobody waits for the other"
+        TopicSink(settings).abort([winner, None], 0)
+        TopicSink(settings).commit([winner], 0)
+        TopicSink(settings).commit([staged(connection, settings, topic, b"replay", "0-2")], 0)
+        TopicSink(settings).abort([staged(connection, settings, topic, b"failed", "0-3", batch=1), None], 1)
+        TopicSink(settings).abort([None, None], 1)
+        TopicSink(settings).commit([], 1)  # no task, nothing to say
+        TopicSink(settings).commit(
+            [staged(connection, settings, topic, b"b", "0-4", batch=1), Staged(loser.sink, "", None, 0)], 1
+        )
+        assert values(servers, topic) == [b"a", b"b"]
 
 
 def test_open_batches_take_so_much_memory_and_no_more(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,29 +240,29 @@ def test_open_batches_take_so_much_memory_and_no_more(servers: str, monkeypatch:
     topic = fresh()
     settings = settings_of({"servers": servers, "createTopic": "50"}, streaming=False)
     assert settings.sink is not None
-    connection = connection_to(settings.servers)
-    task = Task(settings, Attempt(settings.sink, "", 0, 0, 0), connection)
-    columns = {
-        "value": pa.array(["x" * 20] * 200),
-        "key": pa.array([str(number) for number in range(200)]),
-        "topic": pa.array([topic] * 200),
-    }
-    task.append(pa.RecordBatch.from_pydict(columns).slice(0, 2))
-    assert task._writer is not None
-    connection.run(task._writer.flush())
-    assert len(read(servers, topic, committed_only=False)) == 0, "they wait for more"
-    task.append(pa.RecordBatch.from_pydict(columns).slice(2))
-    connection.run(task._writer.flush())
-    assert len(read(servers, topic, committed_only=False)) == 200, "enough is enough"
-    TopicSink(settings).commit([task.finish()], 0)
-    assert len(read(servers, topic)) == 200
+    with borrowed(settings.servers) as connection:
+        task = Task(settings, Attempt(settings.sink, "", 0, 0, 0), connection)
+        columns = {
+            "value": pa.array(["x" * 20] * 200),
+            "key": pa.array([str(number) for number in range(200)]),
+            "topic": pa.array([topic] * 200),
+        }
+        task.append(pa.RecordBatch.from_pydict(columns).slice(0, 2))
+        assert task._writer is not None
+        connection.run(task._writer.flush())
+        assert len(read(servers, topic, committed_only=False)) == 0, "they wait for more"
+        task.append(pa.RecordBatch.from_pydict(columns).slice(2))
+        connection.run(task._writer.flush())
+        assert len(read(servers, topic, committed_only=False)) == 200, "enough is enough"
+        TopicSink(settings).commit([task.finish()], 0)
+        assert len(read(servers, topic)) == 200
 
 
 def test_an_abort_that_reaches_nobody_is_no_failure(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    monkeypatch.setattr("braidlog.spark.sink.connections.SHORT", Policy(retry_timeout=0.1, request_timeout=1.0))
+    monkeypatch.setattr("braidlog.spark.sink.writers.SHORT", Policy(retry_timeout=0.1, request_timeout=1.0))
     settings = settings_of({"servers": "127.0.0.1:9", "topic": "t", "sinkId": "s"}, streaming=True)
     try:
         TopicSink(settings).abort([None], 3)
     finally:
-        close_connections()
+        close_idle()
     assert "stay open until they time out" in caplog.text

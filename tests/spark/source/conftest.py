@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.spark.source.topics import SECONDS_MAX, World, prepare, transactions
 
-from braidlog.spark.source import connection
+from braidlog.spark import connections
 from braidlog.testing.server import ServerProcess
 
 
@@ -20,4 +20,4 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         writer = transactions(found)
         yield found
         writer.abort_transaction(SECONDS_MAX)
-        connection.close_idle()
+        connections.close_idle()

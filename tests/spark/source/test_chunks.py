@@ -13,11 +13,11 @@ import braidlog
 from braidlog.client.drivers.kafka.bulk import EARLIEST, LATEST
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ConnectError
+from braidlog.spark.connections import Connection, borrowed, close_idle
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.bounds import ends, find_places, starts
 from braidlog.spark.source.chunks import WINDOW, Ahead, read_chunks
 from braidlog.spark.source.columns import SchemaError, check_schema, record_batches
-from braidlog.spark.source.connection import Connection, borrowed, close_idle
 from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.losses import DataLossError, reports
 from braidlog.spark.source.options import Query, query_of

@@ -7,7 +7,6 @@ How a batch counts once is the broker's affair (docs/adr/0013-a-stage-is-an-open
 | `options.py` | what can be set |
 | `columns.py` | what a row may hold |
 | `filling.py` | how columns become batches, and which row goes where |
-| `connections.py` | the connections of a process, kept from task to task |
 | `task.py` | what a task does: its rows into a stage |
 | `writers.py` | Spark's interface: tasks write, the driver commits or aborts |
 """

@@ -6,6 +6,7 @@ Invariants: a task that fails leaves no open stage if it can help it; a batch th
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -13,16 +14,20 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from braidlog.client.drivers.kafka.staging import BatchWriter, Section, Stage, coordinator_name
-from braidlog.client.errors import ClientError
+from braidlog.client.drivers.kafka.staging import BatchWriter, Section, Sinks, Stage, coordinator_name
+from braidlog.client.engine.admin import Admin
+from braidlog.client.engine.retry import Policy
+from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.model.clock import SystemClock
 from braidlog.model.stages import stage_name
-from braidlog.spark.sink.connections import SinkConnection, connection_to
+from braidlog.spark.connections import Connection, borrowed
 from braidlog.spark.sink.filling import Filling, RowError
 from braidlog.spark.sink.options import Settings
 
 HELD_BYTES_MAX = 64 * 1024 * 1024
 """In open batches of all partitions and topics: a task that writes to thousands sends smaller ones."""
+SHORT = Policy(retry_timeout=5.0, request_timeout=10.0)
+"""For what is only tidying up: it ends by itself too, and a task that fails should say so soon."""
 _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 
 
@@ -66,28 +71,37 @@ def this_attempt(settings: Settings) -> Attempt:
 
 def write_rows(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Staged:
     attempt = this_attempt(settings)
-    connection = connection_to(settings.servers)
-    if (
-        settings.exactly_once
-        and connection.run(connection.sinks.state(attempt.sink, attempt.writer)) >= attempt.batch_id
-    ):
-        for _ in batches:  # a replay: whoever sends rows expects that somebody takes them
-            pass
-        return Staged(attempt.sink, attempt.writer, None, 0)
-    task = Task(settings, attempt, connection)
+    with borrowed(settings.servers) as connection:
+        sinks = Sinks(connection.driver, connection.policy)
+        if settings.exactly_once and connection.run(sinks.state(attempt.sink, attempt.writer)) >= attempt.batch_id:
+            for _ in batches:  # a replay: whoever sends rows expects that somebody takes them
+                pass
+            return Staged(attempt.sink, attempt.writer, None, 0)
+        task = Task(settings, attempt, connection)
+        try:
+            for batch in batches:
+                task.append(batch)
+            return task.finish()
+        except BaseException:
+            task.give_up()
+            raise
+
+
+def partitions_of(connection: Connection, topic: str, create: int | None) -> int:
+    """How many the topic has; with `create` one that is not there is made with so many."""
     try:
-        for batch in batches:
-            task.append(batch)
-        return task.finish()
-    except BaseException:
-        task.give_up()
-        raise
+        return connection.ask(lambda: connection.driver.partition_count(topic))
+    except RefusedError as error:
+        if error.reason is not Refusal.TOPIC_NOT_FOUND or create is None:
+            raise
+    connection.run(Admin(connection.driver, connection.policy).ensure_topic(topic, create))
+    return partitions_of(connection, topic, None)
 
 
 class Task:
     """One try. Nothing is asked of the broker before there is a row."""
 
-    def __init__(self, settings: Settings, attempt: Attempt, connection: SinkConnection) -> None:
+    def __init__(self, settings: Settings, attempt: Attempt, connection: Connection) -> None:
         self._settings = settings
         self._attempt = attempt
         self._connection = connection
@@ -128,9 +142,8 @@ class Task:
         stage = self._writer.stage
         if stage is not None:
             with contextlib.suppress(ClientError):
-                self._connection.run(
-                    self._connection.sinks_soon.abort(self._attempt.sink, self._attempt.batch_id, [stage])
-                )
+                sinks = Sinks(self._connection.driver, SHORT)
+                self._connection.run(sinks.abort(self._attempt.sink, self._attempt.batch_id, [stage]))
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._settings.topic is not None:
@@ -155,7 +168,7 @@ class Task:
 
             found = self._topics[topic] = Filling(
                 topic,
-                self._connection.partitions(topic, self._settings.create_partitions),
+                partitions_of(self._connection, topic, self._settings.create_partitions),
                 self._settings.batch_bytes,
                 # Small batches would otherwise all begin at the same partition.
                 first=self._attempt.partition + self._attempt.batch_id,
@@ -167,7 +180,7 @@ class Task:
     def _begun(self) -> BatchWriter:
         if self._writer is None:
             settings, attempt = self._settings, self._attempt
-            staging = (
+            staging: dict[str, Any] = (
                 {
                     "stage": attempt.stage,
                     "coordinator": coordinator_name(attempt.sink),
@@ -176,6 +189,7 @@ class Task:
                 if settings.exactly_once
                 else {}
             )
-            self._writer = self._connection.writer(compression=settings.compression, **staging)
+            driver, policy = self._connection.driver, self._connection.policy
+            self._writer = BatchWriter(driver, policy, compression=settings.compression, **staging)
             self._connection.run(self._writer.begin())
         return self._writer

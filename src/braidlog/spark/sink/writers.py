@@ -12,12 +12,13 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from braidlog.client.drivers.kafka.staging import Sinks
 from braidlog.client.errors import ClientError
+from braidlog.spark.connections import borrowed
 from braidlog.spark.options import OptionError
 from braidlog.spark.sink.columns import check_columns
-from braidlog.spark.sink.connections import connection_to
 from braidlog.spark.sink.options import Settings, settings_of
-from braidlog.spark.sink.task import Staged, write_rows
+from braidlog.spark.sink.task import SHORT, Staged, write_rows
 from braidlog.spark.writers import BatchWriter, Messages, StreamWriter
 
 log = logging.getLogger("braidlog.spark")
@@ -56,10 +57,11 @@ class TopicSink(msgspec.Struct, frozen=True):
         staged = _staged(messages)
         if not self.settings.exactly_once or not staged:
             return
-        connection = connection_to(self.settings.servers)
         stages = [each.stage for each in staged if each.stage is not None]
         sink, number = staged[0].sink, self._number(batch)
-        decision = connection.run(connection.sinks.commit(sink, number, stages, staged[0].writer))
+        with borrowed(self.settings.servers) as connection:
+            sinks = Sinks(connection.driver, connection.policy)
+            decision = connection.run(sinks.commit(sink, number, stages, staged[0].writer))
         if decision.already:
             log.info("batch %d of sink %s had been committed before; nothing is written again", number, sink)
 
@@ -69,9 +71,10 @@ class TopicSink(msgspec.Struct, frozen=True):
         sink = staged[0].sink if staged else self.settings.sink
         if not self.settings.exactly_once or sink is None:
             return
-        connection, number = connection_to(self.settings.servers), self._number(batch)
+        number = self._number(batch)
         try:
-            connection.run(connection.sinks_soon.abort(sink, number, None))
+            with borrowed(self.settings.servers) as connection:
+                connection.run(Sinks(connection.driver, SHORT).abort(sink, number, None))
         except ClientError as error:
             log.warning("stages of batch %d of sink %s stay open until they time out: %s", number, sink, error)
 

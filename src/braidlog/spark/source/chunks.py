@@ -6,9 +6,7 @@ range is given to its end, or an error says why not. What was deleted between pl
 """
 
 import asyncio
-import contextlib
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -18,7 +16,7 @@ from braidlog.client.errors import Refusal, RefusedError
 from braidlog.codec.batch import Buffer
 from braidlog.codec.visible import AbortedRange
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.spark.source.connection import Connection, borrowed
+from braidlog.spark.connections import Connection, borrowed
 from braidlog.spark.source.logs import FolderLog
 from braidlog.spark.source.losses import DELETED, Losses, Lost
 from braidlog.spark.source.options import Query
@@ -26,6 +24,7 @@ from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import Place
 from braidlog.storage.partition import FileSlice, PartitionLog
 from braidlog.storage.transactions import ranges
+from braidlog.tasks import Tasks
 
 WINDOW = 4
 """Chunks that wait to be decoded. One more is on its way, and one is in the decoder's hands."""
@@ -92,7 +91,8 @@ class Ahead:
 
     def __iter__(self) -> Iterator[Chunk]:
         queue: asyncio.Queue[RawFetched | BaseException] = asyncio.Queue(WINDOW)
-        pump = self._connection.run(_begun(self._pump(queue)))
+        tasks = Tasks()
+        self._connection.make(lambda: tasks.spawn(self._pump(queue), f"fetch {self._place}"))
         try:
             while self.read_upto < self._end:
                 found = self._connection.run(queue.get())
@@ -101,7 +101,7 @@ class Ahead:
                 yield Chunk(found.data, self.read_upto, found.aborted)
                 self.read_upto = found.next_offset
         finally:
-            self._connection.run(_ended(pump))
+            self._connection.run(tasks.stop())
 
     async def _pump(self, queue: "asyncio.Queue[RawFetched | BaseException]") -> None:
         at = self.read_upto
@@ -135,16 +135,6 @@ class Ahead:
                 topic, partition = self._place
                 said = f"{topic}/{partition} has nothing at {at}, though it went to {self._end}; now to {found.readable_end}"
                 raise RefusedError(Refusal.FAILED, "kafka", "", said)
-
-
-async def _begun(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-    return asyncio.get_running_loop().create_task(work)
-
-
-async def _ended(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
 
 
 # -- from a folder -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush
-from braidlog.spark.source.connection import Connection
+from braidlog.spark.connections import Connection
 from braidlog.spark.source.positions import Offsets, Place
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder

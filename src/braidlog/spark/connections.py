@@ -1,11 +1,13 @@
-"""A connection to the Kafka door for code that waits, and a few idle ones kept for the next task.
+"""Connections to the Kafka door for code that waits: borrowed for a task, and a few idle ones kept for the next.
 
-Knows: threads, and that what only reads may be asked again. Refuses to know: what is asked.
-Invariant: a connection has one user at a time; one whose user failed is closed, not kept. Python workers live on from task to
-task, and so do idle connections: a stream of small batches does not dial for each of them.
+Knows: threads, and what may be asked again. Refuses to know: what is asked.
+Invariants: a connection has one user at a time; one whose user failed is closed, not kept. Python workers live on from task to
+task, and so do idle connections: a stream of small batches does not dial for each of them. A process that was forked shares none
+with its parent.
 """
 
 import contextlib
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
@@ -20,6 +22,7 @@ from braidlog.client.loop_thread import LoopThread
 from braidlog.client.schemes import make_driver, parse_url
 
 T = TypeVar("T")
+_Key = tuple[int, str, bool]
 
 _IDLE_MAX = 4
 _ISOLATION = {True: "read_committed", False: "read_uncommitted"}
@@ -28,43 +31,40 @@ _ISOLATION = {True: "read_committed", False: "read_uncommitted"}
 class Connection:
     """One loop in a thread of its own, and a driver in it."""
 
-    def __init__(self, url: str, *, committed_only: bool, policy: Policy | None = None) -> None:
+    def __init__(self, url: str, *, committed_only: bool = True, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
         target = parse_url(url)
         target = msgspec.structs.replace(target, options={**target.options, "isolation": _ISOLATION[committed_only]})
+        driver = make_driver(target, self.policy)
+        assert isinstance(driver, KafkaDriver), "the options have refused every other scheme"
+        self.driver = driver
+        self.reader = BulkReader(driver)
         self._thread = LoopThread("braidlog spark")
-        try:
-            self.reader = self._thread.make(lambda: _reader(target, self.policy))
-        except BaseException:
-            self._thread.stop()
-            raise
-        self._thread.at_end = self.reader.close
-
-    def ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer to what does no harm when it is asked twice."""
-        return self._thread.run(retry(self.policy, call))
+        self._thread.at_end = driver.close
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.run(work)
 
+    def make(self, factory: Callable[[], T]) -> T:
+        """Call something that must be called inside the loop."""
+        return self._thread.make(factory)
+
     def close(self) -> None:
         self._thread.stop()
 
-
-def _reader(target: Any, policy: Policy) -> BulkReader:  # noqa: ANN401 - a Target
-    driver = make_driver(target, policy)
-    assert isinstance(driver, KafkaDriver), "the options have refused every other scheme"
-    return BulkReader(driver)
+    def ask(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The answer to what does no harm when it is asked twice."""
+        return self.run(retry(self.policy, call))
 
 
-_idle: dict[tuple[str, bool], list[Connection]] = {}
+_idle: dict[_Key, list[Connection]] = {}
 _idle_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def borrowed(url: str, *, committed_only: bool) -> Iterator[Connection]:
+def borrowed(url: str, *, committed_only: bool = True) -> Iterator[Connection]:
     """An idle connection or a new one, for this task alone."""
-    key = url, committed_only
+    key = os.getpid(), url, committed_only
     with _idle_lock:
         kept = _idle.get(key)
         found = kept.pop() if kept else None
@@ -80,7 +80,7 @@ def borrowed(url: str, *, committed_only: bool) -> Iterator[Connection]:
     _keep(key, connection)
 
 
-def _keep(key: tuple[str, bool], connection: Connection) -> None:
+def _keep(key: _Key, connection: Connection) -> None:
     with _idle_lock:
         kept = _idle.setdefault(key, [])
         if len(kept) < _IDLE_MAX:
@@ -90,9 +90,8 @@ def _keep(key: tuple[str, bool], connection: Connection) -> None:
 
 
 def close_idle() -> None:
-    """For tests, and for who forks."""
+    """For tests: those of this process."""
     with _idle_lock:
-        every = [each for kept in _idle.values() for each in kept]
-        _idle.clear()
+        every = [each for key in list(_idle) if key[0] == os.getpid() for each in _idle.pop(key)]
     for each in every:
         each.close()
