@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from braidlog import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.cli import main
-from braidlog.codec.kernel import COMPILED
+from braidlog.codec import COMPILED_MODULES, is_compiled
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -62,10 +62,19 @@ def test_no_help_is_kept_of_a_command_that_is_gone() -> None:
 
 def test_version_names_kernel_and_python() -> None:
     done = run("--version")
-    kernel = "compiled" if COMPILED else "pure Python"
+    kernel = "compiled" if is_compiled() else "pure Python"
     python = re.escape(".".join(map(str, sys.version_info[:3])))
     assert re.fullmatch(rf"braidlog \d+\.\d+\.\d+ \(kernel {kernel}, Python {python}\)\n", done.stdout)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", COMPILED_MODULES)
+def test_version_says_pure_python_if_one_module_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in COMPILED_MODULES:
+        monkeypatch.setattr(f"braidlog.codec.{each}.COMPILED", each != name)
+    assert "kernel pure Python" in CliRunner().invoke(main, ["--version"]).output
+    monkeypatch.setattr(f"braidlog.codec.{name}.COMPILED", True)
+    assert "kernel compiled" in CliRunner().invoke(main, ["--version"]).output
 
 
 def test_help_imports_click_and_nothing_of_weight() -> None:

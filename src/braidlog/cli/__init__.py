@@ -96,9 +96,9 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
     if not value or ctx.resilient_parsing:
         return
     from braidlog import __version__  # noqa: PLC0415 - not for --help
-    from braidlog.codec.kernel import COMPILED  # noqa: PLC0415
+    from braidlog.codec import is_compiled  # noqa: PLC0415
 
-    kernel = "compiled" if COMPILED else "pure Python"
+    kernel = "compiled" if is_compiled() else "pure Python"
     python = ".".join(map(str, sys.version_info[:3]))
     click.echo(f"braidlog {__version__} (kernel {kernel}, Python {python})")
     ctx.exit()

@@ -12,6 +12,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+ADMIN_PORT: Final = 9644
+"""Of the console, unless `admin.port` says otherwise."""
+LOCAL_ADMIN_URL: Final = f"http://127.0.0.1:{ADMIN_PORT}"
 LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 PARTITIONS_MAX: Final = 10_000
 LAGS_MAX: Final = 10_000

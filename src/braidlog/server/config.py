@@ -20,6 +20,7 @@ from braidlog.broker.quotas import Rates
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.report import ADMIN_PORT
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.server.gatekeeper import StrangerLimits
 from braidlog.server.session_limits import SessionLimits
@@ -206,7 +207,7 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     enabled: bool = True
     host: str = "127.0.0.1"
-    port: int = 9644
+    port: int = ADMIN_PORT
     token: str = ""
     hosts: list[str] = []
     disk_free_bytes_min: int = 128 * 1024 * 1024

@@ -83,9 +83,9 @@ def _python() -> Finding:
 
 
 def _kernel() -> Finding:
-    from braidlog.codec.kernel import COMPILED  # noqa: PLC0415 - it is what is looked at
+    from braidlog.codec import is_compiled  # noqa: PLC0415 - it is what is looked at
 
-    if COMPILED:
+    if is_compiled():
         return Finding("kernel", Status.OK, "compiled")
     remedy = "install a C compiler and run: pip install --force-reinstall --no-binary braidlog braidlog"
     return Finding("kernel", Status.WARN, "pure Python: right, and several times slower", remedy)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from braidlog.model.report import ADMIN_PORT
+
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be run, and where."""
@@ -18,10 +20,10 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     config: str = "/etc/braidlog/braid.toml"
     image: str = ""
     storage: str = "20Gi"
-    admin: str = "127.0.0.1:9644"
+    admin: str = f"127.0.0.1:{ADMIN_PORT}"
     token_file: str = ""
     ports: Mapping[str, int] = {}
-    admin_port: int = 9644
+    admin_port: int = ADMIN_PORT
 
 
 def systemd(wanted: Deployment) -> str:

@@ -12,10 +12,10 @@ import click
 
 from braidlog.cli import FAULT, say
 from braidlog.cli.terminal.output import QUIET, hint
-from braidlog.server.config import AdminConfig, ListenersConfig
+from braidlog.model.report import ADMIN_PORT
+from braidlog.server.config import ListenersConfig
 from braidlog.tools.manifests import Deployment, kubernetes, prometheus, systemd
 
-ADMIN_PORT = AdminConfig().port
 NAME = click.option("--name", default="braidlog", show_default=True, help="Of the service.")
 
 
@@ -51,7 +51,7 @@ def k8s(name: str, image: str, storage: str) -> None:
     hint("kubectl apply -f -")
 
 
-@click.command("prometheus", epilog="Example: braid generate prometheus --target node1:9644")
+@click.command("prometheus", epilog=f"Example: braid generate prometheus --target node1:{ADMIN_PORT}")
 @NAME
 @click.option("--target", default=f"127.0.0.1:{ADMIN_PORT}", show_default=True, help="The node's admin port.")
 @click.option("--token-file", default="", help="Where Prometheus finds the admin token.")

@@ -13,6 +13,7 @@ from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, is_watched, print_json, print_table
 from braidlog.client.blocking import Client
 from braidlog.tools.bench import Figure, Load, measure
+from braidlog.wire.rustlog import DIALECT
 
 NOTE = "A quick look through one Python client on one connection: no benchmark of the node, nor of the machine."
 
@@ -27,7 +28,7 @@ class Measurement(msgspec.Struct, frozen=True):
     note: str = NOTE
 
 
-@click.command(epilog="Example: braid bench --server rustlog://127.0.0.1:9096 --records 50000")
+@click.command(epilog=f"Example: braid bench --server {DIALECT.local_url} --records 50000")
 @click.option(
     "--records", type=click.IntRange(1, 10_000_000), default=20_000, show_default=True, help="In each repeat."
 )

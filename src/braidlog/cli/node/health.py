@@ -15,8 +15,8 @@ import msgspec
 from braidlog.cli import FAULT, NO, UNREACHED, say
 from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import OUTPUT, paint, print_json, print_table, shown
+from braidlog.model.report import LOCAL_ADMIN_URL
 
-DEFAULT_URL = "http://127.0.0.1:9644"
 ANSWER_BYTES_MAX = 1024 * 1024
 
 
@@ -37,7 +37,12 @@ class Readiness(msgspec.Struct, frozen=True):
 
 @click.command(epilog="Example: until braid health --quiet; do sleep 1; done")
 @click.option(
-    "--url", envvar="BRAID_ADMIN_URL", show_envvar=True, default=DEFAULT_URL, show_default=True, help="The admin port."
+    "--url",
+    envvar="BRAID_ADMIN_URL",
+    show_envvar=True,
+    default=LOCAL_ADMIN_URL,
+    show_default=True,
+    help="The admin port.",
 )
 @click.option(
     "--token-file",

@@ -5,9 +5,10 @@ import code
 import click
 
 from braidlog.cli.pipeline.options import CONF
+from braidlog.wire.kafka import DIALECT
 
-BANNER = """\
-spark.read.format("braidlog").option("servers", "127.0.0.1:9092").option("subscribe", "TOPIC").load().show()
+BANNER = f"""\
+spark.read.format("braidlog").option("servers", "127.0.0.1:{DIALECT.port}").option("subscribe", "TOPIC").load().show()
 """
 
 

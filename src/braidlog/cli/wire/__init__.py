@@ -6,6 +6,7 @@ Knows: their names, and the options that several have. Refuses to know: anything
 import click
 
 from braidlog.cli import LazyGroup
+from braidlog.wire.cursus import DIALECT as CURSUS
 
 
 @click.group(
@@ -17,11 +18,11 @@ from braidlog.cli import LazyGroup
         "dissector": ("braidlog.cli.wire.dissector:dissector", "Print a dissector for Wireshark."),
         "fuzz": ("braidlog.cli.wire.fuzz:fuzz", "Send damaged requests to a server, see that it stays well."),
     },
-    epilog="""\b
+    epilog=f"""\b
 Example:
   braid serve --wire-log - --wire-hex            every message on every port, as it passes
-  braid wire tap --listen :7000 --to :9000 --dialect cursus --hex > talk.wire
-  braid wire send talk.wire --server :9000       the same conversation again: same answers?
+  braid wire tap --listen :7000 --to :{CURSUS.port} --dialect cursus --hex > talk.wire
+  braid wire send talk.wire --server :{CURSUS.port}       the same conversation again: same answers?
   braid wire decode talk.wire                    field by field
 """,
 )

@@ -18,6 +18,7 @@ from braidlog.tools.wire.private_file import create_private
 from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import fields_text, hex_pairs, hex_rows, message_object
 from braidlog.tools.wire.transcript import ARROWS
+from braidlog.wire.cursus import DIALECT as CURSUS
 from braidlog.wire.dialect import dialects
 from braidlog.wire.observer import Side
 
@@ -25,12 +26,12 @@ _AROUND_BYTES = 8
 
 
 @click.command(
-    epilog="""\b
+    epilog=f"""\b
 Example:
   braid wire decode request.bin --dialect mayfly
   echo 'CA FE 01 04 00000007 00000000' | braid wire decode - -d mayfly
   braid wire decode talk.log                       what tap or serve wrote with its bytes
-  braid wire decode capture.pcapng --port 9000     the dialect by its port, or by --dialect
+  braid wire decode capture.pcapng --port {CURSUS.port}     the dialect by its port, or by --dialect
 \b
 Exit codes: 0 all of it is sound, 1 something is not, 2 wrong usage, 3 no such file.
 """

@@ -4,14 +4,15 @@ import click
 
 from braidlog.tools.wire.dissector import SPECS
 from braidlog.tools.wire.dissector import dissector as lua
+from braidlog.wire.cursus import DIALECT as CURSUS
 
 
 @click.command(
-    epilog="""\b
+    epilog=f"""\b
 Example:
   braid wire dissector > braidlog.lua
-  braid wire tap --listen :7000 --to :9000 --dialect cursus --pcapng talk.pcapng
-  tshark -X lua_script:braidlog.lua -r talk.pcapng -d tcp.port==9000,cursus -V
+  braid wire tap --listen :7000 --to :{CURSUS.port} --dialect cursus --pcapng talk.pcapng
+  tshark -X lua_script:braidlog.lua -r talk.pcapng -d tcp.port=={CURSUS.port},cursus -V
   tshark -X lua_script:braidlog.lua -r talk.pcapng -T fields -e cursus.msg -e cursus.topic
   wireshark -X lua_script:braidlog.lua talk.pcapng
 """

@@ -13,14 +13,16 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.tools.wire.fuzzing import FuzzSettings, Report, as_script
 from braidlog.tools.wire.fuzzing import fuzz as fuzz_server
 from braidlog.tools.wire.pcapng import Address
+from braidlog.wire.cursus import DIALECT as CURSUS
+from braidlog.wire.mayfly import DIALECT as MAYFLY
 
 
 @click.command(
-    epilog="""\b
+    epilog=f"""\b
 Example:
-  braid wire fuzz --server mayfly://127.0.0.1:7275 --runs 10000 --seed 1 --pid $(pidof -s braid)
-  braid wire fuzz --server :9000 --dialect cursus --out failing.wire && echo well
-  braid wire send failing.wire --server :9000        the run that failed, once more
+  braid wire fuzz --server {MAYFLY.local_url} --runs 10000 --seed 1 --pid $(pidof -s braid)
+  braid wire fuzz --server :{CURSUS.port} --dialect cursus --out failing.wire && echo well
+  braid wire send failing.wire --server :{CURSUS.port}        the run that failed, once more
 \b
 Exit codes: 0 it stays well, 1 it does not, 2 wrong usage, 3 no server.
 """

@@ -16,17 +16,19 @@ from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.script import Case, Send, read_script
 from braidlog.tools.wire.sending import Connection, Outcome, run
 from braidlog.tools.wire.shown import message_object, sentence
+from braidlog.wire.cursus import DIALECT as CURSUS
+from braidlog.wire.mayfly import DIALECT as MAYFLY
 
 
 @click.command(
-    epilog="""\b
+    epilog=f"""\b
 Example, a file that is also a test (mayfly):
   > CA FE 01 04 u32 7 u32 0                 # PING, request 7
   < CA FE 01 01 u32 7 ?? ?? ?? ??           # OK, whatever its length
 \b
-  braid wire send ping.wire --server :7275
-  braid wire send --example cursus --server :9000
-  braid wire send talk.log --server :9000   what `braid wire tap --hex` or `braid serve --wire-log` wrote
+  braid wire send ping.wire --server :{MAYFLY.port}
+  braid wire send --example cursus --server :{CURSUS.port}
+  braid wire send talk.log --server :{CURSUS.port}   what `braid wire tap --hex` or `braid serve --wire-log` wrote
 \b
 Exit codes: 0 as expected, 1 different, 2 wrong usage, 3 no server or no such file.
 """

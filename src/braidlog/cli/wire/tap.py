@@ -13,13 +13,14 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.recorder import Recorder, RecorderSettings
 from braidlog.tools.wire.tapping import Tap, TapSettings
+from braidlog.wire.cursus import DIALECT as CURSUS
 
 
 @click.command(
-    epilog="""\b
+    epilog=f"""\b
 Example:
-  braid wire tap --listen :7000 --to :9000 --dialect cursus
-  braid wire tap --listen :7000 --to kafka://broker:9092 --format json --hex > talk.json
+  braid wire tap --listen :7000 --to :{CURSUS.port} --dialect cursus
+  braid wire tap --listen :7000 --to kafka://broker --format json --hex > talk.json
   braid wire tap --listen :7000 --to mlog://127.0.0.1 --split random --delay 20      a poor network
   braid wire tap --listen :7000 --to flux://127.0.0.1 --pcapng talk.pcapng            for Wireshark
 """

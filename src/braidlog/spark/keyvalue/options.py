@@ -27,6 +27,7 @@ from braidlog.spark.options import (
 from braidlog.spark.source.options import READ as TOPIC
 from braidlog.spark.source.options import Query, query_of
 from braidlog.wire.kafka import DIALECT as KAFKA
+from braidlog.wire.mayfly import DIALECT as MAYFLY
 
 FORMAT = "braidlog-kv"
 FEED_TOPIC = "__kv"
@@ -74,7 +75,7 @@ def _store(value: str) -> str:
     return url
 
 
-_STORE_FORM = "host:port of the key-value door, or a URL such as mayfly://:token@host:7275"
+_STORE_FORM = f"host:port of the key-value door, or a URL such as mayfly://:token@host:{MAYFLY.port}"
 _store_kind = Kind(_STORE_FORM, _store, secret=True)
 
 READ = FormatOptions(

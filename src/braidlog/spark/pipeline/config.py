@@ -9,12 +9,15 @@ import difflib
 import re
 import tomllib
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args, get_type_hints
 
 import msgspec
 
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.report import LOCAL_ADMIN_URL
 from braidlog.spark.lake import NO_PARQUET
+from braidlog.wire.kafka import DIALECT as KAFKA
+from braidlog.wire.mayfly import DIALECT as MAYFLY
 
 FILE_NAME: Final = "pipeline.toml"
 BUILT_IN: Final = (
@@ -48,7 +51,7 @@ class Source(_Section, frozen=True):
     """Where records come from."""
 
     topics: tuple[str, ...]
-    servers: str = "127.0.0.1:9092"
+    servers: str = f"127.0.0.1:{KAFKA.port}"
     starting: Literal["earliest", "latest"] = "earliest"
     group: str = ""
     max_records_per_batch: int = 0
@@ -117,7 +120,7 @@ class State(_Section, frozen=True):
     """The last event of each key, in the key-value store."""
 
     key: str
-    servers: str = "mayfly://127.0.0.1:7275"
+    servers: str = MAYFLY.local_url
     prefix: str = ""
     order: str = "_offset"
 
@@ -162,7 +165,7 @@ class WireLog(_Section, frozen=True):
 class Report(_Section, frozen=True):
     """Where progress is reported."""
 
-    admin: str = "http://127.0.0.1:9644"
+    admin: str = LOCAL_ADMIN_URL
 
 
 class Pipeline(_Section, frozen=True):
@@ -214,36 +217,28 @@ def parse(text: str) -> Pipeline:
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
 _WHERE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>[^`]*)`)?", re.DOTALL)
 _INDEX = re.compile(r"\[\d+\]")
-_SECTIONS: Final[dict[str, type[_Section]]] = {
-    "": Pipeline,
-    "source": Source,
-    "run": Run,
-    "tables": Tables,
-    "silver": Silver,
-    "silver.dedup": Dedup,
-    "silver.versions": Versions,
-    "dead_letters": DeadLetters,
-    "gold": Gold,
-    "gold.windows": Windows,
-    "gold.state": State,
-    "expectations[]": Expectation,
-    "stages[]": OwnStage,
-    "wire_log": WireLog,
-    "report": Report,
-}
 
 
 def _sentence(words: str) -> str:
     """msgspec's words, with the setting first; of a name that does not exist, those that do."""
     if unknown := _UNKNOWN.fullmatch(words):
         where = _INDEX.sub("[]", unknown["where"] or "")
-        names = _SECTIONS[where].__struct_fields__
+        names = _section(where).__struct_fields__
         near = difflib.get_close_matches(unknown["name"], names, 1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
         return f"{_dotted(where)}there is no setting {unknown['name']!r}{hint}"
     parts = _WHERE.fullmatch(words)
     assert parts is not None
     return f"{_dotted(parts['where'] or '')}{parts['what']}"
+
+
+def _section(where: str) -> type[_Section]:
+    """The section of a place such as `gold.windows` or `stages[]`."""
+    found: type[_Section] = Pipeline
+    for name in filter(None, where.replace("[]", "").split(".")):
+        hint = get_type_hints(found)[name]
+        found = next(each for each in (hint, *get_args(hint)) if isinstance(each, type) and issubclass(each, _Section))
+    return found
 
 
 def _dotted(where: str) -> str:

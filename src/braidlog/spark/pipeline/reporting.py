@@ -28,10 +28,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from braidlog.model.queries import QueryProgress
+from braidlog.model.report import LOCAL_ADMIN_URL
 
 log = logging.getLogger("braidlog.spark")
 
-ADMIN: Final = "http://127.0.0.1:9644"
 PATH: Final = "/api/spark/progress"
 QUEUE_MAX: Final = 1000
 POST_SECONDS_MAX: Final = 5.0
@@ -167,7 +167,7 @@ class AdminPort:
 
 def report(
     spark: SparkSession,
-    admin: str | None = ADMIN,
+    admin: str | None = LOCAL_ADMIN_URL,
     token: str = "",
     *,
     pipeline: str | None = None,
@@ -175,7 +175,7 @@ def report(
 ) -> Reporter:
     """Report the progress of every streaming query of a session to a node's admin port (None: to none) and to `listeners`.
 
-    with report(spark, admin="http://127.0.0.1:9644", token="…"):
+    with report(spark, token="…"):
         query.awaitTermination()
     """
     ports = [AdminPort(admin, token)] if admin else []

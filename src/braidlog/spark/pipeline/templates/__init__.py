@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Final
 
 from braidlog.spark.pipeline import config
-from braidlog.spark.pipeline.config import FILE_NAME, refusal
+from braidlog.spark.pipeline.config import FILE_NAME, Report, Source, State, refusal
 
 TEMPLATES: Final = {
     "events": (FILE_NAME, "transforms/enrich.sql", "transforms/tidy.py"),
     "wire-log": (FILE_NAME,),
 }
-_NAME: Final = "@NAME@"
+_DEFAULTS: Final = {"@KAFKA@": Source(()).servers, "@KEYS@": State("").servers, "@ADMIN@": Report().admin}
 
 
 def write(template: str, folder: Path, name: str) -> list[Path]:
     """A new project; its files."""
     home = files(__name__) / template
     made = {
-        folder / each: home.joinpath(each).read_text(encoding="utf-8").replace(_NAME, name)
-        for each in TEMPLATES[template]
+        folder / each: _filled(home.joinpath(each).read_text(encoding="utf-8"), name) for each in TEMPLATES[template]
     }
     config.parse(made[folder / FILE_NAME])  # refuses a name that cannot be one
     if taken := [str(path) for path in made if path.exists()]:
@@ -32,3 +31,9 @@ def write(template: str, folder: Path, name: str) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return list(made)
+
+
+def _filled(text: str, name: str) -> str:
+    for mark, value in {"@NAME@": name, **_DEFAULTS}.items():
+        text = text.replace(mark, value)
+    return text
