@@ -8,8 +8,8 @@ Invariant: a batch that is given has exactly the schema that the query was plann
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -21,7 +21,8 @@ from braidlog.spark.keyvalue.changes import change_columns, live_rows
 from braidlog.spark.keyvalue.options import COLUMNS, FEED_TOPIC, FORMAT, SCHEMA, Feed, feed_of, target_of
 from braidlog.spark.keyvalue.sink import KeyValueSink
 from braidlog.spark.source.logs import open_log
-from braidlog.spark.source.readers import Task, TopicReader, TopicStreamReader
+from braidlog.spark.source.planning import Range
+from braidlog.spark.source.readers import TopicReader, TopicRows, TopicStreamReader
 from braidlog.spark.writers import BatchWriter, StreamWriter
 
 FEED_SECONDS_MAX = 30.0
@@ -71,55 +72,43 @@ class KeyValueSource(DataSource):
         return StreamWriter(KeyValueSink(target_of(self.options, schema)))
 
 
-class ChangesReader(TopicReader):
-    """Changes as a batch."""
-
-    def __init__(self, feed: Feed, schema: StructType) -> None:
-        super().__init__(feed.query, _RECORDS)
-        self._wanted = _checked(schema)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return (_shaped(batch, self._wanted) for batch in super().read(partition))
-
-
-class ChangesStreamReader(TopicStreamReader):
-    """Changes as a stream."""
-
-    def __init__(self, feed: Feed, schema: StructType) -> None:
-        super().__init__(feed.query, _RECORDS)
-        self._wanted = _checked(schema)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return (_shaped(batch, self._wanted) for batch in super().read(partition))
-
-
-@dataclass
-class Everything(InputPartition):
-    """All of the feed, for one task: only who has seen every record knows which is a key's last."""
-
-    tasks: list[Task]
-    now_ms: int
-
-    def __init__(self, tasks: list[Task], now_ms: int) -> None:
-        super().__init__(None)
-        self.tasks, self.now_ms = tasks, now_ms
-
-
-class SnapshotReader(TopicReader):
-    """Every key that is there, as of the moment at which it is planned: once for each `load()`."""
+class _Changes(TopicRows):
+    """Rows of the feed as rows of the format."""
 
     def __init__(self, feed: Feed, schema: StructType) -> None:
         super().__init__(feed.query, _RECORDS)
         self._store = feed.store
         self._wanted = _checked(schema)
 
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return (_shaped(batch, self._wanted) for batch in super().read(partition))
+
+
+class ChangesReader(_Changes, TopicReader):
+    """Changes as a batch."""
+
+
+class ChangesStreamReader(_Changes, TopicStreamReader):
+    """Changes as a stream."""
+
+
+class Everything(msgspec.Struct, frozen=True):
+    """All of the feed, for one task: only who has seen every record knows which is a key's last."""
+
+    ranges: list[Range]
+    now_ms: int
+
+
+class SnapshotReader(_Changes, TopicReader):
+    """Every key that is there, as of the moment at which it is planned: once for each `load()`."""
+
     def partitions(self) -> Sequence[InputPartition]:
         if self._store is not None:
             _wait_for_feed(self._store)
         if not self._has_feed():
             return []  # a store that was never written to has no keys
-        tasks = [task for task in super().partitions() if isinstance(task, Task)]
-        return [Everything(tasks, SystemClock().now_ms())]
+        ranges = [task.value for task in super().partitions()]
+        return [InputPartition(Everything(ranges, SystemClock().now_ms()))]
 
     def _has_feed(self) -> bool:
         log = open_log(self._query.url, self._query.path, committed_only=self._query.committed_only)
@@ -129,10 +118,9 @@ class SnapshotReader(TopicReader):
             log.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Everything):
-            topic_read = super().read
-            records = itertools.chain.from_iterable(topic_read(task) for task in partition.tasks)
-            for batch in live_rows(records, partition.now_ms):
+        if isinstance(partition.value, Everything):
+            records = itertools.chain.from_iterable(map(self.rows, partition.value.ranges))
+            for batch in live_rows(records, partition.value.now_ms):
                 yield _shaped(batch, self._wanted)
 
 

@@ -52,23 +52,8 @@ def _dialects(commands: list[Row], bins: list[Row]) -> tuple[Dialect, ...]:
     return tuple(
         Dialect(
             name,
-            tuple(_command(row) for row in commands if row.dialect == name),
-            tuple(Bin(row.bin, row.per_second, row.p50_ms, row.p99_ms) for row in bins if row.dialect == name),
+            tuple(msgspec.convert(row.asDict(), Command) for row in commands if row.dialect == name),
+            tuple(msgspec.convert(row.asDict(), Bin) for row in bins if row.dialect == name),
         )
         for name in names
-    )
-
-
-def _command(row: Row) -> Command:
-    return Command(
-        row.command,
-        row.requests,
-        row.per_second,
-        row.bytes_in,
-        row.bytes_out,
-        row.p50_ms,
-        row.p99_ms,
-        row.max_ms,
-        row.errors,
-        row.unanswered,
     )

@@ -18,7 +18,7 @@ HEIGHT: Final = 160
 class Command(msgspec.Struct, frozen=True):
     """A row of the table."""
 
-    name: str
+    name: str = msgspec.field(name="command")
     requests: int
     per_second: float
     bytes_in: int
@@ -33,7 +33,7 @@ class Command(msgspec.Struct, frozen=True):
 class Bin(msgspec.Struct, frozen=True):
     """A point of the plots."""
 
-    number: int
+    number: int = msgspec.field(name="bin")
     per_second: float
     p50_ms: float | None
     p99_ms: float | None

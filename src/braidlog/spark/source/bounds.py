@@ -38,12 +38,7 @@ def starts(log: Log, bound: Bound, places: Iterable[Place], timeless: str) -> Of
     places = list(places)
     if bound.time_ms is not None or bound.times_ms is not None:
         return _timed_starts(log, bound, places, timeless)
-    latest = log.latest(places)
-    found = _literal(log, bound, places, latest)
-    beyond = {place for place in places if found[place] > latest[place]}
-    if beyond:
-        raise OptionError(bound.option, None, f"it begins beyond the end of {shown(beyond)}")
-    return found
+    return _literal(log, bound, places, log.latest(places), "begins")
 
 
 def ends(log: Log, bound: Bound, places: Iterable[Place]) -> Offsets:
@@ -55,11 +50,7 @@ def ends(log: Log, bound: Bound, places: Iterable[Place]) -> Offsets:
         return {
             place: latest[place] if (at := found.get(place)) is None else min(at, latest[place]) for place in places
         }
-    literal = _literal(log, bound, places, latest)
-    beyond = {place for place in places if literal[place] > latest[place]}
-    if beyond:
-        raise OptionError(bound.option, None, f"it ends beyond the end of {shown(beyond)}")
-    return literal
+    return _literal(log, bound, places, latest, "ends")
 
 
 def _timed_starts(log: Log, bound: Bound, places: list[Place], timeless: str) -> Offsets:
@@ -76,7 +67,7 @@ def _timed_starts(log: Log, bound: Bound, places: list[Place], timeless: str) ->
     return {place: latest[place] if (at := found.get(place)) is None else at for place in places}
 
 
-def _literal(log: Log, bound: Bound, places: list[Place], latest: Offsets) -> Offsets:
+def _literal(log: Log, bound: Bound, places: list[Place], latest: Offsets, verb: str) -> Offsets:
     """What a bound says in offsets. `latest` is looked at once: a second look at a log that is written to finds another end."""
     said = _for_all(bound.option, bound.offsets, places) if bound.offsets is not None else None
     wanted = {place: bound.everywhere if said is None else said[place] for place in places}
@@ -85,6 +76,8 @@ def _literal(log: Log, bound: Bound, places: list[Place], latest: Offsets) -> Of
     for place, at in wanted.items():
         assert at is not None
         found[place] = earliest[place] if at == EARLIEST else latest[place] if at == LATEST else at
+    if beyond := {place for place in places if found[place] > latest[place]}:
+        raise OptionError(bound.option, None, f"it {verb} beyond the end of {shown(beyond)}")
     return found
 
 

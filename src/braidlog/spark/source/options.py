@@ -6,7 +6,6 @@ Invariant: what comes out of `query_of` can be run as it is; whatever is wrong w
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -253,8 +252,8 @@ def query_of(options: Mapping[str, str], *, streaming: bool | None) -> Query:
         url=_kafka_url(chosen) if source == "servers" else None,
         path=chosen["path"] if source == "path" else None,
         selection=_selection(chosen),
-        start=_start(chosen, streaming=streaming),
-        end=_end(chosen),
+        start=_bound(chosen, "starting", LATEST if streaming else EARLIEST, of_batch=streaming is False),
+        end=_bound(chosen, "ending", LATEST, of_batch=True),
         timeless=chosen["startingOffsetsByTimestampStrategy"],
         admission=Admission(
             chosen["maxOffsetsPerTrigger"],
@@ -309,38 +308,26 @@ def _selection(chosen: Chosen) -> Selection:
             return Selection(places=chosen["assign"])
 
 
-def _start(chosen: Chosen, *, streaming: bool | None) -> Bound:
-    """The Kafka connector takes the first of these that is set and drops the others; here two of them are a mistake."""
-    name = chosen.at_most_one("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
-    if name == "startingTimestamp":
+_EMPTY = {
+    "startingOffsets": ("latest", "a batch that begins at the end reads nothing: it takes earliest or offsets"),
+    "endingOffsets": ("earliest", "a batch that ends at the beginning reads nothing: it takes latest or offsets"),
+}
+
+
+def _bound(chosen: Chosen, edge: str, default: int, *, of_batch: bool) -> Bound:
+    """Where to begin, or to end. The Kafka connector takes the first of the options that is set and drops the others; here two of
+    them are a mistake."""
+    offsets = f"{edge}Offsets"
+    name = chosen.at_most_one(f"{edge}Timestamp", f"{offsets}ByTimestamp", offsets)
+    if name == f"{edge}Timestamp":
         return Bound(name, time_ms=chosen[name])
-    if name == "startingOffsetsByTimestamp":
+    if name == f"{offsets}ByTimestamp":
         return Bound(name, times_ms=chosen[name])
-    said = chosen["startingOffsets"]
-    found = _bound("startingOffsets", (LATEST if streaming else EARLIEST) if said is None else said)
-    if streaming is False and (found.everywhere == LATEST or LATEST in (found.offsets or {}).values()):
-        raise OptionError(
-            "startingOffsets", "latest", "a batch that begins at the end reads nothing: it takes earliest or offsets"
-        )
-    return found
-
-
-def _end(chosen: Chosen) -> Bound:
-    name = chosen.at_most_one("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-    if name == "endingTimestamp":
-        return Bound(name, time_ms=chosen[name])
-    if name == "endingOffsetsByTimestamp":
-        return Bound(name, times_ms=chosen[name])
-    found = _bound("endingOffsets", chosen["endingOffsets"])
-    if found.everywhere == EARLIEST or EARLIEST in (found.offsets or {}).values():
-        raise OptionError(
-            "endingOffsets", "earliest", "a batch that ends at the beginning reads nothing: it takes latest or offsets"
-        )
-    return found
-
-
-def _bound(option: str, said: Any) -> Bound:  # noqa: ANN401 - a word or offsets
-    return Bound(option, offsets=said) if isinstance(said, dict) else Bound(option, everywhere=said)
+    said = default if chosen[offsets] is None else chosen[offsets]
+    word, why = _EMPTY[offsets]
+    if of_batch and WORDS[word] in (said.values() if isinstance(said, dict) else (said,)):
+        raise OptionError(offsets, word, why)
+    return Bound(offsets, offsets=said) if isinstance(said, dict) else Bound(offsets, everywhere=said)
 
 
 def _kafka_url(chosen: Chosen) -> str:

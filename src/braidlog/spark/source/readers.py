@@ -6,10 +6,10 @@ Invariants: a reader is small and holds no connection until the driver asks it s
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -33,26 +33,8 @@ from braidlog.spark.source.positions import Offsets, Place, from_json, to_json
 from braidlog.spark.source.triggers import Triggers, warn_once
 
 
-@dataclass
-class Task(InputPartition):
-    """One task's range: plain values, because it is pickled."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    def __init__(self, wanted: Range) -> None:
-        super().__init__(None)
-        self.topic, self.partition, self.start, self.end = wanted.topic, wanted.partition, wanted.start, wanted.end
-
-    @property
-    def range(self) -> Range:
-        return Range(self.topic, self.partition, self.start, self.end)
-
-
-class _Rows:
-    """What batches and streams do alike on an executor."""
+class TopicRows:
+    """What batches and streams do alike on an executor: a task is a partition whose value is its `Range`."""
 
     def __init__(self, query: Query, schema: StructType) -> None:
         check_schema(query, schema)
@@ -60,12 +42,14 @@ class _Rows:
         self._schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Task):  # a batch without a partition is given an empty one
-            wanted = partition.range
-            yield from record_batches(self._query, self._schema, wanted, read_chunks(self._query, wanted))
+        if partition.value is not None:  # a batch without a partition is given an empty one
+            yield from self.rows(partition.value)
+
+    def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        return record_batches(self._query, self._schema, wanted, read_chunks(self._query, wanted))
 
 
-class TopicReader(_Rows, DataSourceReader):
+class TopicReader(TopicRows, DataSourceReader):
     """A batch. Its offsets are fixed when it is planned, once for each `load()`."""
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -80,7 +64,7 @@ class TopicReader(_Rows, DataSourceReader):
             log.close()
 
 
-class TopicStreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. On the driver it lives as long as the query; `stop` is never called, so that nothing waits for it."""
 
     def __init__(self, query: Query, schema: StructType) -> None:
@@ -154,8 +138,5 @@ class TopicStreamReader(_Rows, DataSourceStreamReader, SupportsTriggerAvailableN
 
 
 def _tasks(ranges: Sequence[Range], cuts: Cuts, bytes_each: Callable[[Place, int, int], float]) -> list[InputPartition]:
-    sized = [
-        Range(each.topic, each.partition, each.start, each.end, bytes_each(each.place, each.start, each.end))
-        for each in ranges
-    ]
-    return [Task(each) for each in split(sized, cuts)]
+    sized = [replace(each, bytes_each=bytes_each(each.place, each.start, each.end)) for each in ranges]
+    return [InputPartition(each) for each in split(sized, cuts)]
