@@ -234,7 +234,7 @@ def test_options() -> None:
     for schema, said in (
         (StructType().add("key", "string"), "no 'value'"),
         (StructType([*columns.fields]).add("extra", "integer"), "does not write column 'extra'"),
-        (StructType().add("key", "integer").add("value", "string"), "'key' is int"),
+        (StructType().add("key", "integer").add("value", "string"), "`key` is binary or string, not int"),
     ):
         with pytest.raises(ValueError, match=said):
             target_of({"servers": "h:1"}, schema)

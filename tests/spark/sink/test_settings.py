@@ -20,8 +20,9 @@ from pyspark.sql.types import (
 )
 
 from braidlog.codec.compression import Compression
+from braidlog.spark.columns import ColumnError
 from braidlog.spark.options import OptionError
-from braidlog.spark.sink.columns import ColumnError, check_columns
+from braidlog.spark.sink.columns import check_record
 from braidlog.spark.sink.options import settings_of
 from braidlog.spark.sink.writers import batch_writer, stream_writer
 
@@ -107,7 +108,7 @@ def schema(text: str) -> Any:
     ],
 )
 def test_columns_that_are_taken(text: str) -> None:
-    check_columns(schema(text), topic="t")
+    check_record(schema(text), topic="t")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_columns_that_are_taken(text: str) -> None:
         ("value string, topic int", "`topic` is string"),
         ("value string, timestamp bigint", "`timestamp` is timestamp"),
         ("value string, timestamp timestamp_ntz", "`timestamp` is timestamp"),
-        ("value string, headers map", "`headers` is array<struct<key: string, value: binary>>"),
+        ("value string, headers map", "`headers` is array<struct<key:string,value:binary>>"),
         ("value string, headers texts", "`headers` is array"),
         ("value string, headers misnamed", "`headers` is array"),
         ("value string, price double", "`price` has no place in a record"),
@@ -129,13 +130,13 @@ def test_columns_that_are_taken(text: str) -> None:
 )
 def test_columns_that_are_refused(text: str, said: str) -> None:
     with pytest.raises(ColumnError, match=said):
-        check_columns(schema(text), topic="t")
+        check_record(schema(text), topic="t")
 
 
 def test_a_topic_is_said_somewhere() -> None:
     with pytest.raises(ColumnError, match="set the option topic"):
-        check_columns(schema("value string"), topic=None)
-    check_columns(schema("value string, topic string"), topic=None)
+        check_record(schema("value string"), topic=None)
+    check_record(schema("value string, topic string"), topic=None)
 
 
 def test_a_log_is_appended_to() -> None:

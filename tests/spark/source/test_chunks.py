@@ -13,11 +13,12 @@ import braidlog
 from braidlog.client.drivers.kafka.bulk import EARLIEST, LATEST
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ConnectError
+from braidlog.spark.columns import ColumnError
 from braidlog.spark.connections import Connection, borrowed, close_idle
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.bounds import ends, find_places, starts
 from braidlog.spark.source.chunks import WINDOW, Ahead, read_chunks
-from braidlog.spark.source.columns import SchemaError, check_schema, record_batches
+from braidlog.spark.source.columns import check_schema, record_batches
 from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.losses import DataLossError, reports
 from braidlog.spark.source.options import Query, query_of
@@ -137,12 +138,12 @@ def test_a_schema_is_checked(world: World) -> None:
     asked = query(world, "plain")
     check_schema(asked, schema(*ALL))
     for wrong, said in (
-        (schema("offset", offset="integer"), "column offset is bigint, not int"),
-        (schema("value", value="string"), "column value is binary, not string"),
+        (schema("offset", offset="integer"), "column `offset` is bigint, not int"),
+        (schema("value", value="string"), "column `value` is binary, not string"),
         (schema("size", size="long"), "column size is not there; braidlog has key, value"),
         (schema("_error"), "column _error is there with valueFormat string or json"),
     ):
-        with pytest.raises(SchemaError, match=said):
+        with pytest.raises(ColumnError, match=said):
             check_schema(asked, wrong)
     check_schema(query(world, "plain", valueFormat="string"), schema("value", "_error", value="string"))
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from braidlog.client.drivers.link import show_address
 from braidlog.client.schemes import parse_url
+from braidlog.spark.columns import ColumnError, check_columns
 from braidlog.spark.options import (
     REQUIRED,
     Chosen,
@@ -204,14 +205,8 @@ def target_of(options: Mapping[str, str], schema: StructType) -> Target:
 def _check_columns(schema: StructType, order_by: str | None) -> None:
     for needed in ("key", "value", *([order_by] if order_by else [])):
         if needed not in schema.names:
-            raise ValueError(
+            raise ColumnError(
                 f"{FORMAT} writes columns key and value, and op and ttl_ms if they are there; no {needed!r}"
             )
-    for field in schema.fields:
-        if field.name not in _KINDS and field.name != order_by:
-            raise ValueError(
-                f"{FORMAT} does not write column {field.name!r}: it takes {', '.join(_KINDS)}; select these"
-            )
-        kinds = _KINDS.get(field.name)
-        if kinds and field.dataType.simpleString() not in kinds:
-            raise ValueError(f"column {field.name!r} is {field.dataType.simpleString()}, not {' or '.join(kinds)}")
+    unknown = f"{FORMAT} does not write column '{{name}}': it takes {{known}}; select these"
+    check_columns(schema, {**({order_by: ()} if order_by else {}), **_KINDS}, unknown)

@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, Struc
 
 from braidlog.client.kv.blocking import connect
 from braidlog.model.clock import SystemClock
+from braidlog.spark.columns import check_columns, simple
 from braidlog.spark.keyvalue.changes import change_columns, live_rows
 from braidlog.spark.keyvalue.options import COLUMNS, FEED_TOPIC, FORMAT, SCHEMA, Feed, feed_of, target_of
 from braidlog.spark.keyvalue.sink import KeyValueSink
@@ -39,6 +40,7 @@ _RECORDS = StructType(
     ]
 )
 """What is asked of the topic, whatever the query asks of us."""
+_KNOWN = {name: (simple(kind),) for name, kind in COLUMNS.items()}
 
 
 class KeyValueSource(DataSource):
@@ -78,7 +80,8 @@ class _Changes(TopicRows):
     def __init__(self, feed: Feed, schema: StructType) -> None:
         super().__init__(feed.query, _RECORDS)
         self._store = feed.store
-        self._wanted = _checked(schema)
+        check_columns(schema, _KNOWN, f"column {{name}} is not there; {FORMAT} has {{known}}")
+        self._wanted = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return (_shaped(batch, self._wanted) for batch in super().read(partition))
@@ -122,17 +125,6 @@ class SnapshotReader(_Changes, TopicReader):
             records = itertools.chain.from_iterable(map(self.rows, partition.value.ranges))
             for batch in live_rows(records, partition.value.now_ms):
                 yield _shaped(batch, self._wanted)
-
-
-def _checked(schema: StructType) -> StructType:
-    """A query may ask for some of the columns, in any order."""
-    for field in schema.fields:
-        kind = COLUMNS.get(field.name)
-        if kind is None:
-            raise ValueError(f"column {field.name} is not there; {FORMAT} has {', '.join(COLUMNS)}")
-        if field.dataType.simpleString().lower() != kind.lower().replace(" ", ""):
-            raise ValueError(f"column {field.name} is {kind}, not {field.dataType.simpleString()}")
-    return schema
 
 
 def _shaped(records: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:

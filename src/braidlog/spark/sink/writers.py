@@ -16,7 +16,7 @@ from braidlog.client.drivers.kafka.staging import Sinks
 from braidlog.client.errors import ClientError
 from braidlog.spark.connections import borrowed
 from braidlog.spark.options import OptionError
-from braidlog.spark.sink.columns import check_columns
+from braidlog.spark.sink.columns import check_record
 from braidlog.spark.sink.options import Settings, settings_of
 from braidlog.spark.sink.task import SHORT, Staged, write_rows
 from braidlog.spark.writers import BatchWriter, Messages, StreamWriter
@@ -40,7 +40,7 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
 
 def _sink(schema: StructType, options: Mapping[str, str], *, streaming: bool) -> "TopicSink":
     settings = settings_of(options, streaming=streaming)
-    check_columns(schema, topic=settings.topic)
+    check_record(schema, topic=settings.topic)
     return TopicSink(settings)
 
 

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from braidlog.codec.arrow import PieceBuilder, Pieces
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.spark.columns import ColumnError, check_columns, simple
 from braidlog.spark.source.chunks import Chunk
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
@@ -33,12 +34,7 @@ _COLUMNS = {
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
     ERROR: "STRING",
 }
-_SIMPLE = {name: None if ddl is None else ddl.lower().replace(" ", "") for name, ddl in _COLUMNS.items()}
 _OF_THE_LOG = ("key", "value", "offset", "timestamp", "headers")
-
-
-class SchemaError(ValueError):
-    """`.schema(...)` asks for a column that is not there, or for one of another type."""
 
 
 def default_schema(query: Query) -> str:
@@ -61,20 +57,14 @@ def has_errors(query: Query) -> bool:
 
 def check_schema(query: Query, schema: StructType) -> None:
     """A query may ask for some of the columns, in any order: those it leaves out are not made."""
-    for field in schema.fields:
-        if field.name not in _SIMPLE:
-            raise SchemaError(f"column {field.name} is not there; braidlog has {', '.join(_SIMPLE)}")
-        if field.name == ERROR and not has_errors(query):
-            raise SchemaError(f"column {ERROR} is there with valueFormat string or json and badRecords = null")
-        wanted = _SIMPLE[field.name] or _VALUE_TYPES.get(query.value_format, "").lower()
-        if wanted and _simple(field.dataType) != wanted:
-            raise SchemaError(f"column {field.name} is {wanted}, not {field.dataType.simpleString()}")
-        if not wanted and not isinstance(field.dataType, StructType):
-            raise SchemaError(f"column {field.name} is the struct of valueSchema, not {field.dataType.simpleString()}")
-
-
-def _simple(kind: DataType) -> str:
-    return kind.simpleString().lower()
+    if ERROR in schema.names and not has_errors(query):
+        raise ColumnError(f"column {ERROR} is there with valueFormat string or json and badRecords = null")
+    known: dict[str, tuple[str, ...]] = {name: (simple(kind or _value_type(query)),) for name, kind in _COLUMNS.items()}
+    if query.value_format == "json":
+        known["value"] = ()
+        if "value" in schema.names and not isinstance(schema["value"].dataType, StructType):
+            raise ColumnError("column `value` is the struct of valueSchema")
+    check_columns(schema, known, "column {name} is not there; braidlog has {known}")
 
 
 def record_batches(
