@@ -88,6 +88,8 @@ class Admin(Facade[aio_admin.Admin]):
 
     delete_topic = blocking(aio_admin.Admin.delete_topic)
     list_topics = blocking(aio_admin.Admin.list_topics)
+    partition_count = blocking(aio_admin.Admin.partition_count)
+    span = blocking(aio_admin.Admin.span)
     describe_topic = blocking(aio_admin.Admin.describe_topic)
     topic_settings = blocking(aio_admin.Admin.topic_settings)
     alter_topic = blocking(aio_admin.Admin.alter_topic)

@@ -9,7 +9,7 @@ Knows: HTTP, and the node as a client does. Refuses to know: the inside of a ser
 | `node.py` | questions to the node over the private socket, snapshots, rates |
 | `clients.py` | topics and keys, as an ordinary client reads and writes them |
 | `guard.py` | who is let in: Host, token, cookie, forms of our own pages only |
-| `dashboard.py` | a Grafana dashboard (`grafana.json`) over the metrics of `model/metrics.py` |
+| `grafana.json` | a Grafana dashboard over the metrics of `model/metrics.py`, as Grafana exports it |
 | `health.py` | `/healthz` and `/readyz`, with reasons |
 | `tailing.py` | records of a topic, as they come, for people: never faster than they read |
 | `wire_messages.py` | messages of one connection, decoded as they come by |

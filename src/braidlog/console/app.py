@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from braidlog.client.errors import ClientError
 from braidlog.console.assets import Assets
@@ -36,8 +36,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 def make_app(node: Node, port: int) -> ASGIApp:
     clock, welcome = SystemClock(), node.welcome
-    inner = _Inner()
-    guard = Guard(inner, Keys(welcome.token_hash, welcome.secret), welcome.hosts, port, clock)
+    guard = Guard(Keys(welcome.token_hash, welcome.secret), welcome.hosts, port, clock)
     assets, doctor, spark_queries = Assets(), Doctor(node), SparkQueries()
     renderer = Renderer(guard, assets, welcome)
     clients = Clients(welcome.topics_url, welcome.keys_url)
@@ -84,17 +83,8 @@ def make_app(node: Node, port: int) -> ASGIApp:
         yield
         await clients.close()
 
-    inner.app = Starlette(routes=routes, lifespan=life)
+    guard.app = Starlette(routes=routes, lifespan=life)
     return guard
-
-
-class _Inner:
-    """The app, which needs the guard that stands before it."""
-
-    app: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
 
 
 class _Machines:

@@ -7,17 +7,21 @@ wait has an end; fetches of different readers do not hold each other up, and no 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final
 
-from braidlog.client.drivers.contract import ConsumedRecord, Fetched, FetchRequest, Placed, Span
+from braidlog.client.drivers.contract import ConsumedRecord, Fetched, FetchRequest, Placed
+from braidlog.client.engine.admin import Admin
+from braidlog.client.engine.options import ProducerOptions
+from braidlog.client.engine.producer import Producer
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClientError
 from braidlog.client.kv.client import KeyValue
 from braidlog.client.schemes import make_driver, parse_url
-from braidlog.client.session import Client
 from braidlog.model.record import Header
 
-T = TypeVar("T")
+Fetch = Callable[[str, int, int, int], Awaitable[Fetched]]
+"""Records of a topic, a partition, from an offset on, of about so many bytes: those that are there."""
 
 READERS_MAX: Final = 32
 SECONDS_MAX: Final = 10.0
@@ -32,64 +36,44 @@ class Clients:
     """The clients of this process, made when somebody first asks."""
 
     def __init__(self, topics_url: str, keys_url: str) -> None:
-        self._policy = Policy(request_timeout=SECONDS_MAX, connect_timeout=SECONDS_MAX, retry_timeout=SECONDS_MAX)
+        seconds: dict[str, Any] = dict.fromkeys(("request_timeout", "connect_timeout", "retry_timeout"), SECONDS_MAX)
+        self._policy = Policy(**seconds)
         self._driver = make_driver(parse_url(topics_url), self._policy)
-        self._client = Client(
-            topics_url, request_timeout=SECONDS_MAX, connect_timeout=SECONDS_MAX, retry_timeout=SECONDS_MAX
-        )
-        self._producer = self._client.producer()
-        self.store = KeyValue(
-            keys_url, request_timeout=SECONDS_MAX, connect_timeout=SECONDS_MAX, retry_timeout=SECONDS_MAX
-        )
+        self._producer = Producer(self._driver, self._policy, ProducerOptions())
+        self.admin = Admin(self._driver, self._policy)
+        self.store = KeyValue(keys_url, **seconds)
         self._slots = set(range(1, READERS_MAX + 1))
         self._times: dict[tuple[str, int, int], int | None] = {}
 
     async def close(self) -> None:
-        self._driver.close()
         with contextlib.suppress(ClientError):
-            await self._client.close()
+            await self._producer.close()
+        self._driver.close()
         await self.store.close()
-
-    # -- topics ----------------------------------------------------------------------------------------------
-
-    async def create_topic(self, topic: str, partitions: int) -> None:
-        await self._client.admin.create_topic(topic, partitions)
-
-    async def partitions(self, topic: str) -> int:
-        return await self._ask(lambda: self._driver.partitions(topic))
-
-    async def span(self, topic: str, partition: int) -> Span:
-        return await self._ask(lambda: self._driver.span(topic, partition))
-
-    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int | None:
-        return await self._ask(lambda: self._driver.offset_at(topic, partition, time_ms))
 
     # -- records ---------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def reader(self) -> AsyncIterator["Reader"]:
-        """A place to read from, for as long as somebody renderer."""
+    async def reader(self) -> AsyncIterator[Fetch]:
+        """A place to read from, for as long as somebody looks."""
         if not self._slots:
             raise TooManyReaders(
                 f"the console has its limit of {READERS_MAX} readers; close a page that follows a topic"
             )
         slot = self._slots.pop()
         try:
-            yield Reader(self, slot)
+            yield partial(self._fetch, slot)
         finally:
             self._slots.add(slot)
 
-    async def fetch(
-        self, topic: str, partition: int, offset: int, *, bytes_max: int, wait_ms: int, slot: int
-    ) -> Fetched:
-        return await self._ask(
-            lambda: self._driver.fetch(FetchRequest(topic, partition, offset, bytes_max, wait_ms, slot))
-        )
+    async def _fetch(self, slot: int, topic: str, partition: int, offset: int, bytes_max: int) -> Fetched:
+        wanted = FetchRequest(topic, partition, offset, bytes_max, wait_ms=0, slot=slot)
+        return await retry(self._policy, lambda: self._driver.fetch(wanted))
 
     async def one(self, topic: str, partition: int, offset: int) -> ConsumedRecord | None:
         """The record at an offset; None if there is none."""
-        async with self.reader() as reader:
-            fetched = await reader.fetch(topic, partition, offset, bytes_max=1, wait_ms=0)
+        async with self.reader() as fetch:
+            fetched = await fetch(topic, partition, offset, 1)
         found = next(iter(fetched.records), None)
         return found if found is not None and found.offset == offset else None
 
@@ -97,8 +81,8 @@ class Clients:
         """The time of the first record at or after an offset, remembered: what is in a log does not change."""
         place = (topic, partition, offset)
         if place not in self._times:
-            async with self.reader() as reader:
-                fetched = await reader.fetch(topic, partition, offset, bytes_max=1, wait_ms=0)
+            async with self.reader() as fetch:
+                fetched = await fetch(topic, partition, offset, 1)
             if len(self._times) >= CACHED_TIMES_MAX:
                 self._times.clear()
             self._times[place] = next((record.timestamp_ms for record in fetched.records), None)
@@ -115,19 +99,3 @@ class Clients:
     ) -> Placed:
         async with asyncio.timeout(SECONDS_MAX):
             return await self._producer.send_and_wait(topic, value, key=key, headers=headers, partition=partition)
-
-    async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await retry(self._policy, call)
-
-
-class Reader:
-    """Somebody who reads, on a connection of their own."""
-
-    def __init__(self, clients: Clients, slot: int) -> None:
-        self._clients = clients
-        self._slot = slot
-
-    async def fetch(self, topic: str, partition: int, offset: int, *, bytes_max: int, wait_ms: int) -> Fetched:
-        return await self._clients.fetch(
-            topic, partition, offset, bytes_max=bytes_max, wait_ms=wait_ms, slot=self._slot
-        )

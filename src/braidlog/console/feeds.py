@@ -7,7 +7,7 @@ Invariants: no more than `FEEDS_MAX` at a time; an error is an event, told once,
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import msgspec
@@ -107,7 +107,7 @@ class Feeds:
     async def _wanted(self, request: Request) -> Wanted:
         """`ValueError` if it cannot be understood."""
         topic, asked = request.path_params["topic"], request.query_params
-        count = await self._clients.partitions(topic)
+        count = await self._clients.admin.partition_count(topic)
         numbers = range(min(count, tailing.PARTITIONS_MAX))
         if asked.get("partition"):
             number = int(asked["partition"])
@@ -225,6 +225,3 @@ class Feeds:
                 yield "wire", message
 
         return self._stream(feed())
-
-
-Handler = Callable[[Request], Awaitable[Response]]

@@ -50,7 +50,7 @@ class Forms:
         name = fields.get("topic", "").strip()
         try:
             count = _integer(fields, "partitions", 1)
-            await self._clients.create_topic(name, 1 if count is None else count)
+            await self._clients.admin.create_topic(name, 1 if count is None else count)
         except (FormError, ClientError) as error:
             return self._said(error)
         return self._renderer.fragment("said.html", ok=True, text=f"{name} is made.")

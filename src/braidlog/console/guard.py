@@ -103,8 +103,10 @@ class Session:
 class Guard:
     """Stands before the app."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, hosts: list[str], port: int, clock: Clock) -> None:
-        self._app = app
+    app: ASGIApp
+    """What it stands before: set when that is made, for its pages need the guard."""
+
+    def __init__(self, keys: Keys, hosts: list[str], port: int, clock: Clock) -> None:
         self._keys = keys
         self._hosts = frozenset(name.lower() for name in hosts) | {"localhost"}
         # Browsers keep one jar for all ports of a host: two nodes on one machine must not take each other's cookies away.
@@ -114,7 +116,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
 
         async def with_headers(message: Message) -> None:
@@ -134,7 +136,7 @@ class Guard:
         self._under_way += counted
         try:
             refused = await self._refuse(scope)
-            await (refused or self._app)(scope, receive, with_headers)
+            await (refused or self.app)(scope, receive, with_headers)
         finally:
             self._under_way -= counted
 

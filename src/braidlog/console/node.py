@@ -41,6 +41,10 @@ class NodeError(Exception):
     """The node does not answer, or says no."""
 
 
+Watched = WatchedPiece | NodeError | None
+"""What a connection said; that it cannot be watched; that the node is gone."""
+
+
 class Node:
     """One for this process. `run` it as long as the process lives: it returns when the node is gone."""
 
@@ -52,7 +56,7 @@ class Node:
         """Set when the node has ended: nothing will come any more."""
         self._ids = count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
-        self._watched: dict[int, asyncio.Queue[WatchedPiece | None]] = {}
+        self._watched: dict[int, asyncio.Queue[Watched]] = {}
         self._asking: asyncio.Future[Snapshot] | None = None
         self._taken: deque[tuple[float, Snapshot]] = deque(maxlen=KEPT_SNAPSHOTS)
 
@@ -75,15 +79,10 @@ class Node:
 
     def _received(self, reply: Reply) -> None:
         queue = self._watched.get(reply.id)
-        if queue is not None:
-            if reply.error is not None:
-                self._watched.pop(reply.id)
-                self._settle(reply)
-                return
-            self._settle(Reply(reply.id))
-            _offer(queue, msgspec.convert(reply.event, WatchedPiece))
-            return
-        self._settle(reply)
+        if queue is None:
+            self._settle(reply)
+        else:
+            _offer(queue, NodeError(reply.error) if reply.error else msgspec.convert(reply.event, WatchedPiece))
 
     def _settle(self, reply: Reply) -> None:
         future = self._asked.pop(reply.id, None)
@@ -161,34 +160,21 @@ class Node:
         """What a connection says from now on, until it ends or nobody listens any more."""
         number = next(self._ids)
         queue = self._watched[number] = asyncio.Queue(WATCHED_PIECES_MAX)
-        refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[number] = refused
         self._writer.write(_encode(Question(number, "watch", connection=connection)) + b"\n")
         try:
-            while True:
-                getting = asyncio.ensure_future(queue.get())
-                waiting = {getting, refused} if not refused.done() else {getting}
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                if refused.done() and refused.exception() is not None:
-                    getting.cancel()
-                    raise NodeError(str(refused.exception()))
-                if not getting.done():
-                    getting.cancel()
-                    continue
-                piece = getting.result()
-                if piece is None:
-                    return
+            while (piece := await queue.get()) is not None:
+                if isinstance(piece, NodeError):
+                    raise piece
                 yield piece
                 if piece.is_closed:
                     return
         finally:
-            refused.cancel()
-            self._asked.pop(number, None)
-            if self._watched.pop(number, None) is not None and not self._writer.is_closing():
+            del self._watched[number]
+            if not self._writer.is_closing():
                 self._writer.write(_encode(Question(next(self._ids), "unwatch", connection=number)) + b"\n")
 
 
-def _offer(queue: "asyncio.Queue[WatchedPiece | None]", piece: WatchedPiece | None) -> None:
+def _offer(queue: "asyncio.Queue[Watched]", piece: Watched) -> None:
     """Who does not keep up loses what is oldest: the end must reach everyone."""
     if queue.full():
         queue.get_nowait()

@@ -94,11 +94,8 @@ class Pages:
         return self._renderer.page(request, "topics.html", rows=rows, left_out=snapshot.partitions_left_out)
 
     async def topic(self, request: Request) -> Response:
-        snapshot = await self._node.snapshot()
         name = request.path_params["topic"]
-        if not any(each.topic == name for each in snapshot.partitions):
-            snapshot = await self._node.later(snapshot)
-        partitions = [each for each in snapshot.partitions if each.topic == name]
+        snapshot, partitions = await self._found("partitions", "topic", name)
         if not partitions:
             return self._missing(request, f"There is no topic {name!r}.")
         lags = [each for each in snapshot.lags if each.topic == name]
@@ -109,15 +106,19 @@ class Pages:
         return self._renderer.page(request, "groups.html", rows=group_rows(await self._node.snapshot()))
 
     async def group(self, request: Request) -> Response:
-        snapshot = await self._node.snapshot()
         name = request.path_params["group"]
-        if not any(each.group == name for each in snapshot.groups):
-            snapshot = await self._node.later(snapshot)
-        found = [each for each in snapshot.groups if each.group == name]
+        snapshot, found = await self._found("groups", "group", name)
         if not found:
             return self._missing(request, f"There is no group {name!r}.")
         rows = await self.lag_rows(snapshot, name)
         return self._renderer.page(request, "group.html", group=found[0], rows=rows)
+
+    async def _found(self, rows: str, field: str, name: str) -> tuple[Snapshot, list[Any]]:
+        """The rows of a snapshot that have this name; of a later one, if it was made a moment ago."""
+        snapshot = await self._node.snapshot()
+        if not any(getattr(each, field) == name for each in getattr(snapshot, rows)):
+            snapshot = await self._node.later(snapshot)
+        return snapshot, [each for each in getattr(snapshot, rows) if getattr(each, field) == name]
 
     async def lag_rows(self, snapshot: Snapshot, group: str) -> list[LagRow]:
         """How far a group is behind in each partition, in records and in time: how old the first is that it lacks."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from braidlog.client.drivers.contract import ConsumedRecord
-from braidlog.console.clients import Clients, Reader
+from braidlog.console.clients import Clients, Fetch
 
 PARTITIONS_MAX: Final = 64
 ROUND_BYTES: Final = 64 * 1024
@@ -64,7 +64,7 @@ async def positions(clients: Clients, wanted: Wanted) -> dict[int, int]:
     """Where each partition begins."""
     found = {}
     for number in wanted.partitions:
-        span = await clients.span(wanted.topic, number)
+        span = await clients.admin.span(wanted.topic, number)
         at = span.latest
         if wanted.start == "last":
             at = max(span.latest - LAST_RECORDS, span.earliest)
@@ -73,7 +73,7 @@ async def positions(clients: Clients, wanted: Wanted) -> dict[int, int]:
         elif wanted.start == "offset":
             at = min(max(wanted.at, span.earliest), span.latest)
         elif wanted.start == "time":
-            by_time = await clients.offset_at(wanted.topic, number, wanted.at)
+            by_time = await clients.admin.offset_at(wanted.topic, number, wanted.at)
             at = span.latest if by_time is None else by_time
         found[number] = at
     return found
@@ -82,13 +82,13 @@ async def positions(clients: Clients, wanted: Wanted) -> dict[int, int]:
 async def read(clients: Clients, wanted: Wanted, limit: int) -> AsyncIterator[ConsumedRecord]:
     """Up to `limit` records that are there now, partition after partition."""
     left = min(limit, RECORDS_MAX)
-    async with clients.reader() as reader:
+    async with clients.reader() as fetch:
         for number, begin in (await positions(clients, wanted)).items():
-            at, end = begin, (await clients.span(wanted.topic, number)).latest
+            at, end = begin, (await clients.admin.span(wanted.topic, number)).latest
             for _ in range(EMPTY_ROUNDS_MAX):
                 if at >= end or not left:
                     break
-                fetched = await reader.fetch(wanted.topic, number, at, bytes_max=ROUND_BYTES, wait_ms=0)
+                fetched = await fetch(wanted.topic, number, at, ROUND_BYTES)
                 at = max(fetched.next_offset, at + 1)
                 for record in fetched.records:
                     if left and wanted.shows(record):
@@ -102,10 +102,10 @@ async def follow(clients: Clients, wanted: Wanted) -> AsyncIterator[ConsumedReco
     loop = asyncio.get_running_loop()
     pause = ROUND_SECONDS * max(len(at) / PARTITIONS_PER_ROUND, 1)
     said = loop.time()
-    async with clients.reader() as reader:
+    async with clients.reader() as fetch:
         while True:
             for number in at:
-                async for event in _round(reader, wanted, number, at):
+                async for event in _round(fetch, wanted, number, at):
                     said = loop.time()
                     yield event
             if loop.time() - said > PING_SECONDS:
@@ -115,9 +115,9 @@ async def follow(clients: Clients, wanted: Wanted) -> AsyncIterator[ConsumedReco
 
 
 async def _round(
-    reader: Reader, wanted: Wanted, number: int, at: dict[int, int]
+    fetch: Fetch, wanted: Wanted, number: int, at: dict[int, int]
 ) -> AsyncIterator[ConsumedRecord | Skipped]:
-    fetched = await reader.fetch(wanted.topic, number, at[number], bytes_max=ROUND_BYTES, wait_ms=0)
+    fetched = await fetch(wanted.topic, number, at[number], ROUND_BYTES)
     records = fetched.records[:ROUND_RECORDS]
     at[number] = fetched.next_offset if len(records) == len(fetched.records) else records[-1].offset + 1
     for record in records:

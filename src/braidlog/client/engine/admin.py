@@ -69,9 +69,15 @@ class Admin:
     async def list_topics(self) -> list[str]:
         return await self._ask(self._driver.list_topics)
 
+    async def partition_count(self, topic: str) -> int:
+        return await self._ask(lambda: self._driver.partition_count(topic))
+
+    async def span(self, topic: str, partition: int) -> Span:
+        return await self._ask(lambda: self._driver.span(topic, partition))
+
     async def describe_topic(self, topic: str) -> TopicInfo:
-        count = await self._ask(lambda: self._driver.partition_count(topic))
-        return TopicInfo(topic, tuple([await self._span(topic, number) for number in range(count)]))
+        count = await self.partition_count(topic)
+        return TopicInfo(topic, tuple([await self.span(topic, number) for number in range(count)]))
 
     async def topic_settings(self, topic: str) -> list[Setting]:
         return await self._ask(lambda: self._driver.settings_of(topic))
@@ -84,7 +90,7 @@ class Admin:
         if settings:
             changes = dict(settings)
             await self._ask(lambda: self._driver.change_settings(topic, changes))
-        if partitions is not None and partitions != await self._ask(lambda: self._driver.partition_count(topic)):
+        if partitions is not None and partitions != await self.partition_count(topic):
             # Asked for again after an answer was lost, it is refused because they are there: that is what was wanted.
             await self._change(lambda: self._driver.add_partitions(topic, partitions), Refusal.INVALID)
 
@@ -127,9 +133,6 @@ class Admin:
     async def _lag(self, group: str, topic: str, partition: int, span: Span) -> PartitionLag:
         committed = await self._ask(lambda: self._driver.committed(group, topic, partition))
         return PartitionLag(topic, partition, committed, span.latest, lag_of(committed, span.earliest, span.latest))
-
-    async def _span(self, topic: str, partition: int) -> Span:
-        return await self._ask(lambda: self._driver.span(topic, partition))
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
         return await retry(self._policy, call)
