@@ -15,6 +15,7 @@ VIOLATIONS = {
     "pure-dialects": ("wire/contract.py", "socket"),
     "services-in-no-dialect": ("coordinator/offsets.py", "asyncio"),
     "adapters-ask-services": ("adapters/flux/handlers.py", "braidlog.storage.partition"),
+    "logs-behind-partitions": ("coordinator/journal.py", "braidlog.storage.partition"),
     "no-sibling-dialects": ("wire/mlog/messages.py", "braidlog.wire.flux"),
     "no-sibling-adapters": ("adapters/mlog/handlers.py", "braidlog.adapters.flux"),
     "client-speaks-to-any-server": ("client/session.py", "braidlog.storage.log"),
@@ -29,6 +30,18 @@ VIOLATIONS = {
     "the-store-behind-the-same-door": ("kv/hlc.py", "time"),
 }
 """For each contract a file and what it must not import."""
+
+
+REACHES_INTO_A_LOG = re.compile(r"\b(hosted|h)\.log\b|\bpartition\([^)]*\)\.log\b")
+
+
+def test_nobody_reaches_through_a_partition_into_its_log() -> None:
+    """What an import contract cannot see: an attribute. The way round is a method of `HostedPartition`."""
+    assert REACHES_INTO_A_LOG.search("hosting.partition(name, 0).log.sync()")
+    for folder in ("adapters", "broker", "coordinator", "server"):
+        for path in (ROOT / "src/braidlog" / folder).rglob("*.py"):
+            found = REACHES_INTO_A_LOG.search(path.read_text(encoding="utf-8"))
+            assert found is None, f"{path.relative_to(ROOT)}: {found}"
 
 
 def test_every_contract_can_be_broken(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from braidlog.codec.records import encode_batch
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.append import Acks
+from braidlog.partition.internal_topic import InternalTopic
 from braidlog.storage.folder import DataFolder
-from braidlog.storage.partition import Appended
+from braidlog.storage.partition import Appended, PartitionLog
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.wire.kafka.consumer import topics_read
@@ -50,6 +51,17 @@ class Node:
     def restarted(self, disk: SimulatedDisk | None = None) -> "Node":
         """The same node after kill -9, or (with a disk of `crash_states`) after a power cut."""
         return Node(disk or self.disk.after_kill(), self.clock)
+
+    @property
+    def journal_log(self) -> PartitionLog:
+        """What the coordinator's journal is written to."""
+        log = self.services.journal._log
+        assert isinstance(log, InternalTopic)
+        return log._log
+
+    @property
+    def journal_end(self) -> int:
+        return self.journal_log.end_offset
 
     # -- short words for long calls --------------------------------------------------------------------------
 

@@ -78,9 +78,9 @@ INTERNAL: list[Callable[[Node], Any]] = [
 @pytest.mark.parametrize("attempt", INTERNAL)
 def test_the_brokers_own_topics_are_not_there_for_requests(node: Node, attempt: Callable[[Node], Any]) -> None:
     """A second log over the journal's files, or a stranger's record in it, would be the end of everything kept there."""
-    end = node.services.journal._partition.end_offset
+    end = node.journal_end
     assert reason_of(node, attempt(node)) in (Reason.INVALID_TOPIC_NAME, Reason.TOPIC_NOT_FOUND)
-    assert node.services.journal._partition.end_offset == end
+    assert node.journal_end == end
     assert JOURNAL_TOPIC not in node.services.hosting.names()
 
 

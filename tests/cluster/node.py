@@ -8,12 +8,13 @@ from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.placement import Placement
 from braidlog.broker.topics import Topics
-from braidlog.cluster.local import SNAPSHOT_EVERY, LocalStore, open_local_store
+from braidlog.cluster.local import SNAPSHOT_EVERY, LocalStore
 from braidlog.cluster.store import Metadata
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.internal_topic import open_metadata
 from braidlog.partition.reconciler import Reconciler
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
@@ -30,7 +31,7 @@ class MetadataNode:
         self.world = ManualWorld(clock)
         self.run = self.world.run
         self.folder = DataFolder(self.disk, "/data", clock)
-        self.store: LocalStore = open_local_store(self.folder, self.world, node="0", snapshot_every=snapshot_every)
+        self.store: LocalStore = open_metadata(self.folder, self.world, node="0", snapshot_every=snapshot_every)
         self.metadata = Metadata(self.store, self.world)
         self.hosting = Hosting(self.folder, "0")
         self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world)

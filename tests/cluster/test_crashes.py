@@ -13,8 +13,9 @@ from tests.cluster.crashing import Campaign
 from tests.cluster.node import MetadataNode
 
 from braidlog.cluster.events import DeleteTopic, Event
-from braidlog.cluster.local import Line, LocalStore
+from braidlog.cluster.local import LocalStore
 from braidlog.cluster.store import Conflict, Decide
+from braidlog.partition.internal_topic import InternalTopic
 from braidlog.partition.reconciler import Reconciler
 from braidlog.storage.log import Log
 from braidlog.testing.clock import ManualClock
@@ -120,10 +121,10 @@ def test_a_folder_that_goes_before_the_event_is_durable_is_found(monkeypatch: py
 
 
 def test_entries_that_go_before_the_snapshot_is_durable_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def save(self: LocalStore, line: Line) -> None:
-        self._log.roll(self._world.now_ms())
+    def replace(self: InternalTopic, batch: bytes) -> None:
+        self._log.roll(1)
         self._log.advance_start(self._log.end_offset)
-        self._append(line)
+        self.append(batch)
         self._log.sync()
 
-    assert found(monkeypatch, LocalStore, "_save", save)
+    assert found(monkeypatch, InternalTopic, "replace", replace)

@@ -10,7 +10,6 @@ from braidlog.cluster.local import METADATA_TOPIC, Line
 from braidlog.cluster.store import Conflict
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.settings import TopicSettings
 
 
 def test_nothing_is_applied_before_it_is_durable() -> None:
@@ -61,18 +60,6 @@ def test_the_log_is_replaced_by_a_snapshot_and_does_not_grow_for_ever() -> None:
     assert (again.metadata.image, again.metadata.seq) == (node.metadata.image, 120)
     again.run(again.brokers.register(2, "host", 1))
     assert again.restarted().metadata.seq == 121
-
-
-def test_a_metadata_log_that_is_lost_is_not_begun_anew() -> None:
-    """Damage to both descriptions of its folder; the journal beside it says that a node was here."""
-    node = MetadataNode()
-    node.folder.create_topic("__state", 1, TopicSettings())
-    place = node.folder.partition_folder(METADATA_TOPIC, 0).rpartition("/")[0]
-    disk = node.disk.after_kill()
-    for name in ("topic.a", "topic.b"):
-        disk.flip_bit(f"{place}/{name}", 500)
-    with pytest.raises(StorageFault, match="metadata log of this folder is lost"):
-        node.restarted(disk)
 
 
 @pytest.mark.parametrize(

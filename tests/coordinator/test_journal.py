@@ -9,6 +9,7 @@ from tests.model.manual_world import ManualWorld
 from braidlog.coordinator.journal import NOTHING, Journal, Key, Table, load_tables
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import TopicSettings
+from braidlog.partition.internal_topic import open_internal_topic
 from braidlog.storage.compaction import Compaction
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
@@ -28,10 +29,9 @@ class Bench:
         self.clock = ManualClock()
         self.world = ManualWorld(self.clock)
         self.folder = DataFolder(self.disk, "/d", self.clock)
-        if not self.folder.topics():
-            settings = TopicSettings(compact=True, segment_bytes=4096, delete_retention_ms=0)
-            self.folder.create_topic("j", 1, settings)
-        self.journal = Journal(self.folder.open_partition("j", 0), self.world)
+        settings = TopicSettings(compact=True, segment_bytes=4096, delete_retention_ms=0)
+        self.log = open_internal_topic(self.folder, "j", settings, self.world)
+        self.journal = Journal(self.log, self.world)
         self.a = Table(self.journal, "a", Value)
         self.b = Table(self.journal, "b", Value)
         self.unknown: list[Key] = []
@@ -115,7 +115,7 @@ def test_every_crash_leaves_the_durable_prefix_or_more(seed: int) -> None:
         change(bench, rng)
         history.append(dict(bench.all()))
         if rng.random() < 0.3:
-            bench.journal._partition.sync()
+            bench.log.sync()
             durable = len(history) - 1
         for label, disk in bench.disk.crash_states(limit=12, rng=rng, seen=seen):
             found = Bench(disk).all()
@@ -133,13 +133,11 @@ def test_compaction_changes_nothing(seed: int) -> None:
         change(bench, rng)
         if step % 60 == 59:
             bench.clock.advance(10)
-            done = Compaction(
-                bench.disk, bench.folder.pool, bench.journal._partition, now_ms=bench.clock.now_ms()
-            ).run()
+            done = Compaction(bench.disk, bench.folder.pool, bench.log._log, now_ms=bench.clock.now_ms()).run()
             removed += done.records_removed
             assert Bench(bench.disk.after_kill()).all() == bench.all(), f"seed {seed} step {step}"
     assert removed > 100
-    bench.journal._partition.sync()
+    bench.log.sync()
     for label, disk in bench.disk.crash_states(limit=20, rng=rng):
         assert Bench(disk).all() == bench.all(), label
 
@@ -149,7 +147,7 @@ def test_a_crash_at_every_operation_of_a_compaction() -> None:
     bench = Bench()
     for _ in range(150):
         change(bench, rng)
-    bench.journal._partition.sync()
+    bench.log.sync()
     expected = bench.all()
     states = 0
     seen: set[int] = set()
@@ -161,7 +159,7 @@ def test_a_crash_at_every_operation_of_a_compaction() -> None:
             states += 1
 
     bench.disk.on_operation = look
-    Compaction(bench.disk, bench.folder.pool, bench.journal._partition, now_ms=bench.clock.now_ms()).run()
+    Compaction(bench.disk, bench.folder.pool, bench.log._log, now_ms=bench.clock.now_ms()).run()
     assert states > 30
 
 
@@ -182,11 +180,3 @@ def test_no_change_has_nothing_to_wait_for() -> None:
     assert bench.journal.is_settled(NOTHING)
     bench.world.run(bench.journal.settled())
     assert bench.world.syncs == 0
-
-
-def test_a_damaged_log_is_refused() -> None:
-    bench = Bench()
-    bench.a.put("x", 1, value=Value(1))
-    bench.journal._partition.damages.append("torn")  # type: ignore[arg-type]
-    with pytest.raises(StorageFault, match="own log is damaged: torn"):
-        Journal(bench.journal._partition, bench.world)

@@ -115,6 +115,6 @@ def test_forgetting(node: Node) -> None:
 
 
 def test_an_empty_commit_is_fine(node: Node) -> None:
-    end = node.services.journal._partition.end_offset
+    end = node.journal_end
     node.run(node.services.offsets.commit("g", []))
-    assert node.services.journal._partition.end_offset == end
+    assert node.journal_end == end

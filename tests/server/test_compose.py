@@ -12,6 +12,7 @@ from tests.server.toy import ToyAdapter, until
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError
 from braidlog.partition.append import Acks
+from braidlog.partition.internal_topic import InternalTopic
 from braidlog.server.budget import Budget
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
@@ -105,7 +106,9 @@ def test_the_journal_is_compacted(tmp_path: Path) -> None:
         server = Server(config_for(tmp_path))
         await server.start()
         assert server.services is not None
-        journal = server.services.journal._partition
+        kept_in = server.services.journal._log
+        assert isinstance(kept_in, InternalTopic)
+        journal = kept_in._log
         journal.settings = type(journal.settings)(compact=True, segment_bytes=4096)
         await server.services.topics.create("a", 1)
         for number in range(200):

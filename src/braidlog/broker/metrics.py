@@ -3,28 +3,22 @@
 from collections.abc import Collection, Iterator
 
 from braidlog.coordinator.groups.service import Groups
-from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.errors import StorageFault
 from braidlog.model.report import LagReport, LogReport, PartitionReport
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
 
 
 def partition_report(hosted: HostedPartition) -> PartitionReport:
-    log = hosted.log
-    fault = ""
-    try:
-        log.check_writable()
-    except (StorageFault, BrokerError) as error:
-        fault = str(error)
     return PartitionReport(
         hosted.topic,
         hosted.number,
         hosted.start_offset,
         hosted.high_watermark,
         hosted.end_offset,
-        log.size_bytes,
-        len(log.segments),
-        fault,
+        hosted.size_bytes,
+        hosted.segment_count,
+        hosted.fault,
     )
 
 

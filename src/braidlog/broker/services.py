@@ -18,7 +18,6 @@ from braidlog.broker.configs import Configs
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
 from braidlog.broker.topics import Topics
-from braidlog.cluster.local import open_local_store
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import GroupImage
@@ -41,12 +40,14 @@ from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.internal_topic import open_internal_topic, open_metadata
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.trim import Trim
 from braidlog.storage.files import join
 from braidlog.storage.folder import DataFolder
 
 JOURNAL_TOPIC = "__state"
+JOURNAL_SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
 T = TypeVar("T", bound=msgspec.Struct)
 KEY_VALUE_FOLDER = "kv"
 
@@ -99,15 +100,11 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
 
     `users`: name → verifier (`users.py`) of those in the configuration.
     """
-    metadata = Metadata(open_local_store(folder, world, node=node), world)
+    metadata = Metadata(open_metadata(folder, world, node=node), world)
     hosting = Hosting(folder, node)
     reconciler = Reconciler(metadata, folder, hosting, world)
-    if not any(meta.name == JOURNAL_TOPIC for meta in folder.topics()):
-        folder.create_topic(
-            JOURNAL_TOPIC, 1, TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
-        )
     kv_settings = kv or KeyValueSettings()
-    journal = Journal(folder.open_partition(JOURNAL_TOPIC, 0), world)
+    journal = Journal(open_internal_topic(folder, JOURNAL_TOPIC, JOURNAL_SETTINGS, world), world)
     kinds: dict[str, type] = {
         "offset": Committed,
         "group": GroupImage,

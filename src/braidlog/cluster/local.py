@@ -12,7 +12,7 @@ Each batch is one record, in JSON (docs/formats/metadata.md):
 It is a topic like any other (`__metadata`), so it is recovered, checked and readable by the offline tools like any other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -22,18 +22,17 @@ from braidlog.cluster.store import Conflict, Entry
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import StorageFault
+from braidlog.model.internal_log import InternalLog
 from braidlog.model.limits import BATCH_BYTES_MAX
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
-from braidlog.storage.folder import DataFolder
-from braidlog.storage.partition import PartitionLog
-from braidlog.storage.scan import rows_of
+from braidlog.storage.folder import TopicMeta
 
 INTERNAL_PREFIX = "__"
 METADATA_TOPIC = f"{INTERNAL_PREFIX}metadata"
 SNAPSHOT_EVERY = 5_000
-_SETTINGS = TopicSettings(flush=Flush.ACK, segment_bytes=16 * 1024 * 1024, batch_bytes_max=BATCH_BYTES_MAX)
+METADATA_SETTINGS = TopicSettings(flush=Flush.ACK, segment_bytes=16 * 1024 * 1024, batch_bytes_max=BATCH_BYTES_MAX)
 _TURN = "the metadata log"
 
 
@@ -46,9 +45,9 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LocalStore:
-    """A `MetadataStore` over one partition."""
+    """A `MetadataStore` over a log of the node's own."""
 
-    def __init__(self, log: PartitionLog, world: World, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
+    def __init__(self, log: InternalLog, world: World, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
         self._log = log
         self._world = world
         self._turns = Turns(world)
@@ -60,7 +59,7 @@ class LocalStore:
     def load(self) -> tuple[Image, int]:
         image, seq = Image(), 0
         self._since_snapshot = 0
-        for row in rows_of(self._log):
+        for row in self._log.rows():
             try:
                 line = msgspec.json.decode(row[3] or b"", type=Line)
                 events = unpack(line.events or [])
@@ -84,17 +83,17 @@ class LocalStore:
         async with self._turns.take(_TURN):
             if after != self._seq:
                 return Conflict(self._seq)
-            next_offset = self.write(events)
-            await self._world.durable(self._log, next_offset)
+            await self._log.durable(self.write(events))
             return self._took(events)
 
     def write(self, events: Sequence[Event]) -> int:
         """Append the next entry; returns the offset below which the log must be durable for it to be true."""
-        return self._append(Line(self._seq + 1, events=pack(events)))
+        return self._log.append(self._batch(Line(self._seq + 1, events=pack(events))))
 
     def write_durably(self, events: Sequence[Event]) -> None:
         """For whoever has the store alone: before anyone is served, and in tests."""
-        self._log.sync(self.write(events))
+        self.write(events)
+        self._log.sync()
         self._took(events)
 
     def _took(self, events: Sequence[Event]) -> int:
@@ -103,11 +102,9 @@ class LocalStore:
         self._recent.append(Entry(self._seq, events))
         return self._seq
 
-    def _append(self, line: Line) -> int:
-        now_ms = self._world.now_ms()
+    def _batch(self, line: Line) -> bytes:
         compression = Compression.NONE if line.image is None else Compression.ZSTD
-        batch = encode_batch([msgspec.json.encode(line)], base_timestamp=now_ms, compression=compression)
-        return self._log.append(batch, now_ms=now_ms).next_offset
+        return encode_batch([msgspec.json.encode(line)], base_timestamp=self._world.now_ms(), compression=compression)
 
     def follow(self, after: int) -> Sequence[Entry]:
         self._recent = [entry for entry in self._recent if entry.seq > after]
@@ -119,43 +116,35 @@ class LocalStore:
         line = Line(seq, image=image.copy())  # as it is now: while this waits for its turn the image may go on
         async with self._turns.take(_TURN):
             if seq == self._seq:  # else whoever made the later entry saves a later image
-                await self._world.blocking(lambda: self._save(line))
+                await self._world.blocking(lambda: self._log.replace(self._batch(line)))
                 self._since_snapshot = 0
-
-    def _save(self, line: Line) -> None:
-        """In a segment of its own, so that those before it can go; durable before they do."""
-        self._log.roll(self._world.now_ms())
-        next_offset = self._append(line)
-        self._log.sync()
-        self._log.advance_start(next_offset - 1)
 
     def close(self) -> None:
         self._log.close()
 
 
 def open_local_store(
-    folder: DataFolder, world: World, *, node: str, snapshot_every: int = SNAPSHOT_EVERY
+    log: InternalLog,
+    world: World,
+    *,
+    node: str,
+    topics: Iterable[TopicMeta] = (),
+    snapshot_every: int = SNAPSHOT_EVERY,
 ) -> LocalStore:
-    """The folder's own metadata log. Topics that were made in the folder without a node become the node's, with their ids."""
-    if folder.find(METADATA_TOPIC) is None:
-        if any(meta.name.startswith(INTERNAL_PREFIX) for meta in folder.topics()):
-            # A node has been here: to begin anew would forget its users and rules without a word.
-            why = "; ".join(folder.broken_topics.values()) or "it was removed, or written by an earlier version"
-            raise StorageFault(f"the metadata log of this folder is lost: {why}; see `braid log verify`")
-        folder.create_topic(METADATA_TOPIC, 1, _SETTINGS)
-    log = folder.open_partition(METADATA_TOPIC, 0)
-    if log.damages:
-        raise StorageFault(f"the metadata log is damaged: {log.damages[0]}; see `braid log repair`")
+    """The store over a folder's metadata log. `topics` are those in the folder: see `_adopted`."""
     store = LocalStore(log, world, snapshot_every=snapshot_every)
-    image, _ = store.load()
-    events = [*_renamed(image, node), *_adopted(image, folder, node)]
+    image, seq = store.load()
+    events = [*_renamed(image, node), *_adopted(image, topics, node, all_of_them=seq == 0)]
     if events:
         store.write_durably(events)
     return store
 
 
-def _adopted(image: Image, folder: DataFolder, node: str) -> list[Event]:
-    """The topics of a folder that was used without a node; not those that a node made and of which nothing is known."""
+def _adopted(image: Image, topics: Iterable[TopicMeta], node: str, *, all_of_them: bool) -> list[Event]:
+    """Topics that were made without a node become the node's, with their ids; not those that a node made and does not know.
+
+    All of them in a log that is empty: it is the node's first, or its owner went on without the one that was lost.
+    """
     return [
         CreateTopic(
             topic=meta.name,
@@ -165,9 +154,8 @@ def _adopted(image: Image, folder: DataFolder, node: str) -> list[Event]:
             created_ms=meta.created_ms,
             replicas=(node,),
         )
-        for meta in folder.topics()
-        if not meta.name.startswith(INTERNAL_PREFIX)
-        and not meta.by_metadata
+        for meta in topics
+        if (all_of_them or not meta.by_metadata)
         and meta.name not in image.topics
         and meta.topic_id not in image.deleted
     ]

@@ -13,9 +13,8 @@ import msgspec
 
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import StorageFault
+from braidlog.model.internal_log import InternalLog
 from braidlog.model.world import World
-from braidlog.storage.partition import PartitionLog
-from braidlog.storage.scan import rows_of
 
 Key = tuple[str | int, ...]
 Mark = NewType("Mark", int)
@@ -27,47 +26,44 @@ _decode_key = msgspec.json.Decoder(tuple[str | int, ...]).decode
 
 
 class Journal:
-    """Keyed values over one partition: settled is what is durable in it."""
+    """Keyed values over one log: settled is what is durable in it."""
 
-    def __init__(self, partition: PartitionLog, world: World) -> None:
-        self._partition = partition
+    def __init__(self, log: InternalLog, world: World) -> None:
+        self._log = log
         self._world = world
-        if partition.damages:
-            raise StorageFault(f"the coordinator's own log is damaged: {partition.damages[0]}")
 
     def write(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> Mark:
         """Append values, None for a key that goes, as one batch: all of them survive a crash, or none."""
-        now_ms = self._world.now_ms()
         batch = encode_batch(
             [None if value is None else _encode(value) for _, value in entries],
             keys=[_encode(key) for key, _ in entries],
-            base_timestamp=now_ms,
+            base_timestamp=self._world.now_ms(),
         )
-        return Mark(self._partition.append(batch, now_ms=now_ms).next_offset)
+        return Mark(self._log.append(batch))
 
     def is_settled(self, mark: Mark) -> bool:
-        return self._partition.durable_offset >= mark
+        return self._log.is_durable(mark)
 
     async def settled(self, *marks: Mark) -> None:
         """Done when these changes can be acted on and told; raises if they cannot become so."""
-        await self._world.durable(self._partition, max(marks, default=NOTHING))
+        await self._log.durable(max(marks, default=NOTHING))
 
     @property
     def identity(self) -> bytes:
         """16 bytes that are this log's alone, for as long as it lives."""
-        return self._partition.identity.topic_id
+        return self._log.identity
 
     def replay(self) -> Iterator[tuple[Key, bytes | None]]:
         """Every entry in order; a later one replaces an earlier one of the same key, None drops it."""
-        for row in rows_of(self._partition):
+        for row in self._log.rows():
             yield _decode_key(row[2] or b"[]"), row[3]
 
-    def maintain(self, trim: Callable[[PartitionLog], None]) -> None:
-        """Let `trim` take away what later entries have replaced."""
-        trim(self._partition)
+    def maintain(self) -> None:
+        """Take away what later entries have replaced; blocks."""
+        self._log.trim()
 
     def close(self) -> None:
-        self._partition.close()
+        self._log.close()
 
 
 class Table:

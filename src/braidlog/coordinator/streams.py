@@ -82,9 +82,8 @@ class _PartitionIndex:
         self.streams: dict[bytes, Events] = {}
 
     def catch_up(self, hosted: HostedPartition) -> None:
-        log = hosted.log
-        while self.offset < log.end_offset:
-            found = log.slice_at(max(self.offset, log.start_offset), READ_BYTES)
+        while self.offset < hosted.end_offset:
+            found = hosted.slice_at(max(self.offset, hosted.start_offset), READ_BYTES)
             if found is None:
                 break
             self._take(found.read())
@@ -162,9 +161,8 @@ class EventStreams:
         found = []
         for place in range(first, min(first + count_max, len(events.versions))):
             offset = events.offsets[place]
-            if hosted.start_offset <= offset < hosted.high_watermark:
-                data = hosted.log.read(offset, 1)
-                rows = decode_batch(data, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+            if hosted.start_offset <= offset < hosted.high_watermark and (piece := hosted.slice_at(offset, 1)):
+                rows = decode_batch(piece.read(), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
                 found += [(events.versions[place], Record(*row)) for row in rows if row[0] == offset]
         return found
 

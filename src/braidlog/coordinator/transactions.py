@@ -327,8 +327,7 @@ class Transactions:
                     hosted = self._hosting.partition(topic, number)
                     marked[hosted] = self._mark(hosted, found)
         for hosted, next_offset in marked.items():
-            await self._world.durable(hosted.log, next_offset)
-            hosted.advance()
+            await hosted.made_durable(next_offset, self._world)
         await self._offsets.commit_staged(
             [each for found in decided.values() if found.state is TxnState.COMMITTING for each in found.offsets]
         )
@@ -346,9 +345,7 @@ class Transactions:
             commit=found.state is TxnState.COMMITTING,
             timestamp_ms=now_ms,
         )
-        appended = hosted.log.append_marker(marker, leader_epoch=hosted.leader_epoch, now_ms=now_ms)
-        hosted.appended()
-        return appended.next_offset
+        return hosted.append_marker(marker, now_ms)
 
     async def _keep(self, name: str, transaction: Transaction) -> Transaction:
         return (await self._keep_together({name: transaction}))[name]

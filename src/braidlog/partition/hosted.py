@@ -5,15 +5,17 @@ Invariants: only a leader appends for producers; a consumer reads below the high
 counts what is durable, so nothing is committed that a crash could take back; a deleted partition serves nobody.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.names import no_topic
 from braidlog.model.settings import Flush
-from braidlog.model.world import Wakeup
+from braidlog.model.world import Wakeup, World
 from braidlog.replication.replicas import LeaderLog, Message, Ready, ReplicaSet
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.damage import Damage
+from braidlog.storage.partition import FileSlice, PartitionLog
 
 
 class Role(StrEnum):
@@ -67,6 +69,40 @@ class HostedPartition:
     def last_stable_offset(self) -> int:
         return min(self.log.last_stable_offset, self.high_watermark)
 
+    @property
+    def size_bytes(self) -> int:
+        return self.log.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return len(self.log.segments)
+
+    @property
+    def newest_timestamp_ms(self) -> int:
+        """The largest time of all records; -1 without any."""
+        return max((segment.max_timestamp_ms for segment in self.log.segments), default=-1)
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        return self.log.damages
+
+    @property
+    def fault(self) -> str:
+        """Why the partition takes no writes; empty if it takes them."""
+        try:
+            self.log.check_writable()
+        except (StorageFault, BrokerError) as error:
+            return str(error)
+        return ""
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the leader that wrote an offset."""
+        return self.log.state.epochs.at(offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Where `epoch` (or the largest below it) ended."""
+        return self.log.end_offset_for_epoch(epoch)
+
     def producers(self) -> list[ActiveProducer]:
         image = self.log.image()
         opened = dict(image.open_transactions)
@@ -80,6 +116,21 @@ class HostedPartition:
             )
             for each in image.producers
         ]
+
+    def slice_at(self, offset: int, bytes_max: int) -> FileSlice | None:
+        """Whole batches from the one that holds `offset`, committed or not; None at the end."""
+        return self.log.slice_at(offset, bytes_max)
+
+    def append_marker(self, marker: bytes, now_ms: int) -> int:
+        """Append the end of a transaction; returns the offset below which the log must be durable for it to be."""
+        appended = self.log.append_marker(marker, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        self.appended()
+        return appended.next_offset
+
+    async def made_durable(self, next_offset: int, world: World) -> None:
+        """Return when everything below is durable, and counted."""
+        await world.durable(self.log, next_offset)
+        self.advance()
 
     def require_there(self) -> None:
         if self.is_gone:

@@ -13,6 +13,7 @@ from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.names import no_topic
 from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.upkeep import keep_up
 from braidlog.replication.replicas import ReplicaSet
 from braidlog.storage.folder import DataFolder
 
@@ -159,6 +160,10 @@ class Hosting:
             del self._hosted[(name, hosted.number)]
             hosted.retire()
         return gone
+
+    def keep_up(self, hosted: HostedPartition, now_ms: int) -> None:
+        """On a thread: let go what may go of a partition that is open."""
+        keep_up(self._folder, hosted.log, now_ms, upto=hosted.high_watermark)
 
     def close(self) -> None:
         for hosted in self._hosted.values():

@@ -14,8 +14,7 @@ async def append_published(hosted: HostedPartition, batch: bytes, world: World) 
     """Append a batch; return when it is durable and readers see it."""
     appended = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=world.now_ms())
     hosted.appended()
-    await world.durable(hosted.log, appended.next_offset)
-    hosted.advance()
+    await hosted.made_durable(appended.next_offset, world)
 
 
 def read_published(hosted: HostedPartition, offset: int) -> Iterator[tuple[bytes, int, BatchHeader]]:

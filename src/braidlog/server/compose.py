@@ -39,11 +39,8 @@ from braidlog.server.session_limits import SessionLimits
 from braidlog.server.wirelog import WatchedSession, open_wire_log
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
-from braidlog.storage.compaction import Compaction, dirty_ratio
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
-from braidlog.storage.partition import PartitionLog
-from braidlog.storage.retention import retain
 from braidlog.tasks import Tasks
 from braidlog.tools.wire.recorder import Recorder
 from braidlog.wire.dialect import dialects
@@ -54,7 +51,6 @@ log = logging.getLogger("braidlog.server")
 EXPIRE_SECONDS = 1.0
 RETAIN_SECONDS = 30.0
 REPLICA_LAG_MS_MAX = 30_000
-COMPACT_DIRTY_RATIO = 0.5
 CONSOLE: Final = "__console"
 """Who the console is on its own doors. On the others nobody has this name."""
 CONSOLE_CONNECTIONS_MAX: Final = 256
@@ -153,7 +149,7 @@ class Server:
         except StorageFault as fault:
             log.error("%s/%d is offline: %s", name, number, fault)  # noqa: TRY400 - the fault says where
             return
-        for damage in hosted.log.damages:
+        for damage in hosted.damages:
             log.error("%s is damaged and takes no writes: %s", hosted, damage)
 
     def _open_store(self) -> None:
@@ -322,9 +318,9 @@ class Server:
         """Let old records and old values go, beside the loop."""
         assert self.services is not None
         for hosted in self.services.hosting.opened():
-            if not hosted.is_gone and not hosted.log.damages:
-                await self._keep_up(partial(self._trim, hosted.log, hosted.high_watermark), str(hosted))
-        await self._keep_up(partial(self.services.journal.maintain, self._trim), "the coordinator's log")
+            if not hosted.is_gone and not hosted.damages:
+                await self._keep_up(partial(self.services.hosting.keep_up, hosted, self._clock.now_ms()), str(hosted))
+        await self._keep_up(self.services.journal.maintain, "the coordinator's log")
         for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
             log.info("group %r was empty for long, and is forgotten", name)
 
@@ -337,15 +333,6 @@ class Server:
             log.info("%s is not trimmed: %s", name, error)
         except StorageFault as fault:
             log.error("%s cannot be trimmed: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
-
-    def _trim(self, partition: PartitionLog, upto: int | None = None) -> None:
-        """On a thread: retention, forgotten producers, compaction where more than half of what is sealed is new."""
-        assert self._folder is not None
-        now_ms = self._clock.now_ms()
-        partition.expire_producers(now_ms)
-        retain(partition, now_ms, upto=upto)
-        if partition.settings.compact and dirty_ratio(partition) > COMPACT_DIRTY_RATIO:
-            Compaction(self._disk, self._folder.pool, partition, now_ms=now_ms).run()
 
     async def stop(self) -> None:
         """Drain, flush, sync, let go."""

@@ -42,6 +42,8 @@ _STRAY = ".stray"
 class FolderIdentity(msgspec.Struct, frozen=True):
     folder_id: str
     format: int
+    internal_topics: tuple[str, ...] = ()
+    """Topics that a node has made for itself: one of these that is not there was lost."""
 
 
 class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +140,21 @@ class DataFolder:
             self._disk.make_folder(join(self.path, "topics"))
             slots.even_out(found)
         return identity
+
+    def remember_internal(self, name: str) -> None:
+        """A node is about to write to a topic of its own: from now on it is missed if it is not there."""
+        self._keep_internal({*self.identity.internal_topics, name})
+
+    def forget_internal(self, name: str) -> None:
+        """The loss of an internal topic is accepted: the next start makes an empty one."""
+        self._keep_internal({*self.identity.internal_topics} - {name})
+
+    def _keep_internal(self, names: set[str]) -> None:
+        identity = msgspec.structs.replace(self.identity, internal_topics=tuple(sorted(names)))
+        slots = SlotPair(self._disk, self.path, "folder", FOLDER_MAGIC)
+        slots.load()
+        slots.save(msgspec.json.encode(identity), copies=2)
+        self.identity = identity
 
     def _has_topics(self) -> bool:
         """A folder whose creation was interrupted has none; one that lost its description may not be made anew over them."""

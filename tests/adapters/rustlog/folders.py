@@ -6,9 +6,9 @@ from pathlib import Path
 from tests.model.manual_world import ManualWorld
 
 from braidlog.cluster.events import ChangeLeader
-from braidlog.cluster.local import open_local_store
 from braidlog.model.clock import SystemClock
 from braidlog.model.settings import TopicSettings
+from braidlog.partition.internal_topic import open_metadata
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
@@ -29,7 +29,7 @@ def write_topic(path: Path, topic: str, *batches: bytes, start: int = 0, setting
 def follow(path: Path, topic: str) -> None:
     """Make the node a follower of a topic's first partition."""
     folder = DataFolder(OsDisk(), str(path), SystemClock())
-    store = open_local_store(folder, ManualWorld(ManualClock()), node="0")
+    store = open_metadata(folder, ManualWorld(ManualClock()), node="0")
     store.load()
     store.write_durably([ChangeLeader(topic=topic, partition=0, leader_id="", leader_epoch=1)])
     store.close()

@@ -85,7 +85,7 @@ def test_who_joins_is_told_a_durable_generation_also_if_a_later_one_has_begun(no
     groups = node.services.groups
     with node.world.holding_syncs():
         one = node.spawn(groups.join("g", "m1", ["a"]))
-        node.world._sync_one(node.services.journal._partition)  # m1's generation is durable, m2's will not be
+        node.world._sync_one(node.journal_log)  # m1's generation is durable, m2's will not be
         two = node.spawn(groups.join("g", "m2", ["a"]))
         held, node.world._held = node.world._held[:1], node.world._held[1:]
         node.world.open(held[0][1])

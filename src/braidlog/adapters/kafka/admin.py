@@ -256,7 +256,7 @@ def _sizes(topic: str, numbers: list[int], services: Services) -> list[m.Describ
             hosted = services.hosting.partition(topic, number)
         except (BrokerError, StorageFault):
             continue
-        found.append(m.DescribeLogDirsResponsePartition(number, hosted.log.size_bytes))
+        found.append(m.DescribeLogDirsResponsePartition(number, hosted.size_bytes))
     return found
 
 

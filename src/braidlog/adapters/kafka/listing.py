@@ -39,7 +39,7 @@ def _earliest(hosted: HostedPartition, _: Services, *, committed_only: bool) -> 
 
 def _newest(hosted: HostedPartition, services: Services, *, committed_only: bool) -> Found:
     """The first record that has the largest time of all."""
-    newest = max((segment.max_timestamp_ms for segment in hosted.log.segments), default=NO_TIME)
+    newest = hosted.newest_timestamp_ms
     return _at(newest, hosted, services, committed_only=committed_only) if newest >= 0 else (NOWHERE, NO_TIME)
 
 
@@ -101,7 +101,7 @@ def _listed(
             offset, time = _at(timestamp, hosted, services, committed_only=committed_only)
     except (BrokerError, StorageFault) as error:
         return d.ListOffsetsResponsePartition(number, code_of(error))
-    epoch = hosted.log.state.epochs.at(offset) if offset >= 0 else -1
+    epoch = hosted.epoch_at(offset) if offset >= 0 else -1
     return d.ListOffsetsResponsePartition(number, E.NONE, time, offset, epoch)
 
 
@@ -145,7 +145,7 @@ def _ended(
     try:
         denied.check(topic)
         hosted = _led(services, topic, asked.partition, asked.current_leader_epoch)
-        epoch, end = hosted.log.end_offset_for_epoch(asked.leader_epoch)
+        epoch, end = hosted.end_offset_for_epoch(asked.leader_epoch)
     except (BrokerError, StorageFault) as error:
         return d.OffsetForLeaderEpochResponsePartition(code_of(error), asked.partition)
     return d.OffsetForLeaderEpochResponsePartition(E.NONE, asked.partition, epoch, end)

@@ -148,7 +148,7 @@ def _check_answer(size: int) -> None:
 
 async def describe_topic(message: m.DescribeTopic, services: Services, _: Conversation) -> m.DescribeTopicResponse:
     hosted = services.hosting.partitions(message.topic)
-    shown = [m.PartitionSummary(h.number, h.high_watermark, h.start_offset, len(h.log.segments)) for h in hosted]
+    shown = [m.PartitionSummary(h.number, h.high_watermark, h.start_offset, h.segment_count) for h in hosted]
     return m.DescribeTopicResponse(topic=message.topic, partitions=shown)
 
 
@@ -161,7 +161,7 @@ async def describe_partition(
         partition=message.partition,
         high_watermark=hosted.high_watermark,
         log_start_offset=hosted.start_offset,
-        segment_count=len(hosted.log.segments),
+        segment_count=hosted.segment_count,
     )
 
 

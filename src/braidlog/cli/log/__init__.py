@@ -15,6 +15,7 @@ from braidlog.cli import LazyGroup
         "dump": ("braidlog.cli.log.dump:dump", "Print records, batch headers, indexes or checkpoints."),
         "verify": ("braidlog.cli.log.verify:verify", "Read every byte and say whether it is what was written."),
         "repair": ("braidlog.cli.log.repair:repair", "Mend a damaged folder; quarantine what cannot be kept."),
+        "accept-loss": ("braidlog.cli.log.accept_loss:accept_loss", "Go on without an internal topic that is lost."),
     },
     epilog="""\b
 Example:
@@ -24,6 +25,6 @@ Example:
 def log() -> None:
     """Look into a data folder, check every byte of it, mend it.
 
-    All but `repair` change nothing and take no lock: they may be used while the log is open, and may then see its last
-    write half-done.
+    All but `repair` and `accept-loss` change nothing and take no lock: they may be used while the log is open, and may then
+    see its last write half-done.
     """
