@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.wire.mlog.events import EVENTS, EventStruct
 from braidlog.wire.mlog.gojson import INT64_MAX, GoReader, write
 from braidlog.wire.mlog.messages import (
     NUMBER_OF,
@@ -24,7 +23,7 @@ from braidlog.wire.mlog.messages import (
 
 from .strategies import any_of
 
-TYPES = [pytest.param(message_type, id=message_type.__name__) for message_type in [*NUMBER_OF, *EVENTS.values()]]
+TYPES = [pytest.param(message_type, id=message_type.__name__) for message_type in NUMBER_OF]
 
 
 @pytest.mark.parametrize("message_type", TYPES)
@@ -97,15 +96,6 @@ def test_a_refusal_does_not_repeat_what_was_sent() -> None:
         assert "secret" not in str(caught.value)
         assert "c2Vj" not in str(caught.value)
         assert "ProduceRequest" in str(caught.value)
-
-
-def test_event_keys_are_the_documents_tags() -> None:
-    tags = {field for event in EVENTS.values() for field in json.loads(write(event()))}
-    assert tags == {
-        *("topic", "replica_count", "leader_id", "leader_epoch", "replicas", "replica_id", "isr"),
-        *("node_id", "addr", "rpc_addr", "is_healthy"),
-    }
-    assert all(issubclass(event, EventStruct) for event in EVENTS.values())
 
 
 def test_nested_nulls_are_zero_values() -> None:

@@ -9,7 +9,6 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.mlog.connection import frame
 from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
-from braidlog.wire.mlog.events import EVENTS, decode_event, encode_event
 from braidlog.wire.mlog.messages import NUMBER_OF, OPERATIONS, MessageType
 from braidlog.wire.mlog.replication import ReplicationBatch, decode_batch, encode_batch
 
@@ -89,20 +88,6 @@ def test_every_message_has_a_vector() -> None:
     assert {type(vector.message) for vector in MESSAGES} == set(NUMBER_OF)
     assert sorted(NUMBER_OF.values()) == list(MessageType)
     assert len({row.number for row in OPERATIONS}) == len(OPERATIONS) == 14
-
-
-@pytest.mark.parametrize("vector", load("events"), ids=str)
-def test_an_event_reads_and_is_written(vector: Vector) -> None:
-    assert decode_event(vector.data) == vector.message
-    assert type(decode_event(vector.data)) is type(vector.message)
-    assert encode_event(vector.message) == vector.data
-    for length in range(len(vector.data)):
-        with pytest.raises(ProtocolError):
-            decode_event(vector.data[:length])
-
-
-def test_every_event_has_a_vector() -> None:
-    assert {type(vector.message) for vector in load("events")} == set(EVENTS.values())
 
 
 @pytest.mark.parametrize("vector", BATCHES, ids=str)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from braidlog.wire.mlog import errors, events, messages, replication
+from braidlog.wire.mlog import errors, messages, replication
 
 FOLDER = Path(__file__).with_name("vectors")
 
@@ -86,4 +86,4 @@ def _value(node: ast.expr) -> Any:
 
 
 def _type(name: str) -> Any:
-    return next(getattr(module, name) for module in (messages, errors, events, replication) if hasattr(module, name))
+    return next(getattr(module, name) for module in (messages, errors, replication) if hasattr(module, name))
