@@ -1,10 +1,9 @@
-"""Error codes, the error a client raises for one, and which errors mean "look for the leader again".
+"""Error codes, the message that carries one, and which of them mean "look for the leader again".
 
 Knows: the document's 17 codes and its ShouldReconnect. Refuses to know: which reason of ours becomes which code (the
 adapter's table).
 """
 
-from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
@@ -47,47 +46,6 @@ class RPCErrorResponse(GoStruct, frozen=True, rename={"code": "code", "message":
     message: str = ""
 
 
-class RPCError(Exception):
-    """What a client raises for an `RPCErrorResponse`."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-    @classmethod
-    def from_response(cls, response: RPCErrorResponse) -> "RPCError":
-        return cls(response.code, response.message)
-
-
-def should_reconnect(error: BaseException | RPCErrorResponse | None) -> bool:
-    """Whether a client should look for the leader again and reconnect (the document's ShouldReconnect).
-
-    | error, or what caused it                                    | again? |
-    |-------------------------------------------------------------|--------|
-    | an RPC error with a code of `RECONNECT_CODES`               | yes    |
-    | any other RPC error, whatever it was caused by              | no     |
-    | end of stream (EOFError; asyncio.IncompleteReadError is one) | yes    |
-    | an error of the network: OSError that is not about a file   | yes    |
-    | anything else, None                                         | no     |
-    """
-    if isinstance(error, RPCErrorResponse):
-        return error.code in RECONNECT_CODES
-    causes = list(_causes(error))
-    for cause in causes:
-        if isinstance(cause, RPCError):
-            return cause.code in RECONNECT_CODES
-    return any(_is_network(cause) for cause in causes)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    # Go's errors.As and errors.Is look through wrapped errors; ours are wrapped by `raise ... from`.
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__
-
-
-def _is_network(error: BaseException) -> bool:
-    return isinstance(error, EOFError) or (isinstance(error, OSError) and error.filename is None)
+def should_reconnect(error: RPCErrorResponse) -> bool:
+    """Whether a client should look for the leader again and reconnect."""
+    return error.code in RECONNECT_CODES

@@ -35,7 +35,6 @@ INT64_MAX: Final = 2**63 - 1
 
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=INT64_MAX)]
-U16 = Annotated[int, msgspec.Meta(ge=0, le=2**16 - 1)]
 U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 # A Go uint64. No log is longer than 2^63 records: a larger number is taken as 2^63-1, as far past every end as it was.
 U64 = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
@@ -96,16 +95,10 @@ class GoReader(Generic[Struct]):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ProtocolError(f"{self._type.__name__}: {error}").at(place_of(payload, error)) from error
         try:
-            return self.conform({} if document is None else document)
-        except ProtocolError as error:
-            raise error.at(place_of(payload, error)) from error.__cause__
-
-    def conform(self, document: Any) -> Struct:  # noqa: ANN401 - a JSON document
-        """The message that a document already read by `msgspec.json.decode` stands for."""
-        try:
-            return msgspec.convert(_conform(document, self._shape), self._type)
+            return msgspec.convert(_conform({} if document is None else document, self._shape), self._type)
         except (msgspec.ValidationError, ProtocolError) as error:
-            raise ProtocolError(f"{self._type.__name__}: {error}") from error
+            wrong = ProtocolError(f"{self._type.__name__}: {error}")
+            raise wrong.at(place_of(payload, wrong)) from error
 
 
 def _shape(message_type: type[msgspec.Struct]) -> StructType:
