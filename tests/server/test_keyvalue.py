@@ -78,7 +78,7 @@ def test_the_feed_is_read_through_another_door(tmp_path: Path) -> None:
         while (answer := connection.next_event()) is NEED_DATA:
             connection.receive(await reader.read(65536))
         writer.close()
-        assert [entry.value for entry in answer.entries] == [b"one", b"two"]  # type: ignore[union-attr]
+        assert [entry.value for entry in answer.entries] == [b"one", b"two"]
 
     async def scene() -> None:
         await serving(tmp_path, scene_of, listeners__mlog__enabled=True, listeners__mlog__port=0)

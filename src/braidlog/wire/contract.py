@@ -82,3 +82,25 @@ class Receiver:
     def buffered_bytes(self) -> int:
         """Bytes that have arrived and are not yet a message."""
         return len(self._inbox)
+
+    def _close(self) -> None:
+        """Nothing more is understood; what came is not kept."""
+        self._closed = True
+        self._inbox = Inbox()
+
+
+class Answered(Receiver):
+    """The client's end. A `Refused` closes: an answer that cannot be read is one that someone waits for."""
+
+    def next_event(self) -> Any:  # noqa: ANN401 - whatever the dialect answers, `Refused` or NEED_DATA
+        if self._closed:
+            return NEED_DATA
+        try:
+            return self._next()
+        except ProtocolError as error:
+            self._close()
+            return Refused(error, None, close=True)
+
+    def _next(self) -> Any:  # noqa: ANN401
+        """The next answer or NEED_DATA; `ProtocolError` if there can be none."""
+        raise NotImplementedError

@@ -77,6 +77,15 @@ class Observer(ABC):
     def read(self, side: Side, frame: bytes) -> Reading: ...
 
 
+class Asked(dict[Any, Any]):
+    """Questions by their id, until they are answered; of too many, the oldest are forgotten."""
+
+    def __setitem__(self, key: object, value: object) -> None:
+        if len(self) >= ASKED_MAX:
+            del self[next(iter(self))]
+        super().__setitem__(key, value)
+
+
 class LengthPrefixed(Observer):
     """Frames that begin with their length as u32."""
 

@@ -30,7 +30,7 @@ class Client:
 
     # -- typed -----------------------------------------------------------------------------------------------
 
-    def send(self, *messages: m.RequestMessage) -> None:
+    def send(self, *messages: m.Message) -> None:
         self.socket.sendall(b"".join(map(self.connection.request, messages)))
 
     def receive(self) -> Any:
@@ -42,7 +42,7 @@ class Client:
         assert isinstance(event, Response), event
         return event.message
 
-    def ask(self, message: m.RequestMessage) -> Any:
+    def ask(self, message: m.Message) -> Any:
         self.send(message)
         return self.receive()
 

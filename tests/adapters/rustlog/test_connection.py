@@ -13,14 +13,14 @@ from braidlog.wire.rustlog.messages import Form
 FORMS = pytest.mark.parametrize("form", list(Form))
 
 
-def written(message: m.RequestMessage, form: Form) -> bytes:
+def written(message: m.Message, form: Form) -> bytes:
     return framed(binary.write_request(message) if form is Form.BINARY else jsonform.write(message))
 
 
 @FORMS
 def test_frames_cut_at_every_byte(braid_server_shared: ServerProcess, form: Form) -> None:
     """Each request in two pieces, cut at every place; the second piece brings the beginning of the next request."""
-    requests: list[m.RequestMessage] = [
+    requests: list[m.Message] = [
         m.Produce(topic="cut", partition=0, records=[b"some bytes", b""]),
         m.Fetch(group_id="g", topic="cut", partition=0, offset=0, max_bytes=10),
         m.OffsetCommit(group="g", topic="cut", partition=0, offset=1),
@@ -46,7 +46,7 @@ def test_a_thousand_requests_at_once_are_answered_in_order(braid_server_shared: 
     topic = f"pipeline-{form.value}"
     with Client(braid_server_shared, form) as client:
         client.create(topic)
-        requests: list[m.RequestMessage] = []
+        requests: list[m.Message] = []
         for n in range(250):
             requests += [
                 m.Produce(topic=topic, partition=0, records=[str(n).encode()]),

@@ -77,7 +77,7 @@ def ruled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 # ── Requests that are served ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-PROPER: dict[type, m.RequestMessage] = {
+PROPER: dict[type, m.Message] = {
     m.Produce: m.Produce(topic="proper", partition=0, records=[b"x"]),
     m.Fetch: m.Fetch(group_id="", topic="proper", partition=0, offset=0, max_bytes=100),
     m.OffsetCommit: m.OffsetCommit(group="g", topic="proper", partition=0, offset=1),
@@ -239,7 +239,7 @@ def test_a_full_disk_is_no_end(server: ServerProcess) -> None:
 # ── Binary errors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _damaged(message: m.RequestMessage) -> Provoke:
+def _damaged(message: m.Message) -> Provoke:
     """The request with a byte too many at its end."""
 
     def provoke(doors: Doors) -> Any:

@@ -30,7 +30,7 @@ def conversation() -> tuple[ClientConnection, bytes]:
 def drained(client: ClientConnection) -> list[bytes]:
     found = []
     while (event := client.next_event()) is not NEED_DATA:
-        message: Any = event.message  # type: ignore[union-attr]
+        message: Any = event.message
         found.append(bytes(message.responses[0].partitions[0].records))
     return found
 

@@ -132,7 +132,7 @@ def test_a_request_over_the_limit_is_not_built_and_not_awaited(form: Form) -> No
     [m.Ping(id=1), m.Produce("t", 0, [b""], [b"k"]), m.Fetch("", "t", 0, 0, 1, 5)],
     ids=lambda message: type(message).__name__,
 )
-def test_what_only_json_carries_is_not_dropped_silently(message: m.RequestMessage) -> None:
+def test_what_only_json_carries_is_not_dropped_silently(message: m.Message) -> None:
     with pytest.raises(ValueError, match="does not carry"):
         ClientConnection(Form.BINARY).request(message)
 
@@ -155,7 +155,7 @@ def test_a_long_binary_error_is_cut_between_characters() -> None:
     assert data[9:].decode() == "é" * 32_767
 
 
-def ask(message: m.RequestMessage, form: Form = Form.JSON) -> ClientConnection:
+def ask(message: m.Message, form: Form = Form.JSON) -> ClientConnection:
     client = ClientConnection(form)
     client.request(message)
     return client
@@ -201,7 +201,7 @@ def test_a_binary_client_understands_a_refusal_in_json() -> None:
 
 def test_answers_are_matched_in_order() -> None:
     client, server = ClientConnection(), ServerConnection()
-    asked: list[m.RequestMessage] = [m.Ping(id="a"), m.OffsetFetch("g", "t", 0, id="b"), m.Ping(id="c")]
+    asked: list[m.Message] = [m.Ping(id="a"), m.OffsetFetch("g", "t", 0, id="b"), m.Ping(id="c")]
     for message in asked:
         server.receive(client.request(message))
     assert client.waiting == 3

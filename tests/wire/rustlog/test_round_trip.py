@@ -55,7 +55,7 @@ def test_an_error_answers_any_request(form: Form, data: st.DataObject) -> None:
     assert client.next_event() == Response(expected(error, message, form), form, type(message))
 
 
-def expected(answer: Any, message: m.RequestMessage, form: Form) -> Any:
+def expected(answer: Any, message: m.Message, form: Form) -> Any:
     """JSON gets the request's id; a binary list of topics comes sorted."""
     if form is Form.JSON:
         return msgspec.structs.replace(answer, id=message.id)

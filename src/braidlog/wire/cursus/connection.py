@@ -18,8 +18,7 @@ from struct import Struct
 from typing import Any
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
+from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import replies
 from braidlog.wire.cursus.batch import (
@@ -74,10 +73,6 @@ class ServerConnection(Receiver):
         self.frame_bytes_max = frame_bytes_max
         self._compressor = choose(compression, compressors)
 
-    @property
-    def buffered_bytes(self) -> int:
-        return len(self._inbox)
-
     def next_event(self) -> Request | Refused | NeedData:
         if self._closed:
             return NEED_DATA
@@ -100,8 +95,7 @@ class ServerConnection(Receiver):
         return self._end(ProtocolError(reason), Failure.of(ErrorCode.AUTHENTICATION_FAILED))
 
     def _end(self, error: ProtocolError, failure: Failure) -> Refused:
-        self._closed = True
-        self._inbox = Inbox()
+        self._close()
         return Refused(error, failure, close=True)
 
     def _read(self, body: bytes) -> Request:
@@ -172,7 +166,7 @@ class ServerConnection(Receiver):
         return _frame(body, self.frame_bytes_max)
 
 
-class ClientConnection(Receiver):
+class ClientConnection(Answered):
     """The client's end. Answers are told apart by what was asked.
 
     `envelope` is the topic of the envelope around commands, None for commands without one.
@@ -209,18 +203,11 @@ class ClientConnection(Receiver):
         self._asked.append(BY_REQUEST[type(message)])
         return framed
 
-    def next_event(self) -> Any:  # noqa: ANN401 - any answer of the table, Failure, Refused or NEED_DATA
-        if self._closed:
-            return NEED_DATA
-        try:
-            while (body := self._inbox.take_frame(self.frame_bytes_max)) is not None:
-                event = self._read(body)
-                if event is not None:
-                    return event
-        except ProtocolError as error:
-            self._closed = True
-            self._inbox = Inbox()
-            return Refused(error, None, close=True)
+    def _next(self) -> Any:  # noqa: ANN401 - any answer of the table, or Failure
+        while (body := self._inbox.take_frame(self.frame_bytes_max)) is not None:
+            event = self._read(body)
+            if event is not None:
+                return event
         return NEED_DATA
 
     def _read(self, body: bytes) -> Any:  # noqa: ANN401 - any answer of the table, or None while one is half there

@@ -10,8 +10,7 @@ A line that is cut off by the end of the stream is no request and is never an ev
 from collections.abc import Iterator
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
+from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.flux.lines import (
     NO_ID,
     read_envelope,
@@ -56,9 +55,8 @@ class _LineEnd(Receiver):
         return line
 
     def _close(self) -> None:
-        self._closed = True
+        super()._close()
         self._lines = iter(())
-        self._inbox = Inbox()
 
 
 class ServerConnection(_LineEnd):
@@ -97,7 +95,7 @@ class ServerConnection(_LineEnd):
         return write_error(response.correlation_id, response.answer)
 
 
-class ClientConnection(_LineEnd):
+class ClientConnection(_LineEnd, Answered):
     """The client's end: it remembers what it asked, for an answer can only be read knowing the question."""
 
     def __init__(self) -> None:
@@ -116,16 +114,11 @@ class ClientConnection(_LineEnd):
         self._asked[message.correlation_id] = message
         return line
 
-    def next_event(self) -> Response | Refused | NeedData:
-        """An answer, in the server's order. A `Refused` closes: an answer that cannot be read is one that someone waits for."""
-        try:
-            line = self._next_line()
-            return NEED_DATA if line is None else self._read(line)
-        except ProtocolError as error:
-            self._close()
-            return Refused(error, None, close=True)
-
-    def _read(self, line: bytes) -> Response:
+    def _next(self) -> Response | NeedData:
+        """An answer, in the server's order."""
+        line = self._next_line()
+        if line is None:
+            return NEED_DATA
         correlation_id, status, rest = read_envelope(line)
         asked = self._asked.pop(correlation_id, None)
         if status == b"ERR" and (asked is not None or correlation_id == NO_ID):

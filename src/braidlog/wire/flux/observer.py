@@ -10,10 +10,9 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Inbox
 from braidlog.wire.contract import Refused
 from braidlog.wire.flux.lines import read_envelope, read_error, read_payload, read_request
-from braidlog.wire.flux.messages import Request
 from braidlog.wire.flux.operations import BY_REQUEST, Argument
 from braidlog.wire.flux.records import LINE_BYTES_MAX
-from braidlog.wire.observer import ASKED_MAX, Fault, Observer, Reading, Side, fault_of, fields_of
+from braidlog.wire.observer import Asked, Fault, Observer, Reading, Side, fault_of, fields_of
 
 _NO_TEXT: Final = frozenset((*range(9), *range(14, 32), *range(127, 256)))
 
@@ -23,7 +22,7 @@ class FluxObserver(Observer):
     volatile = frozenset({"term", "index", "host", "port"})
 
     def __init__(self) -> None:
-        self._asked: dict[str, Request] = {}
+        self._asked = Asked()
         self._searched = {Side.CLIENT: 0, Side.SERVER: 0}
 
     def measure(self, inbox: Inbox, side: Side) -> int | None:
@@ -50,8 +49,6 @@ class FluxObserver(Observer):
             fault = fault_of(event.error, 0)
             reading.fault = Fault(fault.message, len(line) if fault.position is None else fault.position)
             return reading
-        if len(self._asked) >= ASKED_MAX:
-            del self._asked[next(iter(self._asked))]
         self._asked[event.correlation_id] = event
         reading.fields = _words(event, BY_REQUEST[type(event)].arguments)
         return reading

@@ -19,8 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Output, Receiver, Refused, Slice
+from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Output, Receiver, Refused, Slice
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OWN, OWN_CLIENT, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.compiler import read_message, size_of, skip_tags, varint, write_message
@@ -190,8 +189,7 @@ class ServerConnection(Receiver):
 
     def _refuse(self, error: ProtocolError) -> RefusedRequest:
         """There is no general error in this protocol: Kafka closes, and so do we."""
-        self._closed = True
-        self._inbox = Inbox()
+        self._close()
         return RefusedRequest(error, None, close=True)
 
 
@@ -201,7 +199,7 @@ class _Waiting(msgspec.Struct, frozen=True):
     correlation_id: int
 
 
-class ClientConnection(Receiver):
+class ClientConnection(Answered):
     """The client's end: requests in the highest version that both sides speak, once `learn` was told the server's."""
 
     def __init__(self, client_id: str | None = None, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -218,10 +216,6 @@ class ClientConnection(Receiver):
     def waiting(self) -> int:
         """How many requests have no answer yet."""
         return len(self._waiting)
-
-    @property
-    def buffered_bytes(self) -> int:
-        return len(self._inbox)
 
     def learn(self, told: ApiVersionsResponse) -> None:
         """What the server said it serves."""
@@ -285,19 +279,10 @@ class ClientConnection(Receiver):
         payload, self._large = self._large, None
         return payload
 
-    def next_event(self) -> Response | Refused | NeedData:
-        if self._closed:
+    def _next(self) -> Response | NeedData:
+        payload = self._payload()
+        if payload is None:
             return NEED_DATA
-        try:
-            payload = self._payload()
-            return NEED_DATA if payload is None else self._response(payload)
-        except ProtocolError as error:
-            # Answers are matched by order: after one that is not understood, no later one can be trusted.
-            self._closed = True
-            self._inbox = Inbox()
-            return Refused(error, None, close=True)
-
-    def _response(self, payload: bytes | bytearray) -> Response:
         if len(payload) < 4:
             raise ProtocolError(f"a response of {len(payload)} bytes has no room for its header", 0)
         correlation_id = int.from_bytes(payload[:4], "big", signed=True)

@@ -15,7 +15,7 @@ from braidlog.wire.kafka.connection import Request, ServerConnection
 from braidlog.wire.kafka.messages.data import ProduceRequest
 from braidlog.wire.kafka.messages.security import SaslHandshakeResponse
 from braidlog.wire.kafka.rows import Message
-from braidlog.wire.observer import ASKED_MAX, Fault, LengthPrefixed, Reading, Side, fault_of, hidden_text
+from braidlog.wire.observer import Asked, Fault, LengthPrefixed, Reading, Side, fault_of, hidden_text
 
 _LENGTH_BYTES: Final = 4
 _HEADER: Final = struct.Struct(">hhi")
@@ -61,7 +61,7 @@ class KafkaObserver(LengthPrefixed):
     )
 
     def __init__(self) -> None:
-        self._asked: dict[int, _Asked] = {}
+        self._asked = Asked()
         self._takes_tokens = False
         self._tokens = 0
 
@@ -106,18 +106,13 @@ class KafkaObserver(LengthPrefixed):
         reading.head["Client"] = event.client_id
         reading.message = event.message
         if not (isinstance(event.message, ProduceRequest) and event.message.acks == 0):
-            self._ask(correlation_id, _Asked(event.api, version))
-
-    def _ask(self, correlation_id: int, asked: _Asked) -> None:
-        if len(self._asked) >= ASKED_MAX:
-            del self._asked[next(iter(self._asked))]
-        self._asked[correlation_id] = asked
+            self._asked[correlation_id] = _Asked(event.api, version)
 
     def _refused(self, reading: Reading, refused: Refused, api: Api | None, correlation_id: int) -> None:
         reading.is_secret = reading.head["Ver"] > _VERSION_MAX if api is None else api.key in _GUARDED
         reading.fault = fault_of(refused.error, 0 if refused.error.position in (0, 4, 6) else _LENGTH_BYTES)
         if refused.answer is not None:  # an ApiVersions that is newer than we are: it is answered in version 0
-            self._ask(correlation_id, _Asked(BY_KEY[Key.API_VERSIONS], 0))
+            self._asked[correlation_id] = _Asked(BY_KEY[Key.API_VERSIONS], 0)
 
     def _token(self, reading: Reading, payload: bytes) -> None:
         reading.name, reading.is_secret = "SaslToken", True

@@ -26,8 +26,8 @@ import msgspec
 
 from braidlog.codec.cursor import Reader
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Buffer, Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
+from braidlog.codec.inbox import Buffer
+from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.mayfly import fields
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.fields import KEY, LAYOUTS, VALUE, PayloadError
@@ -241,8 +241,7 @@ class ServerConnection(Receiver):
         self, error: ProtocolError, status: Status | None, request_id: int = NO_ID, *, close: bool = True
     ) -> RefusedFrame:
         if close:
-            self._closed = True
-            self._inbox = Inbox()
+            self._close()
         answer = None if status is None else m.Failure(status, str(error))
         return RefusedFrame(error, answer, close, request_id)
 
@@ -254,7 +253,7 @@ class ServerConnection(Receiver):
         return write_frame(request.id, answer)  # type: ignore[union-attr]  # a burst has been answered
 
 
-class ClientConnection(Receiver):
+class ClientConnection(Answered):
     """The client's end: it remembers what it asked by id, for an answer can only be read knowing the question."""
 
     def __init__(self, *, in_flight_max: int = IN_FLIGHT_MAX) -> None:
@@ -288,18 +287,8 @@ class ClientConnection(Receiver):
         self._asked[request.id] = row.request
         return head + payload if version == 1 else head + bytes((request.consistency,)) + payload
 
-    def next_event(self) -> Response | Refused | NeedData:
-        """An answer, in the server's order. A `Refused` closes: what cannot be read is an answer that someone waits for."""
-        if self._closed:
-            return NEED_DATA
-        try:
-            return self._next()
-        except ProtocolError as error:
-            self._closed = True
-            self._inbox = Inbox()
-            return Refused(error, None, close=True)
-
     def _next(self) -> Response | NeedData:
+        """An answer, in the server's order."""
         data, at = self._inbox.window()
         if len(data) - at < HEADER_BYTES:
             if not b"\xca\xfe\x01".startswith(bytes(data[at : at + 3])):

@@ -334,26 +334,6 @@ class TopologyChanged(Message, frozen=True):
     message: str = ""
 
 
-Answer = (
-    Done
-    | Value
-    | Number
-    | Length
-    | Stored
-    | Count
-    | TimeLeft
-    | Values
-    | Pairs
-    | Nodes
-    | SnapshotTaken
-    | MemoryUse
-    | Statistics
-    | ClusterState
-    | Failure
-    | Moved
-    | TopologyChanged
-)
-
 MISSING: Final = Failure(Status.NOT_FOUND)
 DONE: Final = Done()
 STORED: Final = Stored()

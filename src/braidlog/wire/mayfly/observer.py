@@ -13,7 +13,7 @@ from braidlog.wire.mayfly import fields
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import HEADER_2_BYTES, HEADER_BYTES
 from braidlog.wire.mayfly.operations import BY_NUMBER, BY_REQUEST, SECRETS
-from braidlog.wire.observer import ASKED_MAX, Fault, Observer, Reading, Side, fault_of
+from braidlog.wire.observer import Asked, Fault, Observer, Reading, Side, fault_of
 
 _HEADER: Final = struct.Struct(">HBBII")
 _MAGIC: Final = b"\xca\xfe"
@@ -28,7 +28,7 @@ class MayflyObserver(Observer):
     )
 
     def __init__(self) -> None:
-        self._asked: dict[int, type[m.Message]] = {}
+        self._asked = Asked()
 
     def measure(self, inbox: Inbox, side: Side) -> int | None:
         begun = inbox.peek(min(len(inbox), HEADER_BYTES)) or b""
@@ -71,8 +71,6 @@ class MayflyObserver(Observer):
             reading.fault = Fault(f"there is no command 0x{number:02X}", 3)
             return
         reading.is_secret = row.request in SECRETS  # until it is understood, all of it
-        if len(self._asked) >= ASKED_MAX:
-            del self._asked[next(iter(self._asked))]
         self._asked[request_id] = row.request
         if reading.header_bytes == HEADER_2_BYTES:
             try:

@@ -18,10 +18,9 @@ from collections.abc import Iterable
 from typing import Any, Final, overload
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
+from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
-from braidlog.wire.mlog.gojson import GoReader, write
+from braidlog.wire.mlog.gojson import GoReader, GoStruct, write
 from braidlog.wire.mlog.messages import (
     NUMBER_OF,
     OPERATION_OF,
@@ -36,7 +35,6 @@ from braidlog.wire.mlog.messages import (
     Pushed,
     ReplicateResponse,
     Request,
-    Response,
 )
 from braidlog.wire.mlog.sizes import PAYLOAD_BYTES_MAX
 
@@ -54,7 +52,7 @@ _RESPONSE_READERS: Final[dict[int, GoReader[Any]]] = {
 }
 
 
-def frame(message: Request | Response) -> bytes:
+def frame(message: GoStruct) -> bytes:
     """The message as one frame; ValueError if no frame can hold it."""
     payload = write(message)
     size = len(payload)
@@ -99,10 +97,6 @@ class _Frames(Receiver):
         assert payload is not None
         return reader.read(payload)
 
-    def _stop(self) -> None:
-        self._closed = True
-        self._inbox = Inbox()  # what a refused peer sent is not kept
-
 
 class ServerConnection(_Frames):
     """The server's end: requests come out, answers go in.
@@ -130,16 +124,16 @@ class ServerConnection(_Frames):
         return self._refuse(ProtocolError(reason))
 
     def _refuse(self, error: ProtocolError) -> Refused:
-        self._stop()
+        self._close()
         return Refused(error, RPCErrorResponse(ErrorCode.UNKNOWN, str(error)), close=True)
 
     @overload
-    def respond(self, request: Request | Refused, answer: Response) -> bytes: ...
+    def respond(self, request: Request | Refused, answer: GoStruct) -> bytes: ...
 
     @overload
     def respond(self, request: Request | Refused, answer: PackedEntries) -> list[bytes]: ...
 
-    def respond(self, request: Request | Refused, answer: Response | PackedEntries) -> bytes | list[bytes]:
+    def respond(self, request: Request | Refused, answer: GoStruct | PackedEntries) -> bytes | list[bytes]:
         """The one answer to a request, or an error. ValueError if it is larger than a frame: see sizes.py."""
         if isinstance(answer, PackedEntries):
             if not isinstance(request, FetchBatchRequest):
@@ -162,7 +156,7 @@ class ServerConnection(_Frames):
         return b"".join([frame(FetchStreamResponse(entry)) for entry in entries])
 
 
-class ClientConnection(_Frames):
+class ClientConnection(_Frames, Answered):
     """The client's end: requests go in, answers come out in the same order; an `RPCErrorResponse` stands for any.
 
     While a FetchStream is open no other request is taken: nobody could tell whose error an RPCError is.
@@ -190,19 +184,13 @@ class ClientConnection(_Frames):
         self._waiting.append(operation)
         return data
 
-    def next_event(self) -> Response | Refused | NeedData:
-        if self._closed:
-            return NEED_DATA
-        try:
-            event: Response | NeedData = self._next_message()
-            if event is not NEED_DATA:
-                self._settle(event)
-        except ProtocolError as error:
-            self._stop()
-            return Refused(error, None, close=True)
+    def _next(self) -> GoStruct | NeedData:
+        event: GoStruct | NeedData = self._next_message()
+        if not isinstance(event, NeedData):
+            self._settle(event)
         return event
 
-    def _settle(self, message: Response) -> None:
+    def _settle(self, message: GoStruct) -> None:
         """Cross off the request that this message answers."""
         if isinstance(message, RPCErrorResponse):
             # With nothing in flight too: a server may say why before it closes.

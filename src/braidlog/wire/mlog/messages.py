@@ -61,12 +61,20 @@ class AckMode(IntEnum):
     ALL = 2
 
 
+class Request(GoStruct, frozen=True):
+    """What a client asks."""
+
+
+class Response(GoStruct, frozen=True):
+    """What a server answers, unless it answers with an `RPCErrorResponse`."""
+
+
 class LogEntry(GoStruct, frozen=True, gc=False):
     offset: U64 = 0
     value: bytes | None = None
 
 
-class ReplicateRequest(GoStruct, frozen=True):
+class ReplicateRequest(Request, frozen=True):
     """Not in the protocol document: the fields its clients send (the mlog page, §8)."""
 
     topic: str = ""
@@ -75,7 +83,7 @@ class ReplicateRequest(GoStruct, frozen=True):
     replica_node_id: str = ""
 
 
-class ReplicateResponse(GoStruct, frozen=True):
+class ReplicateResponse(Response, frozen=True):
     """One of 1..n answers: `raw_chunk` is a replication batch (replication.py). The last has `end_of_stream`."""
 
     topic: str = ""
@@ -84,29 +92,29 @@ class ReplicateResponse(GoStruct, frozen=True):
     leader_leo: I64 = 0
 
 
-class ProduceRequest(GoStruct, frozen=True):
+class ProduceRequest(Request, frozen=True):
     topic: str = ""
     value: bytes | None = None
     acks: I32 = AckMode.NONE
 
 
-class ProduceResponse(GoStruct, frozen=True):
+class ProduceResponse(Response, frozen=True):
     offset: U64 = 0
 
 
-class ProduceBatchRequest(GoStruct, frozen=True):
+class ProduceBatchRequest(Request, frozen=True):
     topic: str = ""
     values: tuple[bytes | None, ...] | None = None
     acks: I32 = AckMode.NONE
 
 
-class ProduceBatchResponse(GoStruct, frozen=True):
+class ProduceBatchResponse(Response, frozen=True):
     base_offset: U64 = 0
     last_offset: U64 = 0
     count: U32 = 0
 
 
-class FetchRequest(GoStruct, frozen=True):
+class FetchRequest(Request, frozen=True):
     """With `replica_node_id` a replica asks: it reads uncommitted records, and its offset is its log end."""
 
     topic: str = ""
@@ -115,11 +123,11 @@ class FetchRequest(GoStruct, frozen=True):
     replica_node_id: str = ""
 
 
-class FetchResponse(GoStruct, frozen=True):
+class FetchResponse(Response, frozen=True):
     entry: LogEntry | None = None
 
 
-class FetchBatchRequest(GoStruct, frozen=True):
+class FetchBatchRequest(Request, frozen=True):
     topic: str = ""
     consumer_id: str = ""
     offset: U64 = 0
@@ -127,7 +135,7 @@ class FetchBatchRequest(GoStruct, frozen=True):
     replica_node_id: str = ""
 
 
-class FetchBatchResponse(GoStruct, frozen=True):
+class FetchBatchResponse(Response, frozen=True):
     # nil, not []: what Go writes for "nothing" is `{"Entries":null}`.
     entries: tuple[LogEntry | None, ...] | None = None
 
@@ -148,41 +156,34 @@ class PackedEntries(msgspec.Struct, frozen=True):
     rows: Packed
 
 
-class FetchStreamRequest(GoStruct, frozen=True):
+class FetchStreamRequest(FetchRequest, frozen=True):
     """Without a body in the protocol document; ours has the body of FetchRequest (the mlog page, §2)."""
 
-    topic: str = ""
-    consumer_id: str = ""
-    offset: U64 = 0
-    replica_node_id: str = ""
 
-
-class FetchStreamResponse(GoStruct, frozen=True):
+class FetchStreamResponse(FetchResponse, frozen=True):
     """The body of FetchResponse, pushed for each record as it is committed."""
 
-    entry: LogEntry | None = None
 
-
-class CommitOffsetRequest(GoStruct, frozen=True):
+class CommitOffsetRequest(Request, frozen=True):
     topic: str = ""
     consumer_id: str = ""
     offset: U64 = 0
 
 
-class CommitOffsetResponse(GoStruct, frozen=True):
+class CommitOffsetResponse(Response, frozen=True):
     success: bool = False
 
 
-class FetchOffsetRequest(GoStruct, frozen=True):
+class FetchOffsetRequest(Request, frozen=True):
     topic: str = ""
     consumer_id: str = ""
 
 
-class FetchOffsetResponse(GoStruct, frozen=True):
+class FetchOffsetResponse(Response, frozen=True):
     offset: U64 = 0
 
 
-class CreateTopicRequest(GoStruct, frozen=True):
+class CreateTopicRequest(Request, frozen=True):
     """`replica_count` does not count the leader; `designated_leader_node_id` is set by a Raft leader that forwards."""
 
     topic: str = ""
@@ -190,36 +191,36 @@ class CreateTopicRequest(GoStruct, frozen=True):
     designated_leader_node_id: str = ""
 
 
-class CreateTopicResponse(GoStruct, frozen=True):
+class CreateTopicResponse(Response, frozen=True):
     topic: str = ""
     replica_node_ids: tuple[str, ...] | None = None
 
 
-class DeleteTopicRequest(GoStruct, frozen=True):
+class DeleteTopicRequest(Request, frozen=True):
     topic: str = ""
 
 
-class DeleteTopicResponse(GoStruct, frozen=True):
+class DeleteTopicResponse(Response, frozen=True):
     topic: str = ""
 
 
-class FindTopicLeaderRequest(GoStruct, frozen=True):
+class FindTopicLeaderRequest(Request, frozen=True):
     topic: str = ""
 
 
-class FindTopicLeaderResponse(GoStruct, frozen=True):
+class FindTopicLeaderResponse(Response, frozen=True):
     leader_addr: str = ""
 
 
-class FindRaftLeaderRequest(GoStruct, frozen=True):
+class FindRaftLeaderRequest(Request, frozen=True):
     pass
 
 
-class FindRaftLeaderResponse(GoStruct, frozen=True):
+class FindRaftLeaderResponse(Response, frozen=True):
     raft_leader_addr: str = ""
 
 
-class ListTopicsRequest(GoStruct, frozen=True):
+class ListTopicsRequest(Request, frozen=True):
     pass
 
 
@@ -236,11 +237,11 @@ class TopicInfo(GoStruct, frozen=True):
     replicas: tuple[ReplicaInfo, ...] | None = None
 
 
-class ListTopicsResponse(GoStruct, frozen=True):
+class ListTopicsResponse(Response, frozen=True):
     topics: tuple[TopicInfo, ...] | None = None
 
 
-class ApplyIsrUpdateEventRequest(GoStruct, frozen=True):
+class ApplyIsrUpdateEventRequest(Request, frozen=True):
     """Carries neither epoch nor version: whoever applies it must fence it by what it knows itself."""
 
     topic: str = ""
@@ -248,43 +249,11 @@ class ApplyIsrUpdateEventRequest(GoStruct, frozen=True):
     isr: bool = False
 
 
-class ApplyIsrUpdateEventResponse(GoStruct, frozen=True):
+class ApplyIsrUpdateEventResponse(Response, frozen=True):
     pass
 
 
-Request = (
-    ReplicateRequest
-    | ProduceRequest
-    | ProduceBatchRequest
-    | FetchRequest
-    | FetchBatchRequest
-    | FetchStreamRequest
-    | CommitOffsetRequest
-    | FetchOffsetRequest
-    | CreateTopicRequest
-    | DeleteTopicRequest
-    | FindTopicLeaderRequest
-    | FindRaftLeaderRequest
-    | ListTopicsRequest
-    | ApplyIsrUpdateEventRequest
-)
 Pushed = ReplicateResponse | FetchStreamResponse
-Response = (
-    Pushed
-    | ProduceResponse
-    | ProduceBatchResponse
-    | FetchResponse
-    | FetchBatchResponse
-    | CommitOffsetResponse
-    | FetchOffsetResponse
-    | CreateTopicResponse
-    | DeleteTopicResponse
-    | FindTopicLeaderResponse
-    | FindRaftLeaderResponse
-    | ListTopicsResponse
-    | ApplyIsrUpdateEventResponse
-    | RPCErrorResponse
-)
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -395,7 +364,7 @@ OPERATIONS: Final = (
 
 OPERATION_OF: Final[dict[type[Request], Operation]] = {operation.request: operation for operation in OPERATIONS}
 
-NUMBER_OF: Final[dict[type[Request] | type[Response], MessageType]] = {
+NUMBER_OF: Final[dict[type[GoStruct], MessageType]] = {
     RPCErrorResponse: MessageType.RPC_ERROR,
     **{operation.request: operation.number for operation in OPERATIONS},
     **{operation.response: operation.response_number for operation in OPERATIONS},

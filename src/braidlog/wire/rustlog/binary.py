@@ -175,7 +175,7 @@ LAYOUTS: Final[dict[type[msgspec.Struct], Layout]] = {
 """The fields of each message, in the order of the wire. A field of the JSON form that is missing here is not carried."""
 
 
-def read_request(payload: bytes) -> m.RequestMessage:
+def read_request(payload: bytes) -> m.Message:
     """The request in a payload whose first byte names an operation."""
     return _read(payload, BY_TYPE_BYTE[payload[0]].request)  # type: ignore[no-any-return]
 
@@ -201,7 +201,7 @@ def _read(payload: bytes, kind: type[msgspec.Struct], **absent: None) -> Any:  #
     return kind(*values, **absent)
 
 
-def write_request(message: m.RequestMessage) -> bytes:
+def write_request(message: m.Message) -> bytes:
     """The payload of a request. What only JSON can carry must not be in it."""
     operation = BY_REQUEST[type(message)]
     additive = {"id", "keys", "max_wait_ms"}.intersection(message.__struct_fields__)

@@ -20,7 +20,7 @@ import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Inbox
-from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
+from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.rustlog import binary, jsonform
 from braidlog.wire.rustlog.messages import (
     FRAME_BYTES_MAX,
@@ -31,9 +31,8 @@ from braidlog.wire.rustlog.messages import (
     Fetch,
     Form,
     Id,
-    JsonAnswer,
+    Message,
     PackedFetchResponse,
-    RequestMessage,
 )
 from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, Operation
 
@@ -45,7 +44,7 @@ _JSON_FIRST: Final = frozenset(b"{ \t\n\r")
 class Request(msgspec.Struct, frozen=True):
     """What a client asks, and in which form it wants the answer."""
 
-    message: RequestMessage
+    message: Message
     form: Form
 
     @property
@@ -65,7 +64,7 @@ class Response(msgspec.Struct, frozen=True):
 
     message: Answer
     form: Form
-    request: type[RequestMessage] | None
+    request: type[Message] | None
     """The type of the request that it answers; None for an Error that came unasked, before the server closes."""
 
 
@@ -124,7 +123,8 @@ class ServerConnection(Receiver):
             return _frame(binary.write_answer(operation, answer))
         if not isinstance(answer, Error) and (operation is None or type(answer) is not operation.response):
             raise TypeError(f"{type(answer).__name__} does not answer {operation.name if operation else 'a refusal'}")
-        return _frame(jsonform.write(jsonform.with_id(_as_json(answer), request.id)))
+        assert isinstance(answer, Message)
+        return _frame(jsonform.write(jsonform.with_id(answer, request.id)))
 
     def _refuse(
         self,
@@ -135,13 +135,12 @@ class ServerConnection(Receiver):
         request_id: Id = None,
     ) -> RefusedFrame:
         if close:
-            self._closed = True
-            self._inbox = Inbox()
+            self._close()
         in_form = code if self._form is Form.BINARY else ErrorCode.INVALID_REQUEST
         return RefusedFrame(error, Error(int(in_form), str(error), None), close, self._form, request_id)
 
 
-class ClientConnection(Receiver):
+class ClientConnection(Answered):
     """The client's end. `form` is the form of its requests."""
 
     def __init__(self, form: Form = Form.JSON) -> None:
@@ -154,29 +153,18 @@ class ClientConnection(Receiver):
         """How many requests have no answer yet."""
         return len(self._waiting)
 
-    def request(self, message: RequestMessage) -> bytes:
+    def request(self, message: Message) -> bytes:
         """The frame of a request. ValueError if it is larger than a frame may be, or its form cannot carry it."""
         payload = binary.write_request(message) if self.form is Form.BINARY else jsonform.write(message)
         frame = _frame(payload)
         self._waiting.append((BY_REQUEST[type(message)], message.id))
         return frame
 
-    def next_event(self) -> Response | Refused | NeedData:
-        if self._closed:
-            return NEED_DATA
-        try:
-            payload = _take_payload(self._inbox, FRAME_BYTES_MAX)
-            if payload is None:
-                return NEED_DATA
-            return self._response(payload)
-        except ProtocolError as error:
-            # Answers are matched by order: after one that is not understood, no later one can be trusted.
-            self._closed = True
-            self._inbox = Inbox()
-            return Refused(error, None, close=True)
-
-    def _response(self, payload: bytes) -> Response:
+    def _next(self) -> Response | NeedData:
         """A server that cannot tell the form of a frame refuses it in JSON: an Error is taken in either form."""
+        payload = _take_payload(self._inbox, FRAME_BYTES_MAX)
+        if payload is None:
+            return NEED_DATA
         message: Answer
         operation: Operation | None
         if payload[0] == 0x7B or self.form is Form.JSON:
@@ -189,7 +177,7 @@ class ClientConnection(Receiver):
             if operation is not None:
                 self._expected(type(message), form)
         answered = self._waiting.popleft()[0] if self._waiting else None
-        return Response(message, form, None if answered is None else answered.request)  # type: ignore[arg-type]
+        return Response(message, form, None if answered is None else answered.request)
 
     def _expected(self, answer: type, form: Form) -> Operation:
         if not self._waiting:
@@ -200,7 +188,7 @@ class ClientConnection(Receiver):
             raise ProtocolError(f"{answer.__name__} in {form.value} is no answer to {operation.name}")
         return operation
 
-    def _check_id(self, message: JsonAnswer) -> None:
+    def _check_id(self, message: Message) -> None:
         """A server that knows nothing of `id` leaves it out; one that echoes another id is out of step."""
         wanted = self._waiting[0][1] if self._waiting else None
         if message.id is not None and message.id != wanted:
@@ -231,8 +219,3 @@ def _frame(payload: bytes) -> bytes:
     if len(payload) > FRAME_BYTES_MAX:
         raise ValueError(f"a message of {len(payload)} bytes does not fit a frame of {FRAME_BYTES_MAX}")
     return _LENGTH.pack(len(payload)) + payload
-
-
-def _as_json(answer: Answer) -> JsonAnswer:
-    assert isinstance(answer, JsonAnswer)
-    return answer

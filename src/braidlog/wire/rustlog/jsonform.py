@@ -10,6 +10,8 @@ limit, as a `RecursionError` that is caught here. The one open value, `details` 
 request is refused by its number of commas before time is spent on values that no request can have.
 """
 
+from functools import reduce
+from operator import or_
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -18,6 +20,7 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.jsonguard import TOKENS_MAX, check_json, place_of
 from braidlog.codec.layout import Kind, Part
 from braidlog.wire.rustlog import messages as m
+from braidlog.wire.rustlog.operations import OPERATIONS
 
 _BLANKS: Final = b" \t\n\r"
 _LARGE_BYTES: Final = 64 * 1024
@@ -49,43 +52,29 @@ class _OpenError(m.Message, frozen=True, tag="Error"):
     details: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_Answers = (
-    m.ProduceResponse
-    | m.FetchResponse
-    | m.OffsetCommitResponse
-    | m.OffsetFetchResponse
-    | m.CreateTopicResponse
-    | m.ListTopicsResponse
-    | m.DescribeTopicResponse
-    | m.DescribePartitionResponse
-    | m.MetricsFetchResponse
-    | m.Pong
-    | _OpenError
-)
-
 _encoder: Final = msgspec.json.Encoder()
-_requests: Final = msgspec.json.Decoder(m.RequestMessage)
-_answers: Final = msgspec.json.Decoder(_Answers)
+_requests: Final = msgspec.json.Decoder(reduce(or_, [row.request for row in OPERATIONS]))
+_answers: Final = msgspec.json.Decoder(reduce(or_, [row.response for row in OPERATIONS], _OpenError))
 _envelopes: Final = msgspec.json.Decoder(_Envelope)
 _any_text: Final = msgspec.json.Decoder(msgspec.Raw)
 _details: Final = msgspec.json.Decoder(dict[str, Any] | None)
 
 
-def read_request(payload: bytes) -> m.RequestMessage:
+def read_request(payload: bytes) -> m.Message:
     _check_utf8(payload)
     if len(payload) > _LARGE_BYTES and (values := payload.count(b",")) > TOKENS_MAX:
         raise MalformedError(f"a request of {values} values is announced, {TOKENS_MAX} is the limit")
     try:
-        request: m.RequestMessage = _requests.decode(payload)
+        request: m.Message = _requests.decode(payload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _fault(payload, error) from error
     return request
 
 
-def read_answer(payload: bytes) -> m.JsonAnswer:
+def read_answer(payload: bytes) -> m.Message:
     _check_utf8(payload)
     try:
-        answer: m.JsonAnswer | _OpenError = _answers.decode(payload)
+        answer: m.Message = _answers.decode(payload)
         if isinstance(answer, _OpenError):
             return _closed(answer)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -121,7 +110,7 @@ def write(message: msgspec.Struct) -> bytes:
         raise ValueError(f"{type(message).__name__} cannot be written as JSON: {error}") from error
 
 
-def with_id(message: m.JsonAnswer, request_id: m.Id) -> m.JsonAnswer:
+def with_id(message: m.Message, request_id: m.Id) -> m.Message:
     return message if request_id is None else msgspec.structs.replace(message, id=request_id)
 
 

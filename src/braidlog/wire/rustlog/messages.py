@@ -89,6 +89,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=T
                 raise ValueError(f"{name} is not an unsigned 64-bit integer")
 
 
+class Brief(msgspec.Struct, frozen=True):
+    """An answer of the binary form that has less in it than the JSON form's."""
+
+
+Answer = Message | Brief
+
+
 # ── Requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -188,7 +195,7 @@ class FetchResponse(Message, frozen=True):
     next_offset: U64
 
 
-class BriefFetchResponse(msgspec.Struct, frozen=True):
+class BriefFetchResponse(Brief, frozen=True):
     """The binary answer to Fetch: values alone, in offset order."""
 
     records: list[bytes]
@@ -217,7 +224,7 @@ class CreateTopicResponse(Message, frozen=True):
     partitions_created: U32
 
 
-class BriefCreateTopicResponse(msgspec.Struct, frozen=True):
+class BriefCreateTopicResponse(Brief, frozen=True):
     success: bool
 
 
@@ -249,7 +256,7 @@ class BriefPartition(msgspec.Struct, frozen=True):
     high_watermark: int
 
 
-class BriefDescribeTopicResponse(msgspec.Struct, frozen=True):
+class BriefDescribeTopicResponse(Brief, frozen=True):
     topic: str
     partition_count: int
     partitions: list[BriefPartition]
@@ -265,7 +272,7 @@ class DescribePartitionResponse(Message, frozen=True):
     segment_count: U64
 
 
-class BriefDescribePartitionResponse(msgspec.Struct, frozen=True):
+class BriefDescribePartitionResponse(Brief, frozen=True):
     topic: str
     partition: int
     high_watermark: int
@@ -290,34 +297,3 @@ class Error(Message, frozen=True):
     code: Annotated[int, msgspec.Meta(ge=0, le=2**16 - 1)]
     message: str
     details: dict[str, Any] | None
-
-
-RequestMessage = (
-    Produce
-    | Fetch
-    | OffsetCommit
-    | OffsetFetch
-    | CreateTopic
-    | ListTopics
-    | DescribeTopic
-    | DescribePartition
-    | MetricsFetch
-    | Ping
-)
-JsonAnswer = (
-    ProduceResponse
-    | FetchResponse
-    | OffsetCommitResponse
-    | OffsetFetchResponse
-    | CreateTopicResponse
-    | ListTopicsResponse
-    | DescribeTopicResponse
-    | DescribePartitionResponse
-    | MetricsFetchResponse
-    | Pong
-    | Error
-)
-BriefAnswer = (
-    BriefFetchResponse | BriefCreateTopicResponse | BriefDescribeTopicResponse | BriefDescribePartitionResponse
-)
-Answer = JsonAnswer | BriefAnswer
