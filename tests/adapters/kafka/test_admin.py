@@ -26,6 +26,7 @@ from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import topics as m
+from braidlog.wire.kafka.messages.parts import TopicPartitions
 from braidlog.wire.kafka.rows import NO_UUID
 
 WAIT_SECONDS = 60.0
@@ -51,7 +52,7 @@ def address(server: ServerProcess) -> str:
 
 def make(asker: Asker, name: str, version: int = 7, *, validate_only: bool = False, **more: Any) -> Any:
     fields = {"num_partitions": 1, "replication_factor": 1, **more}
-    fields["configs"] = [m.CreateTopicsRequestConfig(*pair) for pair in more.get("configs", {}).items()]
+    fields["configs"] = [m.ConfigValue(*pair) for pair in more.get("configs", {}).items()]
     topic = m.CreateTopicsRequestTopic(name, **fields)
     (told,) = asker.ask(m.CreateTopicsRequest([topic], 30_000, validate_only), version).topics
     return told
@@ -223,7 +224,7 @@ def test_folders(asker: Asker, server: ServerProcess, address: str) -> None:
         assert found.log_dir == server.data_dir
         sizes = {topic.name: topic.partitions[0].partition_size for topic in found.topics}
         assert 1000 < sizes["sized"] < 1200
-        asked = [m.DescribeLogDirsRequestTopic("sized", [0, 5])]
+        asked = [TopicPartitions("sized", [0, 5])]
         (found,) = asker.ask(m.DescribeLogDirsRequest(asked), version).results
         assert [len(topic.partitions) for topic in found.topics] == [1]
 
@@ -294,7 +295,7 @@ def test_all_are_changed(asker: Asker, version: int) -> None:
     make(asker, name, configs={"retention.ms": "5", "min.insync.replicas": "2"})
 
     def replace(kind: int, name: str, *pairs: tuple[str, str | None]) -> int:
-        configs = [m.AlterConfigsRequestConfig(*pair) for pair in pairs]
+        configs = [m.ConfigValue(*pair) for pair in pairs]
         asked = m.AlterConfigsRequest([m.AlterConfigsRequestResource(kind, name, configs)])
         return int(asker.ask(asked, version).responses[0].error_code)
 

@@ -452,9 +452,7 @@ def test_topics_are_described_a_page_at_a_time(client: Client, topic: str) -> No
         found += [(each.name, each.error_code, len(each.partitions)) for each in answer.topics]
         if answer.next_cursor is None:
             break
-        cursor = c.DescribeTopicPartitionsRequestCursor(
-            answer.next_cursor.topic_name, answer.next_cursor.partition_index
-        )
+        cursor = c.TopicPartitionCursor(answer.next_cursor.topic_name, answer.next_cursor.partition_index)
     assert found == [
         *[(name, 0, 1) for name in sorted(names)],
         (f"{topic}-x", E.UNKNOWN_TOPIC_OR_PARTITION, 0),

@@ -457,6 +457,4 @@ def test_without_rules_there_are_no_lists(tmp_path: Path) -> None:
         assert asker.ask(s.DescribeAclsRequest(1)).error_code == E.SECURITY_DISABLED
         asked = s.CreateAclsRequest([s.CreateAclsRequestCreation(2, "x", 3, "User:x", "*", 3, 3)])
         assert [each.error_code for each in asker.ask(asked).results] == [E.SECURITY_DISABLED]
-        assert asker.ask(s.DeleteAclsRequest([s.DeleteAclsRequestFilter(1)])).filter_results[0].error_code == (
-            E.SECURITY_DISABLED
-        )
+        assert asker.ask(s.DeleteAclsRequest([s.AclFilter(1)])).filter_results[0].error_code == (E.SECURITY_DISABLED)

@@ -11,6 +11,7 @@ from braidlog.model.stages import stage_name
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import staging as s
 from braidlog.wire.kafka.messages import transactions as t
+from braidlog.wire.kafka.messages.parts import TransactionalProducer
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def door() -> Door:
     return made
 
 
-def stage(door: Door, task: str = "0-0", *, batch: int = 0, value: bytes = b"x") -> s.BatchStage:
+def stage(door: Door, task: str = "0-0", *, batch: int = 0, value: bytes = b"x") -> TransactionalProducer:
     name = stage_name("s", batch, task)
     begun = door.ask(t.InitProducerIdRequest(name, 60_000))
     assert begun.error_code == E.NONE
@@ -30,10 +31,10 @@ def stage(door: Door, task: str = "0-0", *, batch: int = 0, value: bytes = b"x")
     assert added.results_by_topic[0].results_by_partition[0].partition_error_code == E.NONE
     data = batch_of(value, producer=(begun.producer_id, begun.producer_epoch, 0), transactional=True)
     assert produced(door.ask(produce_of(("a", 0, data)))) == [E.NONE]
-    return s.BatchStage(*producer)
+    return TransactionalProducer(*producer)
 
 
-def commit(door: Door, *stages: s.BatchStage, batch: int = 0, talk: Any = None, writer: str = "") -> Any:
+def commit(door: Door, *stages: TransactionalProducer, batch: int = 0, talk: Any = None, writer: str = "") -> Any:
     return ask(door, s.CommitBatchRequest("s", batch, writer, list(stages)), talk)
 
 
@@ -64,9 +65,9 @@ def test_refusals_have_codes_and_words(door: Door) -> None:
     answer = commit(door, fine, fenced)
     assert (answer.error_code, answer.last_batch) == (E.INVALID_PRODUCER_EPOCH, -1)
     assert fenced.transactional_id in answer.error_message
-    unknown = s.BatchStage(stage_name("s", 0, "9-9"), 5, 0)
+    unknown = TransactionalProducer(stage_name("s", 0, "9-9"), 5, 0)
     assert commit(door, fine, unknown).error_code == E.INVALID_PRODUCER_ID_MAPPING
-    assert commit(door, s.BatchStage("other", 5, 0)).error_code == E.INVALID_TXN_STATE
+    assert commit(door, TransactionalProducer("other", 5, 0)).error_code == E.INVALID_TXN_STATE
     assert commit(door, batch=-1).error_code == E.INVALID_TXN_STATE
     assert ask(door, s.AbortBatchRequest("", 0)).error_code == E.INVALID_TXN_STATE
     commit(door, fine, writer="q1")

@@ -23,6 +23,7 @@ from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import security as s
+from braidlog.wire.kafka.messages.parts import Outcome
 
 ANY = 1
 CLUSTER_NAME = "kafka-cluster"
@@ -104,7 +105,7 @@ def _topic(wanted: s.CreateAclsRequestCreation) -> str:
     raise Refusal(E.INVALID_REQUEST, f"a name is a literal or a prefix, not {wanted.resource_pattern_type}")
 
 
-def matches(acl: Acl, wanted: s.DescribeAclsRequest | s.DeleteAclsRequestFilter) -> bool:
+def matches(acl: Acl, wanted: s.AclFilter) -> bool:
     """Whether a line is one of those that a filter means."""
     exact = (
         (wanted.resource_type_filter, acl.resource),
@@ -152,14 +153,14 @@ async def create(request: Request, services: Services, _: Conversation) -> s.Cre
         try:
             await services.rules.add([rule_of(wanted)])
         except (BrokerError, StorageFault) as error:
-            results.append(s.CreateAclsResponseResult(code_of(error), text_of(error)))
+            results.append(Outcome(code_of(error), text_of(error)))
         else:
-            results.append(s.CreateAclsResponseResult())
+            results.append(Outcome())
     return s.CreateAclsResponse(results=results)
 
 
 def refuse_create(request: Request, code: E, text: str) -> s.CreateAclsResponse:
-    said = s.CreateAclsResponseResult(code, text)
+    said = Outcome(code, text)
     return s.CreateAclsResponse(results=[said] * len(request.message.creations))
 
 
@@ -174,7 +175,7 @@ async def delete(request: Request, services: Services, _: Conversation) -> s.Del
     return s.DeleteAclsResponse(filter_results=results)
 
 
-def _is_meant(wanted: s.DeleteAclsRequestFilter, rule: Rule) -> bool:
+def _is_meant(wanted: s.AclFilter, rule: Rule) -> bool:
     return any(matches(acl, wanted) for acl in acls_of(rule))
 
 

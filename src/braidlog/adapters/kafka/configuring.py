@@ -125,7 +125,7 @@ async def alter(request: Request, services: Services, _: Conversation, denied: D
     for resource in message.resources:
         work = _alter(resource, services, denied, pairs=_given, others=True, only_check=message.validate_only)
         place = (resource.resource_type, resource.resource_name)
-        responses.append(m.AlterConfigsResponseResource(*await outcome_of(work), *place))
+        responses.append(m.ConfiguredResource(*await outcome_of(work), *place))
     return m.AlterConfigsResponse(responses=responses)
 
 
@@ -141,7 +141,7 @@ async def alter_some(
     for resource in message.resources:
         work = _alter(resource, services, denied, pairs=_pairs, others=False, only_check=message.validate_only)
         place = (resource.resource_type, resource.resource_name)
-        responses.append(m.IncrementalAlterConfigsResponseResource(*await outcome_of(work), *place))
+        responses.append(m.ConfiguredResource(*await outcome_of(work), *place))
     return m.IncrementalAlterConfigsResponse(responses=responses)
 
 
@@ -218,8 +218,8 @@ def _refusal(response: type[Message], answers: str, answer: Callable[..., Any]) 
 
 def routes(creating: Creating) -> dict[Key, Route]:
     described = _refusal(m.DescribeConfigsResponse, "results", m.DescribeConfigsResponseResult)
-    altered = _refusal(m.AlterConfigsResponse, "responses", m.AlterConfigsResponseResource)
-    some_altered = _refusal(m.IncrementalAlterConfigsResponse, "responses", m.IncrementalAlterConfigsResponseResource)
+    altered = _refusal(m.AlterConfigsResponse, "responses", m.ConfiguredResource)
+    some_altered = _refusal(m.IncrementalAlterConfigsResponse, "responses", m.ConfiguredResource)
     return {
         Key.DESCRIBE_CONFIGS: on_topics(
             partial(describe, creating=creating), Operation.DESCRIBE, described, _resources

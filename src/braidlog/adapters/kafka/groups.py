@@ -23,6 +23,7 @@ from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.messages.parts import PartitionOutcome, TopicOutcome
 from braidlog.wire.kafka.rows import NO_UUID
 
 ID_REQUIRED_SINCE = 4
@@ -183,7 +184,7 @@ def _commits(message: g.OffsetCommitRequest, code: Callable[[], E]) -> g.OffsetC
             g.OffsetCommitResponseTopic(
                 topic.name,
                 topic.topic_id,
-                [g.OffsetCommitResponsePartition(each.partition_index, code()) for each in topic.partitions],
+                [PartitionOutcome(each.partition_index, code()) for each in topic.partitions],
             )
             for topic in message.topics
         ]
@@ -314,10 +315,10 @@ async def delete_offsets(
 
     return g.OffsetDeleteResponse(
         topics=[
-            g.OffsetDeleteResponseTopic(
+            TopicOutcome(
                 topic.name,
                 [
-                    g.OffsetDeleteResponsePartition(each.partition_index, code((topic.name, each.partition_index)))
+                    PartitionOutcome(each.partition_index, code((topic.name, each.partition_index)))
                     for each in topic.partitions
                 ],
             )

@@ -217,8 +217,8 @@ async def describe_topic_partitions(
     return c.DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _cursor(name: str, partition: int) -> c.DescribeTopicPartitionsResponseCursor:
-    return c.DescribeTopicPartitionsResponseCursor(name, partition)
+def _cursor(name: str, partition: int) -> c.TopicPartitionCursor:
+    return c.TopicPartitionCursor(name, partition)
 
 
 def _described(

@@ -17,13 +17,14 @@ from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import staging as s
+from braidlog.wire.kafka.messages.parts import TransactionalProducer
 
 
 def _topics(request: Request, services: Services) -> Iterable[str]:
     return services.transactions.topics_of(each.transactional_id for each in request.message.stages or ())
 
 
-def _stages(told: list[s.BatchStage]) -> list[Producing]:
+def _stages(told: list[TransactionalProducer]) -> list[Producing]:
     return [Producing(each.transactional_id, each.producer_id, each.producer_epoch) for each in told]
 
 

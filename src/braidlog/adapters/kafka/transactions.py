@@ -23,6 +23,7 @@ from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import transactions as t
+from braidlog.wire.kafka.messages.parts import PartitionOutcome, TopicOutcome, TopicPartitions
 
 STATES: dict[TxnState, str] = {
     TxnState.EMPTY: "Empty",
@@ -173,10 +174,10 @@ async def commit_offsets(
 def _staged(message: t.TxnOffsetCommitRequest, code: Callable[[tuple[str, int]], E]) -> t.TxnOffsetCommitResponse:
     return t.TxnOffsetCommitResponse(
         topics=[
-            t.TxnOffsetCommitResponseTopic(
+            TopicOutcome(
                 topic.name,
                 [
-                    t.TxnOffsetCommitResponsePartition(each.partition_index, code((topic.name, each.partition_index)))
+                    PartitionOutcome(each.partition_index, code((topic.name, each.partition_index)))
                     for each in topic.partitions
                 ],
             )
@@ -247,7 +248,7 @@ def _described(name: str, services: Services) -> t.DescribeTransactionsResponseT
         transaction_start_time_ms=txn.started_ms or -1,
         producer_id=txn.producer_id,
         producer_epoch=txn.epoch,
-        topics=[t.DescribeTransactionsResponseTopic(topic, numbers) for topic, numbers in topics.items()],
+        topics=[TopicPartitions(topic, numbers) for topic, numbers in topics.items()],
     )
 
 

@@ -6,6 +6,7 @@ docs/dialects and the parameters of the tests are all made of this table; our ow
 """
 
 from enum import IntEnum
+from types import ModuleType
 from typing import Final
 
 import msgspec
@@ -102,9 +103,12 @@ class Api(msgspec.Struct, frozen=True):
         return self.is_flexible(version) and self.key is not Key.API_VERSIONS
 
 
-def _api(key: Key, request: type[Message], response: type[Message], versions: str, flexible: int | None) -> Api:
+def _api(key: Key, messages: ModuleType, versions: str, flexible_since: int | None) -> Api:
+    """A request and its response are named after their key: FIND_COORDINATOR has FindCoordinatorRequest."""
+    name = key.name.title().replace("_", "")
+    request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
     first, last = versions.split("-")
-    return Api(key, request, response, Span(int(first), int(last)), flexible)
+    return Api(key, request, response, Span(int(first), int(last)), flexible_since)
 
 
 _K = Key
@@ -112,99 +116,57 @@ APIS: Final = (
     # Versions 0 to 2 of Produce carry message formats that nobody keeps any more; librdkafka before 2.11 looks for a 0 in the
     # table and compresses nothing without it, so that it is said, and not served.
     msgspec.structs.replace(
-        _api(_K.PRODUCE, data.ProduceRequest, data.ProduceResponse, "3-13", 9),
+        _api(_K.PRODUCE, data, "3-13", 9),
         advertised_first=0,
     ),
-    _api(_K.FETCH, data.FetchRequest, data.FetchResponse, "4-18", 12),
-    _api(_K.LIST_OFFSETS, data.ListOffsetsRequest, data.ListOffsetsResponse, "1-11", 6),
-    _api(_K.METADATA, cluster.MetadataRequest, cluster.MetadataResponse, "0-13", 9),
-    _api(_K.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse, "2-10", 8),
-    _api(_K.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse, "1-10", 6),
-    _api(_K.FIND_COORDINATOR, cluster.FindCoordinatorRequest, cluster.FindCoordinatorResponse, "0-6", 3),
-    _api(_K.JOIN_GROUP, groups.JoinGroupRequest, groups.JoinGroupResponse, "0-9", 6),
-    _api(_K.HEARTBEAT, groups.HeartbeatRequest, groups.HeartbeatResponse, "0-4", 4),
-    _api(_K.LEAVE_GROUP, groups.LeaveGroupRequest, groups.LeaveGroupResponse, "0-5", 4),
-    _api(_K.SYNC_GROUP, groups.SyncGroupRequest, groups.SyncGroupResponse, "0-5", 4),
-    _api(_K.DESCRIBE_GROUPS, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse, "0-6", 5),
-    _api(_K.LIST_GROUPS, groups.ListGroupsRequest, groups.ListGroupsResponse, "0-5", 3),
-    _api(_K.SASL_HANDSHAKE, security.SaslHandshakeRequest, security.SaslHandshakeResponse, "0-1", None),
-    _api(_K.API_VERSIONS, cluster.ApiVersionsRequest, cluster.ApiVersionsResponse, "0-4", 3),
-    _api(_K.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse, "2-7", 5),
-    _api(_K.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, "1-6", 4),
-    _api(_K.DELETE_RECORDS, topics.DeleteRecordsRequest, topics.DeleteRecordsResponse, "0-2", 2),
-    _api(_K.INIT_PRODUCER_ID, transactions.InitProducerIdRequest, transactions.InitProducerIdResponse, "0-5", 2),
-    _api(_K.OFFSET_FOR_LEADER_EPOCH, data.OffsetForLeaderEpochRequest, data.OffsetForLeaderEpochResponse, "2-4", 4),
-    _api(
-        _K.ADD_PARTITIONS_TO_TXN,
-        transactions.AddPartitionsToTxnRequest,
-        transactions.AddPartitionsToTxnResponse,
-        "0-3",
-        3,
-    ),
-    _api(_K.ADD_OFFSETS_TO_TXN, transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse, "0-4", 3),
-    _api(_K.END_TXN, transactions.EndTxnRequest, transactions.EndTxnResponse, "0-4", 3),
-    _api(_K.TXN_OFFSET_COMMIT, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse, "0-4", 3),
-    _api(_K.DESCRIBE_ACLS, security.DescribeAclsRequest, security.DescribeAclsResponse, "1-3", 2),
-    _api(_K.CREATE_ACLS, security.CreateAclsRequest, security.CreateAclsResponse, "1-3", 2),
-    _api(_K.DELETE_ACLS, security.DeleteAclsRequest, security.DeleteAclsResponse, "1-3", 2),
-    _api(_K.DESCRIBE_CONFIGS, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse, "1-4", 4),
-    _api(_K.ALTER_CONFIGS, topics.AlterConfigsRequest, topics.AlterConfigsResponse, "0-2", 2),
-    _api(_K.DESCRIBE_LOG_DIRS, topics.DescribeLogDirsRequest, topics.DescribeLogDirsResponse, "1-4", 2),
-    _api(_K.SASL_AUTHENTICATE, security.SaslAuthenticateRequest, security.SaslAuthenticateResponse, "0-2", 2),
-    _api(_K.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, "0-3", 2),
-    _api(_K.DELETE_GROUPS, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, "0-2", 2),
-    _api(
-        _K.INCREMENTAL_ALTER_CONFIGS,
-        topics.IncrementalAlterConfigsRequest,
-        topics.IncrementalAlterConfigsResponse,
-        "0-1",
-        1,
-    ),
-    _api(_K.OFFSET_DELETE, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse, "0-0", None),
-    _api(
-        _K.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        security.DescribeUserScramCredentialsRequest,
-        security.DescribeUserScramCredentialsResponse,
-        "0-0",
-        0,
-    ),
-    _api(
-        _K.ALTER_USER_SCRAM_CREDENTIALS,
-        security.AlterUserScramCredentialsRequest,
-        security.AlterUserScramCredentialsResponse,
-        "0-0",
-        0,
-    ),
-    _api(_K.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, "0-2", 0),
-    _api(
-        _K.DESCRIBE_PRODUCERS,
-        transactions.DescribeProducersRequest,
-        transactions.DescribeProducersResponse,
-        "0-0",
-        0,
-    ),
-    _api(
-        _K.DESCRIBE_TRANSACTIONS,
-        transactions.DescribeTransactionsRequest,
-        transactions.DescribeTransactionsResponse,
-        "0-0",
-        0,
-    ),
-    _api(_K.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse, "0-1", 0),
-    _api(
-        _K.DESCRIBE_TOPIC_PARTITIONS,
-        cluster.DescribeTopicPartitionsRequest,
-        cluster.DescribeTopicPartitionsResponse,
-        "0-0",
-        0,
-    ),
+    _api(_K.FETCH, data, "4-18", 12),
+    _api(_K.LIST_OFFSETS, data, "1-11", 6),
+    _api(_K.METADATA, cluster, "0-13", 9),
+    _api(_K.OFFSET_COMMIT, groups, "2-10", 8),
+    _api(_K.OFFSET_FETCH, groups, "1-10", 6),
+    _api(_K.FIND_COORDINATOR, cluster, "0-6", 3),
+    _api(_K.JOIN_GROUP, groups, "0-9", 6),
+    _api(_K.HEARTBEAT, groups, "0-4", 4),
+    _api(_K.LEAVE_GROUP, groups, "0-5", 4),
+    _api(_K.SYNC_GROUP, groups, "0-5", 4),
+    _api(_K.DESCRIBE_GROUPS, groups, "0-6", 5),
+    _api(_K.LIST_GROUPS, groups, "0-5", 3),
+    _api(_K.SASL_HANDSHAKE, security, "0-1", None),
+    _api(_K.API_VERSIONS, cluster, "0-4", 3),
+    _api(_K.CREATE_TOPICS, topics, "2-7", 5),
+    _api(_K.DELETE_TOPICS, topics, "1-6", 4),
+    _api(_K.DELETE_RECORDS, topics, "0-2", 2),
+    _api(_K.INIT_PRODUCER_ID, transactions, "0-5", 2),
+    _api(_K.OFFSET_FOR_LEADER_EPOCH, data, "2-4", 4),
+    _api(_K.ADD_PARTITIONS_TO_TXN, transactions, "0-3", 3),
+    _api(_K.ADD_OFFSETS_TO_TXN, transactions, "0-4", 3),
+    _api(_K.END_TXN, transactions, "0-4", 3),
+    _api(_K.TXN_OFFSET_COMMIT, transactions, "0-4", 3),
+    _api(_K.DESCRIBE_ACLS, security, "1-3", 2),
+    _api(_K.CREATE_ACLS, security, "1-3", 2),
+    _api(_K.DELETE_ACLS, security, "1-3", 2),
+    _api(_K.DESCRIBE_CONFIGS, topics, "1-4", 4),
+    _api(_K.ALTER_CONFIGS, topics, "0-2", 2),
+    _api(_K.DESCRIBE_LOG_DIRS, topics, "1-4", 2),
+    _api(_K.SASL_AUTHENTICATE, security, "0-2", 2),
+    _api(_K.CREATE_PARTITIONS, topics, "0-3", 2),
+    _api(_K.DELETE_GROUPS, groups, "0-2", 2),
+    _api(_K.INCREMENTAL_ALTER_CONFIGS, topics, "0-1", 1),
+    _api(_K.OFFSET_DELETE, groups, "0-0", None),
+    _api(_K.DESCRIBE_USER_SCRAM_CREDENTIALS, security, "0-0", 0),
+    _api(_K.ALTER_USER_SCRAM_CREDENTIALS, security, "0-0", 0),
+    _api(_K.DESCRIBE_CLUSTER, cluster, "0-2", 0),
+    _api(_K.DESCRIBE_PRODUCERS, transactions, "0-0", 0),
+    _api(_K.DESCRIBE_TRANSACTIONS, transactions, "0-0", 0),
+    _api(_K.LIST_TRANSACTIONS, transactions, "0-1", 0),
+    _api(_K.DESCRIBE_TOPIC_PARTITIONS, cluster, "0-0", 0),
 )
 
 OWN: Final = (
     # Kafka numbers its APIs upwards from 0; these begin at "br", where it will not be for long.
-    _api(_K.COMMIT_BATCH, staging.CommitBatchRequest, staging.CommitBatchResponse, "0-0", 0),
-    _api(_K.ABORT_BATCH, staging.AbortBatchRequest, staging.AbortBatchResponse, "0-0", 0),
-    _api(_K.SINK_STATE, staging.SinkStateRequest, staging.SinkStateResponse, "0-0", 0),
+    _api(_K.COMMIT_BATCH, staging, "0-0", 0),
+    _api(_K.ABORT_BATCH, staging, "0-0", 0),
+    _api(_K.SINK_STATE, staging, "0-0", 0),
 )
 OWN_CLIENT: Final = "braidlog"
 """What a client calls itself, in ApiVersions, that is told of these."""

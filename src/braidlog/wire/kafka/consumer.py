@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.kafka.compiler import read_message, write_message
-from braidlog.wire.kafka.messages.consumer import ConsumerAssignment, ConsumerPartitions, ConsumerSubscription
+from braidlog.wire.kafka.messages.consumer import ConsumerAssignment, ConsumerSubscription
+from braidlog.wire.kafka.messages.parts import TopicPartitions
 from braidlog.wire.kafka.rows import Message
 
 PROTOCOL_TYPE: Final = "consumer"
@@ -27,7 +28,7 @@ def subscription(topics: Sequence[str]) -> bytes:
 
 
 def assignment(shares: Mapping[str, Sequence[int]]) -> bytes:
-    return _written(ConsumerAssignment([ConsumerPartitions(topic, list(numbers)) for topic, numbers in shares.items()]))
+    return _written(ConsumerAssignment([TopicPartitions(topic, list(numbers)) for topic, numbers in shares.items()]))
 
 
 def read_subscription(data: bytes) -> ConsumerSubscription:

@@ -20,6 +20,7 @@ from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import groups as g
 from braidlog.wire.kafka.messages import topics as m
 from braidlog.wire.kafka.messages import transactions as t
+from braidlog.wire.kafka.messages.parts import PartitionOutcome
 from braidlog.wire.kafka.rows import Span
 
 QUICK: dict[str, Any] = {"retry_timeout": 20, "backoff_min": 0.001, "backoff_max": 0.01}
@@ -292,7 +293,7 @@ class Group:
             g.LeaveGroupRequest: g.LeaveGroupResponse(),
             g.OffsetFetchRequest: fetched_offsets,
             g.OffsetCommitRequest: g.OffsetCommitResponse(
-                topics=[g.OffsetCommitResponseTopic("t", partitions=[g.OffsetCommitResponsePartition(0)])]
+                topics=[g.OffsetCommitResponseTopic("t", partitions=[PartitionOutcome(0)])]
             ),
             d.ListOffsetsRequest: d.ListOffsetsResponse(
                 topics=[d.ListOffsetsResponseTopic("t", [d.ListOffsetsResponsePartition(0, offset=0)])]
@@ -407,7 +408,7 @@ def test_commits_of_nobody_in_particular_and_refusals_of_one_partition() -> None
                 consumer = client.consumer()
                 await consumer.assign("t", [0], group="g", start=0)
                 await consumer.commit({("t", 0): 3})
-                refusal = g.OffsetCommitResponsePartition(0, E.OFFSET_METADATA_TOO_LARGE)
+                refusal = PartitionOutcome(0, E.OFFSET_METADATA_TOO_LARGE)
                 broker.script[g.OffsetCommitRequest] = g.OffsetCommitResponse(
                     topics=[g.OffsetCommitResponseTopic("t", partitions=[refusal])]
                 )

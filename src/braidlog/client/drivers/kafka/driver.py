@@ -95,7 +95,7 @@ class KafkaDriver(GroupDriver, SettingsDriver):
 
     async def create_topic_with(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         timeout_ms = self._timeout_ms
-        configs = [m.CreateTopicsRequestConfig(name, value) for name, value in settings.items()]
+        configs = [m.ConfigValue(name, value) for name, value in settings.items()]
         wanted = m.CreateTopicsRequestTopic(topic, partitions, _AS_DEFAULT, configs=configs)
         answer: m.CreateTopicsResponse = await self.ask_controller(
             m.CreateTopicsRequest([wanted], timeout_ms), timeout_ms

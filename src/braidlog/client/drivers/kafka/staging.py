@@ -26,6 +26,7 @@ from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import staging as s
 from braidlog.wire.kafka.messages import transactions as t
+from braidlog.wire.kafka.messages.parts import TransactionalProducer
 from braidlog.wire.kafka.rows import Message
 
 Place = tuple[str, int]
@@ -277,13 +278,13 @@ class Sinks:
     async def commit(self, sink: str, batch_id: int, stages: Sequence[Stage], writer: str = "") -> Decision:
         """Let a batch count: all of its stages, or none."""
         answer: s.CommitBatchResponse = await self._ask(
-            sink, s.CommitBatchRequest(sink, batch_id, writer, [s.BatchStage(*each) for each in stages])
+            sink, s.CommitBatchRequest(sink, batch_id, writer, [TransactionalProducer(*each) for each in stages])
         )
         return Decision(answer.last_batch, answer.already)
 
     async def abort(self, sink: str, batch_id: int, stages: Sequence[Stage] | None) -> Decision:
         """Let stages go, None: all that are open of this batch and those before it. What was committed stays."""
-        named = None if stages is None else [s.BatchStage(*each) for each in stages]
+        named = None if stages is None else [TransactionalProducer(*each) for each in stages]
         answer: s.AbortBatchResponse = await self._ask(sink, s.AbortBatchRequest(sink, batch_id, named))
         return Decision(answer.last_batch, answer.already)
 

@@ -5,6 +5,7 @@ Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what s
 
 from typing import Annotated
 
+from braidlog.wire.kafka.messages.parts import Throttled, ThrottledOutcome
 from braidlog.wire.kafka.rows import I8, I16, I32, I64, NO_UUID, UNASKED, Bool, Message, Text, Uuid
 
 
@@ -128,9 +129,7 @@ class DescribeClusterResponseBroker(Message, frozen=True):
     is_fenced: Annotated[Bool, "2+"] = False
 
 
-class DescribeClusterResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    error_code: I16 = 0
+class DescribeClusterResponse(ThrottledOutcome, frozen=True):
     error_message: Text | None = None
     endpoint_type: Annotated[I8, "1+"] = 1
     cluster_id: Text = ""
@@ -143,7 +142,7 @@ class DescribeTopicPartitionsRequestTopic(Message, frozen=True):
     name: Text = ""
 
 
-class DescribeTopicPartitionsRequestCursor(Message, frozen=True):
+class TopicPartitionCursor(Message, frozen=True):
     topic_name: Text = ""
     partition_index: I32 = 0
 
@@ -151,7 +150,7 @@ class DescribeTopicPartitionsRequestCursor(Message, frozen=True):
 class DescribeTopicPartitionsRequest(Message, frozen=True):
     topics: list[DescribeTopicPartitionsRequestTopic] = []
     response_partition_limit: I32 = 2000
-    cursor: DescribeTopicPartitionsRequestCursor | None = None
+    cursor: TopicPartitionCursor | None = None
 
 
 class DescribeTopicPartitionsResponsePartition(Message, frozen=True):
@@ -175,12 +174,6 @@ class DescribeTopicPartitionsResponseTopic(Message, frozen=True):
     topic_authorized_operations: I32 = UNASKED
 
 
-class DescribeTopicPartitionsResponseCursor(Message, frozen=True):
-    topic_name: Text = ""
-    partition_index: I32 = 0
-
-
-class DescribeTopicPartitionsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class DescribeTopicPartitionsResponse(Throttled, frozen=True):
     topics: list[DescribeTopicPartitionsResponseTopic] = []
-    next_cursor: DescribeTopicPartitionsResponseCursor | None = None
+    next_cursor: TopicPartitionCursor | None = None

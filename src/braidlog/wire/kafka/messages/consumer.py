@@ -4,7 +4,8 @@ Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and how pa
 is owned already, a generation and a rack, all at the end: who shares out ranges needs none of it.
 """
 
-from braidlog.wire.kafka.rows import I32, Bytes, Message, Text
+from braidlog.wire.kafka.messages.parts import TopicPartitions
+from braidlog.wire.kafka.rows import Bytes, Message, Text
 
 
 class ConsumerSubscription(Message, frozen=True):
@@ -12,11 +13,6 @@ class ConsumerSubscription(Message, frozen=True):
     user_data: Bytes | None = None
 
 
-class ConsumerPartitions(Message, frozen=True):
-    topic: Text = ""
-    partitions: list[I32] = []
-
-
 class ConsumerAssignment(Message, frozen=True):
-    assigned_partitions: list[ConsumerPartitions] = []
+    assigned_partitions: list[TopicPartitions] = []
     user_data: Bytes | None = None

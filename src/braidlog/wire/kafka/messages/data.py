@@ -6,6 +6,7 @@ Batches are opaque here: `records` is whatever stands between its length and the
 
 from typing import Annotated
 
+from braidlog.wire.kafka.messages.parts import CurrentLeader, NodeEndpoint, Throttled
 from braidlog.wire.kafka.rows import I8, I16, I32, I64, NO_UUID, Message, Records, Sliced, Text, Uuid
 
 
@@ -32,11 +33,6 @@ class ProduceResponseRecordError(Message, frozen=True):
     batch_index_error_message: Text | None = None
 
 
-class ProduceResponseLeader(Message, frozen=True):
-    leader_id: I32 = -1
-    leader_epoch: I32 = -1
-
-
 class ProduceResponsePartition(Message, frozen=True):
     index: I32 = 0
     error_code: I16 = 0
@@ -45,7 +41,7 @@ class ProduceResponsePartition(Message, frozen=True):
     log_start_offset: Annotated[I64, "5+"] = -1
     record_errors: Annotated[list[ProduceResponseRecordError], "8+"] = []
     error_message: Annotated[Text | None, "8+"] = None
-    current_leader: Annotated[ProduceResponseLeader, "10+ tag 0"] = ProduceResponseLeader()
+    current_leader: Annotated[CurrentLeader, "10+ tag 0"] = CurrentLeader()
 
 
 class ProduceResponseTopic(Message, frozen=True):
@@ -54,17 +50,10 @@ class ProduceResponseTopic(Message, frozen=True):
     partition_responses: list[ProduceResponsePartition] = []
 
 
-class ProduceResponseNodeEndpoint(Message, frozen=True):
-    node_id: I32 = 0
-    host: Text = ""
-    port: I32 = 0
-    rack: Text | None = None
-
-
 class ProduceResponse(Message, frozen=True):
     responses: list[ProduceResponseTopic] = []
     throttle_time_ms: I32 = 0
-    node_endpoints: Annotated[list[ProduceResponseNodeEndpoint], "10+ tag 0"] = []
+    node_endpoints: Annotated[list[NodeEndpoint], "10+ tag 0"] = []
 
 
 class FetchRequestReplicaState(Message, frozen=True):
@@ -115,11 +104,6 @@ class FetchResponseDivergingEpoch(Message, frozen=True):
     end_offset: I64 = -1
 
 
-class FetchResponseLeader(Message, frozen=True):
-    leader_id: I32 = -1
-    leader_epoch: I32 = -1
-
-
 class FetchResponseSnapshotId(Message, frozen=True):
     end_offset: I64 = -1
     epoch: I32 = -1
@@ -137,7 +121,7 @@ class FetchResponsePartition(Message, frozen=True):
     last_stable_offset: I64 = -1
     log_start_offset: Annotated[I64, "5+"] = -1
     diverging_epoch: Annotated[FetchResponseDivergingEpoch, "12+ tag 0"] = FetchResponseDivergingEpoch()
-    current_leader: Annotated[FetchResponseLeader, "12+ tag 1"] = FetchResponseLeader()
+    current_leader: Annotated[CurrentLeader, "12+ tag 1"] = CurrentLeader()
     snapshot_id: Annotated[FetchResponseSnapshotId, "12+ tag 2"] = FetchResponseSnapshotId()
     aborted_transactions: list[FetchResponseAborted] | None = []
     preferred_read_replica: Annotated[I32, "11+"] = -1
@@ -150,19 +134,11 @@ class FetchResponseTopic(Message, frozen=True):
     partitions: list[FetchResponsePartition] = []
 
 
-class FetchResponseNodeEndpoint(Message, frozen=True):
-    node_id: I32 = 0
-    host: Text = ""
-    port: I32 = 0
-    rack: Text | None = None
-
-
-class FetchResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class FetchResponse(Throttled, frozen=True):
     error_code: Annotated[I16, "7+"] = 0
     session_id: Annotated[I32, "7+"] = 0
     responses: list[FetchResponseTopic] = []
-    node_endpoints: Annotated[list[FetchResponseNodeEndpoint], "16+ tag 0"] = []
+    node_endpoints: Annotated[list[NodeEndpoint], "16+ tag 0"] = []
 
 
 class ListOffsetsRequestPartition(Message, frozen=True):
@@ -229,6 +205,5 @@ class OffsetForLeaderEpochResponseTopic(Message, frozen=True):
     partitions: list[OffsetForLeaderEpochResponsePartition] = []
 
 
-class OffsetForLeaderEpochResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class OffsetForLeaderEpochResponse(Throttled, frozen=True):
     topics: list[OffsetForLeaderEpochResponseTopic] = []

@@ -6,6 +6,7 @@ other (`metadata`, `assignment`) is opaque: only they understand it.
 
 from typing import Annotated
 
+from braidlog.wire.kafka.messages.parts import PartitionOutcome, Throttled, TopicOutcome
 from braidlog.wire.kafka.rows import I16, I32, I64, NO_UUID, UNASKED, Bool, Bytes, Message, Text, Uuid
 
 
@@ -159,8 +160,7 @@ class DeleteGroupsResponseResult(Message, frozen=True):
     error_code: I16 = 0
 
 
-class DeleteGroupsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class DeleteGroupsResponse(Throttled, frozen=True):
     results: list[DeleteGroupsResponseResult] = []
 
 
@@ -186,15 +186,10 @@ class OffsetCommitRequest(Message, frozen=True):
     topics: list[OffsetCommitRequestTopic] = []
 
 
-class OffsetCommitResponsePartition(Message, frozen=True):
-    partition_index: I32 = 0
-    error_code: I16 = 0
-
-
 class OffsetCommitResponseTopic(Message, frozen=True):
     name: Annotated[Text, "2-9"] = ""
     topic_id: Annotated[Uuid, "10+"] = NO_UUID
-    partitions: list[OffsetCommitResponsePartition] = []
+    partitions: list[PartitionOutcome] = []
 
 
 class OffsetCommitResponse(Message, frozen=True):
@@ -264,17 +259,7 @@ class OffsetDeleteRequest(Message, frozen=True):
     topics: list[OffsetDeleteRequestTopic] = []
 
 
-class OffsetDeleteResponsePartition(Message, frozen=True):
-    partition_index: I32 = 0
-    error_code: I16 = 0
-
-
-class OffsetDeleteResponseTopic(Message, frozen=True):
-    name: Text = ""
-    partitions: list[OffsetDeleteResponsePartition] = []
-
-
 class OffsetDeleteResponse(Message, frozen=True):
     error_code: I16 = 0
     throttle_time_ms: I32 = 0
-    topics: list[OffsetDeleteResponseTopic] = []
+    topics: list[TopicOutcome] = []

@@ -5,6 +5,7 @@ Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what s
 
 from typing import Annotated
 
+from braidlog.wire.kafka.messages.parts import Outcome, Throttled, ThrottledOutcome
 from braidlog.wire.kafka.rows import I8, I16, I32, I64, Bytes, Message, Text
 
 
@@ -21,14 +22,12 @@ class SaslAuthenticateRequest(Message, frozen=True):
     auth_bytes: Bytes = b""
 
 
-class SaslAuthenticateResponse(Message, frozen=True):
-    error_code: I16 = 0
-    error_message: Text | None = None
+class SaslAuthenticateResponse(Outcome, frozen=True):
     auth_bytes: Bytes = b""
     session_lifetime_ms: Annotated[I64, "1+"] = 0
 
 
-class DescribeAclsRequest(Message, frozen=True):
+class AclFilter(Message, frozen=True):
     resource_type_filter: I8 = 0
     resource_name_filter: Text | None = ""
     pattern_type_filter: I8 = 3
@@ -36,6 +35,10 @@ class DescribeAclsRequest(Message, frozen=True):
     host_filter: Text | None = ""
     operation: I8 = 0
     permission_type: I8 = 0
+
+
+class DescribeAclsRequest(AclFilter, frozen=True):
+    pass
 
 
 class DescribeAclsResponseAcl(Message, frozen=True):
@@ -52,9 +55,7 @@ class DescribeAclsResponseResource(Message, frozen=True):
     acls: list[DescribeAclsResponseAcl] = []
 
 
-class DescribeAclsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    error_code: I16 = 0
+class DescribeAclsResponse(ThrottledOutcome, frozen=True):
     error_message: Text | None = None
     resources: list[DescribeAclsResponseResource] = []
 
@@ -73,33 +74,15 @@ class CreateAclsRequest(Message, frozen=True):
     creations: list[CreateAclsRequestCreation] = []
 
 
-class CreateAclsResponseResult(Message, frozen=True):
-    error_code: I16 = 0
-    error_message: Text | None = None
-
-
-class CreateAclsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    results: list[CreateAclsResponseResult] = []
-
-
-class DeleteAclsRequestFilter(Message, frozen=True):
-    resource_type_filter: I8 = 0
-    resource_name_filter: Text | None = ""
-    pattern_type_filter: I8 = 3
-    principal_filter: Text | None = ""
-    host_filter: Text | None = ""
-    operation: I8 = 0
-    permission_type: I8 = 0
+class CreateAclsResponse(Throttled, frozen=True):
+    results: list[Outcome] = []
 
 
 class DeleteAclsRequest(Message, frozen=True):
-    filters: list[DeleteAclsRequestFilter] = []
+    filters: list[AclFilter] = []
 
 
-class DeleteAclsResponseAcl(Message, frozen=True):
-    error_code: I16 = 0
-    error_message: Text | None = None
+class DeleteAclsResponseAcl(Outcome, frozen=True):
     resource_type: I8 = 0
     resource_name: Text = ""
     pattern_type: I8 = 3
@@ -109,14 +92,11 @@ class DeleteAclsResponseAcl(Message, frozen=True):
     permission_type: I8 = 0
 
 
-class DeleteAclsResponseResult(Message, frozen=True):
-    error_code: I16 = 0
-    error_message: Text | None = None
+class DeleteAclsResponseResult(Outcome, frozen=True):
     matching_acls: list[DeleteAclsResponseAcl] = []
 
 
-class DeleteAclsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class DeleteAclsResponse(Throttled, frozen=True):
     filter_results: list[DeleteAclsResponseResult] = []
 
 
@@ -140,9 +120,7 @@ class DescribeUserScramCredentialsResponseResult(Message, frozen=True):
     credential_infos: list[DescribeUserScramCredentialsResponseCredentialInfo] = []
 
 
-class DescribeUserScramCredentialsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    error_code: I16 = 0
+class DescribeUserScramCredentialsResponse(ThrottledOutcome, frozen=True):
     error_message: Text | None = None
     results: list[DescribeUserScramCredentialsResponseResult] = []
 
@@ -171,6 +149,5 @@ class AlterUserScramCredentialsResponseResult(Message, frozen=True):
     error_message: Text | None = None
 
 
-class AlterUserScramCredentialsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class AlterUserScramCredentialsResponse(Throttled, frozen=True):
     results: list[AlterUserScramCredentialsResponseResult] = []

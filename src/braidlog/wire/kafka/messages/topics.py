@@ -5,6 +5,7 @@ Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what s
 
 from typing import Annotated
 
+from braidlog.wire.kafka.messages.parts import Outcome, Throttled, TopicPartitions
 from braidlog.wire.kafka.rows import I8, I16, I32, I64, NO_UUID, Bool, Message, Text, Uuid
 
 
@@ -13,7 +14,7 @@ class CreateTopicsRequestAssignment(Message, frozen=True):
     broker_ids: list[I32] = []
 
 
-class CreateTopicsRequestConfig(Message, frozen=True):
+class ConfigValue(Message, frozen=True):
     name: Text = ""
     value: Text | None = ""
 
@@ -23,7 +24,7 @@ class CreateTopicsRequestTopic(Message, frozen=True):
     num_partitions: I32 = 0
     replication_factor: I16 = 0
     assignments: list[CreateTopicsRequestAssignment] = []
-    configs: list[CreateTopicsRequestConfig] = []
+    configs: list[ConfigValue] = []
 
 
 class CreateTopicsRequest(Message, frozen=True):
@@ -32,9 +33,7 @@ class CreateTopicsRequest(Message, frozen=True):
     validate_only: Bool = False
 
 
-class CreateTopicsResponseConfig(Message, frozen=True):
-    name: Text = ""
-    value: Text | None = ""
+class CreateTopicsResponseConfig(ConfigValue, frozen=True):
     read_only: Bool = False
     config_source: I8 = -1
     is_sensitive: Bool = False
@@ -51,8 +50,7 @@ class CreateTopicsResponseTopic(Message, frozen=True):
     configs: Annotated[list[CreateTopicsResponseConfig] | None, "5+"] = []
 
 
-class CreateTopicsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class CreateTopicsResponse(Throttled, frozen=True):
     topics: list[CreateTopicsResponseTopic] = []
 
 
@@ -74,8 +72,7 @@ class DeleteTopicsResponseTopic(Message, frozen=True):
     error_message: Annotated[Text | None, "5+"] = None
 
 
-class DeleteTopicsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class DeleteTopicsResponse(Throttled, frozen=True):
     responses: list[DeleteTopicsResponseTopic] = []
 
 
@@ -101,8 +98,7 @@ class CreatePartitionsResponseResult(Message, frozen=True):
     error_message: Text | None = None
 
 
-class CreatePartitionsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class CreatePartitionsResponse(Throttled, frozen=True):
     results: list[CreatePartitionsResponseResult] = []
 
 
@@ -132,8 +128,7 @@ class DeleteRecordsResponseTopic(Message, frozen=True):
     partitions: list[DeleteRecordsResponsePartition] = []
 
 
-class DeleteRecordsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class DeleteRecordsResponse(Throttled, frozen=True):
     topics: list[DeleteRecordsResponseTopic] = []
 
 
@@ -149,45 +144,33 @@ class DescribeConfigsRequest(Message, frozen=True):
     include_documentation: Annotated[Bool, "3+"] = False
 
 
-class DescribeConfigsResponseSynonym(Message, frozen=True):
-    name: Text = ""
-    value: Text | None = ""
+class DescribeConfigsResponseSynonym(ConfigValue, frozen=True):
     source: I8 = 0
 
 
-class DescribeConfigsResponseConfig(Message, frozen=True):
-    name: Text = ""
-    value: Text | None = ""
-    read_only: Bool = False
-    config_source: I8 = -1
-    is_sensitive: Bool = False
+class DescribeConfigsResponseConfig(CreateTopicsResponseConfig, frozen=True):
     synonyms: list[DescribeConfigsResponseSynonym] = []
     config_type: Annotated[I8, "3+"] = 0
     documentation: Annotated[Text | None, "3+"] = ""
 
 
-class DescribeConfigsResponseResult(Message, frozen=True):
-    error_code: I16 = 0
-    error_message: Text | None = None
+class ConfiguredResource(Outcome, frozen=True):
     resource_type: I8 = 0
     resource_name: Text = ""
+
+
+class DescribeConfigsResponseResult(ConfiguredResource, frozen=True):
     configs: list[DescribeConfigsResponseConfig] = []
 
 
-class DescribeConfigsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class DescribeConfigsResponse(Throttled, frozen=True):
     results: list[DescribeConfigsResponseResult] = []
-
-
-class AlterConfigsRequestConfig(Message, frozen=True):
-    name: Text = ""
-    value: Text | None = ""
 
 
 class AlterConfigsRequestResource(Message, frozen=True):
     resource_type: I8 = 0
     resource_name: Text = ""
-    configs: list[AlterConfigsRequestConfig] = []
+    configs: list[ConfigValue] = []
 
 
 class AlterConfigsRequest(Message, frozen=True):
@@ -195,16 +178,8 @@ class AlterConfigsRequest(Message, frozen=True):
     validate_only: Bool = False
 
 
-class AlterConfigsResponseResource(Message, frozen=True):
-    error_code: I16 = 0
-    error_message: Text | None = None
-    resource_type: I8 = 0
-    resource_name: Text = ""
-
-
-class AlterConfigsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    responses: list[AlterConfigsResponseResource] = []
+class AlterConfigsResponse(Throttled, frozen=True):
+    responses: list[ConfiguredResource] = []
 
 
 class IncrementalAlterConfigsRequestConfig(Message, frozen=True):
@@ -224,25 +199,12 @@ class IncrementalAlterConfigsRequest(Message, frozen=True):
     validate_only: Bool = False
 
 
-class IncrementalAlterConfigsResponseResource(Message, frozen=True):
-    error_code: I16 = 0
-    error_message: Text | None = None
-    resource_type: I8 = 0
-    resource_name: Text = ""
-
-
-class IncrementalAlterConfigsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    responses: list[IncrementalAlterConfigsResponseResource] = []
-
-
-class DescribeLogDirsRequestTopic(Message, frozen=True):
-    topic: Text = ""
-    partitions: list[I32] = []
+class IncrementalAlterConfigsResponse(AlterConfigsResponse, frozen=True):
+    pass
 
 
 class DescribeLogDirsRequest(Message, frozen=True):
-    topics: list[DescribeLogDirsRequestTopic] | None = []
+    topics: list[TopicPartitions] | None = []
 
 
 class DescribeLogDirsResponsePartition(Message, frozen=True):
@@ -265,7 +227,6 @@ class DescribeLogDirsResponseResult(Message, frozen=True):
     usable_bytes: Annotated[I64, "4+"] = -1
 
 
-class DescribeLogDirsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class DescribeLogDirsResponse(Throttled, frozen=True):
     error_code: Annotated[I16, "3+"] = 0
     results: list[DescribeLogDirsResponseResult] = []

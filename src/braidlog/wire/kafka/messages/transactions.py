@@ -5,6 +5,13 @@ Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what s
 
 from typing import Annotated
 
+from braidlog.wire.kafka.messages.parts import (
+    Throttled,
+    ThrottledOutcome,
+    TopicOutcome,
+    TopicPartitions,
+    TransactionalProducer,
+)
 from braidlog.wire.kafka.rows import I16, I32, I64, Bool, Message, Text
 
 
@@ -15,9 +22,7 @@ class InitProducerIdRequest(Message, frozen=True):
     producer_epoch: Annotated[I16, "3+"] = -1
 
 
-class InitProducerIdResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    error_code: I16 = 0
+class InitProducerIdResponse(ThrottledOutcome, frozen=True):
     producer_id: I64 = -1
     producer_epoch: I16 = 0
 
@@ -27,10 +32,7 @@ class AddPartitionsToTxnRequestTopic(Message, frozen=True):
     partitions: list[I32] = []
 
 
-class AddPartitionsToTxnRequest(Message, frozen=True):
-    transactional_id: Text = ""
-    producer_id: I64 = 0
-    producer_epoch: I16 = 0
+class AddPartitionsToTxnRequest(TransactionalProducer, frozen=True):
     topics: list[AddPartitionsToTxnRequestTopic] = []
 
 
@@ -44,33 +46,24 @@ class AddPartitionsToTxnResponseTopic(Message, frozen=True):
     results_by_partition: list[AddPartitionsToTxnResponsePartition] = []
 
 
-class AddPartitionsToTxnResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class AddPartitionsToTxnResponse(Throttled, frozen=True):
     results_by_topic: list[AddPartitionsToTxnResponseTopic] = []
 
 
-class AddOffsetsToTxnRequest(Message, frozen=True):
-    transactional_id: Text = ""
-    producer_id: I64 = 0
-    producer_epoch: I16 = 0
+class AddOffsetsToTxnRequest(TransactionalProducer, frozen=True):
     group_id: Text = ""
 
 
-class AddOffsetsToTxnResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    error_code: I16 = 0
+class AddOffsetsToTxnResponse(ThrottledOutcome, frozen=True):
+    pass
 
 
-class EndTxnRequest(Message, frozen=True):
-    transactional_id: Text = ""
-    producer_id: I64 = 0
-    producer_epoch: I16 = 0
+class EndTxnRequest(TransactionalProducer, frozen=True):
     committed: Bool = False
 
 
-class EndTxnResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    error_code: I16 = 0
+class EndTxnResponse(ThrottledOutcome, frozen=True):
+    pass
 
 
 class TxnOffsetCommitRequestPartition(Message, frozen=True):
@@ -96,19 +89,8 @@ class TxnOffsetCommitRequest(Message, frozen=True):
     topics: list[TxnOffsetCommitRequestTopic] = []
 
 
-class TxnOffsetCommitResponsePartition(Message, frozen=True):
-    partition_index: I32 = 0
-    error_code: I16 = 0
-
-
-class TxnOffsetCommitResponseTopic(Message, frozen=True):
-    name: Text = ""
-    partitions: list[TxnOffsetCommitResponsePartition] = []
-
-
-class TxnOffsetCommitResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    topics: list[TxnOffsetCommitResponseTopic] = []
+class TxnOffsetCommitResponse(Throttled, frozen=True):
+    topics: list[TopicOutcome] = []
 
 
 class DescribeProducersRequestTopic(Message, frozen=True):
@@ -141,8 +123,7 @@ class DescribeProducersResponseTopic(Message, frozen=True):
     partitions: list[DescribeProducersResponsePartition] = []
 
 
-class DescribeProducersResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class DescribeProducersResponse(Throttled, frozen=True):
     topics: list[DescribeProducersResponseTopic] = []
 
 
@@ -158,20 +139,13 @@ class ListTransactionsResponseTransaction(Message, frozen=True):
     transaction_state: Text = ""
 
 
-class ListTransactionsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
-    error_code: I16 = 0
+class ListTransactionsResponse(ThrottledOutcome, frozen=True):
     unknown_state_filters: list[Text] = []
     transaction_states: list[ListTransactionsResponseTransaction] = []
 
 
 class DescribeTransactionsRequest(Message, frozen=True):
     transactional_ids: list[Text] = []
-
-
-class DescribeTransactionsResponseTopic(Message, frozen=True):
-    topic: Text = ""
-    partitions: list[I32] = []
 
 
 class DescribeTransactionsResponseTransaction(Message, frozen=True):
@@ -182,9 +156,8 @@ class DescribeTransactionsResponseTransaction(Message, frozen=True):
     transaction_start_time_ms: I64 = 0
     producer_id: I64 = 0
     producer_epoch: I16 = 0
-    topics: list[DescribeTransactionsResponseTopic] = []
+    topics: list[TopicPartitions] = []
 
 
-class DescribeTransactionsResponse(Message, frozen=True):
-    throttle_time_ms: I32 = 0
+class DescribeTransactionsResponse(Throttled, frozen=True):
     transaction_states: list[DescribeTransactionsResponseTransaction] = []

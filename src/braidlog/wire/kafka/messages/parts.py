@@ -1,0 +1,56 @@
+"""What several messages have in common: the same rows, whoever says them.
+
+Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
+"""
+
+from braidlog.wire.kafka.rows import I16, I32, I64, Message, Text
+
+
+class Throttled(Message, frozen=True):
+    """A response in which how long to wait comes first, in every version."""
+
+    throttle_time_ms: I32 = 0
+
+
+class ThrottledOutcome(Throttled, frozen=True):
+    error_code: I16 = 0
+
+
+class Outcome(Message, frozen=True):
+    error_code: I16 = 0
+    error_message: Text | None = None
+
+
+class TopicPartitions(Message, frozen=True):
+    topic: Text = ""
+    partitions: list[I32] = []
+
+
+class PartitionOutcome(Message, frozen=True):
+    partition_index: I32 = 0
+    error_code: I16 = 0
+
+
+class TopicOutcome(Message, frozen=True):
+    name: Text = ""
+    partitions: list[PartitionOutcome] = []
+
+
+class CurrentLeader(Message, frozen=True):
+    leader_id: I32 = -1
+    leader_epoch: I32 = -1
+
+
+class NodeEndpoint(Message, frozen=True):
+    node_id: I32 = 0
+    host: Text = ""
+    port: I32 = 0
+    rack: Text | None = None
+
+
+class TransactionalProducer(Message, frozen=True):
+    """A transaction that is open, as its producer names itself."""
+
+    transactional_id: Text = ""
+    producer_id: I64 = 0
+    producer_epoch: I16 = 0
