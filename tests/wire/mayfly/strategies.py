@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from braidlog.wire.fields import I64, U32
 from braidlog.wire.mayfly import fields as f
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import Request
@@ -22,8 +23,8 @@ _KINDS: Final = (
     (f.FIELD, key),
     (f.VALUE, value),
     (f.TOKEN, st.binary(max_size=60)),
-    (f.U32, u32),
-    (f.I64, i64),
+    (U32, u32),
+    (I64, i64),
     (f.VALUES, st.lists(value, max_size=6).map(tuple)),
     (f.PAIRS, st.lists(st.tuples(key, value), max_size=6).map(tuple)),
     (f.SOME_VALUES, st.lists(value, min_size=1, max_size=6).map(tuple)),

@@ -15,16 +15,15 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 import msgspec
 
 from braidlog.wire.dialect import dialects
+from braidlog.wire.fields import Kind
 
 HEAD: Final = {"msg": "string", "from": "string", "len": "uint", "bad": "string", "principal": "string"}
 """Fields that every message has."""
 Part = dict[str, Any]
 
-_LIST: Final = re.compile(r"u32 n, n x \((.*)\)")
 _MAYBE: Final = re.compile(r"u8 has \[(u64)\]")
 _LENGTH: Final = re.compile(r"u(16|32) len(?: \+ |, )(\w+)")
 _NUMBER: Final = re.compile(r"([ui])(8|16|32|64)(?:\b.*)?")
-_ROW_PART: Final = re.compile(r"u(?:16|32) len(?: \+ |, )\w+|(?:str|[ui]\d+)(?: \w+)?")
 
 
 def dissector(only: Iterable[str] | None = None) -> str:
@@ -46,8 +45,6 @@ def dissector(only: Iterable[str] | None = None) -> str:
 
 def kind_of(label: str) -> Part:
     """What a table's label of a binary field says, as the Lua reads it: {1: kind, 2: size}."""
-    if found := _LIST.fullmatch(label):
-        return {1: "list", 2: [_row_part(part) for part in _ROW_PART.findall(found[1])]}  # type: ignore[dict-item]
     if _MAYBE.fullmatch(label):
         return {1: "maybe", 2: {1: "uint", 2: 8}}  # type: ignore[dict-item]
     if found := _LENGTH.fullmatch(label):
@@ -61,12 +58,12 @@ def kind_of(label: str) -> Part:
     raise AssertionError(f"the dissector does not know how {label!r} is read")
 
 
-def _row_part(text: str) -> Part:
-    """A part of a list's rows; one that has a name (`u32 id`) is a field of its own."""
-    words = text.split()
-    if len(words) == 2 and _LENGTH.fullmatch(text) is None:
-        return {**kind_of(words[0]), "name": words[1]}
-    return kind_of(text)
+def part_of(kind: Kind) -> Part:
+    """A field, as the Lua reads it; of a list, each field of its rows that has a name is a field of its own."""
+    if not kind.rows:
+        return kind_of(kind.label)
+    rows = [part_of(each) | ({"name": name} if name else {}) for name, each in kind.rows]
+    return {1: "list", 2: rows}  # type: ignore[dict-item]
 
 
 class _Fields:
@@ -148,7 +145,7 @@ def _mayfly() -> dict[str, Any]:
     def layout(kind: type[m.Message], *, is_request: bool) -> dict[Any, Any]:
         out: dict[Any, Any] = {}
         for number, (name, field) in enumerate(f.LAYOUTS.get(kind, ()), 1):
-            part = fields.add_part(name, kind_of(field.label))
+            part = fields.add_part(name, part_of(field))
             if kind is m.Set and name == "ttl_seconds":
                 part["optional"] = True
             if name in SECRETS.get(kind, ()):
@@ -202,7 +199,7 @@ def _rustlog() -> dict[str, Any]:
 
     def layout(kind: type[msgspec.Struct]) -> dict[Any, Any]:
         parts: dict[Any, Any] = {
-            number: fields.add_part(name, kind_of(field.label)) for number, (name, field) in enumerate(LAYOUTS[kind], 1)
+            number: fields.add_part(name, part_of(field)) for number, (name, field) in enumerate(LAYOUTS[kind], 1)
         }
         return {**parts, "name": kind.__name__}
 

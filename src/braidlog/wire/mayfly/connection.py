@@ -359,6 +359,6 @@ def _consistency(value: int) -> Consistency:
 def _too_long(kind: type[m.Message]) -> Status:
     """What must be too long in a payload that is."""
     parts = [field for _, field in LAYOUTS[kind]]
-    if VALUE in parts or any(field.bytes_max > KEY.bytes_max and field.label.startswith("u32 n") for field in parts):
+    if any(field is VALUE or field.rows for field in parts):
         return Status.VALUE_TOO_LARGE
     return Status.KEY_TOO_LONG if KEY in parts else Status.BAD_PAYLOAD

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, NamedTuple
 
-from braidlog.codec.cursor import Reader, text16
+from braidlog.codec.cursor import Reader
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.limits import KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
+from braidlog.wire.fields import I64, TEXT, U8, U16, U32, U64, Kind, Layout, counted, cut_text
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.messages import (
     MANY_BYTES_MAX,
@@ -25,17 +26,13 @@ from braidlog.wire.mayfly.messages import (
     Status,
 )
 
-_U8: Final = struct.Struct(">B")
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
-_I64: Final = struct.Struct(">q")
-_U64: Final = struct.Struct(">Q")
 _TAG: Final = struct.Struct(">HH")
 
 OPTIONS_BYTES_MAX: Final = 256
 """Of the tagged fields of a request: room for those that later versions know."""
 _TEXT_BYTES_MAX: Final = 1024
-_UNBOUNDED: Final = 0
 
 
 class PayloadError(ProtocolError):
@@ -51,15 +48,6 @@ class PayloadError(ProtocolError):
         found = cls(str(error))
         found.position = error.position
         return found
-
-
-class Kind(NamedTuple):
-    """How one field is read and written, and the most bytes it has (0: as many as an answer may have)."""
-
-    label: str
-    bytes_max: int
-    read: Callable[[Reader, str], Any]
-    write: Callable[[Any], bytes]
 
 
 # -- one value -----------------------------------------------------------------------------------------------------
@@ -107,47 +95,13 @@ def _write_token(token: bytes) -> bytes:
     return _U16.pack(len(token)) + token
 
 
-def _write_u32(value: int) -> bytes:
-    if not 0 <= value <= m.U32_MAX:
-        raise PayloadError(f"{value} is no unsigned 32-bit number")
-    return _U32.pack(value)
-
-
-def _write_i64(value: int) -> bytes:
-    if not -(2**63) <= value < 2**63:
-        raise PayloadError(f"{value} is no signed 64-bit number")
-    return _I64.pack(value)
-
-
-KEY = Kind("u16 len + key", 2 + KV_KEY_BYTES_MAX, _read_key, _write_key)
-FIELD = Kind("u16 len + field", 2 + KV_KEY_BYTES_MAX, _read_key, _write_key)
-VALUE = Kind("u32 len + value", 4 + KV_VALUE_BYTES_MAX, _read_value, _write_value)
-TOKEN = Kind("u16 len + token", 2 + TOKEN_BYTES_MAX, _read_token, _write_token)
-U32 = Kind("u32", 4, Reader.u32, _write_u32)
-I64 = Kind("i64", 8, Reader.i64, _write_i64)
+KEY = Kind("u16 len + key", _read_key, _write_key, 3, 2 + KV_KEY_BYTES_MAX)
+FIELD = KEY._replace(label="u16 len + field")
+VALUE = Kind("u32 len + value", _read_value, _write_value, 4, 4 + KV_VALUE_BYTES_MAX)
+TOKEN = Kind("u16 len + token", _read_token, _write_token, 2, 2 + TOKEN_BYTES_MAX)
 
 
 # -- many ----------------------------------------------------------------------------------------------------------
-
-
-def _many(label: str, item_bytes_min: int, bytes_max: int, *kinds: Kind) -> Kind:
-    """A count and so many items, each of one kind or of several in a row."""
-    first, *others = kinds
-
-    def read(reader: Reader, what: str) -> tuple[Any, ...]:
-        count = reader.count(reader.u32(f"the count of {what}"), item_bytes_min, what)
-        if not others:
-            return tuple([first.read(reader, what) for _ in range(count)])
-        return tuple([tuple([kind.read(reader, what) for kind in kinds]) for _ in range(count)])
-
-    def write(items: Sequence[Any]) -> bytes:
-        if not others:
-            parts = [first.write(item) for item in items]
-        else:
-            parts = [kind.write(part) for item in items for kind, part in zip(kinds, item, strict=True)]
-        return b"".join([_U32.pack(len(items)), *parts])
-
-    return Kind(f"u32 n, n x ({label})", bytes_max, read, write)
 
 
 def _some(kind: Kind) -> Kind:
@@ -165,23 +119,7 @@ def _some(kind: Kind) -> Kind:
             raise PayloadError("nothing is given, one is the least")
         return kind.write(items)
 
-    return Kind(kind.label, kind.bytes_max, read, write)
-
-
-def _read_nodes(reader: Reader, what: str) -> tuple[m.Node, ...]:
-    count = reader.count(reader.u32(f"the count of {what}"), 7, what)
-    return tuple([_read_node(reader) for _ in range(count)])
-
-
-def _read_node(reader: Reader) -> m.Node:
-    name = reader.text16("a node's name")
-    state = _enum(m.NodeState, reader.u8("a node's state"), reader.position - 1)
-    return m.Node(name, state, reader.text16("a node's host"), reader.u16("a node's port"))
-
-
-def _write_nodes(nodes: Sequence[m.Node]) -> bytes:
-    parts = [text16(each.name) + _U8.pack(each.state) + text16(each.host) + _U16.pack(each.port) for each in nodes]
-    return b"".join([_U32.pack(len(nodes)), *parts])
+    return kind._replace(read=read, write=write, bytes_max=MANY_BYTES_MAX - KEY.bytes_max)
 
 
 def _enum(kind: Any, value: int, position: int) -> Any:  # noqa: ANN401 - an IntEnum, and a member of it
@@ -191,13 +129,18 @@ def _enum(kind: Any, value: int, position: int) -> Any:  # noqa: ANN401 - an Int
         raise PayloadError(f"{value} is no {kind.__name__}", position) from None
 
 
-_PUSHED_BYTES_MAX: Final = MANY_BYTES_MAX - KEY.bytes_max
-VALUES = _many("u32 len + value", 4, _UNBOUNDED, VALUE)
-PAIRS = _many("u16 len + field, u32 len + value", 6, _UNBOUNDED, FIELD, VALUE)
-SOME_VALUES = _some(_many("u32 len + value", 4, _PUSHED_BYTES_MAX, VALUE))
-SOME_PAIRS = _some(_many("u16 len + field, u32 len + value", 7, _PUSHED_BYTES_MAX, FIELD, VALUE))
-SOME_FIELDS = _some(_many("u16 len + field", 3, _PUSHED_BYTES_MAX, FIELD))
-NODES = Kind("u32 n, n x (str name, u8 state, str host, u16 port)", _UNBOUNDED, _read_nodes, _write_nodes)
+def _read_state(reader: Reader, what: str) -> m.NodeState:
+    found: m.NodeState = _enum(m.NodeState, reader.u8(what), reader.position - 1)
+    return found
+
+
+VALUES = counted(tuple, (("", VALUE),))
+PAIRS = counted(tuple, (("", FIELD), ("", VALUE)))
+SOME_VALUES = _some(VALUES)
+SOME_PAIRS = _some(PAIRS)
+SOME_FIELDS = _some(counted(tuple, (("", FIELD),)))
+_NODE: Final = (("name", TEXT), ("state", U8._replace(read=_read_state)), ("host", TEXT), ("port", U16))
+NODES = counted(tuple, _NODE, m.Node)
 
 
 # -- tagged --------------------------------------------------------------------------------------------------------
@@ -231,21 +174,18 @@ def _flag(raw: bytes) -> bool:
     return raw == b"\x01"
 
 
-def _cut(text: str) -> bytes:
-    """A sentence for people: cut, between characters, where it is long."""
-    return text.encode("utf-8", "replace")[:_TEXT_BYTES_MAX].decode("utf-8", "ignore").encode()
-
-
 def _figures(*names: str) -> dict[str, Tag]:
-    return {name: Tag(number, "u64", _figure, _U64.pack) for number, name in enumerate(names, 1)}
+    return {name: Tag(number, "u64", _figure, U64.write) for number, name in enumerate(names, 1)}
 
 
 def _text(number: int) -> Tag:
-    return Tag(number, "UTF-8", lambda raw: raw.decode("utf-8", "replace"), _cut)
+    return Tag(
+        number, "UTF-8", lambda raw: raw.decode("utf-8", "replace"), lambda text: cut_text(text, _TEXT_BYTES_MAX)
+    )
 
 
 TAGS: Final[Mapping[type[m.Message], Mapping[str, Tag]]] = {
-    m.Set: {"condition": Tag(1, "u8: 1 if absent, 2 if present", _condition, _U8.pack)},
+    m.Set: {"condition": Tag(1, "u8: 1 if absent, 2 if present", _condition, U8.write)},
     m.Stored: {
         "stored": Tag(1, "u8: 0 if the condition did not hold", _flag, lambda stored: b"\x01" if stored else b"\x00")
     },
@@ -255,11 +195,11 @@ TAGS: Final[Mapping[type[m.Message], Mapping[str, Tag]]] = {
     m.ClusterState: {
         "mode": _text(1),
         "node": _text(2),
-        "nodes": Tag(3, "u64", _figure, _U64.pack),
-        "epoch": Tag(4, "u64", _figure, _U64.pack),
+        "nodes": Tag(3, "u64", _figure, U64.write),
+        "epoch": Tag(4, "u64", _figure, U64.write),
     },
     m.Failure: {"message": _text(1)},
-    m.TopologyChanged: {"message": _text(1), "epoch": Tag(2, "u64", _figure, _U64.pack)},
+    m.TopologyChanged: {"message": _text(1), "epoch": Tag(2, "u64", _figure, U64.write)},
 }
 """Numbers are never given twice, nor given to something else later."""
 
@@ -311,53 +251,21 @@ def write_address(moved: m.Moved) -> bytes:
 
 # -- messages ------------------------------------------------------------------------------------------------------
 
-Layout = tuple[tuple[str, Kind], ...]
-
-_OF_KEY: Final[Layout] = (("key", KEY),)
+_KINDS: Final = {
+    "token": TOKEN, "key": KEY, "field": FIELD, "value": VALUE,
+    "ttl_seconds": U32, "length": U32, "count": U32, "start": I64, "stop": I64, "delta": I64, "number": I64,
+    "values": SOME_VALUES, "pairs": SOME_PAIRS, "fields": SOME_FIELDS, "nodes": NODES,
+}  # fmt: skip
+"""The kind of every field that is not tagged, by its name."""
 
 LAYOUTS: Final[dict[type[m.Message], Layout]] = {
-    m.Auth: (("token", TOKEN),),
-    m.Set: (("key", KEY), ("value", VALUE), ("ttl_seconds", U32)),
-    m.Get: _OF_KEY,
-    m.Del: _OF_KEY,
-    m.Ping: (),
-    m.Quit: (),
-    m.Exists: _OF_KEY,
-    m.Expire: (("key", KEY), ("ttl_seconds", U32)),
-    m.Ttl: _OF_KEY,
-    m.LPush: (("key", KEY), ("values", SOME_VALUES)),
-    m.RPush: (("key", KEY), ("values", SOME_VALUES)),
-    m.LPop: _OF_KEY,
-    m.RPop: _OF_KEY,
-    m.LRange: (("key", KEY), ("start", I64), ("stop", I64)),
-    m.LLen: _OF_KEY,
-    m.Incr: _OF_KEY,
-    m.Decr: _OF_KEY,
-    m.IncrBy: (("key", KEY), ("delta", I64)),
-    m.HSet: (("key", KEY), ("pairs", SOME_PAIRS)),
-    m.HGet: (("key", KEY), ("field", FIELD)),
-    m.HDel: (("key", KEY), ("fields", SOME_FIELDS)),
-    m.HGetAll: _OF_KEY,
-    m.Snapshot: (),
-    m.Memory: (),
-    m.Stats: (),
-    m.ClusterInfo: (),
-    m.ClusterNodes: (),
-    m.Leave: (),
-    m.Done: (),
-    m.Value: (("value", VALUE),),
-    m.Number: (("number", I64),),
-    m.Length: (("length", U32),),
-    m.Stored: (),
-    m.Count: (("count", U32),),
-    m.TimeLeft: (("ttl_seconds", U32),),
+    **{
+        kind: tuple((name, _KINDS[name]) for name in kind.__struct_fields__ if name not in TAGS.get(kind, ()))
+        for kind in m.Message.__subclasses__()
+        if kind not in (m.Node, m.Failure, m.Moved, m.TopologyChanged)
+    },
     m.Values: (("values", VALUES),),
     m.Pairs: (("pairs", PAIRS),),
-    m.Nodes: (("nodes", NODES),),
-    m.SnapshotTaken: (),
-    m.MemoryUse: (),
-    m.Statistics: (),
-    m.ClusterState: (),
 }
 """The fields that always stand there, in order. Tagged ones may follow where `TAGS` has the message."""
 
@@ -392,7 +300,13 @@ def read_request(kind: type[m.Message], payload: bytes) -> m.Message:
 def write_request(message: m.Message) -> bytes:
     """`PayloadError` if the dialect cannot say it."""
     kind = type(message)
-    fixed = [field.write(getattr(message, name)) for name, field in LAYOUTS[kind]]
+    fixed = []
+    for name, field in LAYOUTS[kind]:
+        value = getattr(message, name)
+        try:
+            fixed.append(field.write(value))
+        except struct.error:
+            raise PayloadError(f"{name} {value} does not fit {field.label}") from None
     options = write_tagged(message, TAGS.get(kind, {})) if kind in GROWING else b""
     if kind is m.Set and not message.ttl_seconds and not options:  # type: ignore[attr-defined]
         fixed.pop()

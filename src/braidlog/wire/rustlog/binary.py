@@ -10,8 +10,7 @@ field, is a `ProtocolError`.
 """
 
 import struct
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -20,10 +19,10 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.layout import Kind as Of
 from braidlog.codec.layout import Part
 from braidlog.codec.rows import read_rows
+from braidlog.wire.fields import TEXT, U8, U16, U32, U64, Kind, Layout, counted, cut_text
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, ERROR_BYTE, Operation
 
-_U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 
@@ -31,14 +30,6 @@ _ERROR_TEXT_BYTES_MAX: Final = 0xFFFF
 
 RECORD_ROW: Final = (Part(Of.VALUE_32),)
 """One record: length 4 | bytes."""
-
-
-class Kind(NamedTuple):
-    """How one field is read and written."""
-
-    label: str
-    read: Callable[[Reader, str], Any]
-    write: Callable[[Any], bytes]
 
 
 def _read_flag(reader: Reader, what: str) -> bool:
@@ -49,10 +40,6 @@ def _read_flag(reader: Reader, what: str) -> bool:
     return value == 1
 
 
-def _write_flag(value: bool) -> bytes:  # noqa: FBT001 - the flag is the value that is written
-    return b"\x01" if value else b"\x00"
-
-
 def _read_maybe_u64(reader: Reader, what: str) -> int | None:
     return reader.u64(what) if _read_flag(reader, what) else None
 
@@ -61,9 +48,17 @@ def _write_maybe_u64(value: int | None) -> bytes:
     return b"\x00" if value is None else b"\x01" + _U64.pack(value)
 
 
+def _read_bytes32(reader: Reader, what: str) -> bytes:
+    return reader.take(reader.u32(what), what)
+
+
+def _write_bytes32(value: bytes) -> bytes:
+    return _U32.pack(len(value)) + value
+
+
 def _read_text32(reader: Reader, what: str) -> str:
     at = reader.position
-    raw = reader.take(reader.u32(what), what)
+    raw = _read_bytes32(reader, what)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -71,14 +66,7 @@ def _read_text32(reader: Reader, what: str) -> str:
 
 
 def _write_text32(value: str) -> bytes:
-    raw = value.encode("utf-8")
-    return _U32.pack(len(raw)) + raw
-
-
-def _write_text16_cut(value: str) -> bytes:
-    """A sentence for people: cut, between characters, where it does not fit."""
-    raw = value.encode("utf-8", "replace")[:_ERROR_TEXT_BYTES_MAX]
-    return text16(raw.decode("utf-8", "ignore"))
+    return _write_bytes32(value.encode("utf-8"))
 
 
 def _read_records(reader: Reader, what: str) -> list[bytes]:
@@ -109,45 +97,22 @@ def _write_records(records: list[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def _read_topics(reader: Reader, what: str) -> list[m.TopicSummary]:
-    count = reader.count(reader.u32(what), 6, what)
-    return [m.TopicSummary(reader.text16("topic"), reader.u32("partition count")) for _ in range(count)]
+_TOPICS = counted(list, (("name", TEXT), ("partition_count", U32)), m.TopicSummary)
 
 
 def _write_topics(topics: list[m.TopicSummary]) -> bytes:
     """Sorted, as the published server sends them and its clients print them."""
-    return _counted(
-        text16(each.name) + _U32.pack(each.partition_count) for each in sorted(topics, key=lambda each: each.name)
-    )
+    return _TOPICS.write(sorted(topics, key=lambda each: each.name))
 
 
-def _read_partitions(reader: Reader, what: str) -> list[m.BriefPartition]:
-    count = reader.count(reader.u32(what), 12, what)
-    return [m.BriefPartition(reader.u32("partition"), reader.u64("high watermark")) for _ in range(count)]
-
-
-def _write_partitions(partitions: list[m.BriefPartition]) -> bytes:
-    return _counted(_U32.pack(each.partition) + _U64.pack(each.high_watermark) for each in partitions)
-
-
-def _counted(items: Iterable[bytes]) -> bytes:
-    written = list(items)
-    return _U32.pack(len(written)) + b"".join(written)
-
-
-TEXT = Kind("str", Reader.text16, text16)
-SENTENCE = Kind("str", Reader.text16, _write_text16_cut)
-TEXT32 = Kind("u32 len + text", _read_text32, _write_text32)
-FLAG = Kind("u8", _read_flag, _write_flag)
-CODE = Kind("u16", Reader.u16, _U16.pack)
-U32 = Kind("u32", Reader.u32, _U32.pack)
-U64 = Kind("u64", Reader.u64, _U64.pack)
-MAYBE_U64 = Kind("u8 has [u64]", _read_maybe_u64, _write_maybe_u64)
-RECORDS = Kind("u32 n, n x (u32 len, bytes)", _read_records, _write_records)
-TOPICS = Kind("u32 n, n x (str name, u32 partition_count)", _read_topics, _write_topics)
-PARTITIONS = Kind("u32 n, n x (u32 partition, u64 high_watermark)", _read_partitions, _write_partitions)
-
-Layout = tuple[tuple[str, Kind], ...]
+SENTENCE = TEXT._replace(write=lambda text: text16(cut_text(text, _ERROR_TEXT_BYTES_MAX).decode()))
+TEXT32 = Kind("u32 len + text", _read_text32, _write_text32, 4)
+FLAG = U8._replace(read=_read_flag)
+MAYBE_U64 = Kind("u8 has [u64]", _read_maybe_u64, _write_maybe_u64, 1)
+BYTES32 = Kind("u32 len, bytes", _read_bytes32, _write_bytes32, 4)
+RECORDS = Kind("u32 n, n x (u32 len, bytes)", _read_records, _write_records, 4, rows=(("", BYTES32),))
+TOPICS = _TOPICS._replace(write=_write_topics)
+PARTITIONS = counted(list, (("partition", U32), ("high_watermark", U64)), m.BriefPartition)
 
 LAYOUTS: Final[dict[type[msgspec.Struct], Layout]] = {
     m.Produce: (("topic", TEXT), ("partition", U32), ("records", RECORDS)),
@@ -170,7 +135,7 @@ LAYOUTS: Final[dict[type[msgspec.Struct], Layout]] = {
     m.MetricsFetchResponse: (("metrics", TEXT32),),
     m.Ping: (),
     m.Pong: (),
-    m.Error: (("code", CODE), ("message", SENTENCE)),
+    m.Error: (("code", U16), ("message", SENTENCE)),
 }
 """The fields of each message, in the order of the wire. A field of the JSON form that is missing here is not carried."""
 
