@@ -1,7 +1,9 @@
 """The key-value store as a service: acknowledgements, snapshots in slices, figures, and the change feed through every crash."""
 
+import errno
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -11,7 +13,7 @@ from tests.broker.node import Node, batch_of
 from tests.kv.crashing import plain
 from tests.kv.workloads import Mixed
 
-from braidlog.broker.feed import last_sequence
+from braidlog.broker.feed import RETRY_SECONDS, last_sequence
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.kv import feed as f
 from braidlog.kv import operations as o
@@ -391,6 +393,43 @@ def test_a_feed_whose_disk_fails_stops_the_mutations() -> None:
         node.do(o.Set(b"a", b"3"))
     assert node.do(o.Get(b"a")) == b"2"
     node.disk.on_operation = None
+    check_feed(node.again())
+
+
+@pytest.mark.parametrize("where", ["/data/kv/", "/data/topics/"])
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_full_disk_that_has_room_again_is_gone_on_with(where: str, attempts: int) -> None:
+    """Whether the store's own log or the feed's topic did not fit: nothing is missing, nothing is told twice.
+
+    Only writes that make a file longer are refused: a mark is written where there is room already.
+    """
+    key = b"n" * 100
+    node = KvNode()
+    node.do(o.Increment(key))
+    left = attempts
+
+    def refuse(operation: Operation) -> None:
+        nonlocal left
+        grows = operation.kind in ("write_at", "append") and operation.bytes > len(key)
+        if left and grows and operation.path.startswith(where):
+            left -= 1
+            node.disk.fail_at[operation.number] = errno.ENOSPC
+
+    node.disk.on_operation = refuse
+    with suppress(StorageFault):  # its own log has it, or has not: then it says so
+        node.do(o.Increment(key))
+    node.world.settle()
+    seen = node.do(o.Get(key))
+    while left:
+        with pytest.raises(StorageFault) as refused:
+            node.do(o.Increment(key))
+        assert refused.value.is_full
+        assert node.do(o.Get(key)) == seen, "what is refused does not happen, what is there is read"
+        node.world.advance(int(RETRY_SECONDS * 1000))
+    node.world.advance(int(RETRY_SECONDS * 1000))
+    assert node.do(o.Increment(key)) == int(seen) + 1
+    node.world.settle()
+    check_feed(node)
     check_feed(node.again())
 
 

@@ -3,9 +3,11 @@
 Knows: what the topic has and what it lacks. Refuses to know: what mutations mean.
 Invariants: the store's log comes first. A record is appended only when its mutation, and everything it leans on, is durable
 there; and the store keeps what the feed lacks. So after any crash the feed is behind the store or level with it, never ahead, and
-goes on after the number in its last record: no mutation is missing, none is told twice.
+goes on after the number in its last record: no mutation is missing, none is told twice. While the disk is full the store takes no
+mutation; the feed tries again every `RETRY_SECONDS`, with the very batch that did not fit, and lets the store go on.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -28,6 +30,8 @@ BATCH_BYTES = 1024 * 1024
 PENDING_MAX = 50_000
 """Mutations that wait for the feed. Beyond it, acknowledgements wait with them."""
 WAIT_SECONDS = 60.0
+RETRY_SECONDS = 1.0
+log = logging.getLogger("braidlog.kv")
 
 
 class Feed:
@@ -40,6 +44,10 @@ class Feed:
         self._store: Store | None = None
         self._pending: deque[Mutation] = deque()
         self._latest: dict[bytes, int] = {}
+        self._begun: tuple[list[FeedRecord], int] | None = None
+        """The batch under way, and the last mutation in it. It has no records any more once they are appended."""
+        self._end = 0
+        self._full: StorageFault | None = None
         self._idle: Wakeup | None = None
         self._wakes_for_mutations = False
         self._waiting: dict[Wakeup, None] = {}  # in the order they came: so they are answered
@@ -101,8 +109,8 @@ class Feed:
 
     async def _wait_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
-            if self.fault is not None:
-                raise self.fault
+            if (fault := self.fault or self._full) is not None:
+                raise fault
             self._is_urgent = True
             if self._idle is not None:
                 self._idle.wake()
@@ -130,17 +138,37 @@ class Feed:
             linger_ms = max(linger_ms, settings.flush_interval_ms)
         try:
             while True:
-                if not self._pending and not self._lacks_state:
+                if not self._pending and self._begun is None and not self._lacks_state:
                     await self._rest(WAIT_SECONDS, until_mutation=True)
                 if linger_ms and not self._is_urgent:
                     await self._rest(linger_ms / 1000, until_mutation=False)
-                await self.catch_up()
+                await self._catch_up_or_wait()
         except BaseException as error:
             # Whatever ended it, nobody may wait for it any more.
             self.fault = StorageFault(f"the change feed has stopped: {error}")
             self._store.stop(self.fault)
             self._wake_waiting()
             raise
+
+    async def _catch_up_or_wait(self) -> None:
+        """As `catch_up`. Where there is no room on the disk, say so to everyone, and rest before the next attempt."""
+        assert self._store is not None
+        try:
+            await self.catch_up()
+        except StorageFault as fault:
+            if not fault.is_full:
+                raise
+            if self._full is None:
+                log.warning("the disk is full: the key-value store takes no mutation until there is room: %s", fault)
+            self._full = fault
+            self._store.stop(fault)
+            self._wake_waiting()
+            await self._rest(RETRY_SECONDS, until_mutation=False)
+            return
+        if self._full is not None:
+            log.warning("there is room on the disk again: the key-value store goes on")
+            self._full = None
+            self._store.go_on()
 
     async def _rest(self, seconds: float, *, until_mutation: bool) -> None:
         """Wait until somebody waits for the feed, or (if so asked) there is a mutation, but not for ever."""
@@ -157,11 +185,17 @@ class Feed:
         self._is_urgent = False
         if self._lacks_state:
             await self._tell_state(self._store)
-        while self._pending:
-            records, last = self._next_records(self._store.clock.node.hex().encode())
-            # Up to what the log has now, not only to the last record: a part leans on a later mutation of its key.
-            await self._store.log.durable(self._store.sequence)
-            await self._append(records)
+        while self._begun is not None or self._pending:
+            if self._begun is None:
+                self._begun = self._next_records(self._store.clock.node.hex().encode())
+            records, last = self._begun
+            if records:
+                # Up to what the log has now, not only to the last record: a part leans on a later mutation of its key.
+                await self._store.log.durable(self._store.sequence)
+                await self._append(records)
+                self._begun = [], last
+            await self._settle()
+            self._begun = None
             self.sequence = last
             self._wake_waiting()
 
@@ -186,7 +220,11 @@ class Feed:
             self._wake_waiting()  # who waits for a topic has one
         keys, values, timestamps, headers = zip(*records, strict=True)
         batch = encode_batch(values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=min(timestamps))
-        await append_published(hosted, batch, self._world)
+        self._end = append_published(hosted, batch, self._world)
+
+    async def _settle(self) -> None:
+        assert self._hosted is not None
+        await self._hosted.made_durable(self._end, self._world)
 
     # -- a feed that lacks a part of the past ----------------------------------------------------------------
 
@@ -214,6 +252,7 @@ class Feed:
                 size += len(record.value or b"") + 200
                 if left == 0 or len(batch) >= BATCH_RECORDS_MAX or size >= BATCH_BYTES:
                     await self._append(batch)
+                    await self._settle()
                     batch, size = [], 0
             self.sequence = sequence
             self._lacks_state = False

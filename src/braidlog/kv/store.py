@@ -115,6 +115,10 @@ class Store:
         """Take no more mutations: something that must hear of each of them no longer does. Reads go on."""
         self._stopped = fault
 
+    def go_on(self) -> None:
+        """Take mutations again: it does."""
+        self._stopped = None
+
     @property
     def fault(self) -> StorageFault | None:
         """Why no mutation is taken any more, if so."""

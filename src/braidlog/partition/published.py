@@ -10,11 +10,11 @@ from braidlog.partition.reading import batches_of
 READ_BYTES = 1024 * 1024
 
 
-async def append_published(hosted: HostedPartition, batch: bytes, world: World) -> None:
-    """Append a batch; return when it is durable and readers see it."""
+def append_published(hosted: HostedPartition, batch: bytes, world: World) -> int:
+    """Append a batch; return the offset after it. A full disk takes nothing of it: the same batch may be tried again."""
     appended = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=world.now_ms())
     hosted.appended()
-    await hosted.made_durable(appended.next_offset, world)
+    return appended.next_offset
 
 
 def read_published(hosted: HostedPartition, offset: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
