@@ -110,7 +110,7 @@ class Feed:
     async def _wait_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
             if (fault := self.fault or self._full) is not None:
-                raise fault
+                raise fault.again()
             self._is_urgent = True
             if self._idle is not None:
                 self._idle.wake()

@@ -32,6 +32,7 @@ EXPIRE_KEYS = 500
 SLICE_SECONDS = 0.001
 WRITE_BYTES = 1024 * 1024
 _SNAPSHOT = "the snapshot"
+_GROWING = frozenset((operations.Set, operations.Increment, operations.Push, operations.HashSet))
 
 
 class KeyValue:
@@ -55,6 +56,8 @@ class KeyValue:
         self._feed = Feed(topics, world) if settings.feed else None
         self._opened_at = world.monotonic()
         self.settings = settings
+        self.no_room: StorageFault | None = None
+        """Why nothing is taken that makes the store larger, while the disk has too little room for it."""
 
     def open(self) -> None:
         """Recover the store. If that fails it is offline, and says why to everyone who asks; the fault is raised once, here."""
@@ -76,7 +79,9 @@ class KeyValue:
     @property
     def store(self) -> LocalStore:
         if self._store is None:
-            raise self._fault or BrokerError(Reason.UNAVAILABLE, "the key-value store is not open")
+            if self._fault is not None:
+                raise self._fault.again()
+            raise BrokerError(Reason.UNAVAILABLE, "the key-value store is not open")
         return self._store
 
     @property
@@ -89,6 +94,8 @@ class KeyValue:
     async def execute(self, operation: Operation[R]) -> R:
         """Carry out an operation; return when it is kept."""
         store = self._store or self.store
+        if self.no_room is not None:
+            self._check_room(operation, self.no_room)
         before = store.sequence
         result = store.execute(operation, self._world.now_ms())
         sequence = store.sequence
@@ -103,6 +110,8 @@ class KeyValue:
         results: list[Any] = []
         for operation in operations:
             try:
+                if self.no_room is not None:
+                    self._check_room(operation, self.no_room)
                 results.append(execute(operation, now_ms))
             except BrokerError as error:
                 results.append(error)
@@ -110,6 +119,10 @@ class KeyValue:
         if sequence != before:
             await self._wait_durable(store, sequence)
         return results
+
+    def _check_room(self, operation: Operation[Any], no_room: StorageFault) -> None:
+        if type(operation) in _GROWING:
+            raise BrokerError(Reason.UNAVAILABLE, f"{no_room}; delete keys, or make room on the disk")
 
     async def _wait_durable(self, store: LocalStore, sequence: int) -> None:
         feed = self._feed

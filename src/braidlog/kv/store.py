@@ -130,7 +130,7 @@ class Store:
         if not key or len(key) > KV_KEY_BYTES_MAX:
             raise _bad_key(key)
         if self.log.fault is not None:
-            raise self.log.fault
+            raise self.log.fault.again()
         self.operations += 1
         # Never before the last stamp: a clock that was set back does not bring back a key that was seen to have gone.
         if now_ms < self.clock.wall_ms:  # noqa: PLR1730 - on every operation's way, and `max` is three times as slow
@@ -319,7 +319,7 @@ class Store:
     def _commit(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, now_ms: int) -> None:
         """Log a mutation and apply it. If it is refused, all is as it was, the clock too: a replay counts its ticks."""
         if self._stopped is not None:
-            raise self._stopped
+            raise self._stopped.again()
         clock, keyspace = self.clock, self.keyspace
         before = clock.wall_ms, clock.counter
         wall_ms = clock.tick(now_ms)

@@ -230,7 +230,7 @@ class Wal:
     def _check_writable(self) -> None:
         """Raise unless mutations are taken. Where the disk was full this is where it is asked again."""
         if self._fault is not None:
-            raise self._fault
+            raise self._fault.again()
         if self._closed:
             raise BrokerError(Reason.LOG_CLOSED, "the key-value store is closed: the node is stopping")
         if self._stalled is not None:
@@ -306,7 +306,7 @@ class Wal:
         """
         with self._sync_lock:
             if self._fault is not None:
-                raise self._fault
+                raise self._fault.again()
             if upto is not None and self.durable_offset >= upto and self._roll_at_ms is None:
                 return self.durable_offset
             if self._roll_at_ms is not None:
@@ -399,7 +399,7 @@ class Wal:
                 with self._sync_lock:
                     self._file.sync()  # the mark
             elif self._durable_sequence < self._sequence:
-                raise self._fault  # with a lazy `flush` nobody may have heard of it yet
+                raise self._fault.again()  # with a lazy `flush` nobody may have heard of it yet
         finally:
             self._closed = True
             with contextlib.suppress(StorageFault):

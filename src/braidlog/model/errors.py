@@ -100,6 +100,13 @@ class StorageFault(Exception):  # noqa: N818 - a fault is what it is called in e
         super().__init__(message if path is None else f"{path}: {message}")
         self.path = path
 
+    def again(self) -> "StorageFault":
+        """The same fault, to be raised: one that is kept and raised itself would keep every frame it ever passed, with all
+        they held."""
+        same = StorageFault(str(self))
+        same.path, same.__cause__ = self.path, self.__cause__
+        return same
+
     @property
     def is_full(self) -> bool:
         """Whether the disk refused for want of room: nothing is broken, and room can come back."""

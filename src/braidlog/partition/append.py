@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from braidlog.codec.batch import TRANSACTIONAL, BatchHeader, read_headers
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import Flush
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
@@ -56,6 +56,8 @@ class Append:
         self._hosting = hosting
         self._world = world
         self._guard = guard
+        self.no_room: StorageFault | None = None
+        """Why producers are refused, while the disk has too little room for them."""
         self.records_written = 0
         self.batches_written = 0
         self.bytes_written = 0
@@ -86,6 +88,8 @@ class Append:
         Who has read the headers of `batch` already hands them along: they are read once on their way in.
         """
         refuse_published(topic)
+        if self.no_room is not None:
+            raise self.no_room.again()
         hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
         if headers is None:

@@ -30,6 +30,7 @@ from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, Ser
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, raise_limit
+from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.process_memory import resident_bytes
@@ -137,6 +138,14 @@ class Server:
         self._tasks.every(SWEEP_SECONDS, self._sweep, "sweep")
         self._tasks.every(EXPIRE_SECONDS, self._expire, "expire")
         self._tasks.every(RETAIN_SECONDS, self._retain, "retain")
+        reserve = DiskReserve(
+            partial(free_bytes, config.data_dir),
+            config.disk_reserve_bytes,
+            world,
+            [self.services.append, self.services.keyvalue],
+        )
+        await reserve.look()
+        self._tasks.every(LOOK_SECONDS, reserve.look, "disk-reserve")
         log.info(
             "up to %d connections, %d files and sockets", self._connection_limits.connections_max, self._descriptors
         )

@@ -230,6 +230,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "braid-data"
     node: str = "0"
     drain_seconds: float = 10.0
+    disk_reserve_bytes: int = 64 * 1024 * 1024
+    """With less room than this on its disk, a node takes no records and no keys: what is left is for the node itself."""
     listeners: ListenersConfig = ListenersConfig()
     topics: TopicSettings = TopicSettings()
     groups: GroupsConfig = GroupsConfig()

@@ -222,7 +222,7 @@ class DataFolder:
         check_topic_name(name)
         _check_partitions(partitions)
         if self._fault is not None:
-            raise self._fault
+            raise self._fault.again()
         if name in self._topics:
             raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
         meta = TopicMeta(
@@ -305,7 +305,7 @@ class DataFolder:
     def delete_topic(self, name: str) -> None:
         folder, _ = self._find(name)
         if self._fault is not None:
-            raise self._fault
+            raise self._fault.again()
         del self._topics[name]
         with self._no_way_back():
             self._disk.rename(folder, folder + _GONE)

@@ -36,7 +36,7 @@ class Gate:
 
     def check(self) -> None:
         if self.fault is not None:
-            raise self.fault
+            raise self.fault.again()
 
     def wait(self, is_reached: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until `is_reached`, the close or a fault, which is raised; False if the time ran out first."""

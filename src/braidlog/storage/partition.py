@@ -246,7 +246,7 @@ class PartitionLog:
         """Raise unless the partition takes changes: a failed, closed or damaged one does not."""
         gate = self._gate
         if gate.fault is not None:
-            raise gate.fault
+            raise gate.fault.again()
         if gate.closed:
             raise BrokerError(Reason.LOG_CLOSED, f"partition {self.identity.partition} is closed or read-only")
         if self.report.damages:
@@ -471,7 +471,7 @@ class PartitionLog:
                 if self._gate.fault is None:
                     self.checkpoint(copies=2, clean_stop=True)
                 elif self.durable_offset < self._state.end_offset:
-                    raise self._gate.fault  # with a lazy `flush` nobody may have heard of it yet
+                    raise self._gate.fault.again()  # with a lazy `flush` nobody may have heard of it yet
             finally:
                 self._gate.closed = True
                 self._chain.let_go()

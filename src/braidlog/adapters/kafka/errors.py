@@ -92,7 +92,8 @@ def code_of(error: Exception) -> E:
     if isinstance(error, BrokerError):
         return CODES[error.reason]
     if isinstance(error, StorageFault):
-        log.error("kafka: %s", error)
+        if not error.is_full:  # who finds the disk full has said so once
+            log.error("kafka: %s", error)
         return E.KAFKA_STORAGE_ERROR
     if isinstance(error, ProtocolError):
         return E.CORRUPT_MESSAGE

@@ -21,6 +21,7 @@ NOTES = {
     "data_dir": "where the log lives",
     "node": "the name of this node",
     "drain_seconds": "how long a stop waits for answers",
+    "disk_reserve_bytes": "with less room on the disk no records and keys are taken",
     "listeners": "one port for each protocol; 0 is any free one. With tls.cert and tls.key it speaks TLS",
     "listeners.kafka.auto_create": "a topic that a client asks for is made, with `partitions` partitions",
     "topics": "defaults for topics; `braid topic create -c` and `alter` change them for one",
