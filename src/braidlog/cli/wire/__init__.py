@@ -6,7 +6,6 @@ Knows: their names, and the options that several have. Refuses to know: anything
 import click
 
 from braidlog.cli import LazyGroup
-from braidlog.wire.cursus import DIALECT as CURSUS
 
 
 @click.group(
@@ -18,11 +17,11 @@ from braidlog.wire.cursus import DIALECT as CURSUS
         "dissector": ("braidlog.cli.wire.dissector:dissector", "Print a dissector for Wireshark."),
         "fuzz": ("braidlog.cli.wire.fuzz:fuzz", "Send damaged requests to a server, see that it stays well."),
     },
-    epilog=f"""\b
+    epilog="""\b
 Example:
   braid serve --wire-log - --wire-hex            every message on every port, as it passes
-  braid wire tap --listen :7000 --to :{CURSUS.port} --dialect cursus --hex > talk.wire
-  braid wire send talk.wire --server :{CURSUS.port}       the same conversation again: same answers?
+  braid wire tap --listen :7000 --to cursus://127.0.0.1 --hex > talk.wire
+  braid wire send talk.wire --server cursus://127.0.0.1     the same conversation again: same answers?
   braid wire decode talk.wire                    field by field
 """,
 )
