@@ -5,22 +5,20 @@ Invariants: while a group has members nothing is changed: they would go on where
 one that the partition has.
 """
 
-import sys
-
 import click
 import msgspec
 from msgspec.structs import astuple
 
-from braidlog.cli import NO, REFUSED, say
+from braidlog.cli import NO, REFUSED, end
 from braidlog.cli.group.inspect import commits_of
 from braidlog.cli.terminal.arguments import YES, confirm
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, hint, plural, print_json, print_table
-from braidlog.cli.terminal.times import FORMS, parse_moment
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import Commits, Span
 from braidlog.client.errors import UnsupportedError
 from braidlog.model.clock import SystemClock
+from braidlog.model.moments import FORMS, parse_moment
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -106,8 +104,7 @@ def reset(  # noqa: PLR0913 - one parameter an option
     _refuse_members(client, group)
     moves = _moves(client, group, target, topics, partitions)
     if not moves:
-        say(f"group {group!r} has committed nothing there; pass --topic for a topic it is to begin with")
-        sys.exit(NO)
+        end(NO, f"group {group!r} has committed nothing there; pass --topic for a topic it is to begin with")
     if not dry_run:
         for topic in {move.topic for move in moves}:
             client.admin.reset_group(group, topic, {move.partition: move.to for move in moves if move.topic == topic})
@@ -125,8 +122,8 @@ def _refuse_members(client: Client, group: str) -> None:
         return
     members = client.admin.describe_group(group).members
     if members:
-        say(f"group {group!r} has {plural(len(members), 'member')}: they would commit over the reset; stop them first")
-        sys.exit(REFUSED)
+        count = plural(len(members), "member")
+        end(REFUSED, f"group {group!r} has {count}: they would commit over the reset; stop them first")
 
 
 def _moves(

@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_table
 from braidlog.client.blocking import Client
-from braidlog.client.drivers.contract import GroupInfo, Span
+from braidlog.client.drivers.contract import GroupInfo, GroupMember, Span
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.model.lag import lag_of
 
@@ -26,11 +26,6 @@ class GroupRow(msgspec.Struct, frozen=True):
     state: str
     members: int
     lag: int
-
-
-class MemberRow(msgspec.Struct, frozen=True):
-    member: str
-    partitions: list[int]
 
 
 class PositionRow(msgspec.Struct, frozen=True):
@@ -48,7 +43,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     group: str
     state: str
-    members: list[MemberRow]
+    members: list[GroupMember]
     positions: list[PositionRow]
     lag: int
 
@@ -95,8 +90,8 @@ def _position(topic: str, number: int, committed: int | None, spans: tuple[Span,
 def described(client: Client, group: str) -> GroupDescription:
     info = client.admin.describe_group(group)
     positions = positions_of(client, info)
-    members = [MemberRow(each.member, list(each.partitions)) for each in info.members]
-    return GroupDescription(group, info.state, members, positions, sum(row.lag or 0 for row in positions))
+    lag = sum(row.lag or 0 for row in positions)
+    return GroupDescription(group, info.state, list(info.members), positions, lag)
 
 
 @click.command("list", epilog="Example: braid group list -o name")

@@ -13,11 +13,12 @@ records of an earlier generation stay in the layers' topics, and the new generat
 """
 
 import secrets
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
+from braidlog.model.clock import SystemClock
+from braidlog.model.moments import parse_moment
 from braidlog.spark.pipeline import records, tables
 from braidlog.spark.pipeline.checkpoints import Offsets, position
 from braidlog.spark.pipeline.config import refusal
@@ -129,12 +130,11 @@ def position_options(ends: Offsets, text: str, prefix: str = "starting") -> dict
 
 def parse_time_ms(text: str) -> int:
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_moment(text, SystemClock().now_ms())
     except ValueError:
         raise refusal(
             f"{text!r} is neither an offset, nor a time such as 2026-11-15T08:00:00Z, nor the name of a layer"
         ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 # -- doing it ------------------------------------------------------------------------------------------------------
