@@ -17,7 +17,7 @@ Invariant: `braid --help` imports click and nothing else of weight; an error a p
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -90,6 +90,13 @@ class Program(LazyGroup):
 def say(sentence: str) -> None:
     """One line on stderr."""
     click.echo(f"braid: {sentence}", err=True)
+
+
+def end(code: int, sentence: str = "") -> NoReturn:
+    """Leave with this exit code, and say why unless it was said."""
+    if sentence:
+        say(sentence)
+    sys.exit(code)
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) -> None:

@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 import click
 
-from braidlog.cli import INTERRUPTED, say
-from braidlog.cli.records.produce import Ledger, settle
+from braidlog.cli import say
+from braidlog.cli.records.produce import Ledger, deliver, delivering
 from braidlog.cli.terminal.connection import Node, with_node
 from braidlog.cli.terminal.interrupts import Interrupts
 from braidlog.cli.terminal.output import hint, is_watched
 from braidlog.client.drivers.contract import Headers
 from braidlog.client.engine.producer import Producer
 from braidlog.client.engine.retry import wait_at_most
-from braidlog.client.errors import ClientError
 from braidlog.client.session import Client
 from braidlog.model.clock import SystemClock
 from braidlog.model.record import NewRecord
@@ -60,11 +59,7 @@ def clicks(
     source = Clicks(name, random.Random(seed))  # noqa: S311 - events of nobody
     ledger = Ledger()
     hint(f"braid tail {topic}", "Ctrl-C ends it")
-    try:
-        asyncio.run(_run(node, Plan(topic, partitions, rate, count), source, ledger))
-    except asyncio.CancelledError:
-        say(f"gave up; {ledger}")
-        click.get_current_context().exit(INTERRUPTED)
+    deliver(_run(node, Plan(topic, partitions, rate, count), source, ledger), ledger)
     if ledger.failure is not None:
         say(str(ledger))
         raise ledger.failure
@@ -93,16 +88,8 @@ async def _run(node: Node, plan: Plan, source: Clicks, ledger: Ledger) -> None:
     Interrupts(stopping.set)
     async with node.connect_aio() as client:
         await client.admin.ensure_topic(plan.topic, plan.partitions if client.capabilities.partitions else 1)
-        producer = client.producer(linger_ms=5)
-        try:
+        async with delivering(client, ledger, linger_ms=5) as producer:
             await _send(client, producer, plan, source, ledger, stopping)
-            await settle(producer, ledger)
-        except ClientError as error:
-            ledger.failure = ledger.failure or error
-        except asyncio.CancelledError:
-            client.abandon()  # or closing it would wait for the same answers once more
-            raise
-        ledger.settle()
 
 
 async def _send(

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from braidlog.cli import FAULT, say
+from braidlog.cli import FAULT, end
 from braidlog.cli.terminal.output import QUIET, hint
 from braidlog.model.report import ADMIN_PORT
 from braidlog.server.config import ListenersConfig
@@ -68,6 +68,5 @@ def grafana() -> None:
     """A dashboard of a node's figures, to be imported into Grafana."""
     file = resources.files("braidlog") / "console" / "grafana.json"
     if not file.is_file():
-        say("this installation has no dashboard (console/grafana.json)")
-        click.get_current_context().exit(FAULT)
+        end(FAULT, "this installation has no dashboard (console/grafana.json)")
     click.echo(file.read_text(encoding="utf-8"), nl=False)

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import click
 
-from braidlog.cli.kv.options import print_number, print_value, say_no, value_of, with_store
+from braidlog.cli import NO, end
+from braidlog.cli.kv.options import print_number, print_value, value_of, with_store
 from braidlog.cli.terminal.arguments import pairs
 from braidlog.cli.terminal.output import print_json, print_table, shown
 from braidlog.client.kv import commands as c
@@ -31,7 +32,7 @@ def set_(store: KeyValue, key: str, value: str, ttl: int, only_if: str | None, o
     if output == "json":
         print_json({"stored": stored})
     if not stored:
-        say_no(f"{key!r} is {'there already' if condition is Condition.IF_ABSENT else 'not there'}")
+        end(NO, f"{key!r} is {'there already' if condition is Condition.IF_ABSENT else 'not there'}")
 
 
 @click.command("del")
@@ -45,7 +46,7 @@ def delete(store: KeyValue, keys: tuple[str, ...], output: str) -> None:
             raise outcome
     print_number("deleted", sum(outcomes), output)
     if not any(outcomes):
-        say_no("there was no such key")
+        end(NO, "there was no such key")
 
 
 @click.command()
@@ -55,7 +56,7 @@ def delete(store: KeyValue, keys: tuple[str, ...], output: str) -> None:
 def expire(store: KeyValue, key: str, seconds: int, output: str) -> None:
     """Let KEY go in so many SECONDS; 0 is never."""
     if not store.expire(key, seconds):
-        say_no(f"{key!r} is not there")
+        end(NO, f"{key!r} is not there")
     elif output == "json":
         print_json({"ttl_seconds": seconds})
 
@@ -67,7 +68,7 @@ def ttl(store: KeyValue, key: str, output: str) -> None:
     """Seconds until KEY goes, begun ones counted; 0 is never."""
     seconds = store.ttl(key)
     if seconds is None:
-        say_no(f"{key!r} is not there")
+        end(NO, f"{key!r} is not there")
     else:
         print_number("ttl_seconds", seconds, output)
 
@@ -148,7 +149,7 @@ def hdel(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> Non
     count = store.hdel(key, *fields)
     print_number("deleted", count, output)
     if not count:
-        say_no(f"{key!r} has none of these fields")
+        end(NO, f"{key!r} has none of these fields")
 
 
 @click.command()
@@ -162,4 +163,4 @@ def hgetall(store: KeyValue, key: str, output: str) -> None:
     elif found:
         print_table(["FIELD", "VALUE"], [[shown(f), shown(v)] for f, v in found.items()])
     else:
-        say_no(f"{key!r} is not there")
+        end(NO, f"{key!r} is not there")

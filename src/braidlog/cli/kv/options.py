@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from braidlog.cli import NO, say
+from braidlog.cli import NO, end
 from braidlog.cli.terminal.output import OUTPUT, print_json, shown
 from braidlog.client.kv.blocking import connect as connect_store
 from braidlog.model.record_json import json_bytes
@@ -48,7 +48,7 @@ def value_of(text: str) -> bytes:
 def print_value(raw: bytes | None, output: str, missing: str) -> None:
     """One value, or the answer no."""
     if raw is None:
-        say_no(missing)
+        end(NO, missing)
     elif output == "json":
         print_json({"value": json_bytes(raw)})
     else:
@@ -60,8 +60,3 @@ def print_number(name: str, number: int, output: str) -> None:
         print_json({name: number})
     else:
         click.echo(str(number))
-
-
-def say_no(why: str) -> None:
-    say(why)
-    click.get_current_context().exit(NO)

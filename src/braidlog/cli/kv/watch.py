@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from braidlog.cli import say
+from braidlog.cli import NO, end
 from braidlog.cli.terminal.output import TEXT_OR_JSON, moment, shown
 from braidlog.client.blocking import connect
 from braidlog.client.drivers.contract import ConsumedRecord
@@ -53,8 +53,7 @@ def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, ou
         except RefusedError as error:
             if error.reason is not Refusal.TOPIC_NOT_FOUND:
                 raise
-            say(f"no topic {FEED_TOPIC!r}: nothing was changed yet, or kv.feed is off")
-            click.get_current_context().exit(1)
+            end(NO, f"no topic {FEED_TOPIC!r}: nothing was changed yet, or kv.feed is off")
         left = sys.maxsize if count is None else count
         while left > 0:
             for record in consumer.poll(timeout=POLL_SECONDS):

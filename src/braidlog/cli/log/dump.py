@@ -1,6 +1,5 @@
 """`braid log dump`: what the files of a partition hold, line by line."""
 
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from braidlog.cli import NO
+from braidlog.cli import NO, end
 from braidlog.cli.records.text import ENCODINGS
 from braidlog.cli.terminal.output import DATA, LINES, moment, paint, shown
 from braidlog.model.record_json import json_bytes
@@ -68,7 +67,7 @@ def dump(  # noqa: PLR0913 - one parameter an option
         damaged |= isinstance(line, DamageLine)
         click.echo(_as_json(line, values, place) if output == "json" else _as_text(line, values))
     if damaged:
-        sys.exit(NO)
+        end(NO)
 
 
 def _plain(data: bytes | None, values: str) -> str | None:

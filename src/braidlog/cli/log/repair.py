@@ -1,11 +1,10 @@
 """`braid log repair`: mend a folder, after saying how and asking."""
 
-import sys
 import uuid
 
 import click
 
-from braidlog.cli import NO
+from braidlog.cli import NO, end
 from braidlog.cli.log.verify import show_report
 from braidlog.cli.terminal.output import DATA, OUTPUT, lost, paint, print_json, print_table, progress
 from braidlog.model.clock import SystemClock
@@ -50,16 +49,16 @@ def repair(*, data: str, topic: str | None, dry_run: bool, yes: bool, drop_unrea
     if not dry_run and plan.steps:
         if not yes and not click.confirm("Do this?", err=True):
             click.echo("Nothing was changed.", err=True)
-            sys.exit(NO)
+            end(NO)
         report = work.run()
         if output == "json":
             print_json(report)
         else:
             _show_repaired(report)
         if not report.verified.sound:
-            sys.exit(NO)
+            end(NO)
     if plan.beyond_repair:
-        sys.exit(NO)
+        end(NO)
 
 
 def _show_plan(plan: RepairPlan, *, dry_run: bool) -> None:

@@ -1,11 +1,10 @@
 """`braid log verify`: is every byte what was written?"""
 
-import sys
 from collections.abc import Iterator
 
 import click
 
-from braidlog.cli import NO
+from braidlog.cli import NO, end
 from braidlog.cli.terminal.output import DATA, OUTPUT, lost, paint, print_json, print_table, progress, size
 from braidlog.storage.files import OsDisk
 from braidlog.tools import verify as tool
@@ -36,7 +35,7 @@ def verify(data: str, topic: str | None, output: str) -> None:
     else:
         show_report(report)
     if not report.sound:
-        sys.exit(NO)
+        end(NO)
 
 
 def show_report(report: VerifyReport) -> None:

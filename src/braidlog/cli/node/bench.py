@@ -8,7 +8,7 @@ import secrets
 import click
 import msgspec
 
-from braidlog.cli import FAULT, say
+from braidlog.cli import FAULT, end, say
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, is_watched, print_json, print_table
 from braidlog.client.blocking import Client
@@ -49,8 +49,7 @@ def bench(client: Client, records: int, record_bytes: int, repeats: int, output:
     try:
         figures = measure(client, topic, Load(records, record_bytes, repeats), _tell)
     except TimeoutError as error:
-        say(str(error))
-        click.get_current_context().exit(FAULT)
+        end(FAULT, str(error))
     finally:
         if client.capabilities.deletes:
             client.admin.delete_topic(topic)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from braidlog.cli import REFUSED, say
+from braidlog.cli import REFUSED, end
 from braidlog.cli.terminal.output import QUIET, hint
 from braidlog.server.config import ServerConfig
 
@@ -83,10 +83,8 @@ def init(file: str, *, force: bool) -> None:
         with Path(file).open("w" if force else "x", encoding="utf-8") as out:
             out.write(template())
     except FileExistsError:
-        say(f"{file} is there already; --force writes over it")
-        click.get_current_context().exit(REFUSED)
+        end(REFUSED, f"{file} is there already; --force writes over it")
     except OSError as error:
-        say(f"{file}: {error.strerror}")
-        click.get_current_context().exit(REFUSED)
+        end(REFUSED, f"{file}: {error.strerror}")
     click.echo(f"wrote {file}")
     hint(f"braid serve --config {file}", f"braid config show --config {file} --origin")

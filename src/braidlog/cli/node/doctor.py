@@ -4,12 +4,11 @@ Knows: how findings look, and which exit code they are. Refuses to know: what is
 """
 
 import os
-import sys
 
 import click
 import msgspec
 
-from braidlog.cli import NO
+from braidlog.cli import NO, end
 from braidlog.cli.terminal.output import OUTPUT, QUIET, hint, paint, print_json
 from braidlog.server.config import ListenersConfig, load_config
 from braidlog.tools.doctor import Finding, Status, examine
@@ -49,7 +48,7 @@ def doctor(data_dir: str | None, output: str) -> None:
     if output == "json":
         print_json(Examination(fit, findings))
     if not fit:
-        sys.exit(NO)
+        end(NO)
     hint("braid dev")
 
 

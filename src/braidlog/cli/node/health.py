@@ -3,16 +3,13 @@
 Knows: the admin port's /readyz and which answer is which exit code. Refuses to know: what the node looks at.
 """
 
-import json
-import sys
 import urllib.error
 import urllib.request
-from typing import Any
 
 import click
 import msgspec
 
-from braidlog.cli import FAULT, NO, UNREACHED, say
+from braidlog.cli import FAULT, NO, UNREACHED, end
 from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import OUTPUT, paint, print_json, print_table, shown
 from braidlog.model.report import LOCAL_ADMIN_URL
@@ -62,7 +59,7 @@ def health(url: str, token_file: str | None, timeout: float, output: str, *, qui
     if not quiet:
         _print(answer, output)
     if answer.status != "ready":
-        sys.exit(NO)
+        end(NO)
 
 
 def _ask(url: str, token: str | None, timeout: float) -> Readiness:
@@ -76,18 +73,15 @@ def _ask(url: str, token: str | None, timeout: float) -> Readiness:
         with error:
             body = error.read(ANSWER_BYTES_MAX)  # 503 says why in the same form
     except OSError as error:
-        say(f"{url} cannot be reached: {getattr(error, 'reason', error)}")
-        sys.exit(UNREACHED)
+        end(UNREACHED, f"{url} cannot be reached: {getattr(error, 'reason', error)}")
     return _read(url, body)
 
 
 def _read(url: str, body: bytes) -> Readiness:
     try:
-        told: Any = json.loads(body)
-        return msgspec.convert(told, Readiness)
-    except (ValueError, msgspec.ValidationError):
-        say(f"{url} is not the admin port of a node: it answers {shown(body[:60])}")
-        sys.exit(FAULT)
+        return msgspec.json.decode(body, type=Readiness)
+    except msgspec.DecodeError:
+        end(FAULT, f"{url} is not the admin port of a node: it answers {shown(body[:60])}")
 
 
 def _print(answer: Readiness, output: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from braidlog.cli import FAULT, INTERRUPTED, NO, say
+from braidlog.cli import FAULT, INTERRUPTED, NO, end, say
 from braidlog.cli.terminal.arguments import pairs
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def spark_of(project: "Project", wanted: "Wishes") -> "Iterator[SparkSession]":
     try:
         yield spark
     except OptionError as error:
-        say(str(error))
-        sys.exit(FAULT)
+        end(FAULT, str(error))
     finally:
         spark.stop()
 
@@ -106,13 +105,12 @@ def ending_well() -> "Iterator[StopRequest]":
     try:
         yield stop
     except Stopped:
-        say("stopped; the next run resumes where it stopped")
-        sys.exit(INTERRUPTED)
+        end(INTERRUPTED, "stopped; the next run resumes where it stopped")
     except StageFailed as error:
         say(str(error))
         if not error.by_expectation:
             say(f"the whole story is in {LOG} of the pipeline's storage")
-        sys.exit(NO if error.by_expectation else FAULT)
+        end(NO if error.by_expectation else FAULT)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

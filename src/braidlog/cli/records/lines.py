@@ -8,7 +8,6 @@ given. A line has a longest length: what never ends is not kept.
 import os
 import select
 import sys
-from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
 
 from braidlog.model.errors import BrokerError, Reason
@@ -52,9 +51,7 @@ class Lines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._close()
         os.close(self._wake)
         os.close(self._alarm)

@@ -9,12 +9,13 @@ not the sending: what was read is still delivered; a second interrupt gives up. 
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
 
 import click
 
-from braidlog.cli import INTERRUPTED, USAGE, say
+from braidlog.cli import INTERRUPTED, USAGE, end, say
 from braidlog.cli.records.lines import LineError, Lines
 from braidlog.cli.records.text import ENCODINGS, RecordDefaults, json_reader, text_reader, unescape
 from braidlog.cli.terminal.arguments import pairs
@@ -25,9 +26,11 @@ from braidlog.cli.terminal.times import MOMENT
 from braidlog.client.engine.delivery import Delivery
 from braidlog.client.engine.producer import Producer
 from braidlog.client.errors import ClientError, Refusal, RefusedError
+from braidlog.client.session import Client
 from braidlog.model.errors import BrokerError
 from braidlog.model.record_json import ParsedRecord
 
+T = TypeVar("T")
 Reader = Callable[[bytes], ParsedRecord]
 
 
@@ -54,10 +57,41 @@ class Ledger:
             else:
                 self.acknowledged += 1
 
+    @contextmanager
+    def noting_failures(self) -> Iterator[None]:
+        """The first failure is kept, and raised by nobody: who reads the ledger says it."""
+        try:
+            yield
+        except (ClientError, BrokerError, LineError) as error:
+            self.failure = self.failure or error
+
     def __str__(self) -> str:
         if self.acknowledged == self.sent:
             return f"{plural(self.sent, 'record')} acknowledged"
         return f"{self.acknowledged:,} of {plural(self.sent, 'record')} acknowledged"
+
+
+def deliver(work: Coroutine[Any, Any, T], ledger: Ledger) -> T:
+    """Do it in a loop of its own; who interrupts it twice is told how far it came."""
+    try:
+        return asyncio.run(work)
+    except asyncio.CancelledError:
+        end(INTERRUPTED, f"gave up; {ledger}")
+
+
+@asynccontextmanager
+async def delivering(client: Client, ledger: Ledger, **options: Any) -> AsyncIterator[Producer]:  # noqa: ANN401 - the producer's
+    """A producer for as long as there is something to send; then every outcome is waited for. Why one failed is in the ledger."""
+    producer = client.producer(**options)
+    try:
+        with ledger.noting_failures():
+            yield producer
+        with ledger.noting_failures():
+            await producer.flush()  # what it raises has an entry in the ledger
+        ledger.settle()
+    except asyncio.CancelledError:
+        client.abandon()  # or closing it would wait for the same answers once more
+        raise
 
 
 @click.command(
@@ -137,11 +171,7 @@ def produce(  # noqa: PLR0913 - one parameter an option
         raise click.UsageError(str(error)) from error
     options = {"acks": acks, "retries": "at-least-once" if at_least_once else "safe"}
     ledger = Ledger()
-    try:
-        interrupted = asyncio.run(_produce(node, topic, lines, reader, ledger, options))
-    except asyncio.CancelledError:
-        say(f"gave up; {ledger}")
-        click.get_current_context().exit(INTERRUPTED)
+    interrupted = deliver(_produce(node, topic, lines, reader, ledger, options), ledger)
     _report(topic, ledger, interrupted=interrupted)
 
 
@@ -164,13 +194,8 @@ async def _produce(
     async with node.connect_aio() as client:
         with lines:
             interrupts = Interrupts(lambda: _read_no_more(lines, ledger))
-            producer = client.producer(**options)
-            try:
+            async with delivering(client, ledger, **options) as producer:
                 await _send(producer, topic, lines, reader, ledger)
-                await settle(producer, ledger)
-            except asyncio.CancelledError:
-                client.abandon()  # or closing it would wait for the same answers once more
-                raise
         return interrupts.count > 0
 
 
@@ -182,14 +207,6 @@ def _read_no_more(lines: Lines, ledger: Ledger) -> None:
 
 
 async def _send(producer: Producer, topic: str, lines: Lines, reader: Reader, ledger: Ledger) -> None:
-    """Until there are no more lines, or one cannot be sent: why is in the ledger."""
-    try:
-        await _send_all(producer, topic, lines, reader, ledger)
-    except (ClientError, BrokerError, LineError) as error:
-        ledger.failure = ledger.failure or error
-
-
-async def _send_all(producer: Producer, topic: str, lines: Lines, reader: Reader, ledger: Ledger) -> None:
     progress = is_watched() and not sys.stdin.isatty()
     while ledger.failure is None and (chunk := await asyncio.to_thread(lines.next_chunk)) is not None:
         for line in chunk:
@@ -206,15 +223,6 @@ async def _send_all(producer: Producer, topic: str, lines: Lines, reader: Reader
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
-async def settle(producer: Producer, ledger: Ledger) -> None:
-    """Wait for every outcome. What flush raises has an entry in the ledger."""
-    try:
-        await producer.flush()
-    except ClientError as error:
-        ledger.failure = ledger.failure or error
-    ledger.settle()
-
-
 def _report(topic: str, ledger: Ledger, *, interrupted: bool) -> None:
     failure = ledger.failure
     if failure is not None:
@@ -223,12 +231,10 @@ def _report(topic: str, ledger: Ledger, *, interrupted: bool) -> None:
         if isinstance(cause, RefusedError) and cause.reason is Refusal.TOPIC_NOT_FOUND:
             hint(f"braid topic create {topic}")
         if isinstance(failure, LineError) and isinstance(cause, ValueError):
-            say(str(failure))
-            click.get_current_context().exit(USAGE)
+            end(USAGE, str(failure))
         raise cause or failure
     if interrupted:
-        say(f"interrupted; {ledger}")
-        click.get_current_context().exit(INTERRUPTED)
+        end(INTERRUPTED, f"interrupted; {ledger}")
     if is_watched():
         click.echo(str(ledger), err=True)
     hint(f"braid consume {topic} -o -{max(min(ledger.sent, 5), 1)}")

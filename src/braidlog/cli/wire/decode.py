@@ -1,12 +1,11 @@
 """`braid wire decode`: bytes, message by message."""
 
-import sys
 from typing import Any
 
 import click
 import msgspec
 
-from braidlog.cli import NO
+from braidlog.cli import NO, end
 from braidlog.cli.terminal.output import LINES, paint
 from braidlog.cli.wire.options import DIALECT, read_bytes
 from braidlog.model.errors import BrokerError, Reason
@@ -82,7 +81,7 @@ def decode(  # noqa: PLR0913 - one parameter an option
     if capture:
         _write_capture(capture, captured)
     if not is_sound:
-        sys.exit(NO)
+        end(NO)
 
 
 def _text(found: Decoded, *, with_bytes: bool) -> str:

@@ -1,12 +1,12 @@
 """`braid wire fuzz`: a server that is told nonsense must stay well."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from braidlog.cli import NO
+from braidlog.cli import NO, end
 from braidlog.cli.terminal.output import TEXT_OR_JSON, paint, print_json, size
 from braidlog.cli.wire.options import DIALECT, SERVER, dialect_of
 from braidlog.model.errors import BrokerError, Reason
@@ -41,18 +41,15 @@ Exit codes: 0 it stays well, 1 it does not, 2 wrong usage, 3 no server.
 @click.option("--memory-mb", type=click.IntRange(min=1), default=256, show_default=True, help="How much it may grow.")
 @click.option("--out", metavar="FILE", help="Where a run that fails is written.  [default: printed]")
 @TEXT_OR_JSON
-def fuzz(  # noqa: PLR0913 - one parameter an option
+def fuzz(
     *,
     server: tuple[str | None, Address],
     dialect: str | None,
-    runs: int,
-    seed: int,
-    first_run: int,
-    timeout: float,
     pid: int | None,
     memory_mb: int,
     out: str | None,
     output: str,
+    **how: Any,  # noqa: ANN401 - the other fields of FuzzSettings
 ) -> None:
     """Send conversations with one damaged request each; see that the server answers or closes, and stays well.
 
@@ -61,9 +58,8 @@ def fuzz(  # noqa: PLR0913 - one parameter an option
     """
     scheme, address = server
     spoken = dialect_of(dialect, scheme)
-    settings = FuzzSettings(
-        spoken, address.host, address.port, runs, seed, first_run, timeout, pid or 0, memory_mb * 1024 * 1024
-    )
+    memory = {"pid": pid or 0, "memory_growth_bytes_max": memory_mb * 1024 * 1024}
+    settings = FuzzSettings(spoken, address.host, address.port, **memory, **how)
     try:
         report = fuzz_server(settings)
     except OSError as error:
@@ -76,7 +72,7 @@ def fuzz(  # noqa: PLR0913 - one parameter an option
     else:
         _print(report, settings, None if out is not None else script)
     if report.failure is not None:
-        sys.exit(NO)
+        end(NO)
 
 
 def _print(report: Report, settings: FuzzSettings, script: str | None) -> None:
@@ -98,16 +94,8 @@ def _print(report: Report, settings: FuzzSettings, script: str | None) -> None:
 
 
 def _object(report: Report, settings: FuzzSettings, script: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "dialect": settings.dialect,
-        "seed": settings.seed,
-        "runs": report.runs,
-        "answered": report.answered,
-        "closed": report.closed,
-        "silent": report.silent,
-        "memory_growth_bytes": report.memory_growth_bytes,
-        "well": report.failure is None,
-    }
+    found = {"dialect": settings.dialect, "seed": settings.seed, **msgspec.structs.asdict(report)}
+    found |= {"well": found.pop("failure") is None}
     if report.failure is not None:
         found["failure"] = {"run": report.failure.run.number, "why": report.failure.why, "script": script}
     return found

@@ -1,11 +1,10 @@
 """`braid wire send`: annotated hex to a server, and what came back."""
 
-import sys
 from typing import Any
 
 import click
 
-from braidlog.cli import NO
+from braidlog.cli import NO, end
 from braidlog.cli.terminal.arguments import pairs
 from braidlog.cli.terminal.output import TEXT_OR_JSON, paint, print_json
 from braidlog.cli.wire.options import DIALECT, SERVER, check_split, read_text
@@ -104,7 +103,7 @@ def send(  # noqa: PLR0913 - one parameter an option
         for case, outcome in zip(found, outcomes, strict=True):
             _print(case, outcome, file or "example")
     if not all(each.is_as_expected for each in outcomes):
-        sys.exit(NO)
+        end(NO)
 
 
 def _cases(file: str | None, example_of: str | None, names: tuple[str, ...]) -> list[Case]:
