@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from inspect import iscoroutinefunction, signature
-from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
+from braidlog.client.engine.closing import AsyncClosing, AsyncConnection
 from braidlog.client.loop_thread import LoopThread
 
 A = TypeVar("A")
@@ -92,13 +92,7 @@ def view(getter: Callable[[A], T]) -> View[T]:
     return View(getter)
 
 
-class _Entered(Protocol):
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-X = TypeVar("X", bound=_Entered)
+X = TypeVar("X", bound=AsyncClosing)
 
 
 class ContextFacade(Facade[X]):
@@ -107,21 +101,11 @@ class ContextFacade(Facade[X]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._thread.run(self._inner.__aexit__(kind, error, trace))
+    def __exit__(self, *error: object) -> None:
+        self._thread.run(self._inner.__aexit__(*error))
 
 
-class _Connected(_Entered, Protocol):
-    async def open(self) -> Self: ...
-
-    async def close(self) -> None: ...
-
-    def abandon(self) -> None: ...
-
-
-C = TypeVar("C", bound=_Connected)
+C = TypeVar("C", bound=AsyncConnection)
 
 
 class ConnectionFacade(ContextFacade[C]):
@@ -143,9 +127,7 @@ class ConnectionFacade(ContextFacade[C]):
                 self._thread.stop()
                 self._closed = True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -8,14 +8,13 @@ import ssl
 from collections.abc import Callable, Generator
 from functools import wraps
 from itertools import count
-from types import TracebackType
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 import msgspec
 
 from braidlog.client.drivers.contract import Capabilities
 from braidlog.client.engine.admin import Admin
-from braidlog.client.engine.closing import AsyncClosing
+from braidlog.client.engine.closing import AsyncConnection
 from braidlog.client.engine.consumer import Consumer
 from braidlog.client.engine.options import ConsumerOptions, ProducerOptions
 from braidlog.client.engine.producer import Producer
@@ -35,7 +34,7 @@ def options_of(kind: type[T], values: dict[str, Any]) -> T:
         raise ValueError(f"{error}; there are {known}") from error
 
 
-class Client(AsyncClosing):
+class Client(AsyncConnection):
     """A connection to one server or cluster, by `mlog://`, `flux://`, `cursus://`, `rustlog://` or `kafka://`.
 
     `policy` takes the fields of `Policy`, in seconds.
@@ -128,13 +127,7 @@ class Client(AsyncClosing):
             raise ClosedError("the client is closed")
 
 
-class _Openable(Protocol):
-    async def open(self) -> Self: ...
-
-    async def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=_Openable)
+C = TypeVar("C", bound=AsyncConnection)
 P = ParamSpec("P")
 
 
@@ -150,9 +143,7 @@ class Connecting(Generic[C]):
     async def __aenter__(self) -> C:
         return await self._client.open()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._client.close()
 
 

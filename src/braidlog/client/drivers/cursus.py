@@ -84,8 +84,13 @@ _ACKS = {Acks.LEADER: r.Acks.LEADER.value, Acks.ALL: r.Acks.ALL.value}
 _EPOCH = 0
 """Producers never take over from one another here: each has a name of its own, so there is one epoch."""
 
-_TEXT_HEADERS = {"eventType": "event_type", "metadata": "metadata"}
-_NUMBER_HEADERS = {"schemaVersion": ("schema_version", 31), "aggregateVersion": ("aggregate_version", 63)}
+_EVENT_HEADERS = {
+    "eventType": ("event_type", 0),
+    "schemaVersion": ("schema_version", 31),
+    "aggregateVersion": ("aggregate_version", 63),
+    "metadata": ("metadata", 0),
+}
+"""Header → the field of a record that carries it, and the bits of a number; 0 is a text."""
 _BATCH_BYTES_MAX = 8 * 1024 * 1024
 """Far below a frame: an idempotent batch is one batch of the log, which has a limit of its own (16 MiB unless set)."""
 _RECORD_OVERHEAD_BYTES = RECORD_BYTES_MIN + 64  # with the producer's name
@@ -305,39 +310,22 @@ def _fields(headers: tuple[Header, ...]) -> dict[str, Any]:
     """A record's event fields; `RecordError` for a header that is none of them."""
     fields: dict[str, Any] = {}
     for name, value in headers:
+        if name not in _EVENT_HEADERS or not value:
+            raise RecordError(f"cursus carries the headers {Headers.EVENT.value}, with a value; not {name!r}")
+        field, bits = _EVENT_HEADERS[name]
         try:
-            if name in _TEXT_HEADERS and value:
-                fields[_TEXT_HEADERS[name]] = value.decode()
-            elif name in _NUMBER_HEADERS and value:
-                field, bits = _NUMBER_HEADERS[name]
-                fields[field] = _number(name, int(value), bits)
-            else:
-                raise RecordError(f"cursus carries the headers {Headers.EVENT.value}, with a value; not {name!r}")
+            found = int(value) if bits else value.decode()
         except ValueError as error:
             raise RecordError(f"cursus cannot carry the header {name!r}: {error}") from error
+        if isinstance(found, int) and not 0 < found < 2**bits:
+            raise RecordError(f"the header {name!r} is a number from 1 to {2**bits - 1} in cursus, not {found}")
+        fields[field] = found
     return fields
 
 
-def _number(name: str, value: int, bits: int) -> int:
-    if not 0 < value < 2**bits:
-        raise RecordError(f"the header {name!r} is a number from 1 to {2**bits - 1} in cursus, not {value}")
-    return value
-
-
 def _consumed(topic: str, partition: int, record: BatchRecord) -> ConsumedRecord:
-    return ConsumedRecord(topic, partition, record.offset, record.key or None, record.payload, _headers(record))
-
-
-def _headers(record: BatchRecord) -> tuple[Header, ...]:
-    if not (record.event_type or record.schema_version or record.aggregate_version or record.metadata):
-        return ()
-    found: list[Header] = []
-    if record.event_type:
-        found.append(("eventType", record.event_type.encode()))
-    if record.schema_version:
-        found.append(("schemaVersion", b"%d" % record.schema_version))
-    if record.aggregate_version:
-        found.append(("aggregateVersion", b"%d" % record.aggregate_version))
-    if record.metadata:
-        found.append(("metadata", record.metadata.encode()))
-    return tuple(found)
+    headers: tuple[Header, ...] = ()
+    if record.event_type or record.schema_version or record.aggregate_version or record.metadata:
+        told = ((name, getattr(record, field)) for name, (field, _) in _EVENT_HEADERS.items())
+        headers = tuple((name, str(value).encode()) for name, value in told if value)
+    return ConsumedRecord(topic, partition, record.offset, record.key or None, record.payload, headers)

@@ -10,7 +10,6 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import Self, TypeVar
 
 from braidlog.client.drivers.contract import Commits, ConsumedRecord, Driver, Membership
@@ -406,8 +405,6 @@ class Consumer(AsyncClosing):
         if isinstance(start, int) and start < 0:
             raise ValueError(f"an offset is not negative: {start}")
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         # After an error nobody knows whether the last records were worked on: they are read again.
-        await self.close(commit=kind is None)
+        await self.close(commit=error[0] is None)

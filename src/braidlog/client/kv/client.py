@@ -15,7 +15,7 @@ from inspect import Parameter, signature
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 from braidlog.client.drivers.link import ConnectionWire, Endpoint, Link, Links
-from braidlog.client.engine.closing import AsyncClosing
+from braidlog.client.engine.closing import AsyncConnection
 from braidlog.client.engine.retry import Backoff, Policy, retry
 from braidlog.client.errors import (
     Address,
@@ -80,7 +80,7 @@ def _command(make: Callable[P, Command[T]]) -> Callable[Concatenate["KeyValue", 
     return call
 
 
-class KeyValue(AsyncClosing):
+class KeyValue(AsyncConnection):
     """A key-value store, over one connection that is made anew when it is lost: `mayfly://[:token@]host[:port]`, `mayfly+tls://`.
 
     `policy` takes the fields of `Policy`, in seconds.

@@ -14,7 +14,6 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Literal, Self
 
 import msgspec
@@ -70,9 +69,7 @@ class Reporter(StreamingQueryListener):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def wait_for_end(self, run: str, seconds_max: float) -> bool:

@@ -63,10 +63,8 @@ class ServerLog:
         self._reader = self._connection.reader
 
     def topics(self, named: Iterable[str] | None) -> dict[str, int]:
-        if named is None:
-            return self._connection.ask(self._reader.topics)
-        wanted = list(named)
-        return self._connection.ask(lambda: self._reader.partitions(wanted)) if wanted else {}
+        wanted = None if named is None else list(named)
+        return {} if wanted == [] else self._connection.ask(lambda: self._reader.partitions(wanted))
 
     def earliest(self, places: Iterable[Place]) -> Offsets:
         return self._ends(places, EARLIEST)

@@ -7,26 +7,23 @@ one attempt, as a driver's are.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from struct import Struct
 from typing import TypeVar
 
 import msgspec
 
 from braidlog.client.drivers.contract import FetchRequest
-from braidlog.client.drivers.kafka.driver import EARLIEST, LATEST, KafkaDriver, Place
-from braidlog.client.drivers.routed import CONTROL, fetch_channel
+from braidlog.client.drivers.kafka.driver import EARLIEST, LATEST, NOWHERE, KafkaDriver, Place, by_topic
+from braidlog.client.drivers.routed import fetch_channel
 from braidlog.client.errors import Address, Refusal, RefusedError
 from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from braidlog.codec.visible import AbortedRange
-from braidlog.wire.kafka.messages import data as d
 
 T = TypeVar("T")
 
 __all__ = ["EARLIEST", "LATEST", "BulkReader", "Place", "RawFetched", "whole"]
 
-_CONSUMER = -1
-_NOWHERE = -1
 _WAIT_SLOT = 1
 """Waiting for news has a connection of its own: what is fetched meanwhile does not stand behind it."""
 _LENGTH = Struct(">i")
@@ -52,23 +49,14 @@ class BulkReader:
     def __init__(self, driver: KafkaDriver) -> None:
         self.driver = driver
 
-    async def topics(self) -> dict[str, int]:
-        """The topics that are not the server's own, and how many partitions each has."""
-        told = await self.driver.metadata(None)
-        return {
-            each.name: len(each.partitions)
-            for each in told.topics
-            if each.name and not each.is_internal and not each.error_code
-        }
-
-    async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions each of these has; one that is not there is left out."""
-        told = await self.driver.metadata(list(topics))
+    async def partitions(self, topics: Collection[str] | None) -> dict[str, int]:
+        """How many partitions each of these has, of all that are not the server's own if None; one not there is left out."""
+        told = await self.driver.metadata(None if topics is None else list(topics))
         found = {}
         for each in told.topics:
-            if not each.error_code and each.name:
+            if not each.error_code and each.name and not (topics is None and each.is_internal):
                 found[each.name] = len(each.partitions)
-            elif each.error_code:
+            elif each.error_code and topics is not None:
                 error = self.driver.refuse(each.error_code, about=f"topic {each.name!r}")
                 if error.reason is not Refusal.TOPIC_NOT_FOUND:
                     raise error
@@ -77,23 +65,11 @@ class BulkReader:
     async def offsets(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
         """Of each place the first offset at or after a time in ms (or EARLIEST, LATEST); None where there is none."""
 
-        async def ask(leader: Address, places: list[Place]) -> dict[Place, int | None]:
-            topics = _by_topic(places, lambda place: d.ListOffsetsRequestPartition(place[1], timestamp=wanted[place]))
-            message = d.ListOffsetsRequest(
-                _CONSUMER,
-                self.driver.settings.isolation,
-                [d.ListOffsetsRequestTopic(topic, parts) for topic, parts in topics.items()],
-            )
-            answer: d.ListOffsetsResponse = await self.driver.ask(message, leader, CONTROL)
-            found: dict[Place, int | None] = {}
-            for topic in answer.topics:
-                for part in topic.partitions:
-                    place = topic.name, part.partition_index
-                    self.driver.check_code(part.error_code, place=place)
-                    found[place] = None if part.offset == _NOWHERE else part.offset
-            return found
+        async def ask(leader: Address, places: list[Place]) -> dict[Place, int]:
+            return await self.driver.list_offsets(leader, {place: wanted[place] for place in places})
 
-        return await self._of_each_leader(wanted, ask)
+        found = await self._of_each_leader(wanted, ask)
+        return {place: None if offset == NOWHERE else offset for place, offset in found.items()}
 
     async def fetch(self, place: Place, offset: int, *, bytes_max: int, wait_ms: int) -> RawFetched:
         """Batches from the one that holds `offset`; `RefusedError(OFFSET_OUT_OF_RANGE)` if there is no such offset."""
@@ -121,7 +97,7 @@ class BulkReader:
         await self._of_each_leader(ends, ask, return_when=asyncio.FIRST_COMPLETED)
 
     async def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
-        for topic, parts in _by_topic(offsets, lambda place: (place[1], offsets[place])).items():
+        for topic, parts in by_topic(offsets, lambda place: (place[1], offsets[place])).items():
             await self.driver.commit(group, topic, dict(parts), None)
 
     def close(self) -> None:
@@ -148,13 +124,6 @@ class BulkReader:
             for each in asked:
                 each.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
-
-
-def _by_topic(places: Iterable[Place], make: Callable[[Place], T]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = defaultdict(list)
-    for place in places:
-        found[place[0]].append(make(place))
-    return found
 
 
 def whole(data: memoryview, offset: int) -> tuple[memoryview, int]:

@@ -13,7 +13,7 @@ Invariant: a batch that is sent again is the very same batch under the same numb
 """
 
 import ssl
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from braidlog.client.drivers.contract import (
@@ -34,7 +34,7 @@ from braidlog.client.drivers.kafka.routing import only, settings_of
 from braidlog.client.drivers.kafka.settings import SettingsDriver
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, fetch_channel
 from braidlog.client.engine.retry import Backoff, Policy
-from braidlog.client.errors import ClientError, ConnectError, NoAnswerError, RecordError, Refusal, RefusedError
+from braidlog.client.errors import Address, ClientError, ConnectError, NoAnswerError, RecordError, Refusal, RefusedError
 from braidlog.client.schemes import Target
 from braidlog.codec.batch import NO_PRODUCER
 from braidlog.codec.errors import ProtocolError
@@ -51,7 +51,7 @@ Place = tuple[str, int]
 LATEST, EARLIEST = -1, -2
 """Times that stand for the ends of a log."""
 _NOBODY = (NO_PRODUCER, -1)
-_NOWHERE = -1
+NOWHERE = -1
 _ACKS = {Acks.LEADER: 1, Acks.ALL: -1}
 _AS_DEFAULT = -1
 _CONSUMER = -1
@@ -158,17 +158,26 @@ class KafkaDriver(GroupDriver, SettingsDriver):
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         found = await self._offset(topic, partition, max(timestamp_ms, 0))
-        return None if found == _NOWHERE else found
+        return None if found == NOWHERE else found
 
     async def _offset(self, topic: str, partition: int, timestamp: int) -> int:
-        asked = d.ListOffsetsRequestPartition(partition, timestamp=timestamp)
-        message = d.ListOffsetsRequest(
-            _CONSUMER, self.settings.isolation, [d.ListOffsetsRequestTopic(topic, [asked])], self._timeout_ms
-        )
-        answer: d.ListOffsetsResponse = await self.ask_leader((topic, partition), message, CONTROL)
-        found = only([part for each in answer.topics for part in each.partitions], "ListOffsets")
-        self.check_code(found.error_code, place=(topic, partition))
-        return found.offset
+        place = topic, partition
+        found = await self.list_offsets(await self.leader_of(*place), {place: timestamp})
+        return only(list(found.values()), "ListOffsets")
+
+    async def list_offsets(self, leader: Address, wanted: Mapping[Place, int]) -> dict[Place, int]:
+        """Of places that a node leads, the first offset at or after a time (or LATEST, EARLIEST); NOWHERE if there is none."""
+        topics = by_topic(wanted, lambda place: d.ListOffsetsRequestPartition(place[1], timestamp=wanted[place]))
+        asked = [d.ListOffsetsRequestTopic(topic, parts) for topic, parts in topics.items()]
+        message = d.ListOffsetsRequest(_CONSUMER, self.settings.isolation, asked, self._timeout_ms)
+        answer: d.ListOffsetsResponse = await self.ask(message, leader)
+        found: dict[Place, int] = {}
+        for topic in answer.topics:
+            for part in topic.partitions:
+                place = topic.name, part.partition_index
+                self.check_code(part.error_code, place=place)
+                found[place] = part.offset
+        return found
 
     # -- records -----------------------------------------------------------------------------------------------
 
@@ -237,10 +246,10 @@ class KafkaDriver(GroupDriver, SettingsDriver):
     def fetch_request(self, wanted: Mapping[Place, int], bytes_max: int, wait_ms: int) -> d.FetchRequest:
         """From these offsets on."""
         bytes_max = min(bytes_max, _INT_MAX)
-        topics: dict[str, list[d.FetchRequestPartition]] = {}
-        for (topic, partition), offset in wanted.items():
-            asked = d.FetchRequestPartition(partition, fetch_offset=offset, partition_max_bytes=bytes_max)
-            topics.setdefault(topic, []).append(asked)
+        topics = by_topic(
+            wanted,
+            lambda place: d.FetchRequestPartition(place[1], fetch_offset=wanted[place], partition_max_bytes=bytes_max),
+        )
         return d.FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=1,
@@ -258,6 +267,13 @@ class KafkaDriver(GroupDriver, SettingsDriver):
     def _timeout_ms(self) -> int:
         """How long the server may wait, for replicas or for the cluster."""
         return min(int(self._policy.request_timeout * 1000), _INT_MAX)
+
+
+def by_topic(places: Iterable[Place], make: Callable[[Place], T]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {}
+    for place in places:
+        found.setdefault(place[0], []).append(make(place))
+    return found
 
 
 async def _not_sent_yet(asked: Awaitable[T]) -> T:
