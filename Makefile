@@ -13,7 +13,7 @@ help: ## list the verbs
 
 setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
 
-COMPILED := columns.py kernel.py pack.py rows.py record.pxd
+COMPILED := clip.py columns.py kernel.py pack.py rows.py record.pxd
 $(STAMP): pyproject.toml setup.py $(addprefix src/braidlog/codec/,$(COMPILED))
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip

@@ -17,7 +17,7 @@ KERNEL = [
         extra_compile_args=["-O3"],
         optional=True,  # a failed compilation is a slower install, not a failed one
     )
-    for name in ("columns", "kernel", "pack", "rows")
+    for name in ("clip", "columns", "kernel", "pack", "rows")
 ]
 
 

@@ -100,7 +100,7 @@ def test_forms_of_other_writers(codec, packed):
 def test_truncated_at_every_length(codec, packed):
     for size in range(len(packed)):
         try:
-            assert decompress(codec, packed[:size], BOUND) in {b"", TEXT}
+            assert decompress(codec, packed[:size], BOUND) in (b"", TEXT)
         except ProtocolError:
             continue
         # Cut between two members, frames, blocks or streams there is one left, or none: nothing is cut off.

@@ -27,11 +27,17 @@ Buffer = bytes | bytearray | memoryview
 
 GZIP_LEVEL = 6
 GZIP_CHUNK_BYTES = 64 * 1024
+GZIP_PART_BYTES = 1024 * 1024
 GZIP_MEMBERS_MAX = (
     1024  # setting up a member costs more than its twenty bytes: clients write one, a bomb writes millions
 )
 LZ4_LEVEL = 1
 ZSTD_LEVEL = 3
+
+BLOCKS_MAX = 256 * 1024
+"""Of one payload, and its frames: a block of no bytes takes three, and as long to read as any other."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16  # magic, version 1, oldest compatible version 1
@@ -48,6 +54,13 @@ _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
 
 _I32 = Struct(">i")
 _U32_LITTLE = Struct("<I")
+
+
+class DecompressedTooLarge(ProtocolError):  # noqa: N818 - nothing is wrong with the bytes
+    """The block is not wrong, but larger than its reader takes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"the block grows past {bytes_max} bytes when decompressed")
 
 
 class Compression(IntEnum):
@@ -79,28 +92,25 @@ def compress(codec: Compression, data: Buffer) -> bytes:
             return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
 
 
-def decompress(codec: int, data: Buffer, bytes_max: int) -> bytes:
-    """What `data` was before; ProtocolError when that is more than `bytes_max` or cannot be told."""
+def decompress(codec: int, data: Buffer, bytes_max: int) -> bytes | bytearray:
+    """What `data` was before; `DecompressedTooLarge` when that is more than `bytes_max`, ProtocolError if it cannot be told."""
     reader = _READERS.get(codec)
     if reader is None:
         raise ProtocolError(f"compression {codec} is none of the five known")
     return reader(data, bytes_max)
 
 
-def _too_large(bytes_max: int) -> ProtocolError:
-    return ProtocolError(f"the block grows past {bytes_max} bytes when decompressed")
-
-
 def _read_plain(data: Buffer, bytes_max: int) -> bytes:
     if len(data) > bytes_max:
-        raise _too_large(bytes_max)
+        raise DecompressedTooLarge(bytes_max)
     return bytes(data)
 
 
-def _read_gzip(data: Buffer, bytes_max: int) -> bytes:
+def _read_gzip(data: Buffer, bytes_max: int) -> bytearray:
     view = memoryview(data)
-    parts: list[bytes] = []
-    room = bytes_max
+    if view[:2] == _GZIP_MAGIC and len(view) >= 18 and _U32_LITTLE.unpack_from(view, len(view) - 4)[0] > bytes_max:
+        raise DecompressedTooLarge(bytes_max)  # it says so itself, at its end: nothing has to be made to find it out
+    out = bytearray()
     position = 0
     for _ in range(GZIP_MEMBERS_MAX):
         member = zlib.decompressobj(31)
@@ -110,17 +120,22 @@ def _read_gzip(data: Buffer, bytes_max: int) -> bytes:
             if not chunk:
                 raise ProtocolError("a gzip member is cut off", position)
             try:
-                part = member.decompress(chunk, room + 1)
+                _inflate(member, chunk, out, bytes_max)
             except zlib.error as error:
                 raise ProtocolError(f"gzip: {error}", position) from error
-            if len(part) > room or member.unconsumed_tail:
-                raise _too_large(bytes_max)
-            parts.append(part)
-            room -= len(part)
             position += len(chunk) - len(member.unused_data)
         if position == len(view):
-            return b"".join(parts)
+            return out
     raise ProtocolError(f"more than {GZIP_MEMBERS_MAX} gzip members", position)
+
+
+def _inflate(member: "zlib._Decompress", chunk: Buffer, out: bytearray, bytes_max: int) -> None:
+    """All that a chunk of input gives, in parts: a thousand bytes may come of one, and no part is larger than it has to be."""
+    while chunk:
+        out += member.decompress(chunk, min(bytes_max - len(out) + 1, GZIP_PART_BYTES))
+        if len(out) > bytes_max:
+            raise DecompressedTooLarge(bytes_max)
+        chunk = member.unconsumed_tail
 
 
 def _compress_xerial(data: Buffer) -> bytes:
@@ -133,14 +148,16 @@ def _compress_xerial(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _read_snappy(data: Buffer, bytes_max: int) -> bytes:
+def _read_snappy(data: Buffer, bytes_max: int) -> bytearray:
     view = memoryview(data)
+    out = bytearray()
     if view[:8] != _XERIAL_MAGIC:
-        return _read_snappy_block(view, bytes_max, bytes_max)
-    parts: list[bytes] = []
-    room = bytes_max
+        _read_snappy_block(view, out, bytes_max)
+        return out
     position = 0
-    while position < len(view):
+    for _ in range(BLOCKS_MAX):
+        if position == len(view):
+            return out
         # snappy-java reads streams joined end to end; as a length, the magic is negative, so no block has it.
         if view[position : position + 8] == _XERIAL_MAGIC:
             position += _XERIAL_HEADER_BYTES
@@ -153,43 +170,44 @@ def _read_snappy(data: Buffer, bytes_max: int) -> bytes:
         position += 4
         if length <= 0 or length > len(view) - position:
             raise ProtocolError(f"xerial block of {length} bytes, {len(view) - position} are left", position - 4)
-        block = _read_snappy_block(view[position : position + length], room, bytes_max)
-        parts.append(block)
-        room -= len(block)
+        _read_snappy_block(view[position : position + length], out, bytes_max)
         position += length
-    return b"".join(parts)
+    raise ProtocolError(f"more than {BLOCKS_MAX} xerial blocks", position)
 
 
-def _read_snappy_block(block: memoryview, room: int, bytes_max: int) -> bytes:
+def _read_snappy_block(block: memoryview, out: bytearray, bytes_max: int) -> None:
     try:
         announced = cramjam.snappy.decompress_raw_len(block)
-        if announced > room:
-            raise _too_large(bytes_max)
+        if announced > bytes_max - len(out):
+            raise DecompressedTooLarge(bytes_max)
         if announced > len(block) * _SNAPPY_GROWTH_MAX:
             raise ProtocolError(f"a snappy block of {len(block)} bytes cannot hold {announced}")
-        return bytes(cramjam.snappy.decompress_raw(block))
+        out += memoryview(cramjam.snappy.decompress_raw(block))
     except (cramjam.DecompressionError, OSError) as error:
         raise ProtocolError(str(error)) from error
 
 
-def _read_lz4(data: Buffer, bytes_max: int) -> bytes:
+def _read_lz4(data: Buffer, bytes_max: int) -> bytearray:
     return _decompress_frames(cramjam.lz4.decompress_into, data, _lz4_room(memoryview(data)), bytes_max)
 
 
-def _read_zstd(data: Buffer, bytes_max: int) -> bytes:
+def _read_zstd(data: Buffer, bytes_max: int) -> bytearray:
     return _decompress_frames(cramjam.zstd.decompress_into, data, _zstd_room(memoryview(data)), bytes_max)
 
 
 def _decompress_frames(
     decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, room: int, bytes_max: int
-) -> bytes:
+) -> bytearray:
     out = bytearray(min(room, bytes_max))
     try:
         size = decompress_into(data, out)
     except (cramjam.DecompressionError, OSError) as error:
-        # The library does not tell damage from a buffer that is too small, so both are named.
-        raise ProtocolError(f"damaged, or larger than {len(out)} bytes when decompressed: {error}") from error
-    return bytes(memoryview(out)[:size])
+        if room > bytes_max:
+            # The library does not tell damage from a buffer that is too small. Whoever takes more finds out.
+            raise DecompressedTooLarge(bytes_max) from error
+        raise ProtocolError(f"damaged: {error}") from error
+    del out[size:]
+    return out
 
 
 def _lz4_room(view: memoryview) -> int:
@@ -198,7 +216,7 @@ def _lz4_room(view: memoryview) -> int:
     magic u32, FLG, BD, [content size u64], [dictionary u32], header checksum; then blocks: u32 size (top bit:
     stored), data, [checksum u32]; a size of 0 ends them; [content checksum u32]
     """
-    room = position = 0
+    room = position = blocks = 0
     while position < len(view) or position == 0:
         if view[position : position + 4] != _LZ4_MAGIC or len(view) - position < 7:
             raise ProtocolError("no lz4 frame starts here", position)
@@ -208,6 +226,7 @@ def _lz4_room(view: memoryview) -> int:
             raise ProtocolError("an lz4 frame header of no known version or block size", position)
         position += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
         while True:
+            blocks = _counted(blocks)
             if len(view) - position < 4:
                 raise ProtocolError("an lz4 frame is cut off", position)
             word = _U32_LITTLE.unpack_from(view, position)[0]
@@ -223,13 +242,19 @@ def _lz4_room(view: memoryview) -> int:
     return room
 
 
+def _counted(blocks: int) -> int:
+    if blocks == BLOCKS_MAX:
+        raise ProtocolError(f"more than {BLOCKS_MAX} blocks")
+    return blocks + 1
+
+
 def _zstd_room(view: memoryview) -> int:
     """The most that the frames can decompress to, by their block headers (RFC 8878, 3.1.1).
 
     magic u32, descriptor, [window], [dictionary], [content size]; then blocks: u24 little-endian of last (bit
     0), type (1-2), size (3-23), data; [checksum u32]
     """
-    room = position = 0
+    room = position = blocks = 0
     while position < len(view) or position == 0:
         if view[position : position + 4] != _ZSTD_MAGIC or len(view) - position < 5:
             raise ProtocolError("no zstd frame starts here", position)
@@ -239,6 +264,7 @@ def _zstd_room(view: memoryview) -> int:
         position += 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes
         last = False
         while not last:
+            blocks = _counted(blocks)
             if len(view) - position < 3:
                 raise ProtocolError("a zstd frame is cut off", position)
             word = view[position] | view[position + 1] << 8 | view[position + 2] << 16
@@ -251,7 +277,7 @@ def _zstd_room(view: memoryview) -> int:
     return room
 
 
-_READERS: dict[int, Callable[[Buffer, int], bytes]] = {
+_READERS: dict[int, Callable[[Buffer, int], bytes | bytearray]] = {
     Compression.NONE: _read_plain,
     Compression.GZIP: _read_gzip,
     Compression.SNAPPY: _read_snappy,

@@ -24,12 +24,13 @@ from braidlog.codec.batch import (
     check_crc,
     read_header,
 )
+from braidlog.codec.clip import clip_records
 from braidlog.codec.columns import Columns
 from braidlog.codec.compression import Compression, compress, decompress
 from braidlog.codec.crc import crc32c
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.kernel import check_records, decode_records, encode_records, select_records
-from braidlog.codec.section import INT64_MAX, Header, Row
+from braidlog.codec.section import INT64_MAX, INT64_MIN, Header, Row
 
 # key: version i16 = 0, kind i16            value: version i16 = 0, coordinator epoch i32
 _CONTROL_KEY = Struct(">hh")
@@ -110,8 +111,13 @@ def decode_batch(data: Buffer, position: int = 0, *, decompressed_bytes_max: int
     """The batch at `position` as rows (offset, timestamp, key, value, headers); control batches too."""
     header = read_header(data, position)
     check_crc(data, position, header)
+    return decode_section(read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max), header)
+
+
+def decode_section(section: Buffer, header: BatchHeader) -> list[Row]:
+    """The records of a section that `read_section` gave."""
     return decode_records(
-        read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max),
+        section,
         header.record_count,
         header.base_offset,
         header.last_offset_delta,
@@ -133,8 +139,16 @@ def append_to_columns(
     """Add the records of a whole batch whose offsets are in [start_offset, end_offset) to columns."""
     if header.last_offset < start_offset or header.base_offset >= end_offset:
         return
+    section = read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
+    append_section(columns, section, header, start_offset=start_offset, end_offset=end_offset)
+
+
+def append_section(
+    columns: Columns, section: Buffer, header: BatchHeader, *, start_offset: int = 0, end_offset: int = INT64_MAX
+) -> None:
+    """The same of a section that `read_section` gave."""
     columns.append(
-        read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max),
+        section,
         header.record_count,
         header.base_offset,
         header.last_offset_delta,
@@ -169,6 +183,42 @@ def check_batch_records(
     """
     section = read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
     return check_records(section, header.record_count, header.last_offset_delta, header.base_timestamp, dense=dense)
+
+
+def clip_batch(
+    data: Buffer,
+    *,
+    start_offset: int,
+    start_timestamp_ms: int | None = None,
+    records_max: int,
+    bytes_max: int,
+    decompressed_bytes_max: int,
+) -> tuple[bytes, int]:
+    """Some records of a batch as an uncompressed batch, and the offset after them: for who wants little of much.
+
+    They are the first ones from an offset and a time on: one at least if there is any, else about `bytes_max` of them. The
+    rest of the batch's header stays, so that the records keep their offsets and times.
+    """
+    header = read_header(data)
+    check_crc(data, 0, header)
+    section = read_section(data, 0, header, decompressed_bytes_max=decompressed_bytes_max)
+    since = INT64_MIN if start_timestamp_ms is None or header.has_append_time else start_timestamp_ms
+    clip = clip_records(
+        section,
+        header.record_count,
+        header.last_offset_delta,
+        header.base_timestamp,
+        start_delta=start_offset - header.base_offset,
+        start_timestamp=since,
+        records_max=records_max,
+        bytes_max=bytes_max,
+    )
+    attributes = header.attributes & ~COMPRESSION_MASK
+    clipped = _assemble(
+        header._replace(attributes=attributes, record_count=clip.count), memoryview(section)[clip.start : clip.end]
+    )
+    next_delta = header.last_offset_delta + 1 if clip.next_delta < 0 else clip.next_delta
+    return clipped, header.base_offset + next_delta
 
 
 def control_batch(

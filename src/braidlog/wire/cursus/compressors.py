@@ -41,7 +41,7 @@ def _of(name: str, codec: Compression, magic: bytes, *, unmarked: bool = False) 
         name,
         magic,
         lambda data: compress(codec, data),
-        lambda data, bytes_max: decompress(codec, data, bytes_max),
+        lambda data, bytes_max: bytes(decompress(codec, data, bytes_max)),
         unmarked,
     )
 
