@@ -146,6 +146,7 @@ def test_names_say_their_unit_and_kind() -> None:
         "braidlog_up", "braidlog_listener_up", "braidlog_kv_up", "braidlog_topics", "braidlog_connections",
         "braidlog_connections_limit", "braidlog_kv_keys", "braidlog_group_members", "braidlog_partitions_offline",
         "braidlog_partitions_read_only", "braidlog_process_open_files", "braidlog_process_open_files_limit",
+        "braidlog_worker_up", "braidlog_worker_jobs_waiting",
     }  # fmt: skip
     for row in TABLE:
         assert row.kind in (COUNTER, GAUGE, HISTOGRAM)

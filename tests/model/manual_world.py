@@ -58,7 +58,10 @@ class Job(Generic[T]):
         return self._result  # type: ignore[return-value]
 
     def step(self) -> _Gate | None:
-        """Go on until the next wait; None when it ended. A `Crash` is not an error of the job: it ends the world."""
+        """Go on until the next wait; None when it ended, or only lets others go first.
+
+        A `Crash` is not an error of the job: it ends the world.
+        """
         try:
             gate: _Gate = self._coroutine.send(None)
         except StopIteration as stop:
@@ -228,9 +231,9 @@ class ManualWorld:
         if job.is_done:
             return
         gate = job.step()
-        if gate is None:
+        if job.is_done:
             return
-        if gate.is_open:
+        if gate is None or gate.is_open:  # None: a bare `yield`, to let others have their turn
             self._ready.append(job)
         else:
             gate.jobs.append(job)

@@ -299,7 +299,10 @@ def test_offsets_by_time(node: Node) -> None:
     for number in range(10):
         batch = encode_batch([b"x", b"y"], timestamps=[number * 100, number * 100 + 50], base_timestamp=number * 100)
         node.run(node.services.append.append("a", 0, batch))
-    at = node.services.fetch.offset_at
+
+    def at(topic: str, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        return node.run(node.services.fetch.offset_at(topic, partition, timestamp_ms))
+
     assert at("a", 0, 0) == (0, 0)
     assert at("a", 0, 51) == (2, 100)
     assert at("a", 0, 101) == (3, 150)
@@ -313,9 +316,9 @@ def test_offsets_by_time_stop_at_the_watermark() -> None:
     node.create("a", 1, followers=["1"])
     node.services.fetch.replica_fetched("a", 0, "1", 0)
     node.append("a", b"x", acks=Acks.LEADER)
-    assert node.services.fetch.offset_at("a", 0, 0) is None
+    assert node.run(node.services.fetch.offset_at("a", 0, 0)) is None
     node.services.fetch.replica_fetched("a", 0, "1", 1)
-    assert node.services.fetch.offset_at("a", 0, 0) is not None
+    assert node.run(node.services.fetch.offset_at("a", 0, 0)) is not None
 
 
 # -- an outcome for each partition ---------------------------------------------------------------------------
@@ -387,5 +390,6 @@ def test_committed_readers_find_no_time_beyond_what_is_stable(node: Node) -> Non
     node.run(node.services.transactions.add_partitions("tx", begun.producer_id, begun.epoch, [("a", 0)]))
     late = batch_of(b"y", producer=(begun.producer_id, begun.epoch, 0), transactional=True, time_ms=1_800_000_000_000)
     node.run(node.services.append.append("a", 0, late))
-    assert node.services.fetch.offset_at("a", 0, 1_750_000_000_000) == (1, 1_800_000_000_000)
-    assert node.services.fetch.offset_at("a", 0, 1_750_000_000_000, committed_only=True) is None
+    offset_at = node.services.fetch.offset_at
+    assert node.run(offset_at("a", 0, 1_750_000_000_000)) == (1, 1_800_000_000_000)
+    assert node.run(offset_at("a", 0, 1_750_000_000_000, committed_only=True)) is None

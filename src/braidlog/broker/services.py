@@ -40,11 +40,14 @@ from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.intake import DecompressionLimits, Intake
 from braidlog.partition.internal_topic import open_internal_topic, open_metadata
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.trim import Trim
 from braidlog.storage.files import join
 from braidlog.storage.folder import DataFolder
+from braidlog.worker.here import Here
+from braidlog.worker.jobs import Worker
 
 JOURNAL_TOPIC = "__state"
 JOURNAL_SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
@@ -63,6 +66,7 @@ class Services(msgspec.Struct, frozen=True):
     trim: Trim
     brokers: Brokers
     append: Append
+    intake: Intake
     fetch: Fetch
     offsets: Offsets
     groups: Groups
@@ -95,6 +99,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     kv: KeyValueSettings | None = None,
     resident: Callable[[], int] = lambda: 0,
     reads: Reads = lambda _, __: (),
+    worker: Worker | None = None,
+    decompression: DecompressionLimits | None = None,
 ) -> Services:
     """Open every service over a data folder, but for the key-value store: whoever serves it opens it.
 
@@ -103,6 +109,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     metadata = Metadata(open_metadata(folder, world, node=node), world)
     hosting = Hosting(folder, node)
     reconciler = Reconciler(metadata, folder, hosting, world)
+    worker = worker or Here()
     kv_settings = kv or KeyValueSettings()
     journal = Journal(open_internal_topic(folder, JOURNAL_TOPIC, JOURNAL_SETTINGS, world), world)
     kinds: dict[str, type] = {
@@ -138,7 +145,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         trim=Trim(hosting, world),
         brokers=Brokers(metadata, world, node),
         append=append,
-        fetch=Fetch(hosting, world),
+        intake=Intake(hosting, world, worker, decompression or DecompressionLimits()),
+        fetch=Fetch(hosting, world, worker),
         offsets=offsets,
         groups=groups,
         streams=streams,

@@ -84,6 +84,10 @@ def _sync_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
     yield Buckets((), snapshot.sync_seconds, snapshot.sync_seconds_total)
 
 
+def _job_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
+    yield Buckets((), snapshot.worker.jobs, snapshot.worker.jobs_seconds_total)
+
+
 def _lags(snapshot: LogReport) -> Iterator[Row]:
     return (((each.group, each.topic, str(each.partition)), each.lag) for each in snapshot.lags)
 
@@ -266,6 +270,31 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow("braidlog_kv_evicted_total", COUNTER, "Keys that went for want of room.", (), _of_keys("evicted")),
     MetricRow("braidlog_kv_memory_bytes", GAUGE, "What the keys take.", (), _of_node(lambda s: s.keyvalue.used_bytes)),
     MetricRow("braidlog_kv_wal_bytes", GAUGE, "The store's log on the disk.", (), _of_keys("wal_bytes")),
+    # -- the worker process
+    MetricRow(
+        "braidlog_worker_up", GAUGE, "1 if the worker process runs.", (), _of_node(lambda s: int(s.worker.is_running))
+    ),
+    MetricRow(
+        "braidlog_worker_starts_total", COUNTER, "Times it was started.", (), _of_node(lambda s: s.worker.starts)
+    ),
+    MetricRow("braidlog_worker_job_seconds", HISTOGRAM, "What a job of it took.", (), _job_seconds),
+    MetricRow(
+        "braidlog_worker_jobs_failed_total",
+        COUNTER,
+        "Jobs that it did not answer, that were refused, or that it did not begin in time.",
+        (),
+        _of_node(lambda s: s.worker.failed),
+    ),
+    MetricRow(
+        "braidlog_worker_jobs_waiting", GAUGE, "Jobs that wait for it.", (), _of_node(lambda s: s.worker.waiting)
+    ),
+    MetricRow(
+        "braidlog_worker_queue_bytes",
+        GAUGE,
+        "Bytes of them and of the one it does.",
+        (),
+        _of_node(lambda s: s.worker.waiting_bytes),
+    ),
     # -- the process
     MetricRow(
         "braidlog_process_cpu_seconds_total",

@@ -138,6 +138,20 @@ class ProcessReport(msgspec.Struct, frozen=True):
     """How late the loop was at its last timer."""
 
 
+class WorkerReport(msgspec.Struct, frozen=True):
+    """The process beside the node that computes for it."""
+
+    is_running: bool
+    jobs: list[int]
+    """Done, by how long each took."""
+    jobs_seconds_total: float
+    waiting: int
+    waiting_bytes: int
+    failed: int
+    """Not answered, refused, or begun too late."""
+    starts: int
+
+
 class LogReport(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions, and how far groups are behind in them."""
 
@@ -169,6 +183,7 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     lags_left_out: int
     keyvalue: KeyValueReport
     process: ProcessReport
+    worker: WorkerReport
 
 
 class ConnectionReport(msgspec.Struct, frozen=True):

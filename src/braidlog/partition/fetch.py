@@ -5,26 +5,54 @@ Invariants: a consumer sees nothing at or above the high watermark (committed re
 all; the first batch is given however large it is, so that no record can wedge a reader; no wait is without an end.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TypeVar
+from collections.abc import Generator, Iterable, Sequence
+from types import coroutine
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from braidlog.codec.records import decode_batch
+from braidlog.codec.batch import read_header
+from braidlog.codec.records import decode_batch, decode_section
+from braidlog.codec.section import Row
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
-from braidlog.partition.reading import Fetched, Limits, Records, Rows, decode_slice, slice_to_columns
+from braidlog.partition.reading import (
+    HERE_RECORDS_MAX,
+    Batch,
+    Fetched,
+    LargeBatch,
+    Limits,
+    Records,
+    Rows,
+    Sections,
+    batches_seen,
+    decode,
+    decode_columns,
+)
 from braidlog.replication.replicas import ReplicaFetched
 from braidlog.storage.partition import FileSlice
+from braidlog.worker.jobs import ClipRecords, Worker
 
 T = TypeVar("T")
+Found_co = TypeVar("Found_co", covariant=True)
 
 WAIT_MS_MAX = 300_000
 """Who wants to wait longer is answered with nothing by then, and asks again."""
+
+
+CLIP_BYTES_MAX = 8 * 1024 * 1024
+"""What is taken of a large batch at once."""
+
+
+class Decode(Protocol[Found_co]):
+    """How a reader is given records: `reading.decode` or `reading.decode_columns`."""
+
+    def __call__(
+        self, batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits
+    ) -> tuple[Found_co | None, int]: ...
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -73,9 +101,10 @@ class _View(msgspec.Struct, frozen=True):
 class Fetch:
     """The use case."""
 
-    def __init__(self, hosting: Hosting, world: World) -> None:
+    def __init__(self, hosting: Hosting, world: World, worker: Worker) -> None:
         self._hosting = hosting
         self._world = world
+        self._worker = worker
         self.records_read = 0
         """Offsets that were handed out, markers among them."""
         self.bytes_read = 0
@@ -223,8 +252,9 @@ class Fetch:
         """
         limits = Limits(bytes_max, max(records_max, 1))
         wanted = Wanted(topic, partition, offset, bytes_max)
+        view = _View(committed_only=committed_only, replica=replica, leader_only=leader_only)
         found, next_offset, high_watermark = await self._read(
-            wanted, partial(decode_slice, limits=limits), wait_ms, committed_only, replica, leader_only, beyond_end
+            wanted, decode, limits, view, wait_ms=wait_ms, beyond_end=beyond_end
         )
         return Records(found or [], next_offset, high_watermark)
 
@@ -244,8 +274,9 @@ class Fetch:
         """The same records as columns, for dialects that declare their rows (codec/layout.py): no object for each record."""
         limits = Limits(bytes_max, max(records_max, 1))
         wanted = Wanted(topic, partition, offset, bytes_max)
+        view = _View(committed_only=committed_only, replica=None, leader_only=leader_only)
         found, next_offset, high_watermark = await self._read(
-            wanted, partial(slice_to_columns, limits=limits), wait_ms, committed_only, None, leader_only, beyond_end
+            wanted, decode_columns, limits, view, wait_ms=wait_ms, beyond_end=beyond_end
         )
         columns, count = found or (None, 0)
         return Rows(columns, count, next_offset, high_watermark)
@@ -253,12 +284,12 @@ class Fetch:
     async def _read(
         self,
         wanted: Wanted,
-        decode: Callable[[Fetched, int], tuple[T | None, int]],
+        decode: Decode[T],
+        limits: Limits,
+        view: _View,
+        *,
         wait_ms: int,
-        committed_only: bool,  # noqa: FBT001
-        replica: str | None,
-        leader_only: bool,  # noqa: FBT001
-        beyond_end: bool,  # noqa: FBT001
+        beyond_end: bool,
     ) -> tuple[T | None, int, int]:
         """What `decode` finds in the first slice that holds anything, where to go on, and the high watermark."""
         offset = wanted.offset
@@ -272,30 +303,60 @@ class Fetch:
                 [Wanted(wanted.topic, wanted.partition, offset, wanted.bytes_max)],
                 bytes_max=wanted.bytes_max,
                 wait_ms=left_ms,
-                committed_only=committed_only,
-                replica=replica,
-                leader_only=leader_only,
+                committed_only=view.committed_only,
+                replica=view.replica,
+                leader_only=view.leader_only,
             )
             if fetched.slice is None:
                 return None, offset, fetched.high_watermark
-            found, offset = decode(fetched, offset)
+            try:
+                found, offset = decode(batches_seen(fetched), offset, fetched.slice.next_offset, limits=limits)
+            except LargeBatch as large:
+                clipped, after = await self._clip(large.batch, offset, limits)
+                found, offset = decode([(clipped, 0, read_header(clipped))], offset, after, limits=limits)
             self.records_read -= fetched.slice.next_offset - offset  # found, and not taken
             if found:
                 return found, offset, fetched.high_watermark
+            await _breathe()
 
-    def offset_at(
+    async def _clip(
+        self, batch: bytes, offset: int, limits: Limits, *, timestamp_ms: int | None = None
+    ) -> tuple[bytes, int]:
+        """A little of a large batch, opened beside the loop, and the offset after it."""
+        job = ClipRecords(
+            start_offset=offset,
+            records_max=min(limits.records_max, HERE_RECORDS_MAX),
+            bytes_max=min(max(limits.bytes_max, 0), CLIP_BYTES_MAX),
+            decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
+            start_timestamp_ms=timestamp_ms,
+        )
+        answer = await self._worker.do(job, batch)
+        return answer.payload, answer.number
+
+    async def offset_at(
         self, topic: str, partition: int, timestamp_ms: int, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after a time that a consumer may see; None if there is none."""
         hosted = self._hosting.partition(topic, partition)
         upto = hosted.last_stable_offset if committed_only else hosted.high_watermark
         for batch in hosted.log.find_batch_by_time(timestamp_ms):
-            for row in decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+            for row in await self._rows_since(batch, hosted.start_offset, timestamp_ms):
                 if row[0] >= upto:
                     return None
                 if row[1] >= timestamp_ms and row[0] >= hosted.start_offset:
                     return row[0], row[1]
         return None
+
+    async def _rows_since(self, batch: bytes, offset: int, timestamp_ms: int) -> list[Row]:
+        """The records of a batch; of a large one the first from an offset and a time on."""
+        sections = Sections([(batch, 0, read_header(batch))], offset, records_max=HERE_RECORDS_MAX)
+        try:
+            rows = [row for section, header in sections for row in decode_section(section, header)]
+        except LargeBatch:
+            clipped, _ = await self._clip(batch, offset, Limits(0, 1), timestamp_ms=timestamp_ms)
+            return decode_batch(clipped, decompressed_bytes_max=0)
+        await _breathe()  # a request may ask of ten thousand partitions
+        return rows
 
     def replica_fetched(self, topic: str, partition: int, replica: str, offset: int) -> HostedPartition:
         """A follower asks from `offset` on, and thereby says that it has everything below."""
@@ -305,3 +366,9 @@ class Fetch:
             raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {offset} is negative")
         hosted.step(ReplicaFetched(replica, offset), self._world.now_ms())
         return hosted
+
+
+@coroutine
+def _breathe() -> Generator[None, None, None]:
+    """Let others have a turn of the loop."""
+    yield

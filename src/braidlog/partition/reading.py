@@ -6,23 +6,31 @@ slice if all of it was.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from braidlog.codec.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
+from braidlog.codec.batch import HEADER_BYTES, BatchHeader, Buffer, check_crc, read_header
 from braidlog.codec.columns import Columns
+from braidlog.codec.compression import Compression, DecompressedTooLarge
 from braidlog.codec.layout import Layout
-from braidlog.codec.records import append_to_columns, decode_batch
+from braidlog.codec.records import append_section, decode_section, read_section
 from braidlog.codec.rows import write_rows
 from braidlog.codec.section import Row
 from braidlog.codec.visible import visible
-from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Record
+from braidlog.partition.intake import HERE_BYTES_MAX, HERE_COMPRESSED_BYTES_MAX
 from braidlog.storage.partition import FileSlice
 from braidlog.storage.transactions import Aborted, ranges
 
 PIECE_BYTES = 256 * 1024
+HERE_RECORDS_MAX = 128 * 1024
+"""Of batches that are opened in one turn of the loop, where each record becomes an object."""
+HERE_ROWS_MAX = 1024 * 1024
+"""Where none does."""
+
+Batch = tuple[bytes, int, BatchHeader]
+"""Data, where in it the batch begins, its header."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -76,34 +84,95 @@ class Rows(msgspec.Struct, frozen=True):
             return offsets[row]
 
 
-def decode_slice(fetched: Fetched, offset: int, *, limits: Limits) -> tuple[list[Record], int]:
-    """The records of a slice from `offset` on, and where to go on."""
+class LargeBatch(Exception):  # noqa: N818 - nothing is wrong with it
+    """The first batch that a reader wants is too large to be opened on the loop."""
+
+    def __init__(self, batch: bytes) -> None:
+        super().__init__(f"a batch of {len(batch)} bytes")
+        self.batch = batch
+
+
+class Sections:
+    """The records sections of batches, as far as one turn of the loop has time for: iterate, then see where it `ended`.
+
+    `LargeBatch` if not even the first one can be opened; a later one ends the turn.
+    """
+
+    def __init__(self, batches: Iterable[Batch], offset: int, *, records_max: int) -> None:
+        self._batches = batches
+        self._offset = offset
+        self._records_left = self._records_max = records_max
+        self._bytes_left = HERE_BYTES_MAX
+        self.ended: int | None = None
+        """Where to go on, if not after the last batch."""
+
+    def __iter__(self) -> Iterator[tuple[Buffer, BatchHeader]]:
+        for data, position, header in self._batches:
+            if header.last_offset < self._offset:
+                continue
+            if self._bytes_left <= 0 or self._records_left <= 0:
+                self.ended = header.base_offset
+                return
+            check_crc(data, position, header)
+            section = self._open(data, position, header)
+            if section is None:
+                if self._bytes_left == HERE_BYTES_MAX and self._records_left == self._records_max:
+                    raise LargeBatch(bytes(memoryview(data)[position : position + header.size_bytes]))
+                self.ended = header.base_offset
+                return
+            self._records_left -= header.record_count
+            yield section, header
+
+    def _open(self, data: bytes, position: int, header: BatchHeader) -> Buffer | None:
+        if header.record_count > self._records_left:
+            return None
+        if header.compression == Compression.NONE:
+            return read_section(data, position, header, decompressed_bytes_max=0)
+        if header.size_bytes > HERE_COMPRESSED_BYTES_MAX:
+            return None
+        try:
+            section = read_section(data, position, header, decompressed_bytes_max=self._bytes_left)
+        except DecompressedTooLarge:
+            return None
+        self._bytes_left -= len(section)
+        return section
+
+
+def batches_seen(fetched: Fetched) -> Iterator[Batch]:
+    """Those of a slice that its reader sees."""
     assert fetched.slice is not None
+    return visible(batches_of(fetched.slice), ranges(fetched.aborted))
+
+
+def decode(batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits) -> tuple[list[Record], int]:
+    """The records of batches from `offset` on, and where to go on: at `next_offset` if all were taken."""
     found: list[Record] = []
     left = limits.bytes_max
-    for data, position, _ in visible(batches_of(fetched.slice), ranges(fetched.aborted)):
-        for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+    sections = Sections(batches, offset, records_max=HERE_RECORDS_MAX)
+    for section, header in sections:
+        for row in decode_section(section, header):
             if row[0] < offset:
                 continue
             left -= _size(row)
             if found and (left < 0 or len(found) >= limits.records_max):
                 return found, row[0]
             found.append(Record(*row))
-    return found, fetched.slice.next_offset
+    return found, next_offset if sections.ended is None else sections.ended
 
 
-def slice_to_columns(fetched: Fetched, offset: int, *, limits: Limits) -> tuple[tuple[Columns, int] | None, int]:
+def decode_columns(
+    batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits
+) -> tuple[tuple[Columns, int] | None, int]:
     """The same as columns and how many of their rows count."""
-    assert fetched.slice is not None
     columns = Columns()
-    next_offset = fetched.slice.next_offset
-    for data, position, header in visible(batches_of(fetched.slice), ranges(fetched.aborted)):
-        check_crc(data, position, header)
-        limit = DECOMPRESSED_BYTES_MAX
-        append_to_columns(columns, data, position, header, decompressed_bytes_max=limit, start_offset=offset)
+    sections = Sections(batches, offset, records_max=HERE_ROWS_MAX)
+    for section, header in sections:
+        append_section(columns, section, header, start_offset=offset)
         if columns.rows >= limits.records_max or columns.key.size + columns.value.size > limits.bytes_max:
             next_offset = header.last_offset + 1
             break
+    else:
+        next_offset = next_offset if sections.ended is None else sections.ended
     if not columns.rows:
         return None, next_offset
     columns.finish()

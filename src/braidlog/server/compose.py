@@ -38,6 +38,7 @@ from braidlog.server.reporting import Reporter
 from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.wirelog import WatchedSession, open_wire_log
+from braidlog.server.worker_process import WorkerProcess
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
@@ -91,6 +92,7 @@ class Server:
         self._gatekeeper: Gatekeeper | None = None
         self._wire_log: Recorder | None = None
         self._world: LoopWorld | None = None
+        self._worker: WorkerProcess | None = None
         self._console: ConsoleProcess | None = None
         self.services: Services | None = None
 
@@ -109,6 +111,8 @@ class Server:
         self._flusher = Flusher(self._clock)
         authorize = Authorize(config.auth.tokens, config.auth.rules, has_users=bool(config.auth.users))
         world = self._world = LoopWorld(self._clock, self._flusher)
+        self._worker = WorkerProcess(config.worker, self._budget)
+        self._tasks.spawn(self._worker.run(), "worker")
         self.services = open_services(
             self._folder,
             world,
@@ -120,6 +124,8 @@ class Server:
             kv=config.kv,
             resident=resident_bytes,
             reads=topics_read,
+            worker=self._worker,
+            decompression=config.limits.decompression(),
         )
         for note in self._folder.notes:
             log.warning("data folder: %s", note)
@@ -208,6 +214,7 @@ class Server:
         assert self.services is not None
         assert self._world is not None
         assert self._flusher is not None
+        assert self._worker is not None
         bound = bind(admin.host, admin.port)
         measured = [self._world.seconds, self._flusher.seconds]
         reporter = Reporter(
@@ -217,6 +224,7 @@ class Server:
             self._connection_limits,
             self._budget,
             self._clock,
+            self._worker,
             syncs=lambda: measured,
         )
         doors, urls = await self._open_private_doors()

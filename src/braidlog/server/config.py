@@ -22,8 +22,10 @@ from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import ADMIN_PORT
 from braidlog.model.settings import UNLIMITED, TopicSettings
+from braidlog.partition.intake import DecompressionLimits
 from braidlog.server.gatekeeper import StrangerLimits
 from braidlog.server.session_limits import SessionLimits
+from braidlog.server.worker_process import WorkerSettings
 from braidlog.wire.dialect import Dialect, dialects
 
 ENVIRONMENT_PREFIX = "BRAID_"
@@ -154,9 +156,25 @@ class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
     connections_per_peer_max: int = 5_000
     memory_bytes_max: int = 128 * 1024 * 1024
     """What all connections may hold together, of frames that are not whole and of answers that are not taken."""
+    decompressed_bytes_max: int = DecompressionLimits().decompressed_bytes_max
+    """What one request may have decompressed."""
+    decompressed_ratio_max: int = DecompressionLimits().decompressed_ratio_max
+    """Times its size, of one compressed batch; 4 MiB are free."""
+
+    def decompression(self) -> DecompressionLimits:
+        return DecompressionLimits(self.decompressed_bytes_max, self.decompressed_ratio_max)
 
     def __post_init__(self) -> None:
         _check_bounds(self, dict.fromkeys(self.__struct_fields__, (1, 2**40)) | dict.fromkeys(_SECONDS, (0.001, 1e9)))
+
+
+class WorkerConfig(WorkerSettings, frozen=True, forbid_unknown_fields=True):
+    """The process beside the node that decompresses what is too large for its loop. It is started when it is first needed."""
+
+    def __post_init__(self) -> None:
+        bytes_min = {"memory_bytes_max": (64 * 1024 * 1024, 2**40)}
+        seconds = dict.fromkeys(("job_seconds_max", "wait_seconds_max"), (0.001, 1e9))
+        _check_bounds(self, dict.fromkeys(self.__struct_fields__, (1, 2**40)) | bytes_min | seconds)
 
 
 class QuotasConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -237,6 +255,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: GroupsConfig = GroupsConfig()
     auth: AuthConfig = AuthConfig()
     limits: LimitsConfig = LimitsConfig()
+    worker: WorkerConfig = WorkerConfig()
     quotas: QuotasConfig = QuotasConfig()
     wire_log: WireLogConfig = WireLogConfig()
     kv: KeyValueSettings = KeyValueSettings()

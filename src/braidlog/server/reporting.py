@@ -30,6 +30,7 @@ from braidlog.server.listener import Listener
 from braidlog.server.process_memory import resident_bytes
 from braidlog.server.request_counters import SAMPLED
 from braidlog.server.session import Session
+from braidlog.server.worker_process import WorkerProcess
 
 SNAPSHOT_SECONDS: Final = 1.0
 OPENED_MAX: Final = 100
@@ -41,7 +42,7 @@ _FILES: Final = "/proc/self/fd"
 class Reporter:
     """One for a node."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a node counts
         self,
         loaded: LoadedConfig,
         services: Services,
@@ -49,6 +50,7 @@ class Reporter:
         connection_limits: ConnectionLimits,
         budget: Budget,
         clock: Clock,
+        worker: WorkerProcess,
         *,
         syncs: Callable[[], list[Seconds]],
     ) -> None:
@@ -58,6 +60,7 @@ class Reporter:
         self._connection_limits = connection_limits
         self._budget = budget
         self._clock = clock
+        self._worker = worker
         self._syncs = syncs
         self._began = clock.monotonic()
         self._offline: dict[tuple[str, int], tuple[float, str]] = {}
@@ -111,6 +114,7 @@ class Reporter:
             lags_left_out=max(len(lags) - r.LAGS_MAX, 0),
             keyvalue=self._keyvalue(),
             process=self._process(),
+            worker=self._worker.report(),
         )
 
     def _listener(self, dialect: str, listener: Listener) -> r.ListenerReport:

@@ -4,7 +4,7 @@ Knows: the times that stand for something else. Refuses to know: how a time is l
 Invariant: the answer is a record's own offset and time, not its batch's; what is not found is no error.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
@@ -29,25 +29,25 @@ Found = tuple[int, int]
 """Offset and timestamp."""
 
 
-def _latest(hosted: HostedPartition, _: Services, *, committed_only: bool) -> Found:
+async def _latest(hosted: HostedPartition, _: Services, *, committed_only: bool) -> Found:
     return (hosted.last_stable_offset if committed_only else hosted.high_watermark), NO_TIME
 
 
-def _earliest(hosted: HostedPartition, _: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - as the others
+async def _earliest(hosted: HostedPartition, _: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - as the others
     return hosted.start_offset, NO_TIME
 
 
-def _newest(hosted: HostedPartition, services: Services, *, committed_only: bool) -> Found:
+async def _newest(hosted: HostedPartition, services: Services, *, committed_only: bool) -> Found:
     """The first record that has the largest time of all."""
     newest = hosted.newest_timestamp_ms
-    return _at(newest, hosted, services, committed_only=committed_only) if newest >= 0 else (NOWHERE, NO_TIME)
+    return await _at(newest, hosted, services, committed_only=committed_only) if newest >= 0 else (NOWHERE, NO_TIME)
 
 
-def _tiered(_: HostedPartition, __: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - nothing is elsewhere
+async def _tiered(_: HostedPartition, __: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - nothing is elsewhere
     return NOWHERE, NO_TIME
 
 
-MEANINGS: dict[int, Callable[..., Found]] = {
+MEANINGS: dict[int, Callable[..., Awaitable[Found]]] = {
     LATEST: _latest,
     EARLIEST: _earliest,
     MAX_TIMESTAMP: _newest,
@@ -59,29 +59,24 @@ SINCE: dict[int, int] = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """The version in which a client may first ask for it."""
 
 
-def _at(timestamp: int, hosted: HostedPartition, services: Services, *, committed_only: bool) -> Found:
-    found = services.fetch.offset_at(hosted.topic, hosted.number, timestamp, committed_only=committed_only)
+async def _at(timestamp: int, hosted: HostedPartition, services: Services, *, committed_only: bool) -> Found:
+    found = await services.fetch.offset_at(hosted.topic, hosted.number, timestamp, committed_only=committed_only)
     return found if found is not None else (NOWHERE, NO_TIME)
 
 
 async def list_offsets(request: Request, services: Services, _: Conversation, denied: Denied) -> d.ListOffsetsResponse:
     message: d.ListOffsetsRequest = request.message
-    return _offsets(message, lambda topic, each: _listed(topic, each, request, services, denied))
-
-
-def _offsets(
-    message: d.ListOffsetsRequest,
-    tell: Callable[[str, d.ListOffsetsRequestPartition], d.ListOffsetsResponsePartition],
-) -> d.ListOffsetsResponse:
     return d.ListOffsetsResponse(
         topics=[
-            d.ListOffsetsResponseTopic(topic.name, [tell(topic.name, each) for each in topic.partitions])
+            d.ListOffsetsResponseTopic(
+                topic.name, [await _listed(topic.name, each, request, services, denied) for each in topic.partitions]
+            )
             for topic in message.topics
         ]
     )
 
 
-def _listed(
+async def _listed(
     topic: str,
     asked: d.ListOffsetsRequestPartition,
     request: Request,
@@ -96,9 +91,9 @@ def _listed(
         denied.check(topic)
         hosted = _led(services, topic, number, asked.current_leader_epoch)
         if timestamp in MEANINGS:
-            offset, time = MEANINGS[timestamp](hosted, services, committed_only=committed_only)
+            offset, time = await MEANINGS[timestamp](hosted, services, committed_only=committed_only)
         else:
-            offset, time = _at(timestamp, hosted, services, committed_only=committed_only)
+            offset, time = await _at(timestamp, hosted, services, committed_only=committed_only)
     except (BrokerError, StorageFault) as error:
         return d.ListOffsetsResponsePartition(number, code_of(error))
     epoch = hosted.epoch_at(offset) if offset >= 0 else -1
@@ -114,7 +109,15 @@ def _led(services: Services, topic: str, number: int, epoch: int) -> HostedParti
 
 
 def refuse_list(request: Request, code: E, _: str) -> d.ListOffsetsResponse:
-    return _offsets(request.message, lambda _, each: d.ListOffsetsResponsePartition(each.partition_index, code))
+    message: d.ListOffsetsRequest = request.message
+    return d.ListOffsetsResponse(
+        topics=[
+            d.ListOffsetsResponseTopic(
+                topic.name, [d.ListOffsetsResponsePartition(each.partition_index, code) for each in topic.partitions]
+            )
+            for topic in message.topics
+        ]
+    )
 
 
 # -- leader epochs ---------------------------------------------------------------------------------------------

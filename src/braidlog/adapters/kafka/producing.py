@@ -20,6 +20,7 @@ from braidlog.codec.batch import MAGIC, BatchHeader, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.partition.append import Acks, Written
+from braidlog.partition.intake import Allowance
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -53,10 +54,17 @@ async def produce(
             E.INVALID_REQUIRED_ACKS,
             f"kafka does not support acks={message.acks}; supported: -1 (all), 0 (none), 1 (leader)",
         )
-    attempts = [
-        (topic, [_attempt(request, topic, each, services, denied) for each in topic.partition_data])
-        for topic in message.topic_data
-    ]
+    allowance = await services.intake.begin(conversation, lambda: _size(message))
+    try:
+        attempts = [
+            (
+                topic,
+                [await _attempt(request, topic, each, services, denied, allowance) for each in topic.partition_data],
+            )
+            for topic in message.topic_data
+        ]
+    finally:
+        services.intake.end(conversation)
     written = [each.written for _, partitions in attempts for each in partitions if each.written is not None]
     if len(written) > 1:
         services.append.sync_together(written)
@@ -75,12 +83,13 @@ async def produce(
     return None
 
 
-def _attempt(
+async def _attempt(
     request: Request,
     topic: d.ProduceRequestTopic,
     partition: Partition,
     services: Services,
     denied: Denied,
+    allowance: Allowance,
 ) -> _Attempt:
     """Write one batch, if it may be."""
     name = named(services, topic.name, topic.topic_id)
@@ -98,7 +107,10 @@ def _attempt(
         code, text = _check(header, len(records), request.version)
         if code is not E.NONE:
             return _Attempt(partition.index, None, code, text)
-        written = services.append.write(name, partition.index, records, records_checked=False, headers=[header])
+        compressed = header.compression != Compression.NONE
+        if compressed:
+            await services.intake.check(name, partition.index, records, header, allowance)
+        written = services.append.write(name, partition.index, records, records_checked=compressed, headers=[header])
     except (BrokerError, StorageFault, ProtocolError) as error:
         return _Attempt(partition.index, None, code_of(error), text_of(error))
     return _Attempt(partition.index, written, E.NONE, None)
@@ -115,6 +127,10 @@ def _check(header: BatchHeader, size: int, version: int) -> tuple[E, str]:
     if header.compression == Compression.ZSTD and version < ZSTD_SINCE:
         return E.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_SINCE} of Produce"
     return E.NONE, ""
+
+
+def _size(message: d.ProduceRequest) -> int:
+    return sum(len(each.records or b"") for topic in message.topic_data for each in topic.partition_data)
 
 
 async def _settle(attempt: _Attempt, acks: Acks, timeout_ms: int, services: Services) -> d.ProduceResponsePartition:

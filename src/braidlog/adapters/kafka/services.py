@@ -18,6 +18,7 @@ from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.intake import Intake
 from braidlog.partition.trim import Trim
 
 
@@ -29,6 +30,7 @@ class Services(msgspec.Struct, frozen=True):
     trim: Trim
     brokers: Brokers
     append: Append
+    intake: Intake
     fetch: Fetch
     offsets: Offsets
     groups: Groups

@@ -1,0 +1,41 @@
+"""How each job is done: a function of its job and payload, without state, I/O or time."""
+
+from braidlog.codec.batch import read_header
+from braidlog.codec.compression import DecompressedTooLarge
+from braidlog.codec.kernel import check_records
+from braidlog.codec.records import clip_batch, read_section
+from braidlog.model.errors import BrokerError, ProtocolError, Reason
+from braidlog.worker.jobs import Answer, Buffer, CheckRecords, ClipRecords, Job
+
+
+def perform(job: Job, payload: Buffer) -> Answer:
+    """Do it. `BrokerError` or `ProtocolError` says what is wrong with the payload."""
+    match job:
+        case CheckRecords():
+            return _check(job, payload)
+        case ClipRecords():
+            return _clip(job, payload)
+
+
+def _check(job: CheckRecords, batch: Buffer) -> Answer:
+    header = read_header(batch)
+    try:
+        section = read_section(batch, 0, header, decompressed_bytes_max=job.decompressed_bytes_max)
+        check_records(section, header.record_count, header.last_offset_delta, header.base_timestamp, dense=True)
+    except DecompressedTooLarge as error:
+        raise BrokerError(Reason.RECORD_TOO_LARGE, str(error)) from error
+    except ProtocolError as error:
+        raise BrokerError(Reason.INVALID_RECORD, str(error)) from error
+    return Answer(len(section))
+
+
+def _clip(job: ClipRecords, batch: Buffer) -> Answer:
+    clipped, next_offset = clip_batch(
+        batch,
+        start_offset=job.start_offset,
+        start_timestamp_ms=job.start_timestamp_ms,
+        records_max=job.records_max,
+        bytes_max=job.bytes_max,
+        decompressed_bytes_max=job.decompressed_bytes_max,
+    )
+    return Answer(next_offset, clipped)

@@ -1,0 +1,168 @@
+"""Compressed batches that grow: what one costs the node, wherever it is opened."""
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.adapters.flux.talk import Talk
+from tests.adapters.kafka.client import TIME_MS, Client, batch_of, produce_of
+from tests.adapters.rustlog.client import Client as RustlogClient
+
+from braidlog.codec.batch import HEADER, HEADER_BYTES, read_header, seal
+from braidlog.codec.compression import Compression, compress
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.kafka.codes import ErrorCode as E
+
+MEGABYTE = 1_000_000
+LOOP_SECONDS_MAX = 0.5
+"""Of processor time, for one request. Opened on the loop, the batches below take more than a second."""
+GROWN_BYTES_MAX = 64 * MEGABYTE
+RECORDS = 100_000
+LARGE = batch_of(
+    *[bytes(2000)] * (RECORDS - 1),
+    b"last",
+    timestamps=range(TIME_MS, TIME_MS + RECORDS),
+    compression=Compression.GZIP,
+)
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t-{uuid.uuid4().hex}"
+
+
+def loop_seconds(pid: int) -> float:
+    """Processor time of a process's first thread, which has the loop."""
+    fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+class Costs:
+    """What the node and its worker process took since this was made."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._pid = server.pid
+        self._seconds = loop_seconds(self._pid)
+        self._peak = peak_bytes(self._pid)
+
+    def check(self) -> None:
+        assert loop_seconds(self._pid) - self._seconds < LOOP_SECONDS_MAX
+        assert peak_bytes(self._pid) - self._peak < GROWN_BYTES_MAX
+
+
+def test_a_batch_that_grows_too_large_is_refused_and_costs_little(tmp_path: Path, topic: str) -> None:
+    with ServerProcess(tmp_path / "data") as server, Client(server) as client:
+        client.topic_id(topic)
+        client.produce(topic, batch_of(b"warm", compression=Compression.GZIP))
+        assert children(server.pid) == [], "nothing large was sent yet"
+        client.produce(topic, batch_of(bytes(3 * MEGABYTE), compression=Compression.GZIP))
+        (worker,) = children(server.pid)
+        before = peak_bytes(worker)
+        costs = Costs(server)
+        refused = client.produce(topic, LARGE)
+        assert refused.error_code == E.MESSAGE_TOO_LARGE
+        costs.check()
+        assert peak_bytes(worker) - before < GROWN_BYTES_MAX
+        assert client.fetch(topic).high_watermark == 2
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+def test_a_lying_end_costs_no_more(braid_server_shared: ServerProcess, topic: str, codec: Compression) -> None:
+    """Several members, frames or streams joined: the last one says how little is in it, and not what came before."""
+    plain = batch_of(*[os.urandom(1000) * 1000] * 70)
+    packed = bytearray(plain[:HEADER_BYTES] + compress(codec, plain[HEADER_BYTES:]) + compress(codec, b""))
+    header = read_header(packed)._replace(batch_length=len(packed) - 12, attributes=codec)
+    HEADER.pack_into(packed, 0, *header)
+    with Client(braid_server_shared) as client:
+        client.topic_id(topic)
+        assert client.produce(topic, batch_of(bytes(3 * MEGABYTE), compression=codec)).error_code == 0
+        costs = Costs(braid_server_shared)
+        assert client.produce(topic, seal(packed)).error_code == E.MESSAGE_TOO_LARGE
+        costs.check()
+
+
+def test_many_small_bombs_in_one_request_are_one_large_one(braid_server_shared: ServerProcess, topic: str) -> None:
+    bomb = batch_of(bytes(900_000), compression=Compression.ZSTD)
+    with Client(braid_server_shared) as client:
+        client.topic_id(topic)
+        costs = Costs(braid_server_shared)
+        answer = client.ask(produce_of(*[(topic, 0, bomb)] * 100), 12)
+        codes = [each.partition_responses[0].error_code for each in answer.responses]
+        assert codes[:50] == [0] * 50
+        assert set(codes[60:]) == {E.MESSAGE_TOO_LARGE}
+        costs.check()
+
+
+def test_a_pipeline_stays_in_order_around_a_large_batch(braid_server_shared: ServerProcess, topic: str) -> None:
+    large = batch_of(bytes(5 * MEGABYTE), compression=Compression.GZIP)
+    with Client(braid_server_shared) as client:
+        client.topic_id(topic)
+        sent = [large if number % 3 == 0 else batch_of(b"%d" % number) for number in range(12)]
+        client.send(*[produce_of((topic, 0, batch)) for batch in sent], version=12)
+        offsets = [client.receive().responses[0].partition_responses[0].base_offset for _ in sent]
+        assert offsets == list(range(12))
+
+
+# -- readers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, str]]:
+    """A node that has a large batch, taken while its limits were wider."""
+    wide = ("--set", "limits.decompressed_bytes_max=268435456")
+    with ServerProcess(tmp_path_factory.mktemp("large") / "data", *wide) as server, Client(server) as client:
+        client.topic_id("large")
+        assert client.produce("large", LARGE).error_code == 0
+        assert server.stop() == 0
+        server.restart()  # what it took to store it is forgotten
+        yield server, "large"
+
+
+def by_flux(server: ServerProcess, topic: str) -> None:
+    with Talk(server.address("flux")) as talk:
+        assert talk.ask("CONSUME", f"{topic} 0 {RECORDS - 1} enc=b64 max=2").startswith(
+            f"OK|messages={RECORDS - 1}:-:bGFzdA=="
+        )
+
+
+def by_rustlog(server: ServerProcess, topic: str) -> None:
+    with RustlogClient(server) as client:
+        found = client.fetch(topic, RECORDS - 2, max_bytes=5000)
+        assert [bytes(record.payload) for record in found.records] == [bytes(2000), b"last"]
+
+
+def by_kafka(server: ServerProcess, topic: str) -> None:
+    with Client(server) as client:
+        records = client.fetch(topic).records
+        assert isinstance(records, memoryview)
+        assert bytes(records)[16:] == LARGE[16:], "what Kafka's clients fetch stays compressed"
+
+
+def by_time(server: ServerProcess, topic: str) -> None:
+    with Client(server) as client:
+        found = client.list_offset(topic, TIME_MS + 50_000)
+        assert (found.offset, found.timestamp) == (50_000, TIME_MS + 50_000)
+
+
+@pytest.mark.parametrize("read", [by_flux, by_rustlog, by_kafka, by_time])
+def test_a_reader_of_a_large_batch_holds_nobody_up(
+    stored: tuple[ServerProcess, str], read: Callable[[ServerProcess, str], None]
+) -> None:
+    server, topic = stored
+    costs = Costs(server)
+    read(server, topic)
+    costs.check()
