@@ -433,6 +433,21 @@ def test_a_full_disk_that_has_room_again_is_gone_on_with(where: str, attempts: i
     check_feed(node.again())
 
 
+@pytest.mark.parametrize(("days", "restarts"), [(-2, False), (-2, True), (2, False)])
+def test_a_clock_that_steps_neither_freezes_nor_shortens_a_time_to_live(days: int, restarts: bool) -> None:
+    """Not forward and a restart: for all a node can know, two days have passed between its two runs."""
+    node = KvNode()
+    node.do(o.Set(b"k", b"v", ttl_seconds=10))
+    node.clock.step(days * 86_400_000)
+    if restarts:
+        node = node.again()
+    assert node.do(o.TimeToLive(b"k")) == 10
+    node.clock.advance(9_999)
+    assert node.do(o.Get(b"k")) == b"v"
+    node.clock.advance(1)
+    assert node.do(o.Exists(b"k")) is False
+
+
 def test_a_part_is_told_only_when_the_whole_is_sure_to_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second push is not durable when the first one's record, which leans on it, could be written."""
     monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 1)

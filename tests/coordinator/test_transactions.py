@@ -13,6 +13,8 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.hosted import Role
 from braidlog.testing.faults import Crash
 
+DAY_MS = 24 * 3600 * 1000
+
 
 @pytest.fixture
 def node() -> Node:
@@ -312,6 +314,28 @@ def test_what_is_open_for_too_long_is_aborted_and_its_producer_fenced(node: Node
     write(node, new, "a", b"new")
     end(node, new, commit=True)
     assert node.values("a") == [b"behind", b"new"]
+
+
+@pytest.mark.parametrize("step_ms", [-2 * DAY_MS, 2 * DAY_MS])
+def test_a_clock_that_steps_neither_ends_a_transaction_nor_keeps_it_open(node: Node, step_ms: int) -> None:
+    transactions = node.services.transactions
+    txn = begin(node, timeout_ms=1000)
+    add(node, txn)
+    node.clock.step(step_ms)
+    node.clock.advance(1000)
+    assert node.run(transactions.expire()) == []
+    node.clock.advance(1)
+    assert node.run(transactions.expire()) == ["t"]
+
+
+def test_a_transaction_of_a_run_whose_clock_was_ahead_has_its_time_from_the_start_of_this_one(node: Node) -> None:
+    add(node, begin(node, timeout_ms=1000))
+    node.clock.step(-2 * DAY_MS)
+    again = node.restarted()
+    again.clock.advance(1000)
+    assert again.run(again.services.transactions.expire()) == []
+    again.clock.advance(1)
+    assert again.run(again.services.transactions.expire()) == ["t"]
 
 
 def test_ids_nobody_uses_are_forgotten(node: Node) -> None:

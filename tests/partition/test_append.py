@@ -6,6 +6,7 @@ import pytest
 from tests.broker.node import Node, batch_of
 
 from braidlog.codec.batch import seal
+from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.partition.append import Acks
 from braidlog.partition.hosted import Role
@@ -95,6 +96,19 @@ def test_a_full_disk_fails_one_append_only(node: Node) -> None:
         node.append("a", b"lost")
     assert node.append("a", b"y").base_offset == 1
     assert node.values("a") == [b"x", b"y"]
+
+
+def test_a_time_too_far_to_come_is_refused(node: Node) -> None:
+    now_ms, hour = node.clock.now_ms(), 3_600_000
+    append = node.services.append.append
+    node.run(append("a", 0, encode_batch([b"x"], base_timestamp=now_ms + hour)))
+    late = encode_batch([b"x", b"y"], timestamps=[now_ms, now_ms + hour + 1], base_timestamp=now_ms)
+    error = refused(node, append("a", 0, late))
+    assert error.reason is Reason.INVALID_TIMESTAMP
+    assert "timestamp_after_max_ms" in str(error)
+    for name, settings in (("open", {"timestamp_after_max_ms": -1}), ("stamped", {"append_time": True})):
+        node.create(name, settings=settings)
+        node.run(append(name, 0, late))
 
 
 def test_places_that_are_not_there(node: Node) -> None:

@@ -388,8 +388,8 @@ def test_committed_readers_find_no_time_beyond_what_is_stable(node: Node) -> Non
     node.append("a", b"x")
     begun = node.run(node.services.transactions.begin_producer("tx"))
     node.run(node.services.transactions.add_partitions("tx", begun.producer_id, begun.epoch, [("a", 0)]))
-    late = batch_of(b"y", producer=(begun.producer_id, begun.epoch, 0), transactional=True, time_ms=1_800_000_000_000)
+    late = batch_of(b"y", producer=(begun.producer_id, begun.epoch, 0), transactional=True, time_ms=1_700_000_002_000)
     node.run(node.services.append.append("a", 0, late))
     offset_at = node.services.fetch.offset_at
-    assert node.run(offset_at("a", 0, 1_750_000_000_000)) == (1, 1_800_000_000_000)
-    assert node.run(offset_at("a", 0, 1_750_000_000_000, committed_only=True)) is None
+    assert node.run(offset_at("a", 0, 1_700_000_001_000)) == (1, 1_700_000_002_000)
+    assert node.run(offset_at("a", 0, 1_700_000_001_000, committed_only=True)) is None

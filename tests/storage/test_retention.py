@@ -1,5 +1,6 @@
 """Old records go by age and by size, whole segments from the front."""
 
+import pytest
 from tests.storage.building import NOW, batch, make_partition, open_partition, small
 
 from braidlog.model.settings import TopicSettings
@@ -13,8 +14,8 @@ def filled(disk: SimulatedDisk, settings: TopicSettings) -> PartitionLog:
     partition = make_partition(disk, settings)
     for number in range(4):
         if number:
-            partition.roll(NOW)
-        partition.append(batch(bytes(1000), at=NOW + 1000 * number), now_ms=NOW)
+            partition.roll(NOW + 1000 * number)
+        partition.append(batch(bytes(1000), at=NOW + 1000 * number), now_ms=NOW + 1000 * number)
     return partition
 
 
@@ -54,13 +55,28 @@ def test_an_old_segment_behind_a_young_one_stays() -> None:
     for at in (NOW + 5000, NOW, NOW):
         partition.append(batch(bytes(1000), at=at), now_ms=NOW)
         partition.roll(NOW)
-    assert retain(partition, NOW + 1000) == 0
+    assert retain(partition, NOW + 5400) == 0
 
 
-def test_records_without_a_time_have_no_age() -> None:
+@pytest.mark.parametrize("claimed", [-1, NOW + 10**9], ids=["no time", "the future"])
+def test_records_without_a_time_or_of_the_future_are_as_old_as_their_segment(claimed: int) -> None:
+    disk = SimulatedDisk()
+    partition = make_partition(disk, small(retention_ms=500))
+    partition.append(batch(b"x", at=claimed), now_ms=NOW)
+    assert retain(partition, NOW + 10**6) == 0, "the segment is still written to"
+    partition.roll(NOW + 100)
+    assert retain(partition, NOW + 600) == 0
+    assert retain(partition, NOW + 601) == 1
+
+
+def test_a_clock_that_was_wrong_when_a_segment_was_full_costs_no_record_its_time() -> None:
     partition = make_partition(SimulatedDisk(), small(retention_ms=500))
-    partition.append(batch(b"x", at=-1), now_ms=NOW)
-    assert retain(partition, NOW) == 0
+    partition.append(batch(b"x", at=NOW), now_ms=NOW)
+    partition.roll(1000)  # a machine that woke up in 1970
+    partition.append(batch(b"y", at=NOW), now_ms=1000)
+    assert retain(partition, 1400) == 0
+    assert retain(partition, NOW + 500) == 0
+    assert retain(partition, NOW + 501) == 2
 
 
 def test_a_topic_that_deletes_nothing_keeps_all_whatever_its_limits_say() -> None:

@@ -22,6 +22,7 @@ from braidlog.kv.local import LocalStore, Snapshotting
 from braidlog.kv.operations import MemoryUsage, Operation, SnapshotDone, Stats
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener
+from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -55,6 +56,7 @@ class KeyValue:
         self._fault: StorageFault | None = None
         self._feed = Feed(topics, world) if settings.feed else None
         self._opened_at = world.monotonic()
+        self._steady = SteadyClock(world)
         self.settings = settings
         self.no_room: StorageFault | None = None
         """Why nothing is taken that makes the store larger, while the disk has too little room for it."""
@@ -71,6 +73,7 @@ class KeyValue:
             self._fault = StorageFault(f"the key-value store is offline: {fault}")
             raise
         self._store = store
+        self._steady = SteadyClock(self._world, not_before_ms=store.clock.wall_ms)
 
     def background(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         """The tasks that the store needs as long as it is open, by name."""
@@ -83,6 +86,10 @@ class KeyValue:
                 raise self._fault.again()
             raise BrokerError(Reason.UNAVAILABLE, "the key-value store is not open")
         return self._store
+
+    def now_ms(self) -> int:
+        """By which keys have their time."""
+        return self._steady.now_ms()
 
     @property
     def notes(self) -> list[str]:
@@ -97,7 +104,7 @@ class KeyValue:
         if self.no_room is not None:
             self._check_room(operation, self.no_room)
         before = store.sequence
-        result = store.execute(operation, self._world.now_ms())
+        result = store.execute(operation, self._steady.now_ms())
         sequence = store.sequence
         if sequence != before:
             await self._wait_durable(store, sequence)
@@ -106,7 +113,7 @@ class KeyValue:
     async def execute_all(self, operations: Sequence[Operation[Any]]) -> list[Any]:
         """Carry out several, in order and at once; return when all are kept. A refused one gives its `BrokerError`."""
         store = self._store or self.store
-        before, now_ms, execute = store.sequence, self._world.now_ms(), store.execute
+        before, now_ms, execute = store.sequence, self._steady.now_ms(), store.execute
         results: list[Any] = []
         for operation in operations:
             try:
@@ -137,7 +144,7 @@ class KeyValue:
         store, count = self.store, 0
         if store.fault is not None:
             return 0  # it was said when it happened
-        while (gone := store.expire(self._world.now_ms(), EXPIRE_KEYS)) > 0:
+        while (gone := store.expire(self.now_ms(), EXPIRE_KEYS)) > 0:
             count += gone
             await self._wait_durable(store, store.sequence)
         return count

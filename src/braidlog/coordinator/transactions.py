@@ -18,6 +18,7 @@ from braidlog.codec.records import control_batch
 from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
 from braidlog.coordinator.offsets import Commit, Offsets, Place, check_group_name
 from braidlog.coordinator.producer_ids import ProducerIds
+from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.turns import Turns
@@ -87,6 +88,8 @@ class Transactions:
 
         Each by itself: what is added later must not hold up who writes to what was added before. A partition that is not
         here was settled when this node started."""
+        self._steady = SteadyClock(world)
+        self._opened_ms = self._steady.now_ms()
         self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
         self._staging: dict[str, set[str]] = {}
         """Group → transactional ids with commits staged for it."""
@@ -218,7 +221,7 @@ class Transactions:
 
     async def _extend(self, name: str, found: Transaction, **changes: object) -> Transaction:
         if found.state is not TxnState.ONGOING:
-            changes["started_ms"] = self._world.now_ms()
+            changes["started_ms"] = self._steady.now_ms()
         changed: Transaction = msgspec.structs.replace(found, state=TxnState.ONGOING, **changes)
         return found if changed == found else await self._keep(name, changed)
 
@@ -429,7 +432,12 @@ class Transactions:
         return overdue
 
     def _is_overdue(self, found: Transaction) -> bool:
-        return found.state is TxnState.ONGOING and self._world.now_ms() - found.started_ms > found.timeout_ms
+        if found.state is not TxnState.ONGOING:
+            return False
+        now_ms = self._steady.now_ms()
+        # Of an earlier run, by a clock that was ahead of this one's: it has its time from the start of this one.
+        started_ms = found.started_ms if found.started_ms <= now_ms else self._opened_ms
+        return now_ms - started_ms > found.timeout_ms
 
     def _is_unused(self, found: Transaction) -> bool:
         idle = found.state is TxnState.EMPTY or found.state in ENDED

@@ -15,6 +15,17 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
 
+class SteadyClock:
+    """Wall time when it was made, and what has passed since: time-outs and time to live do not jump with the machine's clock."""
+
+    def __init__(self, clock: Clock, *, not_before_ms: int = 0) -> None:
+        self._monotonic = clock.monotonic
+        self._base_ms = max(clock.now_ms(), not_before_ms) - round(clock.monotonic() * 1000)
+
+    def now_ms(self) -> int:
+        return self._base_ms + round(self._monotonic() * 1000)
+
+
 class SystemClock:
     """The machine's clocks."""
 

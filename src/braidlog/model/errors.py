@@ -30,6 +30,7 @@ class Reason(Enum):
     INVALID_PARTITION_COUNT = auto()
     INVALID_SETTING = auto()
     INVALID_RECORD = auto()
+    INVALID_TIMESTAMP = auto()
     RECORD_TOO_LARGE = auto()
     OFFSET_OUT_OF_RANGE = auto()
     STALE_LEADER_EPOCH = auto()

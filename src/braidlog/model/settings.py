@@ -48,6 +48,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     batch_bytes_max: int = 16 * 1024 * 1024
     append_time: bool = False
     """Stamp records with the log's time instead of the writer's."""
+    timestamp_after_max_ms: int = 3600 * 1000
+    """How far ahead of this node's clock a record's own time may be; -1 is no limit."""
     producer_expiry_ms: int = 7 * 24 * 3600 * 1000
     event_streams: bool = False
     """Records with a key and a version are events of a stream, and doors that know streams may append to them."""
@@ -83,5 +85,6 @@ _BOUNDS = (
     ("retention_bytes", UNLIMITED, _FOREVER),
     ("delete_retention_ms", 0, _FOREVER),
     ("batch_bytes_max", 1024, BATCH_BYTES_MAX),
+    ("timestamp_after_max_ms", UNLIMITED, _FOREVER),
     ("producer_expiry_ms", 1, _FOREVER),
 )

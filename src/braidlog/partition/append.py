@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from braidlog.codec.batch import TRANSACTIONAL, BatchHeader, read_headers
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.settings import Flush
+from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, refuse_published
@@ -94,10 +94,12 @@ class Append:
         hosted.require_leader()
         if headers is None:
             headers = read_headers(batch)
+        now_ms = self._world.now_ms()
         for header in headers:
             if header.attributes & TRANSACTIONAL:
                 self._guard(header.producer_id, header.producer_epoch, topic, partition)
-        now_ms = self._world.now_ms()
+            if header.max_timestamp > now_ms:
+                _check_time(header.max_timestamp, now_ms, hosted.log.settings)
         appended = hosted.log.append(
             batch,
             leader_epoch=hosted.leader_epoch,
@@ -173,3 +175,14 @@ def _timed_out(hosted: HostedPartition, next_offset: int, timeout_ms: int) -> Br
         f"({replicas.min_in_sync} must be), "
         f"and not all of them have offset {next_offset - 1} after {timeout_ms} ms",
     )
+
+
+def _check_time(timestamp_ms: int, now_ms: int, settings: TopicSettings) -> None:
+    """Refuse records of a time that is too far to come: they would hold up retention, and searches by time."""
+    limit_ms = settings.timestamp_after_max_ms
+    if limit_ms != UNLIMITED and timestamp_ms - now_ms > limit_ms and not settings.append_time:
+        raise BrokerError(
+            Reason.INVALID_TIMESTAMP,
+            f"a record's time, {timestamp_ms}, is {timestamp_ms - now_ms} ms ahead of this node's clock, {limit_ms} are allowed; "
+            "set the writer's clock, or the topic's timestamp_after_max_ms (message.timestamp.after.max.ms)",
+        )

@@ -214,7 +214,7 @@ class Reporter:
 
     def keys(self, prefix: bytes, position: int) -> r.Keys:
         """Some keys, from a position in the order in which they came; no more are looked at than take a few milliseconds."""
-        keyspace, now_ms = self._services.keyvalue.store.keyspace, self._clock.now_ms()
+        keyspace, now_ms = self._services.keyvalue.store.keyspace, self._services.keyvalue.now_ms()
         rows: list[r.KeyReport] = []
         at = position
         for at, key in enumerate(islice(keyspace.data, position, position + r.KEYS_LOOKED_AT_MAX), position + 1):  # noqa: B007 - where it ended

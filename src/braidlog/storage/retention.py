@@ -4,8 +4,11 @@ Knows: which whole segments are too old or too many. Refuses to know: keys (comp
 Invariant: only durable segments from the front go, and the new start is durable before they do; offsets are never reused.
 """
 
+from itertools import pairwise
+
 from braidlog.model.settings import UNLIMITED
 from braidlog.storage.partition import PartitionLog
+from braidlog.storage.segment import Segment
 
 
 def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> int:
@@ -15,18 +18,17 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
         return partition.start_offset
     with partition.lock:
         active = partition.segments[-1]
-        if settings.retention_ms != UNLIMITED and _is_old(active.max_timestamp_ms, now_ms, settings.retention_ms):
+        if settings.retention_ms != UNLIMITED and _age_ms(active, now_ms, now_ms) > settings.retention_ms:
             partition.roll(now_ms)  # else a topic nobody writes to any more would keep its last segment for ever
     partition.sync()
     limit = partition.durable_offset if upto is None else min(upto, partition.durable_offset)
     start = partition.start_offset
     excess = partition.size_bytes - settings.retention_bytes if settings.retention_bytes != UNLIMITED else 0
-    for segment in partition.segments[:-1]:
+    for segment, following in pairwise(partition.segments):
         if segment.next_offset > limit:
             break
-        too_old = settings.retention_ms != UNLIMITED and _is_old(
-            segment.max_timestamp_ms, now_ms, settings.retention_ms
-        )
+        written_ms = following.head.created_ms
+        too_old = settings.retention_ms != UNLIMITED and _age_ms(segment, written_ms, now_ms) > settings.retention_ms
         if not too_old and excess < segment.data_bytes:
             break
         excess -= segment.data_bytes
@@ -34,5 +36,12 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
     return partition.advance_start(start)
 
 
-def _is_old(timestamp_ms: int, now_ms: int, retention_ms: int) -> bool:
-    return 0 <= timestamp_ms < now_ms - retention_ms
+def _age_ms(segment: Segment, written_ms: int, now_ms: int) -> int:
+    """How old a segment is: by its records' word, unless they have none or claim the future; then by when it was full.
+
+    Not by the earlier of both: a clock that was set wrong when the segment was full must not cost records their time.
+    """
+    latest_ms = segment.max_timestamp_ms
+    if 0 <= latest_ms <= now_ms:
+        return now_ms - latest_ms
+    return now_ms - written_ms if written_ms > 0 else 0  # 0: the head was damaged, and does not say

@@ -1,7 +1,7 @@
 """A clock that moves only when told to.
 
 Knows: how much time the test says has passed. Refuses to know: the machine's clocks.
-Invariant: wall time and monotonic time move together and never backwards.
+Invariant: wall time and monotonic time move together and never backwards, unless the test steps the wall clock.
 """
 
 
@@ -22,3 +22,7 @@ class ManualClock:
         if ms < 0:
             raise ValueError(f"time does not run backwards: {ms} ms")
         self._elapsed_ms += ms
+
+    def step(self, ms: int) -> None:
+        """Set the wall clock forward or back, as an administrator or a time server does."""
+        self._start_ms += ms

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 from braidlog.broker.configs import Setting
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import UNLIMITED
+
+_LONG_MAX = str(2**63 - 1)
 
 
 class Kind(IntEnum):
@@ -88,6 +91,18 @@ def _parse_policy(value: str) -> dict[str, Any]:
     return {"compact": "compact" in words, "delete": "delete" in words}
 
 
+def _show_after(values: Mapping[str, Any]) -> str:
+    limit_ms = values["timestamp_after_max_ms"]
+    return _LONG_MAX if limit_ms == UNLIMITED else str(limit_ms)
+
+
+def _parse_after(value: str) -> dict[str, Any]:
+    """Kafka's word for no limit is the largest number."""
+    if not value.isascii() or not value.isdigit():
+        raise _wrong("message.timestamp.after.max.ms", value, "a whole number of 0 or more")
+    return {"timestamp_after_max_ms": UNLIMITED if value == _LONG_MAX else int(value)}
+
+
 def split(value: str) -> set[str]:
     return {word.strip() for word in value.split(",") if word.strip()}
 
@@ -97,7 +112,6 @@ def _wrong(name: str, value: str, wanted: str) -> BrokerError:
 
 
 _BOOLEAN = {"true": True, "false": False}
-_LONG_MAX = str(2**63 - 1)
 ROWS: dict[str, Row] = {
     row.name: row
     for row in (
@@ -116,6 +130,14 @@ ROWS: dict[str, Row] = {
             "append_time",
             {"CreateTime": False, "LogAppendTime": True},
             "whose clock stamps records",
+        ),
+        Row(
+            "message.timestamp.after.max.ms",
+            Kind.LONG,
+            ("timestamp_after_max_ms",),
+            _show_after,
+            _parse_after,
+            "how far ahead of this node's clock a record's own time may be",
         ),
         _word(
             "braidlog.flush",

@@ -29,6 +29,7 @@ STATUSES: Final[dict[Reason, Status]] = {
     Reason.TOPIC_NOT_FOUND: Status.AUTH_REQUIRED,
     Reason.INVALID_SETTING: Status.BAD_PAYLOAD,
     Reason.INVALID_RECORD: Status.BAD_PAYLOAD,
+    Reason.INVALID_TIMESTAMP: Status.BAD_PAYLOAD,
     Reason.RECORD_TOO_LARGE: Status.VALUE_TOO_LARGE,
     Reason.UNAVAILABLE: Status.SERVER_ERROR,
     Reason.LOG_CLOSED: Status.SERVER_ERROR,

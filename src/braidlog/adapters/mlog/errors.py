@@ -19,6 +19,7 @@ CODES: dict[Reason, tuple[E, ...]] = {
     Reason.INVALID_PARTITION_COUNT: (),  # a topic of several partitions: 3 would make clients look for it again and again
     Reason.INVALID_SETTING: (E.REPLICA_COUNT_INVALID,),
     Reason.INVALID_RECORD: (E.VALUES_REQUIRED,),
+    Reason.INVALID_TIMESTAMP: (E.VALUES_REQUIRED,),
     Reason.RECORD_TOO_LARGE: (),
     Reason.OFFSET_OUT_OF_RANGE: (E.READ_OFFSET, E.COMMIT_OFFSET),
     Reason.STALE_LEADER_EPOCH: (),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS, ClassicGroup
 from braidlog.coordinator.groups.group import Group
 from braidlog.coordinator.journal import NOTHING, Mark, Table, put_together
+from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
 
@@ -33,6 +34,8 @@ class GroupRegistry:
     ) -> None:
         self._tables: dict[type[AnyGroup], Table] = {Group: assigned, ClassicGroup: classic}
         self._world = world
+        self.steady = SteadyClock(world)
+        """When members were last heard of."""
         self.journal = assigned.journal
         self.partitions_of = partitions_of
         self._initial_delay_ms = initial_delay_ms
@@ -40,7 +43,7 @@ class GroupRegistry:
         self._marks: dict[str, Mark] = {}
         for (name,), image in assigned.items():
             group = self._groups[str(name)] = Group(str(name), partitions_of, image)
-            group.revive(world.now_ms())
+            group.revive(self.steady.now_ms())
         for (name,), image in classic.items():
             self._groups[str(name)] = restored = self.new_classic(str(name))
             restored.restore(image, self.session_ms())

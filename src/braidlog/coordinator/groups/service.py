@@ -113,7 +113,7 @@ class Groups:
         found = self._registry.assigned(group)
         if found is None:
             found, assignor = self._registry.new_assigned(group), assignor or default_assignor
-        changed = found.join(member, wanted, assignor, session_timeout_ms, self._world.now_ms())
+        changed = found.join(member, wanted, assignor, session_timeout_ms, self._registry.steady.now_ms())
         if changed:
             self._put(found)
         # What is told is this generation, once it is durable; a later one may have begun by then and not be durable yet.
@@ -142,7 +142,7 @@ class Groups:
             raise BrokerError(
                 Reason.REBALANCE_IN_PROGRESS, f"group {group!r} is beginning generation {found.generation}; try again"
             )
-        return found.heartbeat(member, generation, self._world.now_ms())
+        return found.heartbeat(member, generation, self._registry.steady.now_ms())
 
     def sync(self, group: str, member: str, generation: int) -> Membership:
         """A member's share of the generation it names, if that is the present one."""
@@ -167,7 +167,7 @@ class Groups:
 
     async def expire(self) -> dict[str, list[str]]:
         """Take out overdue members, end rounds that are due; called every now and then. Returns who went, by group."""
-        now_ms = self._world.now_ms()
+        now_ms = self._registry.steady.now_ms()
         gone = {}
         for group in self._registry.all():
             members = self.classic.tick(group) if isinstance(group, ClassicGroup) else group.expire(now_ms)
@@ -205,7 +205,7 @@ class Groups:
         found = self.find(group)
         for commit in commits:
             found.check_owner(member, generation, commit.topic, commit.partition)
-        found.heartbeat(member, generation, self._world.now_ms())
+        found.heartbeat(member, generation, self._registry.steady.now_ms())
         await self._offsets.commit(group, commits, forward_only=forward_only)
 
     # -- looking ---------------------------------------------------------------------------------------------
