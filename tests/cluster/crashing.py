@@ -2,6 +2,7 @@
 
 After each crash the node is started again. Then: the metadata is that before the change under way or that after it, never
 between; the folder is as the metadata says, nothing was set aside, and no acknowledged record of a topic that is there is gone.
+A folder of such a topic that is taken away besides is missed.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from braidlog.broker.access.users import Hash
 from braidlog.cluster.image import Image
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.partition.hosted import Role
+from braidlog.storage.folder import DataFolder
+from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.faults import Operation
 
@@ -42,11 +45,14 @@ def facts_of(image: Image) -> Facts:
 
 
 class Campaign:
-    """`states` counts distinct disks that were started from, `inside` those left by a crash of such a start."""
+    """`states` counts distinct disks that were started from, `inside` those left by a crash of such a start.
+
+    `missed` counts folders that were taken away besides, and were not replaced by empty ones.
+    """
 
     def __init__(self, seed: int, states_per_operation: int = 12) -> None:
         self.rng = Random(seed)
-        self.states = self.inside = self.took_effect = 0
+        self.states = self.inside = self.took_effect = self.missed = 0
         self._limit = states_per_operation
         self._seen: set[int] = set()
         self._draws = 0
@@ -105,6 +111,7 @@ class Campaign:
     def _check(self, disk: SimulatedDisk, where: str, *, restarts: bool = False) -> None:
         if restarts:
             self._crash_the_start(disk.copy(), where)
+            self._lose_folders(disk.copy(), where)
         try:
             again = self.node.restarted(disk)
             self._check_started(again, where)
@@ -134,6 +141,25 @@ class Campaign:
         for name, topic in topics.items():
             (first, *_) = again.hosting.partitions(name)
             assert first.end_offset >= (topic.topic_id in self.written), f"{where}: a record of {name} is gone"
+            assert again.metadata.image.made_by("0", topic) == topic.partitions, f"{where}: {name} would not be missed"
+
+    def _lose_folders(self, disk: SimulatedDisk, where: str) -> None:
+        """Take away the folder of each topic that has acknowledged records: the next start must miss it."""
+        folder = DataFolder(disk, "/data", ManualClock())
+        held = {meta.topic_id: meta.name for meta in folder.topics() if meta.topic_id in self.written}
+        for name in held.values():
+            folder.delete_topic(name)
+        folder.release()
+        hosting = self.node.restarted(disk).hosting
+        for topic_id, name in held.items():
+            if hosting.name_of(topic_id) is None:
+                continue  # its deletion had become durable
+            try:
+                hosting.partition(name, 0)
+            except StorageFault:
+                self.missed += 1
+            else:
+                raise AssertionError(f"{where}: the folder of {name} was lost, and an empty one is served in its place")
 
     # -- changes ---------------------------------------------------------------------------------------------
 

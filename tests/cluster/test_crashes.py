@@ -14,6 +14,7 @@ from tests.cluster.node import MetadataNode
 
 from braidlog.cluster.events import DeleteTopic, Event
 from braidlog.cluster.local import LocalStore
+from braidlog.cluster.reconcile import Action, Remember
 from braidlog.cluster.store import Conflict, Decide
 from braidlog.partition.internal_topic import InternalTopic
 from braidlog.partition.reconciler import Reconciler
@@ -46,6 +47,7 @@ def test_every_operation_of_a_workload_may_be_the_last(seed: int) -> None:
     )
     assert campaign.states >= STATES_MIN
     assert campaign.inside > 200
+    assert campaign.missed > 20
     assert campaign.took_effect > 100, "changes under way must have been seen to survive"
 
 
@@ -118,6 +120,17 @@ def test_a_folder_that_goes_before_the_event_is_durable_is_found(monkeypatch: py
         await change(self, name, decide)
 
     assert found(monkeypatch, Reconciler, "change", hasty)
+
+
+def test_a_folder_that_nobody_noted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made and served; that it was made is noted by the next start, if there is one before the folder is lost."""
+    carry_out = Reconciler._carry_out
+
+    async def forgetful(self: Reconciler, action: Action) -> None:
+        if not isinstance(action, Remember):
+            await carry_out(self, action)
+
+    assert found(monkeypatch, Reconciler, "_carry_out", forgetful)
 
 
 def test_entries_that_go_before_the_snapshot_is_durable_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ def test_nothing_is_applied_before_it_is_durable() -> None:
         assert (node.metadata.seq, node.metadata.image, node.folder.find("a")) == (0, Image(), None)
         assert not job.is_done
     job.result()
-    assert (node.metadata.seq, node.hosting.names()) == (1, ["a"])
+    assert (node.metadata.seq, node.hosting.names()) == (2, ["a"]), "created, and its folder made"
 
 
 def test_one_of_two_proposals_for_the_same_place_conflicts_and_is_decided_again() -> None:

@@ -1,6 +1,7 @@
 """From the image, the folder and what is hosted to what is to be done: a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from braidlog.cluster.reconcile import (
     Lead,
     Make,
     Open,
+    Remember,
     Remove,
     SetAside,
     reconcile,
@@ -36,33 +38,69 @@ GROWN = msgspec.structs.replace(TOPIC, assignments=TOPIC.assignments * 2)
 FOLLOWED = TOPIC.reassigned(0, TOPIC.assignments[0].changed(leader="9", leader_epoch=2))
 LED = TOPIC.reassigned(0, TOPIC.assignments[0].changed(leader="0", leader_epoch=3))
 NEWER = msgspec.structs.replace(TOPIC, topic_id="02")
-THERE, GONE = Image({"a": TOPIC}), Image({}, {"01": 5})
+MADE = {"01": {"0": 1}}
+THERE, NEVER_MADE, GONE = Image({"a": TOPIC}, made=MADE), Image({"a": TOPIC}), Image({}, {"01": 5})
 
 CASES: list[tuple[Image, Sequence[TopicMeta], Mapping[str, Topic], list[Action]]] = [
     (THERE, [META], {"a": TOPIC}, []),
     (THERE, [META], {}, [Open(TOPIC, None)]),
-    (THERE, [], {}, [Make(TOPIC), Open(TOPIC, None)]),
+    (NEVER_MADE, [], {}, [Make(TOPIC), Remember(TOPIC), Open(TOPIC, None)]),
+    (NEVER_MADE, [META], {}, [Remember(TOPIC), Open(TOPIC, None)]),
+    (THERE, [], {}, [Open(TOPIC, None)]),
     (GONE, [META], {"a": TOPIC}, [Close(TOPIC), Remove(META)]),
     (GONE, [META], {}, [Remove(META)]),
     (GONE, [], {}, []),
     (Image(), [META], {}, [SetAside(META)]),
-    (Image({"a": ALTERED}), [META], {"a": TOPIC}, [Describe(ALTERED, META), Open(ALTERED, TOPIC)]),
-    (Image({"a": GROWN}), [META], {}, [Describe(GROWN, META), Open(GROWN, None)]),
-    (Image({"a": FOLLOWED}), [META], {"a": TOPIC}, [Open(FOLLOWED, TOPIC), Follow(FOLLOWED, 0)]),
-    (Image({"a": LED}), [META], {"a": FOLLOWED}, [Open(LED, FOLLOWED), Lead(LED, 0, 3)]),
+    (Image({"a": ALTERED}, made=MADE), [META], {"a": TOPIC}, [Describe(ALTERED, META, 1), Open(ALTERED, TOPIC)]),
+    (Image({"a": GROWN}, made=MADE), [META], {}, [Describe(GROWN, META, 1), Remember(GROWN), Open(GROWN, None)]),
+    (Image({"a": GROWN}, made=MADE), [], {}, [Open(GROWN, None)]),
+    (Image({"a": FOLLOWED}, made=MADE), [META], {"a": TOPIC}, [Open(FOLLOWED, TOPIC), Follow(FOLLOWED, 0)]),
+    (Image({"a": LED}, made=MADE), [META], {"a": FOLLOWED}, [Open(LED, FOLLOWED), Lead(LED, 0, 3)]),
     (
         Image({"a": NEWER}, {"01": 5}),
         [META],
         {"a": TOPIC},
-        [Close(TOPIC), Remove(META), Make(NEWER), Open(NEWER, None)],
+        [Close(TOPIC), Remove(META), Make(NEWER), Remember(NEWER), Open(NEWER, None)],
     ),
 ]
+"""A topic that was made and has no folder is opened all the same: whoever asks for it is told."""
 
 
+@pytest.mark.parametrize("names", [None, {"a"}])
 @pytest.mark.parametrize(("image", "found", "hosted", "actions"), CASES)
-def test_actions(image: Image, found: Sequence[TopicMeta], hosted: Mapping[str, Topic], actions: list[Action]) -> None:
-    assert list(reconcile(image, found, hosted, node="0")) == actions
+def test_actions(
+    image: Image,
+    found: Sequence[TopicMeta],
+    hosted: Mapping[str, Topic],
+    actions: list[Action],
+    names: set[str] | None,
+) -> None:
+    assert list(reconcile(image, found, hosted, node="0", names=names)) == actions
 
 
-def test_while_folders_cannot_be_read_none_is_made_in_their_place() -> None:
-    assert list(reconcile(THERE, [], {}, node="0", may_make=False)) == [Open(TOPIC, None)]
+def test_what_the_folder_itself_remembers_is_not_made_again() -> None:
+    assert list(reconcile(NEVER_MADE, [], {}, node="0", remembered=["a"])) == [Open(TOPIC, None)]
+
+
+class Counted(dict[str, Topic]):
+    """Counts what is looked up, and cannot be walked."""
+
+    looks = 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("walked")
+
+    values = items = keys = __iter__  # type: ignore[assignment]
+
+
+def test_a_change_costs_what_it_changes() -> None:
+    topics = {str(number): TOPIC for number in range(10_000)}
+    image, hosted = Image(Counted(topics, a=ALTERED), made=MADE), Counted(topics, a=TOPIC)
+    assert list(reconcile(image, [META], hosted, node="0", names={"a"}))
+    assert image.topics.looks + hosted.looks < 10  # type: ignore[attr-defined]
+    with pytest.raises(AssertionError, match="walked"):
+        list(reconcile(image, [META], hosted, node="0"))

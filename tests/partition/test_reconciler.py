@@ -1,5 +1,6 @@
 """The folder follows the metadata: also when it cannot at once, and never so far that something unknown is lost."""
 
+import msgspec
 import pytest
 from tests.broker.node import Node
 
@@ -55,13 +56,57 @@ def test_a_creation_that_the_folder_cannot_follow_is_taken_back(node: Node) -> N
     again.create("a")
 
 
-def test_a_topic_whose_folder_is_lost_is_told_of(node: Node) -> None:
+def test_a_topic_whose_folder_is_lost_is_refused_until_the_loss_is_accepted(node: Node) -> None:
     node.create("a")
+    node.create("b")
     node.append("a", b"one")
+    node.append("b", b"two")
     node.folder.delete_topic("a")
+    for again in (node.restarted(), node.restarted().restarted()):
+        assert again.services.hosting.names() == ["a", "b"]
+        assert again.values("b") == [b"two"]
+        with pytest.raises(StorageFault, match=r"topic 'a' was made and is lost.*restore.*`braid topic delete a`"):
+            again.append("a", b"x")
+        again.run(again.services.topics.alter("b", {"retention_ms": 7}))
+        assert again.folder.find("a") is None, "no change of another topic makes it"
+        again.run(again.services.topics.grow("a", 2))
+        with pytest.raises(StorageFault, match="was made and is lost"):
+            again.append("a", b"x", partition=1)
+    again.run(again.services.topics.delete("a"))
+    again.create("a")
+    again.append("a", b"three")
+    assert again.restarted().values("a") == [b"three"]
+
+
+def test_a_partition_whose_folder_is_lost_is_not_made_again_by_a_growth(node: Node) -> None:
+    """As after a restore from a copy that is older than the second partition."""
+    node.create("a", 1)
+    node.run(node.services.topics.grow("a", 2))
+    place = node.folder.partition_folder("a", 1)
+    node.folder._remove_tree(place)
+    node.folder._replace_meta("a", place[:-5], msgspec.structs.replace(node.folder.topic("a"), partitions=1))
     again = node.restarted()
-    assert again.values("a") == []
-    assert "topic 'a' had no folder and gets an empty one" in again.folder.notes[-1]
+    again.append("a", b"x", partition=0)
+    again.run(again.services.topics.grow("a", 3))
+    again.append("a", b"x", partition=2)
+    with pytest.raises(StorageFault, match="partition 1 of topic 'a' was made and is lost"):
+        again.append("a", b"x", partition=1)
+
+
+def test_a_change_that_was_left_half_way_is_finished_by_the_next(node: Node) -> None:
+    node.create("a")
+    node.create("b")
+
+    async def leaves(_: str) -> None:
+        raise KeyboardInterrupt
+
+    node.services.topics._reconciler.when_changed(leaves)
+    with pytest.raises(KeyboardInterrupt):
+        node.run(node.services.topics.delete("a"))
+    node.services.topics._reconciler._listeners.remove(leaves)
+    assert node.folder.find("a") is not None
+    node.run(node.services.topics.alter("b", {"retention_ms": 7}))
+    assert node.folder.find("a") is None
 
 
 def test_a_folder_that_the_metadata_does_not_know_is_set_aside_and_kept(node: Node) -> None:

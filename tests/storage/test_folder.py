@@ -173,7 +173,7 @@ def test_a_partition_that_is_gone_is_a_fault_and_not_an_empty_one() -> None:
     for name in disk.names("/data/topics/00000001/0000"):
         disk.drop(f"/data/topics/00000001/0000/{name}")
     disk.remove_folder("/data/topics/00000001/0000")
-    with pytest.raises(StorageFault, match="partition 0 of topic 'a' is gone"):
+    with pytest.raises(StorageFault, match="partition 0 of topic 'a' was made and is lost"):
         reopened(disk).open_partition("a", 0)
 
 

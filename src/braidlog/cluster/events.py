@@ -21,10 +21,15 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """One change."""
 
 
-class CreateTopic(Event, frozen=True, kw_only=True):
-    """Every partition begins with these replicas; the first of them leads and is in sync."""
+class TopicEvent(Event, frozen=True, kw_only=True):
+    """A change of one topic, after which what a node does for it may have to change."""
 
     topic: str
+
+
+class CreateTopic(TopicEvent, frozen=True, kw_only=True):
+    """Every partition begins with these replicas; the first of them leads and is in sync."""
+
     topic_id: str
     partitions: int
     settings: TopicSettings
@@ -34,25 +39,22 @@ class CreateTopic(Event, frozen=True, kw_only=True):
     min_in_sync: int = 1
 
 
-class DeleteTopic(Event, frozen=True, kw_only=True):
-    topic: str
+class DeleteTopic(TopicEvent, frozen=True, kw_only=True):
     topic_id: str
     deleted_ms: int
 
 
-class ChangeLeader(Event, frozen=True, kw_only=True):
+class ChangeLeader(TopicEvent, frozen=True, kw_only=True):
     """An empty `leader_id`: another node leads, which is not known by name."""
 
-    topic: str
     partition: int
     leader_id: str
     leader_epoch: int
 
 
-class ChangeInSync(Event, frozen=True, kw_only=True):
+class ChangeInSync(TopicEvent, frozen=True, kw_only=True):
     """Fenced by the epochs that the leader knew when it asked (KIP-497)."""
 
-    topic: str
     partition: int
     replica_id: str
     isr: bool
@@ -72,27 +74,33 @@ class RemoveNode(Event, frozen=True, kw_only=True):
     node_id: str
 
 
-class AlterTopic(Event, frozen=True, kw_only=True):
-    topic: str
+class AlterTopic(TopicEvent, frozen=True, kw_only=True):
     topic_id: str
     settings: TopicSettings
 
 
-class AddPartitions(Event, frozen=True, kw_only=True):
+class AddPartitions(TopicEvent, frozen=True, kw_only=True):
     """`partitions` is how many there are afterwards; the new ones begin as those of a new topic do."""
 
-    topic: str
     topic_id: str
     partitions: int
 
 
-class PlaceTopic(Event, frozen=True, kw_only=True):
+class PlaceTopic(TopicEvent, frozen=True, kw_only=True):
     """Other nodes hold a topic's partitions from now on. A replica that stays keeps its place in the in-sync set."""
 
-    topic: str
     topic_id: str
     replicas: tuple[str, ...]
     min_in_sync: int
+
+
+class FolderMade(Event, frozen=True, kw_only=True):
+    """A node has made its folder of a topic, with so many partitions: from now on it is missed if it is not there."""
+
+    topic: str
+    topic_id: str
+    node_id: str
+    partitions: int
 
 
 class IdBlock(Event, frozen=True, kw_only=True):
@@ -148,6 +156,7 @@ EVENTS: Final[dict[int, type[Event]]] = {
     105: DropUser,
     106: AddRule,
     107: DropRule,
+    108: FolderMade,
 }
 _NUMBERS: Final = {event: number for number, event in EVENTS.items()}
 

@@ -83,11 +83,23 @@ class Image(msgspec.Struct):
     users: dict[str, dict[str, Credential]] = {}
     rules: list[Rule] = []
     ids_taken: int = FIRST_PRODUCER_ID
+    made: dict[str, dict[str, int]] = {}
+    """By topic id and node: how many partitions of the topic that node has made. Of these it makes none again."""
 
     def copy(self) -> "Image":
         return Image(
-            dict(self.topics), dict(self.deleted), dict(self.nodes), dict(self.users), list(self.rules), self.ids_taken
+            dict(self.topics),
+            dict(self.deleted),
+            dict(self.nodes),
+            dict(self.users),
+            list(self.rules),
+            self.ids_taken,
+            dict(self.made),
         )
+
+    def made_by(self, node: str, topic: Topic) -> int:
+        """How many partitions of a topic a node has made."""
+        return self.made.get(topic.topic_id, {}).get(node, 0)
 
     def topic(self, name: str, topic_id: str | None = None) -> Topic:
         """The topic; with an id, that one and not another that got its name."""
@@ -195,6 +207,10 @@ class Image(msgspec.Struct):
             raise BrokerError(Reason.REPLICA_NOT_FOUND, f"broker {event.node_id} is not registered")
 
     @check.register
+    def _(self, event: e.FolderMade) -> None:
+        self.topic(event.topic, event.topic_id)
+
+    @check.register
     def _(self, event: e.IdBlock) -> None:
         assert event.taken > self.ids_taken, "a block of ids is given once"
 
@@ -242,6 +258,7 @@ class Image(msgspec.Struct):
             topic_id: at for topic_id, at in self.deleted.items() if at > event.deleted_ms - DELETED_KEPT_MS
         }
         self.deleted[event.topic_id] = event.deleted_ms
+        self.made.pop(event.topic_id, None)
 
     @apply.register
     def _(self, event: e.AlterTopic) -> None:
@@ -266,6 +283,8 @@ class Image(msgspec.Struct):
         self.topics[event.topic] = msgspec.structs.replace(
             topic, assignments=placed, replicas=event.replicas, min_in_sync=event.min_in_sync
         )
+        made = self.made.get(topic.topic_id, {})
+        self.made[topic.topic_id] = {node: count for node, count in made.items() if node in event.replicas}
 
     @apply.register
     def _(self, event: e.ChangeLeader) -> None:
@@ -289,6 +308,10 @@ class Image(msgspec.Struct):
     @apply.register
     def _(self, event: e.RemoveNode) -> None:
         del self.nodes[event.node_id]
+
+    @apply.register
+    def _(self, event: e.FolderMade) -> None:
+        self.made[event.topic_id] = {**self.made.get(event.topic_id, {}), event.node_id: event.partitions}
 
     @apply.register
     def _(self, event: e.IdBlock) -> None:

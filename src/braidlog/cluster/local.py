@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from braidlog.cluster.events import ChangeLeader, CreateTopic, Envelope, Event, PlaceTopic, pack, unpack
+from braidlog.cluster.events import ChangeLeader, CreateTopic, Envelope, Event, FolderMade, PlaceTopic, pack, unpack
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Conflict, Entry
 from braidlog.codec.compression import Compression
@@ -146,19 +146,27 @@ def _adopted(image: Image, topics: Iterable[TopicMeta], node: str, *, all_of_the
     All of them in a log that is empty: it is the node's first, or its owner went on without the one that was lost.
     """
     return [
-        CreateTopic(
-            topic=meta.name,
-            topic_id=meta.topic_id,
-            partitions=meta.partitions,
-            settings=meta.settings,
-            created_ms=meta.created_ms,
-            replicas=(node,),
-        )
+        event
         for meta in topics
         if (all_of_them or not meta.by_metadata)
         and meta.name not in image.topics
         and meta.topic_id not in image.deleted
+        for event in _taken_over(meta, node)
     ]
+
+
+def _taken_over(meta: TopicMeta, node: str) -> list[Event]:
+    created = CreateTopic(
+        topic=meta.name,
+        topic_id=meta.topic_id,
+        partitions=meta.partitions,
+        settings=meta.settings,
+        created_ms=meta.created_ms,
+        replicas=(node,),
+    )
+    if meta.name.startswith(INTERNAL_PREFIX):  # the folder itself remembers those
+        return [created]
+    return [created, FolderMade(topic=meta.name, topic_id=meta.topic_id, node_id=node, partitions=meta.partitions)]
 
 
 def _renamed(image: Image, node: str) -> list[Event]:
@@ -177,4 +185,6 @@ def _renamed(image: Image, node: str) -> list[Event]:
             for number, each in enumerate(topic.assignments)
             if each.leader == former
         ]
+        if made := image.made_by(former, topic):
+            events.append(FolderMade(topic=topic.name, topic_id=topic.topic_id, node_id=node, partitions=made))
     return events

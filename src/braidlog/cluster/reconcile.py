@@ -1,11 +1,11 @@
 """What a node has to do so that its data folder and its partitions are as the image says.
 
 Pure: image, folder and hosted topics in, actions out, in the order in which they are safe. The image is the truth and the folder
-follows it. Invariant: a folder is removed only if the image says that its topic was deleted; one that the image does not know is
-set aside and kept.
+follows it. Invariants: a folder is removed only if the image says that its topic was deleted; one that the image does not know is
+set aside and kept; one that was made is not made again, for its records would be gone without a word.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from braidlog.cluster.image import Assignment, Image, Topic
@@ -37,10 +37,17 @@ class Make(NamedTuple):
 
 
 class Describe(NamedTuple):
-    """Make the partitions that the folder lacks, and let it describe itself as the image does."""
+    """Make the partitions that the folder lacks, but for the first `made`, and let it describe itself as the image does."""
 
     topic: Topic
     meta: TopicMeta
+    made: int
+
+
+class Remember(NamedTuple):
+    """Note durably that the folder was made: before anything is acknowledged that is in it."""
+
+    topic: Topic
 
 
 class Open(NamedTuple):
@@ -65,37 +72,49 @@ class Follow(NamedTuple):
     number: int
 
 
-Action = Close | Remove | SetAside | Make | Describe | Open | Lead | Follow
+Action = Close | Remove | SetAside | Make | Describe | Remember | Open | Lead | Follow
 
 
 def reconcile(
-    image: Image, found: Iterable[TopicMeta], hosted: Mapping[str, Topic], *, node: str, may_make: bool = True
+    image: Image,
+    found: Iterable[TopicMeta],
+    hosted: Mapping[str, Topic],
+    *,
+    node: str,
+    names: Collection[str] | None = None,
+    remembered: Collection[str] = (),
 ) -> Iterator[Action]:
-    """`may_make` off: some folders could not be read, so a topic without a folder may have one of those and gets no new one."""
-    metas = {meta.topic_id: meta for meta in found}
-    ids = {topic.topic_id for topic in image.topics.values()}
-    for topic in hosted.values():
-        if topic.topic_id not in ids:
-            yield Close(topic)
-    for topic_id, meta in metas.items():
-        if topic_id in image.deleted:
-            yield Remove(meta)
-        elif topic_id not in ids:
-            yield SetAside(meta)
-    for topic in image.topics.values():
-        yield from _reconcile_topic(topic, metas.get(topic.topic_id), hosted.get(topic.name), node, may_make=may_make)
+    """`names`: look at these topics only, and `found` is theirs. `remembered`: topics that the folder says were made."""
+    metas = {meta.name: meta for meta in found}
+    looked_at = list(dict.fromkeys([*image.topics, *hosted, *metas])) if names is None else sorted(names)
+    for name in looked_at:
+        if (before := hosted.get(name)) is not None and not _is(image.topics.get(name), before.topic_id):
+            yield Close(before)
+    for name in looked_at:
+        if (meta := metas.get(name)) is not None and not _is(image.topics.get(name), meta.topic_id):
+            yield Remove(meta) if meta.topic_id in image.deleted else SetAside(meta)
+            del metas[name]
+    for name in looked_at:
+        if (topic := image.topics.get(name)) is not None:
+            made = topic.partitions if name in remembered else image.made_by(node, topic)
+            yield from _reconcile_topic(topic, metas.get(name), hosted.get(name), node, made)
+
+
+def _is(topic: Topic | None, topic_id: str) -> bool:
+    return topic is not None and topic.topic_id == topic_id
 
 
 def _reconcile_topic(
-    topic: Topic, meta: TopicMeta | None, before: Topic | None, node: str, *, may_make: bool
+    topic: Topic, meta: TopicMeta | None, before: Topic | None, node: str, made: int
 ) -> Iterator[Action]:
-    if before is topic or before == topic:  # the first for speed: at each change nearly all are the same
+    if before is topic or before == topic:
         return
-    if meta is None:
-        if may_make:
-            yield Make(topic)
-    elif (meta.partitions, meta.settings) != (topic.partitions, topic.settings):
-        yield Describe(topic, meta)
+    if meta is not None and (meta.partitions, meta.settings) != (topic.partitions, topic.settings):
+        yield Describe(topic, meta, made)
+    elif meta is None and not made:
+        yield Make(topic)
+    if made < topic.partitions and (meta is not None or not made):
+        yield Remember(topic)
     if before is None or before.topic_id != topic.topic_id:
         yield Open(topic, None)
         return

@@ -8,7 +8,7 @@ Invariant: the image holds exactly the entries up to `seq`, and no entry that is
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from braidlog.cluster.events import Event
+from braidlog.cluster.events import Event, TopicEvent
 from braidlog.cluster.image import Image
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -42,6 +42,10 @@ class MetadataStore(Protocol):
         """Write the entry that follows `after`. Durable when this returns its number; raises if that cannot be known."""
         ...
 
+    def write_durably(self, events: Sequence[Event]) -> None:
+        """As `propose`, for whoever has the store alone: while a node starts, before anyone is served."""
+        ...
+
     def follow(self, after: int) -> Sequence[Entry]:
         """The durable entries beyond `after`, in order."""
         ...
@@ -60,6 +64,7 @@ class Metadata:
         self._store = store
         self._turns = Turns(world)
         self.image, self.seq = store.load()
+        self._touched: set[str] = set()
 
     async def change(self, decide: Decide) -> None:
         """Check, propose, and apply once it is durable; a decision that came second is taken again at the newer image.
@@ -75,11 +80,24 @@ class Metadata:
                     await self._store.save(self.image, self.seq)
                     return
 
+    def change_alone(self, events: Sequence[Event]) -> None:
+        """As `change`, for whoever has the store alone: while a node starts, before anyone is served."""
+        self.image.check_all(events)
+        self._store.write_durably(events)
+        self._catch_up()
+
+    def take_touched(self) -> set[str]:
+        """The topics that were changed since this was last asked."""
+        touched, self._touched = self._touched, set()
+        return touched
+
     def _catch_up(self) -> None:
         for entry in self._store.follow(self.seq):
             assert entry.seq == self.seq + 1, "entries are applied in order, each once"
             for event in entry.events:
                 self.image.apply(event)
+                if isinstance(event, TopicEvent):
+                    self._touched.add(event.topic)
             self.seq = entry.seq
 
     def close(self) -> None:

@@ -132,19 +132,35 @@ class Hosting:
 
     def opened(self, name: str | None = None) -> Iterator[HostedPartition]:
         """The partitions that are open, of one topic or of all."""
-        yield from [hosted for hosted in self._hosted.values() if name is None or hosted.topic == name]
+        if name is None:
+            yield from list(self._hosted.values())
+            return
+        for number in range(self.partition_count(name)):
+            if (hosted := self._hosted.get((name, number))) is not None:
+                yield hosted
 
     def _open(self, topic: Topic, number: int) -> HostedPartition:
         found = self._folder.find(topic.name)
         if found is None or found.topic_id != topic.topic_id:
-            why = "; ".join(f"topics/{name}: {why}" for name, why in self.broken.items()) or "it was removed"
-            raise StorageFault(f"the folder of topic {topic.name!r} is not there: {why}")
+            raise StorageFault(self._lost(topic.name))
         log = self._folder.open_partition(topic.name, number)
         assignment = topic.assignments[number]
         replicas = ReplicaSet(self.node, assignment.followers_of(self.node), topic.min_in_sync)
         role = Role.LEADER if assignment.leader == self.node else Role.FOLLOWER
         epoch = max(assignment.leader_epoch, log.state.epochs.latest)
         return HostedPartition(topic.name, number, log, replicas, role=role, epoch=epoch)
+
+    def _lost(self, name: str) -> str:
+        unreadable = "; ".join(f"topics/{each}: {why}" for each, why in self.broken.items())
+        if unreadable:
+            return f"the folder of topic {name!r} is not among those that can be read; see `braid log repair`: {unreadable}"
+        accept = f"`braid topic delete {name}`, and create it again"
+        if name in PUBLISHED:
+            accept = f"`braid log accept-loss DATA {name}`"
+        return (
+            f"the folder of topic {name!r} was made and is lost, with all its records: "
+            f"stop the node and restore it from a backup, or accept the loss: {accept}"
+        )
 
     # -- changes, after they are durable -----------------------------------------------------------------------
 
@@ -154,8 +170,8 @@ class Hosting:
 
     def remove(self, name: str) -> list[HostedPartition]:
         """A topic is there no more: nobody finds it, who waits for it is told. Returns what is open of it, to be closed."""
-        del self._topics[name]
         gone = list(self.opened(name))
+        del self._topics[name]
         for hosted in gone:
             del self._hosted[(name, hosted.number)]
             hosted.retire()

@@ -1,24 +1,38 @@
 """Changes of metadata, carried out: the folder and the hosted partitions follow the image.
 
 Knows: the order check, propose, durable, apply, reconcile, answer. Refuses to know: what is changed, and why.
-Invariants: one change of topics at a time; nothing on disk or in memory changes for an event before it is durable; whatever a
-crash leaves undone is done when the node starts again; what is kept of a topic elsewhere (commits, groups, snapshots) hears of
-its end or growth before the change is acknowledged.
+Invariants: one change of topics at a time, which costs what it changes; nothing on disk or in memory changes for an event
+before it is durable; that a folder was made is durable before anything in it is acknowledged; whatever a crash leaves undone is
+done when the node starts again; what is kept of a topic elsewhere (commits, groups, snapshots) hears of its end or growth before
+the change is acknowledged.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
+from braidlog.cluster.events import Event, FolderMade
 from braidlog.cluster.image import Topic
-from braidlog.cluster.reconcile import Action, Close, Describe, Follow, Lead, Make, Open, Remove, SetAside, reconcile
+from braidlog.cluster.reconcile import (
+    Action,
+    Close,
+    Describe,
+    Follow,
+    Lead,
+    Make,
+    Open,
+    Remember,
+    Remove,
+    SetAside,
+    reconcile,
+)
 from braidlog.cluster.store import Decide, Metadata
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition, Role
-from braidlog.partition.hosting import Hosting, is_hidden
+from braidlog.partition.hosting import PUBLISHED, Hosting, is_hidden
 from braidlog.replication.replicas import Placed
-from braidlog.storage.folder import DataFolder, TopicMeta
+from braidlog.storage.folder import DataFolder
 
 TopicChanged = Callable[[str], Awaitable[None]]
 """Called with the name of a topic that was deleted or got more partitions."""
@@ -35,14 +49,20 @@ class Reconciler:
         self._world = world
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
-        for action in self._actions(may_make=not folder.broken_topics):
-            if isinstance(action, Make):
-                folder.notes.append(
-                    f"topic {action.topic.name!r} had no folder and gets an empty one: its creation was interrupted, "
-                    "or the folder was lost, with all its records"
-                )
-            self._on_disk(action, [])
-            self._in_memory(action)
+        self._behind: set[str] = set()
+        self._start()
+
+    def _start(self) -> None:
+        """Finish what a crash left undone. Nobody is served yet: what was made is noted in one entry."""
+        made: list[Event] = []
+        for action in self._actions(None):
+            if isinstance(action, Remember):
+                made += self._note(action.topic)
+            else:
+                self._on_disk(action, [])
+                self._in_memory(action)
+        if made:
+            self._metadata.change_alone(made)
 
     def when_changed(self, listener: TopicChanged) -> None:
         """Tell `listener` of every topic that was deleted or has grown, before the change is acknowledged."""
@@ -52,22 +72,46 @@ class Reconciler:
         """Change the topic `name`; raises the `StorageFault` if the metadata has changed and the folder cannot follow."""
         async with self._turns.take(_TURN):
             await self._metadata.change(decide)
+            self._behind |= self._metadata.take_touched()
             faults: dict[str, StorageFault | BrokerError] = {}
-            for action in self._actions(may_make=True):
+            for action in self._actions(self._behind):
                 try:
                     await self._carry_out(action)
                 except (StorageFault, BrokerError) as fault:
                     # The others are not to suffer from it: it is tried again at the next change, and at the next start.
                     faults.setdefault(_name(action), fault)
+            self._behind = set(faults)
             if name in faults:
                 raise faults[name]
 
-    def _actions(self, *, may_make: bool) -> list[Action]:
-        found: list[TopicMeta] = [meta for meta in self._folder.topics() if not is_hidden(meta.name)]
-        hosting = self._hosting
-        return list(reconcile(self._metadata.image, found, hosting.topics, node=hosting.node, may_make=may_make))
+    def _actions(self, names: Collection[str] | None) -> list[Action]:
+        """What is to be done for topics that have changed; None: for all."""
+        folder, hosting = self._folder, self._hosting
+        found = folder.topics() if names is None else [meta for name in names if (meta := folder.find(name))]
+        return list(
+            reconcile(
+                self._metadata.image,
+                [meta for meta in found if not is_hidden(meta.name)],
+                hosting.topics,
+                node=hosting.node,
+                names=names,
+                remembered=folder.identity.internal_topics,
+            )
+        )
+
+    def _note(self, topic: Topic) -> list[Event]:
+        """That the folder of a topic was made: in the folder for a topic of the node's own, else in the metadata."""
+        if topic.name in PUBLISHED:
+            self._folder.remember_internal(topic.name)
+            return []
+        node = self._hosting.node
+        return [FolderMade(topic=topic.name, topic_id=topic.topic_id, node_id=node, partitions=topic.partitions)]
 
     async def _carry_out(self, action: Action) -> None:
+        if isinstance(action, Remember):
+            made = await self._world.blocking(lambda: self._note(action.topic))
+            await self._metadata.change(lambda image: made if action.topic.name in image.topics else [])
+            return
         closing = self._hosting.remove(action.topic.name) if isinstance(action, Close) else []
         if not isinstance(action, (Open, Follow)):
             await self._world.blocking(lambda: self._on_disk(action, closing))
@@ -95,9 +139,9 @@ class Reconciler:
                     topic_id=topic.topic_id,
                     created_ms=topic.created_ms,
                 )
-            case Describe(topic, meta):
+            case Describe(topic, meta, made):
                 if meta.partitions < topic.partitions:
-                    self._folder.grow_topic(topic.name, topic.partitions)
+                    self._folder.grow_topic(topic.name, topic.partitions, made=made)
                 self._folder.alter_topic(topic.name, topic.settings)
             case Lead(topic, number, epoch):
                 self._hosting.partition(topic.name, number).log.begin_epoch(epoch)

@@ -273,8 +273,8 @@ class DataFolder:
         slots.load()
         slots.save(msgspec.json.encode(meta), copies=2)
 
-    def grow_topic(self, name: str, partitions: int) -> TopicMeta:
-        """Add partitions. They are durable before the topic counts them."""
+    def grow_topic(self, name: str, partitions: int, *, made: int = 0) -> TopicMeta:
+        """Add partitions, durable before the topic counts them. Of the first `made`, one that is not there was lost."""
         folder, meta = self._find(name)
         _check_partitions(partitions)
         if partitions <= meta.partitions:
@@ -284,7 +284,7 @@ class DataFolder:
             )
         for partition in range(meta.partitions, partitions):
             place = join(folder, f"{partition:04d}")
-            if self._disk.exists(place):
+            if partition < made or self._disk.exists(place):
                 continue  # whole and empty, left by a growth that the topic's settings may or may not know of
             if self._disk.exists(place + _NEW):
                 self._remove_tree(place + _NEW)
@@ -330,7 +330,11 @@ class DataFolder:
             )
         place = join(folder, f"{partition:04d}")
         if not self._disk.exists(place):
-            raise StorageFault(f"partition {partition} of topic {name!r} is gone", place)
+            raise StorageFault(
+                f"the folder of partition {partition} of topic {name!r} was made and is lost: restore it from a backup, or "
+                f"accept the loss of the topic: `braid topic delete {name}`, and create it again",
+                place,
+            )
         identity = Identity(bytes.fromhex(meta.topic_id), partition)
         return PartitionLog(self._disk, place, identity, meta.settings, self.pool, read_only=self._read_only)
 

@@ -9,6 +9,7 @@ from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 
 HELD = {
+    "__kv": "the change feed of keys and values, up to now; the keys and values themselves are not in it",
     "__metadata": "users, rules, who holds which partition, and the settings that a topic's folder does not hold",
     "__state": "committed offsets, groups, transactions, sinks, named producers, snapshots of streams",
 }
