@@ -1,6 +1,7 @@
 """From a request's type to the few lines that serve it.
 
-Knows: routes, and what each needs to be allowed. Refuses to know: any dialect's messages.
+Knows: routes, and what each needs to be allowed: on topics, groups, transactional ids, keys. Refuses to know: any dialect's
+messages.
 Invariant: a request is authorised by its row before its handler runs; a request type without a route is a defect that a test
 finds.
 """
@@ -11,29 +12,34 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import msgspec
 
 from braidlog.adapters.contract import Conversation
-from braidlog.broker.access.authorize import Authorize, Operation
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.broker.access.authorize import Authorize, Kind, NotAuthorizedError, Operation
+from braidlog.model.errors import BrokerError
 
 Handler = Callable[..., Coroutine[Any, Any, Any]]
 """handler(request, the dialect's services, conversation) → the dialect's answer, or None if it gives none. That of a row with
-`topics` is also given the `Denied`."""
+`each` is also given the `Denied`."""
 
 
-class Topics(NamedTuple):
-    """For a request that names several topics, each with an answer of its own: what it needs on each, and how they are found."""
+class Need(NamedTuple):
+    """What a request needs on the resources that it names, and how they are found in it."""
 
     operation: Operation
     find: Callable[[Any, Any], Iterable[str | None]]
-    """find(request, the dialect's services) → names; None stands for the node itself."""
+    """find(request, the dialect's services) → names; None stands for the node itself, or for some resource of that kind."""
+    kind: Kind = Kind.TOPIC
 
 
-class Denied(dict[str | None, BrokerError]):
-    """The topics of one request that its client may not use so, and why."""
+Resource = str | None | tuple[Kind, str | None]
+"""A topic by its name (None: the node itself), anything else with its kind."""
 
-    def check(self, *topics: str | None) -> None:
-        for topic in topics:
-            if topic in self:
-                raise self[topic]
+
+class Denied(dict[Resource, BrokerError]):
+    """What one request names and its client may not use so, and why."""
+
+    def check(self, *resources: Resource) -> None:
+        for resource in resources:
+            if resource in self:
+                raise self[resource]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -41,9 +47,12 @@ class Route(msgspec.Struct, frozen=True):
 
     handler: Handler
     operation: Operation | None
-    """None: nothing is needed, or only what `topics` says."""
+    """None: nothing is needed, or only what `needs` and `each` say."""
     topic: Callable[[Any], str | None] = lambda _: None
-    topics: Topics | None = None
+    needs: tuple[Need, ...] = ()
+    """What the request as a whole needs besides: without it nothing of it is served."""
+    each: tuple[Need, ...] = ()
+    """What is allowed or refused for each name by itself, because each has an answer of its own."""
     of_message: bool = False
     """Whether the handler takes the `message` of a request, and not the request around it."""
 
@@ -74,28 +83,41 @@ class RoutedAdapter:
         return self.serve(self.routes[type(request)], conversation, request)
 
     def serve(self, route: Route, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
-        if route.operation is None and route.topics is None:
+        if route.operation is None and not route.needs and not route.each:
             return route.handler(request.message if route.of_message else request, self._services, conversation)
         return self._authorized(route, conversation, request)
 
     async def _authorized(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
+        check = self._services.authorize.check
+        self._services.authorize.require_known(conversation.principal)
         if route.operation is not None:
-            self._services.authorize.check(conversation.principal, route.operation, route.topic(request))
+            check(conversation.principal, route.operation, route.topic(request))
+        is_free = self._services.authorize.is_free
+        for need in () if is_free else route.needs:
+            for name in need.find(request, self._services):
+                check(conversation.principal, need.operation, name, need.kind)
         asked = request.message if route.of_message else request
-        if route.topics is None:
+        if not route.each:
             return await route.handler(asked, self._services, conversation)
-        denied = self._denied(conversation.principal, route.topics, request)
+        denied = Denied() if is_free else self._denied(route, conversation, request)
         return await route.handler(asked, self._services, conversation, denied)
 
-    def _denied(self, principal: str, topics: Topics, request: Any) -> Denied:  # noqa: ANN401
-        """Said alike of topics that are there and of those that are not, so that nothing is revealed."""
-        is_allowed = self._services.authorize.is_allowed
+    def _denied(self, route: Route, conversation: Conversation, request: Any) -> Denied:  # noqa: ANN401
+        """Said alike of what is there and of what is not, so that nothing is revealed."""
+        principal, is_allowed = conversation.principal, self._services.authorize.is_allowed
         return Denied(
-            (name, BrokerError(Reason.NOT_AUTHORIZED, f"{principal!r} may not {topics.operation} {_what(name)}"))
-            for name in topics.find(request, self._services)
-            if not is_allowed(principal, topics.operation, name)
+            (name if kind is Kind.TOPIC else (kind, name), NotAuthorizedError(principal, operation, name, kind))
+            for operation, find, kind in route.each
+            for name in find(request, self._services)
+            if not is_allowed(principal, operation, name, kind)
         )
 
 
-def _what(topic: str | None) -> str:
-    return "this node" if topic is None else f"topic {topic[:60]!r}"
+def named(operation: Operation, kind: Kind, find: Callable[[Any], str | None]) -> Need:
+    """The need of a request that names one such resource, or none: then nothing is needed."""
+
+    def names(request: Any, _: Any) -> Iterable[str]:  # noqa: ANN401
+        name = find(request)
+        return (name,) if name else ()
+
+    return Need(operation, names, kind)

@@ -1,6 +1,6 @@
 """Partitions and groups as reports: what the console's snapshot and RustLog's metrics tell of them."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from braidlog.coordinator.groups.service import Groups
 from braidlog.model.errors import StorageFault
@@ -32,10 +32,12 @@ def lag_reports(groups: Groups, group: str) -> Iterator[LagReport]:
         yield LagReport(group, row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member)
 
 
-def log_report(hosting: Hosting, groups: Groups, topics: Collection[str]) -> LogReport:
-    """The partitions of these topics, and the groups in them."""
+def log_report(
+    hosting: Hosting, groups: Groups, topics: Collection[str], shown: Iterable[str] | None = None
+) -> LogReport:
+    """The partitions of these topics, and the groups in them: all, or those that are shown."""
     places = [(name, number) for name in topics for number in range(hosting.partition_count(name))]
-    lags = (lag for group in groups.names() for lag in lag_reports(groups, group))
+    lags = (lag for group in (groups.names() if shown is None else shown) for lag in lag_reports(groups, group))
     return LogReport(
         partitions=[_report(hosting, *place) for place in places], lags=[lag for lag in lags if lag.topic in topics]
     )

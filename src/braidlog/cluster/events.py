@@ -130,15 +130,19 @@ class DropUser(Event, frozen=True, kw_only=True):
 
 
 class AddRule(Event, frozen=True, kw_only=True):
+    """What a rule does not name is empty."""
+
     principal: str
     topic: str
     operations: tuple[str, ...]
+    group: str = ""
+    transactional_id: str = ""
+    key: str = ""
+    deny: bool = False
 
 
-class DropRule(Event, frozen=True, kw_only=True):
-    principal: str
-    topic: str
-    operations: tuple[str, ...]
+class DropRule(AddRule, frozen=True, kw_only=True):
+    """The rule in the same words."""
 
 
 EVENTS: Final[dict[int, type[Event]]] = {

@@ -71,6 +71,10 @@ class Rule(msgspec.Struct, frozen=True, order=True):
     principal: str
     topic: str
     operations: tuple[str, ...]
+    group: str = ""
+    transactional_id: str = ""
+    key: str = ""
+    deny: bool = False
 
 
 class Image(msgspec.Struct):
@@ -327,13 +331,13 @@ class Image(msgspec.Struct):
 
     @apply.register
     def _(self, event: e.AddRule) -> None:
-        rule = Rule(event.principal, event.topic, event.operations)
+        rule = Rule(**msgspec.structs.asdict(event))
         if rule not in self.rules:
             self.rules.append(rule)
 
     @apply.register
     def _(self, event: e.DropRule) -> None:
-        rule = Rule(event.principal, event.topic, event.operations)
+        rule = Rule(**msgspec.structs.asdict(event))
         self.rules = [each for each in self.rules if each != rule]
 
 

@@ -318,7 +318,9 @@ def test_credentials_hold_for_one_command(guarded: ServerProcess) -> None:
         assert c.ask("METADATA topic=closed") == "ERROR: topic_not_found topic=closed"
         assert c.ask("PUBLISH topic=open1 message=x") == "ERROR: NOT_AUTHORIZED_FOR_TOPIC topic=open1 operation=write"
         told = c.ask("INIT_PRODUCER_ID transactional_id=x")
-        assert told == "ERROR: NOT_AUTHORIZED_FOR_OPERATION command=INIT_PRODUCER_ID permission=write"
+        assert (
+            told == 'ERROR: NOT_AUTHORIZED_FOR_OPERATION command=INIT_PRODUCER_ID permission="write transactional_id"'
+        )
         assert c.consume("*", 0, 0) == ()
         assert c.ask("CONSUME topic=clos* partition=0 offset=0") == "ERROR: topic_not_found topic=clos*"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.adapters.kafka.asker import Asker, wait_until
 from tests.adapters.kafka.clients import (
@@ -37,6 +38,7 @@ from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import groups as g
 from braidlog.wire.kafka.messages import security as s
 from braidlog.wire.kafka.messages import topics as m
+from braidlog.wire.kafka.messages import transactions as t
 
 WAIT_SECONDS = 60.0
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -68,6 +70,7 @@ operations = ["*"]
 principal = "alice"
 operations = ["read", "write", "create"]
 topic = "alice*"
+group = "alice*"
 """
 
 
@@ -408,12 +411,16 @@ def test_lists_that_cannot_be_kept_are_refused(asker: Asker) -> None:
         "permission_type": 3,
     }
     wrong = (
-        {"permission_type": 2},
+        {"permission_type": 1},
         {"host": "10.0.0.1"},
         {"principal": "x"},
         {"principal": "User:"},
-        {"resource_type": 3},
+        {"resource_type": 3, "operation": 4},
+        {"resource_type": 3, "resource_name": "g*"},
         {"resource_type": 5},
+        {"resource_type": 6},
+        {"resource_type": 100, "resource_name": ""},
+        {"resource_type": 4, "resource_name": "other", "operation": 9},
         {"operation": 12},
         {"operation": 9},
         {"resource_pattern_type": 2},
@@ -426,6 +433,45 @@ def test_lists_that_cannot_be_kept_are_refused(asker: Asker) -> None:
     before = asker.ask(s.DescribeAclsRequest(1, None, 1, None, None, 1, 1)).resources
     assert {acl.principal for each in before for acl in each.acls} == {"User:root", "User:admin", "User:alice"}
     assert ("alice", 4) in {(each.resource_name, each.pattern_type) for each in before}
+
+
+def test_lists_of_groups_ids_and_keys_and_denials(asker: Asker, server: ServerProcess) -> None:
+    assert log_in(asker, "admin", "admin's").error_code == 0
+    lines = [
+        (3, "shared", 4, "User:alice", "*", 3, 3),
+        (3, "shared-not", 3, "User:alice", "*", 2, 2),
+        (5, "alices", 3, "User:alice", "*", 4, 3),
+        (100, "alice:", 4, "User:alice", "*", 4, 3),
+        (2, "alice-denied", 3, "User:*", "*", 4, 2),
+    ]
+    with Asker(server.address("kafka")) as alice:
+        assert log_in(alice, "alice", "pencil").error_code == 0
+
+        def tried() -> list[int]:
+            return [
+                alice.ask(g.HeartbeatRequest("shared-too", 0, "m")).error_code,
+                alice.ask(g.HeartbeatRequest("shared-not", 0, "m")).error_code,
+                alice.ask(t.InitProducerIdRequest("alices", 60_000), 4).error_code,
+            ]
+
+        no_group, no_id = E.GROUP_AUTHORIZATION_FAILED, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert tried() == [no_group, no_group, no_id]
+        told = asker.ask(s.CreateAclsRequest([s.CreateAclsRequestCreation(*line) for line in lines])).results
+        assert [each.error_code for each in told] == [0] * len(lines)
+        assert tried() == [E.UNKNOWN_MEMBER_ID, no_group, E.NONE]
+        everything = s.DescribeAclsRequest(1, None, 1, None, None, 1, 1)
+        shown = [
+            (each.resource_type, each.resource_name, each.pattern_type, *msgspec.structs.astuple(acl))
+            for each in asker.ask(everything).resources
+            for acl in each.acls
+        ]
+        assert {line for line in lines if line in shown} == {line for line in lines if line[0] != 100}
+        (keys,) = asker.ask(s.DescribeAclsRequest(100, None, 1, "User:alice", None, 1, 1)).resources
+        assert (keys.resource_name, keys.pattern_type) == ("alice:", 4)
+        filters = [s.AclFilter(kind, None, 1, None, None, 1, 1) for kind in (1, 100)]
+        gone = asker.ask(s.DeleteAclsRequest(filters)).filter_results
+        assert [len(each.matching_acls) for each in gone] == [4, 1]
+        assert tried() == [no_group, no_group, no_id]
 
 
 def test_users_of_the_configuration_and_bad_ones(asker: Asker) -> None:

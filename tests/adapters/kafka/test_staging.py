@@ -78,15 +78,19 @@ def test_refusals_have_codes_and_words(door: Door) -> None:
 
 def test_who_may_not_write_decides_nothing() -> None:
     rules = [
-        Rule("alice", [Operation.WRITE], "a"),
-        Rule("bob", [Operation.WRITE], "b"),
+        Rule("alice", [Operation.WRITE], "a", transactional_id="braidlog.sink/s/*"),
+        Rule("bob", [Operation.WRITE], "b", transactional_id="braidlog.sink/s/*"),
         Rule("carol", [Operation.READ]),
+        Rule("dave", [Operation.WRITE], "*"),
     ]
     door = Door(None, *rules, tokens=True)
     door.node.create("a", 1)
     door.node.create("b", 1)
     staged = stage(door)
-    bob, carol = Talk("bob"), Talk("carol")
+    bob, carol, dave = Talk("bob"), Talk("carol"), Talk("dave")
+    for asked in (s.SinkStateRequest("s"), s.AbortBatchRequest("s", 0, [staged]), s.AbortBatchRequest("s", 0, None)):
+        assert ask(door, asked, dave).error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "he may write any topic"
+    assert commit(door, staged, talk=dave).error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert commit(door, staged, talk=bob).error_code == E.TOPIC_AUTHORIZATION_FAILED
     assert commit(door, talk=carol).error_code == E.TOPIC_AUTHORIZATION_FAILED
     assert ask(door, s.SinkStateRequest("s"), carol).error_code == E.TOPIC_AUTHORIZATION_FAILED

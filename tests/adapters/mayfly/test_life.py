@@ -31,17 +31,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Alice may do everything, the reader may read keys, bob may do nothing with them."""
+    """Alice may do everything, the reader may read some keys, bob every topic and no key, carol hers."""
     folder = tmp_path_factory.mktemp("mayfly-guarded")
-    tokens = {"alice": TOKEN, "reader": READER_TOKEN, "bob": b"bobs-token"}
+    tokens = {"alice": TOKEN, "reader": READER_TOKEN, "bob": b"bobs-token", "carol": b"carols-token"}
     lines = ["[auth]", "pause_seconds_max = 0.1", "[auth.tokens]"]
     lines += [f'{name} = "{hashlib.sha256(token).hexdigest()}"' for name, token in tokens.items()]
-    for principal, operations, topic in (
-        ("alice", '"*"', "*"),
-        ("reader", '"read"', "__kv"),
-        ("bob", '"read", "write"', "orders"),
+    for principal, operations, resource in (
+        ("alice", '"*"', ""),
+        ("reader", '"read"', 'key = "rule*"'),
+        ("bob", '"read", "write"', 'topic = "*"'),
+        ("carol", '"read", "write"', 'key = "carol:*"'),
     ):
-        lines += ["[[auth.rules]]", f'principal = "{principal}"', f"operations = [{operations}]", f'topic = "{topic}"']
+        lines += ["[[auth.rules]]", f'principal = "{principal}"', f"operations = [{operations}]", resource]
     (folder / "braid.toml").write_text("\n".join(lines), "utf-8")
     with ServerProcess(folder / "data", "--config", str(folder / "braid.toml")) as process:
         yield process
@@ -123,7 +124,18 @@ def test_tokens_that_are_almost_right(guarded: ServerProcess, token: bytes) -> N
         assert client.is_closed()
 
 
-def test_rules_hold_for_keys_as_for_the_topic_of_their_changes(guarded: ServerProcess) -> None:
+def test_rules_hold_for_keys(guarded: ServerProcess) -> None:
+    """Also for those that came together: each is allowed or refused by itself, and what is refused is not done."""
+    with Client(guarded) as client:
+        client.ask(m.Auth(b"carols-token"))
+        keys = [b"carol:1", b"ruled", b"carol", b"carol:\xff", b"\xffcarol:"]
+        answers = [client.ask_all(*[m.Set(key, b"w") for key in keys]), client.ask_all(*[m.Get(key) for key in keys])]
+        for told, good in zip(answers, (m.Stored(), m.Value(b"w")), strict=True):
+            assert [told[0], told[3]] == [good, good]
+            assert [told[n].status for n in (1, 2, 4)] == [Status.AUTH_REQUIRED] * 3
+
+
+def test_who_may_read_keys_may_not_write_them(guarded: ServerProcess) -> None:
     with Client(guarded) as client:
         assert client.ask_all(m.Auth(TOKEN), m.Set(b"ruled", b"v")) == [m.Done(), m.Stored()]
     with Client(guarded) as client:

@@ -15,6 +15,7 @@ from tests.adapters.mayfly.client import Client
 from braidlog.adapters.errors import FAULT
 from braidlog.adapters.mayfly.errors import STATUSES, failure
 from braidlog.adapters.mayfly.handlers import _READS, TRANSLATIONS, MayflyAdapter
+from braidlog.broker.access.authorize import Authorize
 from braidlog.kv import operations as o
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.testing.server import ServerProcess
@@ -338,9 +339,7 @@ class Failing:
 @pytest.mark.parametrize("reason", [Reason.TIMED_OUT, Reason.NOT_LEADER])
 def test_what_only_a_cluster_says_passes_the_adapter(reason: Reason) -> None:
     error = BrokerError(reason, "not now")
-    services: Any = SimpleNamespace(
-        keyvalue=Failing(error), authorize=SimpleNamespace(required=False, check=lambda *_: None)
-    )
+    services: Any = SimpleNamespace(keyvalue=Failing(error), authorize=Authorize({}, []))
     adapter = MayflyAdapter(services)
     conversation: Any = SimpleNamespace(principal="anonymous")
     one = Request(1, m.Get(b"k"))

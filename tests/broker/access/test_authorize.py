@@ -2,20 +2,23 @@
 
 import hashlib
 from itertools import product
+from typing import Any
 
 import pytest
 
-from braidlog.broker.access.authorize import ANONYMOUS, Authorize, Operation, Rule, hash_token
+from braidlog.broker.access.authorize import ANONYMOUS, Authorize, Kind, Operation, Rule, hash_token
 from braidlog.model.errors import BrokerError, Reason
 
 TOKEN = b"correct horse"
 HASHES = {"alice": hashlib.sha256(TOKEN).hexdigest(), "bob": hashlib.sha256(b"other").hexdigest()}
-SINGLE = [operation for operation in Operation if operation is not Operation.ALL]
+SINGLE: list[Operation] = [operation for operation in Operation if operation is not Operation.ALL]
 
 
-def reason(authorize: Authorize, principal: str, operation: Operation, topic: str | None) -> Reason | None:
+def reason(
+    authorize: Authorize, principal: str, operation: Operation, name: str | None, kind: Kind = Kind.TOPIC
+) -> Reason | None:
     try:
-        authorize.check(principal, operation, topic)
+        authorize.check(principal, operation, name, kind)
     except BrokerError as error:
         return error.reason
     return None
@@ -95,3 +98,66 @@ def test_rules_without_tokens_hold_for_anonymous() -> None:
     authorize = Authorize({}, [Rule(ANONYMOUS, [Operation.READ])])
     assert reason(authorize, ANONYMOUS, Operation.READ, "a") is None
     assert reason(authorize, ANONYMOUS, Operation.WRITE, "a") is Reason.NOT_AUTHORIZED
+
+
+# -- kinds of resources ------------------------------------------------------------------------------------------
+
+OTHERS = [kind for kind in Kind if kind is not Kind.TOPIC]
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_rule_about_topics_says_nothing_of_anything_else(kind: Kind) -> None:
+    for rule in (Rule("alice", SINGLE), Rule("alice", [Operation.ALL], "*"), Rule("alice", SINGLE, "*")):
+        authorize = Authorize({}, [rule])
+        assert not any(authorize.is_allowed("alice", op, name, kind) for op, name in product(SINGLE, ("x", None)))
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_names_and_prefixes_of_every_kind(kind: Kind) -> None:
+    for pattern, fits, other in (("a", "a", "ab"), ("a*", "ab", "b"), ("*", "__x", None)):
+        named: dict[str, Any] = {kind.value: pattern}
+        authorize = Authorize({}, [Rule("alice", [Operation.READ], **named)])
+        assert reason(authorize, "alice", Operation.READ, fits, kind) is None
+        assert reason(authorize, "alice", Operation.DESCRIBE, fits, kind) is None
+        assert reason(authorize, "alice", Operation.WRITE, fits, kind) is Reason.NOT_AUTHORIZED
+        assert authorize.is_allowed("alice", Operation.DESCRIBE, None, kind)
+        assert not authorize.is_allowed("alice", Operation.READ, fits), "a topic of that name is another matter"
+        if other is not None:
+            assert reason(authorize, "alice", Operation.READ, other, kind) is Reason.NOT_AUTHORIZED
+
+
+def test_a_rule_for_every_operation_that_names_nothing_is_an_administrators() -> None:
+    authorize = Authorize({}, [Rule("root", [Operation.ALL]), Rule("all", [Operation.ALL], "*")])
+    for operation, name, kind in product(SINGLE, ("x", "__kv", None), Kind):
+        assert authorize.is_allowed("root", operation, name, kind)
+    assert not authorize.is_allowed("all", Operation.CLUSTER, None)
+
+
+def test_every_topic_is_not_the_nodes_own() -> None:
+    """`*`, and a prefix that might be chance, leave out what begins with two underscores; a denial does not."""
+    for pattern, own, kv in (("*", False, False), ("_*", False, False), ("__*", True, True), ("__kv", False, True)):
+        authorize = Authorize({}, [Rule("alice", [Operation.READ], pattern)])
+        found = [authorize.is_allowed("alice", Operation.READ, name) for name in ("__state", "__kv")]
+        assert found == [own, kv], pattern
+        assert reason(authorize, "alice", Operation.READ, "__state") is (None if own else Reason.TOPIC_NOT_FOUND)
+    rules = [Rule("alice", [Operation.ALL]), Rule("*", [Operation.READ], "*", deny=True)]
+    assert not Authorize({}, rules).is_allowed("alice", Operation.READ, "__kv")
+
+
+def test_a_denial_wins_and_is_about_its_operations_only() -> None:
+    rules = [
+        Rule("alice", [Operation.ALL]),
+        Rule("alice", [Operation.READ], "secret*", group="secret", deny=True),
+        Rule("*", [Operation.ALL], transactional_id="locked", deny=True),
+    ]
+    authorize = Authorize({}, rules)
+    assert reason(authorize, "alice", Operation.READ, "secret1") is Reason.NOT_AUTHORIZED
+    assert reason(authorize, "alice", Operation.WRITE, "secret1") is None
+    assert reason(authorize, "alice", Operation.DESCRIBE, "secret1") is None
+    assert reason(authorize, "alice", Operation.READ, "secret", Kind.GROUP) is Reason.NOT_AUTHORIZED
+    assert reason(authorize, "alice", Operation.READ, "secret2", Kind.GROUP) is None
+    assert reason(authorize, "alice", Operation.DESCRIBE, "locked", Kind.TRANSACTIONAL_ID) is Reason.NOT_AUTHORIZED
+    assert authorize.is_allowed("alice", Operation.READ, None), "some topic is left"
+    assert not Authorize({}, [rules[0], Rule("alice", [Operation.READ], deny=True)]).is_allowed(
+        "alice", Operation.READ, None
+    )

@@ -19,7 +19,12 @@ def test_an_added_rule_holds_at_once_and_after_a_restart() -> None:
     node = Node()
     rules, authorize = rules_of(node)
     assert not authorize.is_allowed("alice", Operation.READ, "orders")
-    wanted = [Rule("alice", [Operation.READ], "ord*"), Rule("bob", [Operation.WRITE], "orders")]
+    wanted = [
+        Rule("alice", [Operation.READ], "ord*"),
+        Rule("bob", [Operation.WRITE], "orders"),
+        Rule("bob", [Operation.READ], group="g", transactional_id="t*", key="k"),
+        Rule("bob", [Operation.READ], key="k2", deny=True),
+    ]
     node.run(rules.add(wanted))
     node.run(rules.add(wanted))
     for each in (authorize, rules_of(node.restarted())[1]):

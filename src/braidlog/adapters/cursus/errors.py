@@ -6,6 +6,7 @@ Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason`
 from typing import Any
 
 from braidlog.adapters.errors import text_of
+from braidlog.broker.access.authorize import Kind, NotAuthorizedError
 from braidlog.coordinator.groups.group import StaleGeneration
 from braidlog.coordinator.streams import VersionConflict
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
@@ -117,11 +118,16 @@ def failure_of(request: Request, error: Exception, permission: str = "") -> Fail
 
 def _code(request: Request, error: BrokerError) -> E:
     message = request.message
-    if error.reason is Reason.NOT_AUTHORIZED and hasattr(message, "topic"):
+    if _is_about_topic(request, error):
         return E.NOT_AUTHORIZED_FOR_TOPIC
     if error.reason is Reason.VERSION_CONFLICT and isinstance(message, r.SaveSnapshot):
         return E.SNAPSHOT_VERSION_EXCEEDS_STREAM
     return CODES[error.reason]
+
+
+def _is_about_topic(request: Request, error: BrokerError) -> bool:
+    """Whether the request's topic is what its client may not use."""
+    return isinstance(error, NotAuthorizedError) and error.kind is Kind.TOPIC and hasattr(request.message, "topic")
 
 
 def _fields(request: Request, error: BrokerError, permission: str) -> dict[str, Any]:
@@ -136,12 +142,10 @@ def _fields(request: Request, error: BrokerError, permission: str) -> dict[str, 
         case VersionConflict() if isinstance(message, r.AppendStream):
             return {"current": error.current, "expected": message.version}  # the version the writer wanted to be next
     topic = {"topic": echo(message.topic)} if hasattr(message, "topic") else {}
-    if error.reason is Reason.NOT_AUTHORIZED:
-        return (
-            {**topic, "operation": permission}
-            if topic
-            else {"command": request.operation.name, "permission": permission}
-        )
+    if _is_about_topic(request, error):
+        return {**topic, "operation": permission}
+    if isinstance(error, NotAuthorizedError):
+        return {"command": request.operation.name, "permission": error.permission}
     if topic and error.reason in _ABOUT_TOPIC:
         return topic
     version = {"version": message.version} if isinstance(message, r.SaveSnapshot) else {}

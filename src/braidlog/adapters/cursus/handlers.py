@@ -15,8 +15,8 @@ from braidlog.adapters.cursus.producing import show_address
 from braidlog.adapters.cursus.served import ServedConnection
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import TransactionHandlers
-from braidlog.adapters.routing import Handler, Route, RoutedAdapter
-from braidlog.broker.access.authorize import Operation
+from braidlog.adapters.routing import Handler, Need, Route, RoutedAdapter, named
+from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, Member, Membership
 from braidlog.coordinator.offsets import Commit
@@ -165,9 +165,10 @@ async def leave(message: r.LeaveGroup, services: Services, _: Conversation) -> a
     return a.Left(message.group, message.member)
 
 
-async def list_groups(_: Request, services: Services, __: Conversation) -> a.GroupList:
+async def list_groups(_: Request, services: Services, conversation: Conversation) -> a.GroupList:
     # Another door may know a group by a name that this one's lists cannot hold.
-    names = [name for name in services.groups.names() if not set(name) & set(" ,[]")]
+    visible = services.authorize.visible(conversation.principal, services.groups.names(), Kind.GROUP)
+    names = [name for name in visible if not set(name) & set(" ,[]")]
     return a.GroupList(len(names), tuple(names))
 
 
@@ -273,11 +274,21 @@ class _Speaker:
         return getattr(self._conversation, name)
 
 
+def _nothing(_: Request) -> None:
+    """Of a request that names no topic."""
+
+
 def _row(
-    handler: Handler, operation: Operation | None, topic: Callable[[Request], str | None] = lambda _: None
+    handler: Handler, operation: Operation | None, topic: Callable[[Request], str | None] = _nothing, *needs: Need
 ) -> Route:
     """A row whose handler takes the message alone."""
-    return Route(handler, operation, topic, of_message=True)
+    return Route(handler, operation, topic, needs=needs, of_message=True)
+
+
+_READ_GROUP = named(Operation.READ, Kind.GROUP, lambda request: request.message.group)
+_DESCRIBE_GROUP = named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.message.group)
+_WRITE_ID = named(Operation.WRITE, Kind.TRANSACTIONAL_ID, lambda request: request.message.transactional_id)
+_DESCRIBE_ID = named(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, lambda request: request.message.transactional_id)
 
 
 class CursusAdapter(RoutedAdapter):
@@ -291,25 +302,25 @@ class CursusAdapter(RoutedAdapter):
         r.Create: _row(create, Operation.CREATE, _topic),
         r.Delete: _row(delete, Operation.DELETE, _topic),
         r.ListTopics: Route(list_topics, Operation.DESCRIBE),
-        r.Consume: Route(reading.consume, Operation.READ, _topic_or_pattern),
-        r.Subscribe: Route(register, Operation.READ, _topic),
-        r.JoinGroup: _row(join, Operation.READ, _topic),
-        r.LeaveGroup: _row(leave, Operation.READ, _topic),
-        r.Stream: Route(reading.stream, Operation.READ, _topic),
-        r.Commit: _row(commit, Operation.READ, _topic),
-        r.Heartbeat: _row(heartbeat, Operation.READ, _topic),
-        r.BatchCommit: _row(batch_commit, Operation.READ, _topic),
-        r.SyncGroup: _row(sync, Operation.READ, _topic),
+        r.Consume: Route(reading.consume, Operation.READ, _topic_or_pattern, needs=(_READ_GROUP,)),
+        r.Subscribe: Route(register, Operation.READ, _topic, needs=(_READ_GROUP,)),
+        r.JoinGroup: _row(join, Operation.READ, _topic, _READ_GROUP),
+        r.LeaveGroup: _row(leave, Operation.READ, _topic, _READ_GROUP),
+        r.Stream: Route(reading.stream, Operation.READ, _topic, needs=(_READ_GROUP,)),
+        r.Commit: _row(commit, Operation.READ, _topic, _READ_GROUP),
+        r.Heartbeat: _row(heartbeat, Operation.READ, _topic, _READ_GROUP),
+        r.BatchCommit: _row(batch_commit, Operation.READ, _topic, _READ_GROUP),
+        r.SyncGroup: _row(sync, Operation.READ, _topic, _READ_GROUP),
         r.Publish: Route(producing.publish, Operation.WRITE, _topic),
         r.Describe: _row(describe, Operation.DESCRIBE, _topic),
         r.GetMetadata: _row(metadata, Operation.DESCRIBE, _topic),
         r.ListOffsets: _row(list_offsets, Operation.DESCRIBE, _topic),
-        r.FindCoordinator: _row(find_coordinator, Operation.DESCRIBE),
-        r.RegisterGroup: Route(register, Operation.READ, _topic),
+        r.FindCoordinator: _row(find_coordinator, Operation.DESCRIBE, _nothing, _DESCRIBE_GROUP, _DESCRIBE_ID),
+        r.RegisterGroup: Route(register, Operation.READ, _topic, needs=(_READ_GROUP,)),
         r.ListGroups: Route(list_groups, Operation.DESCRIBE),
-        r.GroupStatus: _row(group_status, Operation.DESCRIBE),
-        r.FetchOffset: _row(fetch_offset, Operation.READ, _topic),
-        r.CommitOffset: _row(commit_offset, Operation.READ, _topic),
+        r.GroupStatus: _row(group_status, None, _nothing, _DESCRIBE_GROUP),
+        r.FetchOffset: _row(fetch_offset, Operation.READ, _topic, _DESCRIBE_GROUP),
+        r.CommitOffset: _row(commit_offset, Operation.READ, _topic, _READ_GROUP),
         r.AppendStream: _row(events.append_stream, Operation.WRITE, _topic),
         r.ReadStream: Route(events.read_stream, Operation.READ, _topic),
         r.StreamVersion: _row(events.stream_version, Operation.READ, _topic),
@@ -331,12 +342,12 @@ class CursusAdapter(RoutedAdapter):
         transactions = TransactionHandlers()
         self.table: dict[type, Route] = {
             **self.fixed,
-            r.InitProducerId: _row(transactions.init_producer, Operation.WRITE),
-            r.BeginTxn: _row(transactions.begin, Operation.WRITE),
-            r.TxnPublish: _row(transactions.publish, Operation.WRITE, _topic),
-            r.SendOffsetsToTxn: _row(transactions.send_offsets, Operation.READ, _topic),
-            r.EndTxn: _row(transactions.end, Operation.WRITE),
-            r.TxnStatus: _row(transactions.status, Operation.DESCRIBE),
+            r.InitProducerId: _row(transactions.init_producer, None, _nothing, _WRITE_ID),
+            r.BeginTxn: _row(transactions.begin, None, _nothing, _WRITE_ID),
+            r.TxnPublish: _row(transactions.publish, Operation.WRITE, _topic, _WRITE_ID),
+            r.SendOffsetsToTxn: _row(transactions.send_offsets, Operation.READ, _topic, _WRITE_ID, _READ_GROUP),
+            r.EndTxn: _row(transactions.end, None, _nothing, _WRITE_ID),
+            r.TxnStatus: _row(transactions.status, None, _nothing, _DESCRIBE_ID),
         }
 
     def open(self) -> ServedConnection:
@@ -357,5 +368,4 @@ class CursusAdapter(RoutedAdapter):
         return await self.serve(route, _Speaker(conversation, credentials.principal), request)
 
     def failure(self, request: Request, error: Exception) -> Failure | a.Ack:
-        needed = self.table[type(request.message)].operation
-        return answer_error(request, error, needed or "none")
+        return answer_error(request, error, self.table[type(request.message)].operation or "none")

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.flux.services import Services
-from braidlog.adapters.routing import Route, RoutedAdapter
-from braidlog.broker.access.authorize import Operation
+from braidlog.adapters.routing import Route, RoutedAdapter, named
+from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.brokers import broker_number
 from braidlog.cluster.events import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
@@ -236,6 +236,10 @@ def _topic(request: Any) -> str | None:  # noqa: ANN401 - those with a topic hav
     return topic
 
 
+_GROUP_READ = (named(Operation.READ, Kind.GROUP, lambda request: request.group),)
+_GROUP_DESCRIBE = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.group),)
+
+
 class FluxAdapter(RoutedAdapter):
     """Flux behind a listener. An answer carries its request's id, so a slow request holds back nobody."""
 
@@ -245,12 +249,12 @@ class FluxAdapter(RoutedAdapter):
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: Route(produce, Operation.WRITE, _topic),
         m.Consume: Route(consume, Operation.READ, _topic),
-        m.Join: Route(join, Operation.READ, _topic),
-        m.Sync: Route(sync, Operation.READ, _topic),
-        m.Heartbeat: Route(heartbeat, Operation.READ, _topic),
-        m.Leave: Route(leave, Operation.READ, _topic),
-        m.Commit: Route(commit, Operation.READ, _topic),
-        m.ReadOffset: Route(committed, Operation.READ, _topic),
+        m.Join: Route(join, Operation.READ, _topic, needs=_GROUP_READ),
+        m.Sync: Route(sync, Operation.READ, _topic, needs=_GROUP_READ),
+        m.Heartbeat: Route(heartbeat, Operation.READ, _topic, needs=_GROUP_READ),
+        m.Leave: Route(leave, Operation.READ, _topic, needs=_GROUP_READ),
+        m.Commit: Route(commit, Operation.READ, _topic, needs=_GROUP_READ),
+        m.ReadOffset: Route(committed, Operation.READ, _topic, needs=_GROUP_DESCRIBE),
         m.ReplicaFetch: Route(replica_fetch, Operation.CLUSTER, _topic),
         m.SetPartitionRole: Route(set_partition_role, Operation.CLUSTER, _topic),
         m.CreateTopic: Route(create_topic, Operation.CREATE, _topic),

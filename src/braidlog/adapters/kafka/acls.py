@@ -1,8 +1,8 @@
 """Rules in Kafka's terms: access control lists.
 
 Knows: Kafka's numbers, and which of its lists can be said as a rule here. Refuses to know: what a rule allows.
-Invariant: a list that cannot be kept as it was meant is refused, never kept as something else: there are no denials, no hosts,
-and no lists of groups or transactional ids, which have no rules of their own.
+Invariant: a list that cannot be kept as it was meant is refused, never kept as something else: there are no hosts. Kafka has no
+keys; lists of them have a number of ours, and are told to none but those who ask for it.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from braidlog.adapters.kafka.errors import Refusal, code_of, said_of_cluster
 from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import OPERATION_BITS
-from braidlog.broker.access.authorize import EVERYONE, Operation, Rule
+from braidlog.broker.access.authorize import EVERYONE, Kind, Operation, Rule
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
 from braidlog.wire.kafka.apis import Key
@@ -33,7 +33,10 @@ EVERY_HOST = "*"
 
 class Resource(IntEnum):
     TOPIC = 2
+    GROUP = 3
     CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    KEY = 100
 
 
 class Pattern(IntEnum):
@@ -42,12 +45,23 @@ class Pattern(IntEnum):
     PREFIXED = 4
 
 
-ALLOW = 3
+DENY, ALLOW = 2, 3
 NUMBERS: dict[Operation, int] = {Operation.ALL: 2, **OPERATION_BITS}
-ON_TOPICS: dict[int, Operation] = {
-    number: operation for operation, number in NUMBERS.items() if operation is not Operation.CLUSTER
+_O = Operation
+OPERATIONS: dict[Resource, set[Operation]] = {
+    Resource.TOPIC: set(Operation) - {_O.CLUSTER},
+    Resource.GROUP: {_O.ALL, _O.READ, _O.DESCRIBE, _O.DELETE},
+    Resource.CLUSTER: {_O.CREATE, _O.CLUSTER},
+    Resource.TRANSACTIONAL_ID: {_O.ALL, _O.WRITE, _O.DESCRIBE},
+    Resource.KEY: {_O.ALL, _O.READ, _O.WRITE, _O.DESCRIBE},
 }
-ON_CLUSTER: dict[int, Operation] = {5: Operation.CREATE, 9: Operation.CLUSTER}
+KINDS: dict[Resource, Kind] = {
+    Resource.TOPIC: Kind.TOPIC,
+    Resource.GROUP: Kind.GROUP,
+    Resource.TRANSACTIONAL_ID: Kind.TRANSACTIONAL_ID,
+    Resource.KEY: Kind.KEY,
+}
+NAME_CHARS_MAX = 32_767
 
 
 class Acl(NamedTuple):
@@ -63,17 +77,19 @@ class Acl(NamedTuple):
 
 
 def acls_of(rule: Rule) -> Iterator[Acl]:
-    """A rule as lines, one for each of its operations."""
-    principal = USER + rule.principal
-    name, pattern = rule.topic, Pattern.LITERAL
-    if rule.topic.endswith("*") and rule.topic != EVERYONE:
-        name, pattern = rule.topic[:-1], Pattern.PREFIXED
-    for operation in rule.operations:
-        if operation is Operation.CLUSTER:
-            place = (Resource.CLUSTER, CLUSTER_NAME, Pattern.LITERAL)
-        else:
-            place = (Resource.TOPIC, name, pattern)
-        yield Acl(*place, principal, EVERY_HOST, NUMBERS[operation], ALLOW)
+    """A rule as lines, one for each of its operations on each kind of resource that it is about."""
+    principal, permission = USER + rule.principal, DENY if rule.deny else ALLOW
+    for resource, kind in KINDS.items():
+        pattern = rule.pattern(kind)
+        place = (resource, pattern, Pattern.LITERAL)
+        if pattern.endswith("*") and pattern != EVERYONE:
+            place = (resource, pattern[:-1], Pattern.PREFIXED)
+        for operation in rule.operations if pattern else ():
+            if operation in OPERATIONS[resource]:
+                yield Acl(*place, principal, EVERY_HOST, NUMBERS[operation], permission)
+    if Operation.CLUSTER in rule.operations or rule.is_about_everything:
+        place = (Resource.CLUSTER, CLUSTER_NAME, Pattern.LITERAL)
+        yield Acl(*place, principal, EVERY_HOST, NUMBERS[Operation.CLUSTER], permission)
 
 
 def rule_of(wanted: s.CreateAclsRequestCreation) -> Rule:
@@ -81,28 +97,35 @@ def rule_of(wanted: s.CreateAclsRequestCreation) -> Rule:
     principal = wanted.principal.removeprefix(USER)
     if principal == wanted.principal or not principal:
         raise Refusal(E.INVALID_REQUEST, f"a principal is {USER}name, not {wanted.principal[:60]!r}")
-    if wanted.host != EVERY_HOST or wanted.permission_type != ALLOW:
-        raise Refusal(E.INVALID_REQUEST, "rules allow, from every host: there are no others")
-    if wanted.resource_type == Resource.CLUSTER and wanted.resource_name == CLUSTER_NAME:
-        operation, topic = ON_CLUSTER.get(wanted.operation), EVERYONE
-    elif wanted.resource_type == Resource.TOPIC:
-        operation, topic = ON_TOPICS.get(wanted.operation), _topic(wanted)
-    else:
+    if wanted.host != EVERY_HOST or wanted.permission_type not in (ALLOW, DENY):
+        raise Refusal(E.INVALID_REQUEST, "rules allow or deny, from every host: there are no others")
+    if wanted.resource_type not in tuple(Resource):
         raise Refusal(E.INVALID_REQUEST, f"there are no rules about resources of type {wanted.resource_type}")
+    resource = Resource(wanted.resource_type)
+    operation = next((each for each in OPERATIONS[resource] if NUMBERS[each] == wanted.operation), None)
     if operation is None:
         raise Refusal(E.INVALID_REQUEST, f"there is no rule about operation {wanted.operation} on this resource")
-    return Rule(principal, [operation], topic)
+    place = {KINDS.get(resource, Kind.TOPIC).value: _pattern(resource, wanted)}
+    return Rule(principal, [operation], deny=wanted.permission_type == DENY, **place)
 
 
-def _topic(wanted: s.CreateAclsRequestCreation) -> str:
-    if wanted.resource_pattern_type == Pattern.LITERAL and wanted.resource_name == EVERYONE:
+def _pattern(resource: Resource, wanted: s.CreateAclsRequestCreation) -> str:
+    name, is_prefix = wanted.resource_name, wanted.resource_pattern_type == Pattern.PREFIXED
+    if resource is Resource.CLUSTER:
+        if name != CLUSTER_NAME:
+            raise Refusal(E.INVALID_REQUEST, f"the cluster is called {CLUSTER_NAME}, not {name[:60]!r}")
         return EVERYONE
-    check_topic_name(wanted.resource_name)
-    if wanted.resource_pattern_type == Pattern.PREFIXED:
-        return wanted.resource_name + "*"
-    if wanted.resource_pattern_type == Pattern.LITERAL:
-        return wanted.resource_name
-    raise Refusal(E.INVALID_REQUEST, f"a name is a literal or a prefix, not {wanted.resource_pattern_type}")
+    if wanted.resource_pattern_type not in (Pattern.LITERAL, Pattern.PREFIXED):
+        raise Refusal(E.INVALID_REQUEST, f"a name is a literal or a prefix, not {wanted.resource_pattern_type}")
+    if name == EVERYONE and not is_prefix:
+        return EVERYONE
+    if resource is Resource.TOPIC:
+        check_topic_name(name)
+    if not 1 <= len(name) <= NAME_CHARS_MAX or name.endswith("*"):
+        raise Refusal(
+            E.INVALID_REQUEST, f"a rule is about a name or a prefix that does not end with *, not {name[:60]!r}"
+        )
+    return name + "*" if is_prefix else name
 
 
 def matches(acl: Acl, wanted: s.AclFilter) -> bool:
@@ -113,6 +136,8 @@ def matches(acl: Acl, wanted: s.AclFilter) -> bool:
         (wanted.permission_type, acl.permission),
     )
     texts = ((wanted.principal_filter, acl.principal), (wanted.host_filter, acl.host))
+    if acl.resource == Resource.KEY != wanted.resource_type_filter:
+        return False
     return (
         all(number in (ANY, found) for number, found in exact)
         and all(text in (None, found) for text, found in texts)

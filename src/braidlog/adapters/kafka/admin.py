@@ -16,7 +16,7 @@ from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route, on_topics, resolved, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, named, unknown
-from braidlog.adapters.routing import Denied, Topics
+from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.configs import MIN_IN_SYNC
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -273,7 +273,7 @@ def routes(creating: Creating) -> dict[Key, Route]:
         Key.DESCRIBE_LOG_DIRS: Route(
             describe_log_dirs,
             Operation.DESCRIBE,
-            topics=Topics(Operation.DESCRIBE, _topics_measured),
+            each=(Need(Operation.DESCRIBE, _topics_measured),),
             refusal=whole(m.DescribeLogDirsResponse),
             said=said_of_cluster,
         ),

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable
 
 from braidlog.adapters.errors import text_of
+from braidlog.broker.access.authorize import Kind, NotAuthorizedError
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -78,6 +79,15 @@ CODES: dict[Reason, E] = {
 }
 
 
+NOT_AUTHORIZED: dict[Kind, E] = {
+    Kind.TOPIC: CODES[Reason.NOT_AUTHORIZED],
+    Kind.GROUP: E.GROUP_AUTHORIZATION_FAILED,
+    Kind.TRANSACTIONAL_ID: E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Kind.KEY: E.INVALID_REQUEST,
+}
+"""What a refusal is called, by what it is about. Keys are not this door's."""
+
+
 class Refusal(BrokerError):  # noqa: N818 - it is said to a client, not raised at anyone
     """What only this dialect asks for, and so has only here a code."""
 
@@ -90,6 +100,8 @@ def code_of(error: Exception) -> E:
     """The code of an error of the services. A fault of the disk is also said in the log: the client is told a number only."""
     if isinstance(error, Refusal):
         return error.code
+    if isinstance(error, NotAuthorizedError):
+        return NOT_AUTHORIZED[error.kind]
     if isinstance(error, BrokerError):
         return CODES[error.reason]
     if isinstance(error, StorageFault):
@@ -114,7 +126,6 @@ COORDINATOR: dict[E, E] = {
     E.KAFKA_STORAGE_ERROR: E.COORDINATOR_NOT_AVAILABLE,
     E.REQUEST_TIMED_OUT: E.COORDINATOR_NOT_AVAILABLE,
     E.NOT_LEADER_OR_FOLLOWER: E.COORDINATOR_NOT_AVAILABLE,
-    E.TOPIC_AUTHORIZATION_FAILED: E.GROUP_AUTHORIZATION_FAILED,
 }
 """What a client expects of a coordinator instead: these it would take for a partition's, and not try again."""
 

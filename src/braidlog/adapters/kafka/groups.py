@@ -7,12 +7,12 @@ Invariant: every group, member and partition of a request has an answer of its o
 from collections.abc import Callable, Iterable, Sequence
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka.errors import coordinator_code, said_by_coordinator
-from braidlog.adapters.kafka.routes import Refusal, Route, resolved, topics_by_id, topics_named, whole
+from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
+from braidlog.adapters.kafka.routes import Refusal, Route, on_group, resolved, topics_by_id, topics_named, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, named, unknown
-from braidlog.adapters.routing import Denied, Handler, Topics
-from braidlog.broker.access.authorize import Operation
+from braidlog.adapters.routing import Denied, Handler, Need
+from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.groups.messages import Joining, MemberIdRequired, State
 from braidlog.coordinator.groups.service import GroupView, MemberView
 from braidlog.coordinator.offsets import Commit, Committed
@@ -33,8 +33,8 @@ SEVERAL_SINCE = 8
 NOT_FOUND_SINCE = 6
 """The first version of DescribeGroups that says so of a group that is not there; before, it is "Dead"."""
 GROUP_TYPE = "classic"
-COORDINATED = (0, 1)
-"""What FindCoordinator may look for: groups, transactions."""
+COORDINATED = {0: Kind.GROUP, 1: Kind.TRANSACTIONAL_ID}
+"""What FindCoordinator may look for."""
 
 STATES: dict[State, str] = {
     State.EMPTY: "Empty",
@@ -49,18 +49,35 @@ DEAD = "Dead"
 
 
 async def find_coordinator(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> c.FindCoordinatorResponse:
     message: c.FindCoordinatorRequest = request.message
-    if message.key_type not in COORDINATED:
+    kind = COORDINATED.get(message.key_type)
+    if kind is None:
         return refuse_coordinator(request, E.INVALID_REQUEST, f"nothing of type {message.key_type} is coordinated")
+    if not message.coordinator_keys:
+        denied.check((kind, message.key))
     node, (host, port) = services.brokers.own_number, conversation.address
+
+    def tell(key: str) -> c.FindCoordinatorResponseCoordinator:
+        error = denied.get((kind, key))
+        if error is not None:
+            return c.FindCoordinatorResponseCoordinator(key, -1, "", -1, code_of(error), str(error))
+        return c.FindCoordinatorResponseCoordinator(key, node, host, port)
+
     return c.FindCoordinatorResponse(
-        node_id=node,
-        host=host,
-        port=port,
-        coordinators=[c.FindCoordinatorResponseCoordinator(key, node, host, port) for key in message.coordinator_keys],
+        node_id=node, host=host, port=port, coordinators=[tell(key) for key in message.coordinator_keys]
     )
+
+
+def _coordinated(kind: Kind) -> Need:
+    """The names of that kind that FindCoordinator is asked for: one until version 3, several after."""
+
+    def find(request: Request, _: Services) -> Iterable[str]:
+        message: c.FindCoordinatorRequest = request.message
+        return (message.coordinator_keys or (message.key,)) if COORDINATED.get(message.key_type) is kind else ()
+
+    return Need(Operation.DESCRIBE, find, kind)
 
 
 def refuse_coordinator(request: Request, code: E, text: str) -> c.FindCoordinatorResponse:
@@ -232,6 +249,7 @@ async def fetch(
     message: g.OffsetFetchRequest = request.message
 
     def committed(each: g.OffsetFetchRequest | g.OffsetFetchRequestGroup) -> list[g.OffsetFetchResponseTopic]:
+        denied.check((Kind.GROUP, each.group_id))
         asked = each.topics
         if asked is None:
             asked = _all_of(services.offsets.of_group(each.group_id), services, conversation)
@@ -239,8 +257,14 @@ async def fetch(
 
     if request.version < SEVERAL_SINCE:
         return g.OffsetFetchResponse(topics=committed(message))
-    groups = [g.OffsetFetchResponseGroup(each.group_id, committed(each)) for each in message.groups]
-    return g.OffsetFetchResponse(groups=groups)
+
+    def tell(each: g.OffsetFetchRequestGroup) -> g.OffsetFetchResponseGroup:
+        try:
+            return g.OffsetFetchResponseGroup(each.group_id, committed(each))
+        except BrokerError as error:
+            return g.OffsetFetchResponseGroup(each.group_id, error_code=coordinator_code(error))
+
+    return g.OffsetFetchResponse(groups=[tell(each) for each in message.groups])
 
 
 def _committed(
@@ -330,12 +354,17 @@ async def delete_offsets(
 # -- looking and deleting ----------------------------------------------------------------------------------------
 
 
-async def describe(request: Request, services: Services, _: Conversation) -> g.DescribeGroupsResponse:
+async def describe(request: Request, services: Services, _: Conversation, denied: Denied) -> g.DescribeGroupsResponse:
     message: g.DescribeGroupsRequest = request.message
-    return g.DescribeGroupsResponse(groups=[_described(name, request.version, services) for name in message.groups])
+    return g.DescribeGroupsResponse(
+        groups=[_described(name, request.version, services, denied) for name in message.groups]
+    )
 
 
-def _described(name: str, version: int, services: Services) -> g.DescribeGroupsResponseGroup:
+def _described(name: str, version: int, services: Services, denied: Denied) -> g.DescribeGroupsResponseGroup:
+    refused = denied.get((Kind.GROUP, name))
+    if refused is not None:
+        return g.DescribeGroupsResponseGroup(code_of(refused), str(refused), name)
     try:
         view = services.groups.describe(name)
     except BrokerError as error:
@@ -369,9 +398,10 @@ def refuse_describe(request: Request, code: E, text: str) -> g.DescribeGroupsRes
     return g.DescribeGroupsResponse(groups=groups)
 
 
-async def list_groups(request: Request, services: Services, _: Conversation) -> g.ListGroupsResponse:
+async def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
     message: g.ListGroupsRequest = request.message
-    views = map(services.groups.describe, services.groups.names())
+    visible = services.authorize.visible(conversation.principal, services.groups.names(), Kind.GROUP)
+    views = map(services.groups.describe, visible)
     shown = [
         g.ListGroupsResponseGroup(view.name, _protocol_type(view), STATES[view.state], GROUP_TYPE)
         for view in views
@@ -385,12 +415,13 @@ def _is_wanted(word: str, wanted: Iterable[str]) -> bool:
     return not words or word.lower() in words
 
 
-async def delete(request: Request, services: Services, _: Conversation) -> g.DeleteGroupsResponse:
+async def delete(request: Request, services: Services, _: Conversation, denied: Denied) -> g.DeleteGroupsResponse:
     message: g.DeleteGroupsRequest = request.message
     results = []
     for name in message.groups_names:
         code = E.NONE
         try:
+            denied.check((Kind.GROUP, name))
             await services.groups.delete(name)
         except (BrokerError, StorageFault) as error:
             code = coordinator_code(error)
@@ -403,12 +434,21 @@ def refuse_delete(request: Request, code: E, _: str) -> g.DeleteGroupsResponse:
     return g.DeleteGroupsResponse(results=[g.DeleteGroupsResponseResult(name, code) for name in names])
 
 
-def _route(
-    handler: Handler, operation: Operation, refusal: Refusal, find: Callable[..., Iterable[str]] | None = None
+def _route(handler: Handler, operation: Operation, refusal: Refusal, *each: Need) -> Route:
+    """The row of a request about one group: what it needs on that, and on each topic that it names."""
+    return Route(handler, None, needs=(on_group(operation),), each=each, refusal=refusal, said=said_by_coordinator)
+
+
+def _each_group(
+    handler: Handler, operation: Operation, refusal: Refusal, find: Callable[..., Iterable[str]], *each: Need
 ) -> Route:
-    """Groups have no rules of their own: whoever may do so with some topic may do so with any group."""
-    topics = None if find is None else Topics(operation, find)
-    return Route(handler, operation, topics=topics, refusal=refusal, said=said_by_coordinator)
+    """The row of a request about several groups, each with an answer of its own."""
+    needs = (Need(operation, find, Kind.GROUP), *each)
+    return Route(handler, None, each=needs, refusal=refusal, said=said_by_coordinator)
+
+
+def _groups_fetched(request: Request, _: Services) -> Iterable[str]:
+    return [each.group_id for each in request.message.groups] or (request.message.group_id,)
 
 
 def _topics_fetched(request: Request, services: Services) -> Iterable[str]:
@@ -417,17 +457,33 @@ def _topics_fetched(request: Request, services: Services) -> Iterable[str]:
 
 
 ROUTES: dict[Key, Route] = {
-    Key.FIND_COORDINATOR: Route(find_coordinator, None, refusal=refuse_coordinator),
+    Key.FIND_COORDINATOR: Route(
+        find_coordinator,
+        None,
+        each=(_coordinated(Kind.GROUP), _coordinated(Kind.TRANSACTIONAL_ID)),
+        refusal=refuse_coordinator,
+    ),
     Key.JOIN_GROUP: _route(join, Operation.READ, refuse_join),
     Key.SYNC_GROUP: _route(sync, Operation.READ, whole(g.SyncGroupResponse)),
     Key.HEARTBEAT: _route(heartbeat, Operation.READ, whole(g.HeartbeatResponse)),
     Key.LEAVE_GROUP: _route(leave, Operation.READ, whole(g.LeaveGroupResponse)),
     Key.OFFSET_COMMIT: _route(
-        commit, Operation.READ, lambda request, code, _: _commits(request.message, lambda: code), topics_by_id
+        commit,
+        Operation.READ,
+        lambda request, code, _: _commits(request.message, lambda: code),
+        Need(Operation.READ, topics_by_id),
     ),
-    Key.OFFSET_FETCH: _route(fetch, Operation.DESCRIBE, refuse_fetch, _topics_fetched),
-    Key.OFFSET_DELETE: _route(delete_offsets, Operation.READ, whole(g.OffsetDeleteResponse), topics_named),
-    Key.DESCRIBE_GROUPS: _route(describe, Operation.DESCRIBE, refuse_describe),
-    Key.LIST_GROUPS: _route(list_groups, Operation.DESCRIBE, whole(g.ListGroupsResponse)),
-    Key.DELETE_GROUPS: _route(delete, Operation.DELETE, refuse_delete),
+    Key.OFFSET_FETCH: _each_group(
+        fetch, Operation.DESCRIBE, refuse_fetch, _groups_fetched, Need(Operation.DESCRIBE, _topics_fetched)
+    ),
+    Key.OFFSET_DELETE: _route(
+        delete_offsets, Operation.DELETE, whole(g.OffsetDeleteResponse), Need(Operation.READ, topics_named)
+    ),
+    Key.DESCRIBE_GROUPS: _each_group(
+        describe, Operation.DESCRIBE, refuse_describe, lambda request, _: request.message.groups
+    ),
+    Key.LIST_GROUPS: Route(list_groups, None, refusal=whole(g.ListGroupsResponse), said=said_by_coordinator),
+    Key.DELETE_GROUPS: _each_group(
+        delete, Operation.DELETE, refuse_delete, lambda request, _: request.message.groups_names
+    ),
 }

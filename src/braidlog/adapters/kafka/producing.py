@@ -11,7 +11,7 @@ from typing import NamedTuple
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.routes import Route, on_topics, resolved
+from braidlog.adapters.kafka.routes import Route, on_topics, on_transactional_id, resolved
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named, unknown
 from braidlog.adapters.routing import Denied
@@ -170,5 +170,7 @@ def _topics(request: Request, services: Services) -> Iterable[str]:
 
 
 ROUTES: dict[Key, Route] = {
-    Key.PRODUCE: on_topics(produce, Operation.WRITE, refuse_produce, _topics),
+    Key.PRODUCE: on_topics(
+        produce, Operation.WRITE, refuse_produce, _topics, needs=(on_transactional_id(Operation.WRITE),)
+    ),
 }

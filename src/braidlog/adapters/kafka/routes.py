@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from braidlog.adapters import routing
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named
-from braidlog.broker.access.authorize import Operation
+from braidlog.adapters.routing import Need
+from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.rows import Message
@@ -47,10 +48,18 @@ def on_topics(
     refusal: Refusal,
     find: Callable[..., Iterable[str | None]] | None = None,
     said: Callable[[Request, E], E] = _as_it_is,
+    needs: tuple[Need, ...] = (),
 ) -> Route:
     """The row of a request whose topics are allowed each by itself; without `find` each has its `name`."""
-    topics = routing.Topics(operation, find or topics_named)
-    return Route(handler, None, topics=topics, refusal=refusal, said=said)
+    return Route(handler, None, needs=needs, each=(Need(operation, find or topics_named),), refusal=refusal, said=said)
+
+
+def on_group(operation: Operation) -> Need:
+    return routing.named(operation, Kind.GROUP, lambda request: request.message.group_id)
+
+
+def on_transactional_id(operation: Operation) -> Need:
+    return routing.named(operation, Kind.TRANSACTIONAL_ID, lambda request: request.message.transactional_id)
 
 
 def topics_named(request: Request, _: Services) -> Iterable[str]:

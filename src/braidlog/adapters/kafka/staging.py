@@ -1,7 +1,7 @@
 """Batches that count once: our own three requests on Kafka's port.
 
 Knows: who may decide about stages. Refuses to know: what a decision means (`coordinator/staging.py`).
-Invariant: whoever commits may write to every topic that the stages hold records of.
+Invariant: whoever commits may use the stages' transactional ids, and write to every topic that they hold records of.
 """
 
 from collections.abc import Iterable
@@ -10,9 +10,10 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import said_by_coordinator
 from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.routing import Denied, Topics
-from braidlog.broker.access.authorize import Operation
+from braidlog.adapters.routing import Denied, Need
+from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.transactions import Producing
+from braidlog.model.stages import PREFIX
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -22,6 +23,15 @@ from braidlog.wire.kafka.messages.parts import TransactionalProducer
 
 def _topics(request: Request, services: Services) -> Iterable[str]:
     return services.transactions.topics_of(each.transactional_id for each in request.message.stages or ())
+
+
+def _sink(request: Request, _: Services) -> Iterable[str]:
+    """What all transactional ids of a sink begin with: who may use those may ask for it, and end whatever is open."""
+    return (f"{PREFIX}{request.message.sink}/",)
+
+
+def _ids(request: Request, _: Services) -> Iterable[str]:
+    return (each.transactional_id for each in request.message.stages or ())
 
 
 def _stages(told: list[TransactionalProducer]) -> list[Producing]:
@@ -67,11 +77,15 @@ def _said(request: Request, code: E) -> E:
     return code if code is E.TOPIC_AUTHORIZATION_FAILED else said_by_coordinator(request, code)
 
 
-_ON_TOPICS = Topics(Operation.WRITE, _topics)
+_ON_SINK = Need(Operation.WRITE, _sink, Kind.TRANSACTIONAL_ID)
+_NEEDS = (_ON_SINK, Need(Operation.WRITE, _ids, Kind.TRANSACTIONAL_ID))
+_ON_TOPICS = (Need(Operation.WRITE, _topics),)
 ROUTES: dict[Key, Route] = {
     Key.COMMIT_BATCH: Route(
-        commit, Operation.WRITE, topics=_ON_TOPICS, refusal=whole(s.CommitBatchResponse), said=_said
+        commit, Operation.WRITE, needs=_NEEDS, each=_ON_TOPICS, refusal=whole(s.CommitBatchResponse), said=_said
     ),
-    Key.ABORT_BATCH: Route(abort, Operation.WRITE, topics=_ON_TOPICS, refusal=whole(s.AbortBatchResponse), said=_said),
-    Key.SINK_STATE: Route(state, Operation.WRITE, refusal=whole(s.SinkStateResponse), said=_said),
+    Key.ABORT_BATCH: Route(
+        abort, Operation.WRITE, needs=_NEEDS, each=_ON_TOPICS, refusal=whole(s.AbortBatchResponse), said=_said
+    ),
+    Key.SINK_STATE: Route(state, Operation.WRITE, needs=(_ON_SINK,), refusal=whole(s.SinkStateResponse), said=_said),
 }

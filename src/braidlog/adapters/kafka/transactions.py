@@ -11,10 +11,10 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.groups import checked_commit
-from braidlog.adapters.kafka.routes import Refusal, Route, on_topics, whole
+from braidlog.adapters.kafka.routes import Refusal, Route, on_group, on_topics, on_transactional_id, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.routing import Denied, Handler
-from braidlog.broker.access.authorize import Operation
+from braidlog.adapters.routing import Denied, Handler, Need
+from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transactions import Transaction, TxnState
 from braidlog.model.errors import BrokerError, StorageFault
@@ -46,8 +46,8 @@ def _said(request: Request, code: E) -> E:
     since = FENCED_SINCE.get(request.key)
     if code is E.INVALID_PRODUCER_EPOCH and since is not None and request.version >= since:
         return E.PRODUCER_FENCED
-    if code in (E.TOPIC_AUTHORIZATION_FAILED, E.GROUP_AUTHORIZATION_FAILED):
-        return E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if code is E.TOPIC_AUTHORIZATION_FAILED:
+        return E.CLUSTER_AUTHORIZATION_FAILED  # of a producer without transactions, who may write to no topic at all
     return said_by_coordinator(request, code)
 
 
@@ -201,7 +201,9 @@ async def end(request: Request, services: Services, _: Conversation) -> t.EndTxn
 # -- looking -----------------------------------------------------------------------------------------------------
 
 
-async def list_transactions(request: Request, services: Services, _: Conversation) -> t.ListTransactionsResponse:
+async def list_transactions(
+    request: Request, services: Services, conversation: Conversation
+) -> t.ListTransactionsResponse:
     message: t.ListTransactionsRequest = request.message
     now_ms = services.world.now_ms()
 
@@ -213,7 +215,8 @@ async def list_transactions(request: Request, services: Services, _: Conversatio
             and (message.duration_filter < 0 or lasts_ms >= message.duration_filter)
         )
 
-    found = ((name, services.transactions.find(name)) for name in services.transactions.names())
+    ids = services.authorize.visible(conversation.principal, services.transactions.names(), Kind.TRANSACTIONAL_ID)
+    found = ((name, services.transactions.find(name)) for name in ids)
     return t.ListTransactionsResponse(
         unknown_state_filters=[word for word in message.state_filters if word not in STATES.values()],
         transaction_states=[
@@ -225,15 +228,20 @@ async def list_transactions(request: Request, services: Services, _: Conversatio
 
 
 async def describe_transactions(
-    request: Request, services: Services, _: Conversation
+    request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> t.DescribeTransactionsResponse:
     message: t.DescribeTransactionsRequest = request.message
     return t.DescribeTransactionsResponse(
-        transaction_states=[_described(name, services) for name in message.transactional_ids]
+        transaction_states=[_described(name, services, conversation, denied) for name in message.transactional_ids]
     )
 
 
-def _described(name: str, services: Services) -> t.DescribeTransactionsResponseTransaction:
+def _described(
+    name: str, services: Services, conversation: Conversation, denied: Denied
+) -> t.DescribeTransactionsResponseTransaction:
+    refused = denied.get((Kind.TRANSACTIONAL_ID, name))
+    if refused is not None:
+        return t.DescribeTransactionsResponseTransaction(code_of(refused), name)
     try:
         txn = services.transactions.find(name)
     except BrokerError:
@@ -248,7 +256,10 @@ def _described(name: str, services: Services) -> t.DescribeTransactionsResponseT
         transaction_start_time_ms=txn.started_ms or -1,
         producer_id=txn.producer_id,
         producer_epoch=txn.epoch,
-        topics=[TopicPartitions(topic, numbers) for topic, numbers in topics.items()],
+        topics=[
+            TopicPartitions(topic, topics[topic])
+            for topic in services.authorize.visible(conversation.principal, list(topics))
+        ],
     )
 
 
@@ -303,18 +314,34 @@ def refuse_producers(request: Request, code: E, text: str) -> t.DescribeProducer
     return _producers(request.message, lambda _, number: t.DescribeProducersResponsePartition(number, code, text))
 
 
-def _route(handler: Handler, refusal: Refusal) -> Route:
-    """Transactional ids have no rules of their own: whoever may write to some topic may have any."""
-    return Route(handler, Operation.WRITE, refusal=refusal, said=_said)
+_WRITE = on_transactional_id(Operation.WRITE)
+_WRITE_SOMETHING = Need(
+    Operation.WRITE, lambda request, _: () if request.message.transactional_id is not None else (None,)
+)
+"""Of a producer without transactions: that there is some topic which it may write to."""
+
+
+def _route(handler: Handler, refusal: Refusal, *more: Need) -> Route:
+    return Route(handler, None, needs=(_WRITE, *more), refusal=refusal, said=_said)
 
 
 ROUTES: dict[Key, Route] = {
-    Key.INIT_PRODUCER_ID: _route(init_producer_id, refuse_init),
-    Key.ADD_PARTITIONS_TO_TXN: on_topics(add_partitions, Operation.WRITE, refuse_partitions, said=_said),
-    Key.ADD_OFFSETS_TO_TXN: _route(add_group, whole(t.AddOffsetsToTxnResponse)),
-    Key.TXN_OFFSET_COMMIT: on_topics(commit_offsets, Operation.READ, refuse_offsets, said=_said),
+    Key.INIT_PRODUCER_ID: _route(init_producer_id, refuse_init, _WRITE_SOMETHING),
+    Key.ADD_PARTITIONS_TO_TXN: on_topics(
+        add_partitions, Operation.WRITE, refuse_partitions, said=_said, needs=(_WRITE,)
+    ),
+    Key.ADD_OFFSETS_TO_TXN: _route(add_group, whole(t.AddOffsetsToTxnResponse), on_group(Operation.READ)),
+    Key.TXN_OFFSET_COMMIT: on_topics(
+        commit_offsets, Operation.READ, refuse_offsets, said=_said, needs=(_WRITE, on_group(Operation.READ))
+    ),
     Key.END_TXN: _route(end, whole(t.EndTxnResponse)),
-    Key.LIST_TRANSACTIONS: _route(list_transactions, whole(t.ListTransactionsResponse)),
-    Key.DESCRIBE_TRANSACTIONS: _route(describe_transactions, refuse_describe),
+    Key.LIST_TRANSACTIONS: Route(list_transactions, None, refusal=whole(t.ListTransactionsResponse), said=_said),
+    Key.DESCRIBE_TRANSACTIONS: Route(
+        describe_transactions,
+        None,
+        each=(Need(Operation.DESCRIBE, lambda request, _: request.message.transactional_ids, Kind.TRANSACTIONAL_ID),),
+        refusal=refuse_describe,
+        said=_said,
+    ),
     Key.DESCRIBE_PRODUCERS: on_topics(describe_producers, Operation.READ, refuse_producers),
 }

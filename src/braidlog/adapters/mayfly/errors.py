@@ -25,8 +25,6 @@ STATUSES: Final[dict[Reason, Status]] = {
     Reason.NOT_LEADER: Status.TOPOLOGY_CHANGED,
     Reason.NOT_AUTHENTICATED: Status.AUTH_REQUIRED,
     Reason.NOT_AUTHORIZED: Status.AUTH_REQUIRED,
-    # The keys stand for the topic `__kv` in rules: who may not even know of it needs other credentials, too.
-    Reason.TOPIC_NOT_FOUND: Status.AUTH_REQUIRED,
     Reason.INVALID_SETTING: Status.BAD_PAYLOAD,
     Reason.INVALID_RECORD: Status.BAD_PAYLOAD,
     Reason.INVALID_TIMESTAMP: Status.BAD_PAYLOAD,
@@ -37,6 +35,7 @@ STATUSES: Final[dict[Reason, Status]] = {
     Reason.FOLDER_IN_USE: Status.SERVER_ERROR,
     Reason.FOLDER_NOT_FOUND: Status.SERVER_ERROR,
     # What follows is said of topics, groups and transactions, which this door does not have.
+    Reason.TOPIC_NOT_FOUND: Status.SERVER_ERROR,
     Reason.INVALID_TOPIC_NAME: Status.SERVER_ERROR,
     Reason.TOPIC_EXISTS: Status.SERVER_ERROR,
     Reason.PARTITION_NOT_FOUND: Status.SERVER_ERROR,

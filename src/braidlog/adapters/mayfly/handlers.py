@@ -4,15 +4,15 @@ Knows: which operation a command is, who may ask for it. Refuses to know: bytes,
 Invariant: before AUTH has succeeded, every request but AUTH itself gets the same answer.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.mayfly.errors import failure
 from braidlog.adapters.mayfly.served import ServedConnection, Unserved
 from braidlog.adapters.mayfly.services import Services
-from braidlog.adapters.routing import Route, RoutedAdapter
-from braidlog.broker.access.authorize import ANONYMOUS, Operation
+from braidlog.adapters.routing import Denied, Need, Route, RoutedAdapter
+from braidlog.broker.access.authorize import ANONYMOUS, Kind, Operation
 from braidlog.broker.keyvalue import operations as o
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
@@ -21,9 +21,6 @@ from braidlog.wire.mayfly.connection import Burst, Request
 from braidlog.wire.mayfly.messages import ANSWER_BYTES_MAX, Status
 
 assert KV_COLLECTION_BYTES_MAX <= ANSWER_BYTES_MAX, "every list and every hash must fit an answer"
-
-KEYS_TOPIC: Final = "__kv"
-"""What the keys are called in rules: the topic that their changes are fed to."""
 
 _ONLY: Final = {
     m.Condition.ALWAYS: o.Only.ALWAYS,
@@ -92,9 +89,17 @@ async def execute(request: Request, services: Services, _: Conversation) -> m.Me
     return translation.answer(await services.keyvalue.execute(translation.ask(request.message)))
 
 
-async def execute_all(burst: Burst, services: Services, _: Conversation) -> list[m.Message]:
-    """In order, at once; the mutations among them become durable together."""
-    messages = burst.messages
+async def execute_all(burst: Burst, services: Services, _: Conversation, denied: Denied) -> list[m.Message]:
+    """In order, at once; the mutations among them become durable together. What may not be done is left out of them."""
+    if not denied:
+        return await _execute_each(burst.messages, services)
+    refused = [denied.get((Kind.KEY, _name(message))) for message in burst.messages]
+    allowed = [message for message, error in zip(burst.messages, refused, strict=True) if error is None]
+    answers = iter(await _execute_each(allowed, services) if allowed else ())
+    return [next(answers) if error is None else failure(error) for error in refused]
+
+
+async def _execute_each(messages: Sequence[m.Message], services: Services) -> list[m.Message]:
     results = await services.keyvalue.execute_all([_ASKS[type(message)](message) for message in messages])
     return [
         failure(result) if type(result) is BrokerError else _ANSWERS[type(message)](result)
@@ -160,12 +165,25 @@ async def leave(_: Request, __: Services, ___: Conversation) -> m.Message:
     raise BrokerError(Reason.UNAVAILABLE, "this node is alone: it has nobody to leave its keys to")
 
 
-def _keys(_: object) -> str:
-    return KEYS_TOPIC
+def _name(message: Any) -> str:  # noqa: ANN401 - those with a key have it under this name
+    """A key as rules name it. A rule's prefix is whole characters, so bytes that are no text cannot be mistaken for it."""
+    key: bytes = message.key
+    return key.decode("utf-8", "surrogateescape")
 
 
-def _route(operation: Operation, handler: Any = execute) -> Route:  # noqa: ANN401 - any handler
-    return Route(handler, operation, _keys)
+def _on_key(operation: Operation) -> Route:
+    need = Need(operation, lambda request, _: (_name(request.message),), Kind.KEY)
+    return Route(execute, None, needs=(need,))
+
+
+def _on_keys(operation: Operation) -> Route:
+    """Of requests that came together, each is allowed by itself."""
+    need = Need(operation, lambda burst, _: map(_name, burst.messages), Kind.KEY)
+    return Route(execute_all, None, each=(need,))
+
+
+_SOME_KEY = (Need(Operation.DESCRIBE, lambda _, __: (None,), Kind.KEY),)
+"""What tells of all keys together is for who may use some."""
 
 
 _READS: Final = (m.Get, m.Exists, m.Ttl, m.LRange, m.LLen, m.HGet, m.HGetAll)
@@ -178,21 +196,21 @@ class MayflyAdapter(RoutedAdapter):
     uses = Services
     ordered = False
     routes: ClassVar[Mapping[type, Route]] = {
-        **{kind: _route(Operation.READ if kind in _READS else Operation.WRITE) for kind in TRANSLATIONS},
+        **{kind: _on_key(Operation.READ if kind in _READS else Operation.WRITE) for kind in TRANSLATIONS},
         m.Auth: Route(authenticate, None),
         m.Ping: Route(ping, None),
         m.Quit: Route(leave_connection, None),
         Unserved: Route(refuse, None),
-        m.Snapshot: _route(Operation.CLUSTER, snapshot),
-        m.Memory: _route(Operation.DESCRIBE, memory),
-        m.Stats: _route(Operation.DESCRIBE, statistics),
-        m.ClusterInfo: _route(Operation.DESCRIBE, cluster_info),
-        m.ClusterNodes: _route(Operation.DESCRIBE, cluster_nodes),
-        m.Leave: _route(Operation.CLUSTER, leave),
+        m.Snapshot: Route(snapshot, Operation.CLUSTER),
+        m.Memory: Route(memory, None, needs=_SOME_KEY),
+        m.Stats: Route(statistics, None, needs=_SOME_KEY),
+        m.ClusterInfo: Route(cluster_info, None, needs=_SOME_KEY),
+        m.ClusterNodes: Route(cluster_nodes, None, needs=_SOME_KEY),
+        m.Leave: Route(leave, Operation.CLUSTER),
     }
     bursts: ClassVar[Mapping[bool, Route]] = {
-        False: _route(Operation.READ, execute_all),
-        True: _route(Operation.WRITE, execute_all),
+        False: _on_keys(Operation.READ),
+        True: _on_keys(Operation.WRITE),
     }
 
     def __init__(self, services: Services) -> None:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from braidlog.adapters.contract import Conversation, Stream
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
-from braidlog.adapters.routing import Route, RoutedAdapter
-from braidlog.broker.access.authorize import Operation
+from braidlog.adapters.routing import Route, RoutedAdapter, named
+from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.offsets import Commit, check_group_name
@@ -87,8 +87,8 @@ def _check_values(values: Sequence[bytes | None], bytes_max: int) -> None:
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-async def fetch(message: m.FetchRequest, services: Services, _: Conversation) -> m.FetchResponse:
-    hosted, offset = _consumer(services, message)
+async def fetch(message: m.FetchRequest, services: Services, conversation: Conversation) -> m.FetchResponse:
+    hosted, offset = _consumer(services, message, conversation)
     entry = _fitted(hosted, offset, await _collect(services, message.topic, offset, 1))[0]
     return m.FetchResponse(entry)
 
@@ -101,9 +101,9 @@ async def fetch_as_replica(message: m.FetchRequest, services: Services, _: Conve
 
 
 async def fetch_batch(
-    message: m.FetchBatchRequest, services: Services, _: Conversation
+    message: m.FetchBatchRequest, services: Services, conversation: Conversation
 ) -> m.FetchBatchResponse | m.PackedEntries:
-    offset = _consumer(services, message)[1]
+    offset = _consumer(services, message, conversation)[1]
     entries = await _collect_entries(services, message.topic, offset, message.max_count)
     return m.PackedEntries(entries) if entries.number else m.FetchBatchResponse(None)
 
@@ -137,7 +137,7 @@ async def fetch_batch_as_replica(
 
 
 async def fetch_stream(message: m.FetchStreamRequest, services: Services, conversation: Conversation) -> Stream:
-    hosted, offset = _consumer(services, message)
+    hosted, offset = _consumer(services, message, conversation)
     if offset > hosted.high_watermark:
         raise OffsetOutOfRange(hosted, offset)
     if conversation.connection.streaming:
@@ -169,11 +169,15 @@ def _led(services: Services, topic: str) -> HostedPartition:
 
 
 def _consumer(
-    services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest
+    services: Services,
+    message: m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest,
+    conversation: Conversation,
 ) -> tuple[HostedPartition, int]:
     """Where a consumer reads: 0 is "where I was", and what retention has taken is passed over (entries tell their offsets)."""
     hosted = _led(services, message.topic)
-    offset = message.offset or _committed(services, message.topic, message.consumer_id)
+    offset, group = message.offset, _group(message)
+    if not offset and services.authorize.is_allowed(conversation.principal, Operation.DESCRIBE, group, Kind.GROUP):
+        offset = _committed(services, message.topic, group)
     return hosted, max(offset, hosted.start_offset)
 
 
@@ -300,18 +304,19 @@ async def apply_isr_update(
 
 async def commit_offset(message: m.CommitOffsetRequest, services: Services, _: Conversation) -> m.CommitOffsetResponse:
     services.hosting.sole_partition(message.topic)
-    await services.offsets.commit(message.consumer_id or DEFAULT_CONSUMER, [Commit(message.topic, 0, message.offset)])
+    await services.offsets.commit(_group(message), [Commit(message.topic, 0, message.offset)])
     return m.CommitOffsetResponse(success=True)
 
 
 async def fetch_offset(message: m.FetchOffsetRequest, services: Services, _: Conversation) -> m.FetchOffsetResponse:
     services.hosting.sole_partition(message.topic)
-    check_group_name(message.consumer_id or DEFAULT_CONSUMER)
-    return m.FetchOffsetResponse(_committed(services, message.topic, message.consumer_id))
+    group = _group(message)
+    check_group_name(group)
+    return m.FetchOffsetResponse(_committed(services, message.topic, group))
 
 
-def _committed(services: Services, topic: str, consumer_id: str) -> int:
-    found = services.offsets.committed(consumer_id or DEFAULT_CONSUMER, topic, 0)
+def _committed(services: Services, topic: str, group: str) -> int:
+    found = services.offsets.committed(group, topic, 0)
     return 0 if found is None else found.offset
 
 
@@ -378,6 +383,15 @@ def _topic(request: Any) -> str | None:  # noqa: ANN401
     return topic
 
 
+def _group(request: Any) -> str:  # noqa: ANN401
+    """A consumer's id is the group whose offsets it commits."""
+    return request.consumer_id or DEFAULT_CONSUMER
+
+
+_CONSUMER = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.consumer_id),)
+"""Who names no consumer reads where the default one is if it may know, else from the start: no rule is needed to read."""
+
+
 class MlogAdapter(RoutedAdapter):
     """mlog behind a listener. Its clients match answers by order."""
 
@@ -388,11 +402,15 @@ class MlogAdapter(RoutedAdapter):
         m.ReplicateRequest: Route(replicate, Operation.CLUSTER, _topic),
         m.ProduceRequest: Route(produce, Operation.WRITE, _topic),
         m.ProduceBatchRequest: Route(produce_batch, Operation.WRITE, _topic),
-        m.FetchRequest: Route(fetch, Operation.READ, _topic),
-        m.FetchBatchRequest: Route(fetch_batch, Operation.READ, _topic),
-        m.FetchStreamRequest: Route(fetch_stream, Operation.READ, _topic),
-        m.CommitOffsetRequest: Route(commit_offset, Operation.READ, _topic),
-        m.FetchOffsetRequest: Route(fetch_offset, Operation.READ, _topic),
+        m.FetchRequest: Route(fetch, Operation.READ, _topic, needs=_CONSUMER),
+        m.FetchBatchRequest: Route(fetch_batch, Operation.READ, _topic, needs=_CONSUMER),
+        m.FetchStreamRequest: Route(fetch_stream, Operation.READ, _topic, needs=_CONSUMER),
+        m.CommitOffsetRequest: Route(
+            commit_offset, Operation.READ, _topic, needs=(named(Operation.READ, Kind.GROUP, _group),)
+        ),
+        m.FetchOffsetRequest: Route(
+            fetch_offset, Operation.READ, _topic, needs=(named(Operation.DESCRIBE, Kind.GROUP, _group),)
+        ),
         m.CreateTopicRequest: Route(create_topic, Operation.CREATE, _topic),
         m.DeleteTopicRequest: Route(delete_topic, Operation.DELETE, _topic),
         m.FindTopicLeaderRequest: Route(find_topic_leader, Operation.DESCRIBE, _topic),

@@ -7,10 +7,10 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.routing import Handler, Route, RoutedAdapter
+from braidlog.adapters.routing import Handler, Need, Route, RoutedAdapter, named
 from braidlog.adapters.rustlog.errors import failure
 from braidlog.adapters.rustlog.services import Services
-from braidlog.broker.access.authorize import Operation
+from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.metrics import log_report
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
@@ -167,7 +167,8 @@ async def describe_partition(
 
 async def metrics(_: Request, services: Services, conversation: Conversation) -> m.MetricsFetchResponse:
     names = services.authorize.visible(conversation.principal, services.hosting.names())
-    text = log_text_of(log_report(services.hosting, services.groups, frozenset(names)))
+    groups = services.authorize.visible(conversation.principal, services.groups.names(), Kind.GROUP)
+    text = log_text_of(log_report(services.hosting, services.groups, frozenset(names), groups))
     _check_answer(2 * len(text))
     return m.MetricsFetchResponse(metrics=text.decode())
 
@@ -181,9 +182,18 @@ def _topic(request: Request) -> str | None:
     return topic
 
 
-def _row(handler: Handler, operation: Operation) -> Route:
+def _group(request: Request) -> str | None:
+    group: str = request.message.group  # type: ignore[attr-defined]  # routes of what has one
+    return group
+
+
+_FETCHING = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.message.group_id),)
+"""Who names a group reads where that is."""
+
+
+def _row(handler: Handler, operation: Operation, *needs: Need) -> Route:
     """A row whose handler takes the message alone."""
-    return Route(handler, operation, _topic, of_message=True)
+    return Route(handler, operation, _topic, needs=needs, of_message=True)
 
 
 class RustlogAdapter(RoutedAdapter):
@@ -194,9 +204,9 @@ class RustlogAdapter(RoutedAdapter):
     ordered = True
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: _row(produce, Operation.WRITE),
-        m.Fetch: Route(fetch, Operation.READ, _topic),
-        m.OffsetCommit: _row(commit, Operation.READ),
-        m.OffsetFetch: _row(committed, Operation.READ),
+        m.Fetch: Route(fetch, Operation.READ, _topic, needs=_FETCHING),
+        m.OffsetCommit: _row(commit, Operation.READ, named(Operation.READ, Kind.GROUP, _group)),
+        m.OffsetFetch: _row(committed, Operation.READ, named(Operation.DESCRIBE, Kind.GROUP, _group)),
         m.CreateTopic: _row(create_topic, Operation.CREATE),
         m.ListTopics: Route(list_topics, Operation.DESCRIBE),
         m.DescribeTopic: _row(describe_topic, Operation.DESCRIBE),

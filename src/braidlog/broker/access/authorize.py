@@ -1,61 +1,31 @@
-"""Who may do what: principals, rules, tokens.
+"""Who may do what: principals, tokens, and what the rules say together.
 
-Knows: names, operations, topics. Refuses to know: how a name was proved on the wire (an adapter or TLS says so).
-Invariants: with rules, what no rule allows is refused; a topic one may not describe looks as if it were not there; tokens are
-compared in constant time, and only their hashes are kept.
+Knows: names, operations, kinds of resources. Refuses to know: how a name was proved on the wire (an adapter or TLS says so).
+Invariants: with rules, what no rule allows is refused, and so is what one denies; a topic one may not describe looks as if it
+were not there; tokens are compared in constant time, and only their hashes are kept.
 """
 
 import hashlib
 import hmac
 from collections.abc import Sequence
-from enum import StrEnum
 
-import msgspec
-
+from braidlog.broker.access.rule import EVERYONE, Kind, Operation, Rule
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import no_topic
 
 ANONYMOUS = "anonymous"
-EVERYONE = "*"
+__all__ = ["ANONYMOUS", "EVERYONE", "Authorize", "Kind", "NotAuthorizedError", "Operation", "Rule", "hash_token"]
 
 
-class Operation(StrEnum):
-    """What can be allowed. `CLUSTER` is what only nodes and administrators do: roles, replicas, in-sync sets."""
+class NotAuthorizedError(BrokerError):
+    """No rule allows it, or one denies it. `name` None: nothing in particular."""
 
-    DESCRIBE = "describe"
-    READ = "read"
-    WRITE = "write"
-    CREATE = "create"
-    DELETE = "delete"
-    ALTER = "alter"
-    CLUSTER = "cluster"
-    ALL = "*"
-
-
-class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Allows `principal` to do `operations` on topics: a name, a prefix that ends with `*`, or `*`."""
-
-    principal: str
-    operations: list[Operation]
-    topic: str = "*"
-
-    def allows(self, principal: str, operation: Operation, topic: str | None) -> bool:
-        if self.principal not in (EVERYONE, principal):
-            return False
-        if not self._names(operation):
-            return False
-        if self.topic == "*":
-            return True
-        if topic is None:
-            # A rule about some topics says nothing about the cluster, nor about topics in general.
-            return operation in (Operation.DESCRIBE, Operation.READ, Operation.WRITE)
-        return topic.startswith(self.topic[:-1]) if self.topic.endswith("*") else topic == self.topic
-
-    def _names(self, operation: Operation) -> bool:
-        if operation in self.operations or Operation.ALL in self.operations:
-            return True
-        # Whoever may read or write a topic may know that it is there.
-        return operation is Operation.DESCRIBE and not {Operation.READ, Operation.WRITE}.isdisjoint(self.operations)
+    def __init__(self, principal: str, operation: Operation, name: str | None, kind: Kind) -> None:
+        what = "here" if name is None else f"{kind.words} {name[:60]!r}"
+        super().__init__(Reason.NOT_AUTHORIZED, f"{principal!r} may not {operation} {what}")
+        self.kind = kind
+        self.permission = operation.value if kind is Kind.TOPIC else f"{operation} {kind}"
+        """What a rule would have to allow, in its own words."""
 
 
 class Authorize:
@@ -64,13 +34,16 @@ class Authorize:
     def __init__(self, token_hashes: dict[str, str], rules: Sequence[Rule], *, has_users: bool = False) -> None:
         self._tokens = {name: _parse_hash(name, digest) for name, digest in token_hashes.items()}
         self.configured = list(rules)
-        self._rules = self.configured
         self.required = bool(token_hashes) or has_users
-        self.is_open = not rules
+        self.is_open = self.is_free = not rules
+        """Whether there are no rules; whether nothing is refused to anybody who is known."""
+        self.administer([])
 
     def administer(self, rules: Sequence[Rule]) -> None:
         """These hold besides the configured ones, from now on."""
-        self._rules = [*self.configured, *rules]
+        every = [*self.configured, *rules]
+        self._allowing = [rule for rule in every if not rule.deny]
+        self._denying = [rule for rule in every if rule.deny]
 
     def authenticate(self, token: bytes) -> str | None:
         """The principal a token belongs to; every token is compared, whichever fits."""
@@ -81,24 +54,31 @@ class Authorize:
                 found = name
         return found
 
-    def is_allowed(self, principal: str, operation: Operation, topic: str | None) -> bool:
+    def is_allowed(self, principal: str, operation: Operation, name: str | None, kind: Kind = Kind.TOPIC) -> bool:
+        """`name` None: the node itself, or some resource of that kind."""
         if self.required and principal == ANONYMOUS:
             return False
-        return self.is_open or any(rule.allows(principal, operation, topic) for rule in self._rules)
+        if self.is_open:
+            return True
+        if any(rule.denies(principal, operation, name, kind) for rule in self._denying):
+            return False
+        return any(rule.allows(principal, operation, name, kind) for rule in self._allowing)
 
-    def check(self, principal: str, operation: Operation, topic: str | None) -> None:
+    def check(self, principal: str, operation: Operation, name: str | None, kind: Kind = Kind.TOPIC) -> None:
+        self.require_known(principal)
+        if self.is_allowed(principal, operation, name, kind):
+            return
+        is_topic = kind is Kind.TOPIC and name is not None and operation is not Operation.CREATE
+        if is_topic and name is not None and not self.is_allowed(principal, Operation.DESCRIBE, name):
+            raise no_topic(name)
+        raise NotAuthorizedError(principal, operation, name, kind)
+
+    def require_known(self, principal: str) -> None:
         if self.required and principal == ANONYMOUS:
             raise BrokerError(Reason.NOT_AUTHENTICATED, "authentication is required")
-        if self.is_allowed(principal, operation, topic):
-            return
-        hidden = topic is not None and not self.is_allowed(principal, Operation.DESCRIBE, topic)
-        if topic is not None and hidden and operation is not Operation.CREATE:
-            raise no_topic(topic)
-        what = "here" if topic is None else f"topic {topic[:60]!r}"
-        raise BrokerError(Reason.NOT_AUTHORIZED, f"{principal!r} may not {operation} {what}")
 
-    def visible(self, principal: str, topics: Sequence[str]) -> list[str]:
-        return [topic for topic in topics if self.is_allowed(principal, Operation.DESCRIBE, topic)]
+    def visible(self, principal: str, names: Sequence[str], kind: Kind = Kind.TOPIC) -> list[str]:
+        return [name for name in names if self.is_allowed(principal, Operation.DESCRIBE, name, kind)]
 
 
 def _parse_hash(name: str, digest: str) -> bytes:

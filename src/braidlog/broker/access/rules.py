@@ -7,6 +7,8 @@ configuration has no rules everyone may do everything, and none can be added: th
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import asdict
+
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
 from braidlog.cluster.events import AddRule, DropRule, Event
 from braidlog.cluster.image import Image
@@ -45,11 +47,7 @@ class Rules:
 
         def decide(image: Image) -> list[Event]:
             wanted = dict.fromkeys(map(_added, rules))
-            return [
-                AddRule(principal=rule.principal, topic=rule.topic, operations=rule.operations)
-                for rule in wanted
-                if rule not in image.rules
-            ]
+            return [AddRule(**asdict(rule)) for rule in wanted if rule not in image.rules]
 
         await self._metadata.change(decide)
         self._apply()
@@ -62,7 +60,7 @@ class Rules:
         def decide(image: Image) -> list[Event]:
             found = [rule for rule in image.rules if matches(_rule(rule))]
             gone[:] = map(_rule, found)
-            return [DropRule(principal=rule.principal, topic=rule.topic, operations=rule.operations) for rule in found]
+            return [DropRule(**asdict(rule)) for rule in found]
 
         await self._metadata.change(decide)
         self._apply()
@@ -70,8 +68,8 @@ class Rules:
 
 
 def _added(rule: Rule) -> Added:
-    return Added(rule.principal, rule.topic, tuple(map(str, rule.operations)))
+    return Added(**asdict(rule) | {"operations": tuple(map(str, rule.operations))})
 
 
 def _rule(added: Added) -> Rule:
-    return Rule(added.principal, [Operation(name) for name in added.operations], added.topic)
+    return Rule(**asdict(added) | {"operations": [Operation(name) for name in added.operations]})

@@ -31,7 +31,7 @@ NOTES = {
     "auth": "who may come in: tokens and users by name, rules for what each may do",
     "auth.tokens": 'a table: alice = "SHA-256 of her token, in hex" (printf %s "$TOKEN" | sha256sum)',
     "auth.users": "a table: name to SCRAM verifier, for Kafka clients with passwords",
-    "auth.rules": 'tables [[auth.rules]]: principal = "alice", operations = ["read", "write"], topic = "orders*"',
+    "auth.rules": 'tables [[auth.rules]]: principal = "alice", operations = ["read", "write"], topic = "orders*", group = "a*"',
     "limits": "what all clients together, or one of them, may cost",
     "quotas": "bytes per second of one principal; -1 is no limit",
     "wire_log": "every message, taken apart and written down, for debugging",
