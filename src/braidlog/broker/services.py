@@ -11,6 +11,8 @@ from typing import TypeVar
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.access.owners import Owner, Owners
+from braidlog.broker.access.rule import Kind
 from braidlog.broker.access.rules import Rules
 from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
@@ -77,6 +79,7 @@ class Services(msgspec.Struct, frozen=True):
     staging: Staging
     authorize: Authorize
     rules: Rules
+    owners: Owners
     users: Users
     keyvalue: KeyValue
     metadata: Metadata
@@ -120,6 +123,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         "transaction": Transaction,
         "sink": Sink,
         "snapshot": Snapshot,
+        "owner": Owner,
     }
     tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
     load_tables(journal, list(tables.values()), _refuse_unknown)
@@ -156,6 +160,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         staging=Staging(tables["sink"], transactions, world),
         authorize=authorize,
         rules=Rules(metadata, authorize),
+        owners=Owners(tables["owner"], {Kind.GROUP: groups.names, Kind.TRANSACTIONAL_ID: transactions.names}, world),
         users=Users(metadata, world, users),
         keyvalue=KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident),
         metadata=metadata,

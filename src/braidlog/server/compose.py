@@ -127,6 +127,8 @@ class Server:
             worker=self._worker,
             decompression=config.limits.decompression(),
         )
+        if config.auth.owner_by_first_use:
+            authorize.own_by_first_use(self.services.owners)
         for note in self._folder.notes:
             log.warning("data folder: %s", note)
         for name in self.services.hosting.names():
@@ -340,6 +342,7 @@ class Server:
         await self._keep_up(self.services.journal.maintain, "the coordinator's log")
         for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
             log.info("group %r was empty for long, and is forgotten", name)
+        await self.services.owners.forget_unused()
 
     async def _keep_up(self, trim: Callable[[], None], name: str) -> None:
         """One partition that cannot be kept up (deleted meanwhile, its disk is broken) does not stop the others."""

@@ -136,6 +136,8 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     users: dict[str, str] = {}
     """Name → verifier of its password, `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`, for doors with SASL."""
     rules: list[Rule] = []
+    owner_by_first_use: bool = False
+    """Whether a group or transactional id that no rule speaks of is the principal's that used it first; others are refused."""
     allow_open: bool = False
     """Listen on other addresses than loopback without tokens or client certificates."""
     pause_seconds: float = 0.1

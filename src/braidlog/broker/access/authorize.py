@@ -9,6 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
+from braidlog.broker.access.owners import OWNED, Owners
 from braidlog.broker.access.rule import EVERYONE, Kind, Operation, Rule
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import no_topic
@@ -37,6 +38,7 @@ class Authorize:
         self.required = bool(token_hashes) or has_users
         self.is_open = self.is_free = not rules
         """Whether there are no rules; whether nothing is refused to anybody who is known."""
+        self._owners: Owners | None = None
         self.administer([])
 
     def administer(self, rules: Sequence[Rule]) -> None:
@@ -44,6 +46,11 @@ class Authorize:
         every = [*self.configured, *rules]
         self._allowing = [rule for rule in every if not rule.deny]
         self._denying = [rule for rule in every if rule.deny]
+
+    def own_by_first_use(self, owners: Owners) -> None:
+        """Groups and transactional ids that no rule speaks of are theirs who use them first, from now on."""
+        self._owners = owners
+        self.is_free = False
 
     def authenticate(self, token: bytes) -> str | None:
         """The principal a token belongs to; every token is compared, whichever fits."""
@@ -58,15 +65,30 @@ class Authorize:
         """`name` None: the node itself, or some resource of that kind."""
         if self.required and principal == ANONYMOUS:
             return False
-        if self.is_open:
-            return True
+        if self._owners is not None and name is not None and self._is_owned(principal, name, kind):
+            return self._owners.may(principal, operation, name, kind)
+        return self.is_open or self._is_ruled(principal, operation, name, kind)
+
+    def _is_ruled(self, principal: str, operation: Operation, name: str | None, kind: Kind) -> bool:
+        """What the rules say."""
         if any(rule.denies(principal, operation, name, kind) for rule in self._denying):
             return False
         return any(rule.allows(principal, operation, name, kind) for rule in self._allowing)
 
+    def _is_owned(self, principal: str, name: str, kind: Kind) -> bool:
+        """Whether it is for its owner to use. Not what a rule speaks of, nor what an administrator does."""
+        if kind not in OWNED or any(rule.covers(name, kind) for rule in self._denying):
+            return False
+        return not any(
+            rule.principal in (EVERYONE, principal) if rule.is_about_everything else rule.covers(name, kind)
+            for rule in self._allowing
+        )
+
     def check(self, principal: str, operation: Operation, name: str | None, kind: Kind = Kind.TOPIC) -> None:
         self.require_known(principal)
         if self.is_allowed(principal, operation, name, kind):
+            if self._owners is not None and name is not None and self._is_owned(principal, name, kind):
+                self._owners.note_use(principal, operation, name, kind)
             return
         is_topic = kind is Kind.TOPIC and name is not None and operation is not Operation.CREATE
         if is_topic and name is not None and not self.is_allowed(principal, Operation.DESCRIBE, name):

@@ -77,7 +77,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """`name` None: the node itself, or some resource of that kind."""
         if self.principal not in (EVERYONE, principal) or not self._allows_operation(operation):
             return False
-        return self._allows_in_general(operation, kind) if name is None else self._covers(name, kind)
+        return self._allows_in_general(operation, kind) if name is None else self.covers(name, kind)
 
     def _allows_operation(self, operation: Operation) -> bool:
         if operation in self.operations or Operation.ALL in self.operations:
@@ -97,9 +97,10 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return False
         if operation not in self.operations and Operation.ALL not in self.operations:
             return False
-        return self.pattern(kind) == EVERY if name is None else self._covers(name, kind)
+        return self.pattern(kind) == EVERY if name is None else self.covers(name, kind)
 
-    def _covers(self, name: str, kind: Kind) -> bool:
+    def covers(self, name: str, kind: Kind) -> bool:
+        """Whether it is about that resource, whoever uses it how."""
         pattern = self.pattern(kind)
         if not pattern.endswith("*"):
             return bool(pattern) and name == pattern

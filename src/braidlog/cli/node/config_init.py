@@ -32,6 +32,7 @@ NOTES = {
     "auth.tokens": 'a table: alice = "SHA-256 of her token, in hex" (printf %s "$TOKEN" | sha256sum)',
     "auth.users": "a table: name to SCRAM verifier, for Kafka clients with passwords",
     "auth.rules": 'tables [[auth.rules]]: principal = "alice", operations = ["read", "write"], topic = "orders*", group = "a*"',
+    "auth.owner_by_first_use": "a group or transactional id that no rule speaks of is its first user's",
     "limits": "what all clients together, or one of them, may cost",
     "quotas": "bytes per second of one principal; -1 is no limit",
     "wire_log": "every message, taken apart and written down, for debugging",
