@@ -6,7 +6,7 @@ from braidlog.adapters.errors import text_of
 from braidlog.adapters.mlog.errors import CODES, rpc_error
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.wire.mlog.errors import ErrorCode
-from braidlog.wire.mlog.messages import OPERATIONS, Operation
+from braidlog.wire.mlog.operations import OPERATIONS, Operation
 
 
 def test_every_reason_has_a_row() -> None:

@@ -24,7 +24,7 @@ from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection
 from braidlog.wire.mlog.errors import ErrorCode as E
 from braidlog.wire.mlog.errors import RPCErrorResponse
-from braidlog.wire.mlog.messages import OPERATIONS, Operation
+from braidlog.wire.mlog.operations import OPERATIONS, Operation
 
 from .client import MlogClient, prepared_server, receive_all
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.mlog.connection import ClientConnection, ServerConnection
-from braidlog.wire.mlog.messages import OPERATIONS, Operation
+from braidlog.wire.mlog.operations import OPERATIONS, Operation
 
 from .vectors import Vector
 
-OPERATION_OF_RESPONSE: dict[int, Operation] = {row.response_number: row for row in OPERATIONS}
+BY_REQUEST_RESPONSE: dict[int, Operation] = {row.response_number: row for row in OPERATIONS}
 
 
 def drain(connection: ServerConnection | ClientConnection) -> list[Any]:
@@ -40,7 +40,7 @@ def reader_of(vector: Vector) -> ServerConnection | ClientConnection:
     if vector.direction == ">":
         return ServerConnection()
     client = ClientConnection()
-    operation = OPERATION_OF_RESPONSE.get(int.from_bytes(vector.data[:2], "big"))
+    operation = BY_REQUEST_RESPONSE.get(int.from_bytes(vector.data[:2], "big"))
     if operation is not None:
         client.request(operation.request())
     return client

@@ -7,7 +7,7 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.mlog.connection import ClientConnection, ServerConnection, frame
 from braidlog.wire.mlog.gojson import GoStruct
-from braidlog.wire.mlog.messages import OPERATIONS
+from braidlog.wire.mlog.operations import OPERATIONS
 from braidlog.wire.mlog.replication import decode_batch, encode_batch
 
 

@@ -11,8 +11,6 @@ from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.mlog.connection import IN_FLIGHT_MAX, ClientConnection, ServerConnection, frame
 from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
 from braidlog.wire.mlog.messages import (
-    NUMBER_OF,
-    OPERATIONS,
     FetchBatchRequest,
     FetchBatchResponse,
     FetchRequest,
@@ -22,12 +20,12 @@ from braidlog.wire.mlog.messages import (
     ListTopicsRequest,
     ListTopicsResponse,
     LogEntry,
-    Operation,
     ProduceRequest,
     ProduceResponse,
     ReplicateRequest,
     ReplicateResponse,
 )
+from braidlog.wire.mlog.operations import NUMBER_OF, OPERATIONS, Operation
 from braidlog.wire.mlog.sizes import PAYLOAD_BYTES_MAX
 
 from .conversation import cut, drain, feed, reader_of

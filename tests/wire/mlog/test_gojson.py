@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.mlog.gojson import INT64_MAX, GoReader, write
 from braidlog.wire.mlog.messages import (
-    NUMBER_OF,
     CommitOffsetRequest,
     FetchBatchRequest,
     ListTopicsResponse,
@@ -20,6 +19,7 @@ from braidlog.wire.mlog.messages import (
     ReplicateResponse,
     TopicInfo,
 )
+from braidlog.wire.mlog.operations import NUMBER_OF
 
 from .strategies import any_of
 

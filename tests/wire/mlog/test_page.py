@@ -5,7 +5,8 @@ import re
 from tests.wire.pages import page, table
 
 from braidlog.wire.mlog.errors import ErrorCode
-from braidlog.wire.mlog.messages import OPERATIONS, MessageType
+from braidlog.wire.mlog.messages import MessageType
+from braidlog.wire.mlog.operations import OPERATIONS
 
 
 def operations_table() -> str:

@@ -9,7 +9,8 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.mlog.connection import frame
 from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
-from braidlog.wire.mlog.messages import NUMBER_OF, OPERATIONS, MessageType
+from braidlog.wire.mlog.messages import MessageType
+from braidlog.wire.mlog.operations import NUMBER_OF, OPERATIONS
 from braidlog.wire.mlog.replication import ReplicationBatch, decode_batch, encode_batch
 
 from .conversation import reader_of

@@ -9,7 +9,8 @@ from braidlog.adapters.errors import text_of
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.mlog.errors import ErrorCode as E
 from braidlog.wire.mlog.errors import RPCErrorResponse
-from braidlog.wire.mlog.messages import OPERATION_OF, Request
+from braidlog.wire.mlog.messages import Request
+from braidlog.wire.mlog.operations import BY_REQUEST
 
 CODES: dict[Reason, tuple[E, ...]] = {
     Reason.INVALID_TOPIC_NAME: (E.TOPIC_REQUIRED, E.TOPIC_NAME_REQUIRED),
@@ -88,5 +89,5 @@ def rpc_error(request: Request, error: Exception) -> RPCErrorResponse:
 
 def said(request: Request, codes: tuple[E, ...]) -> E:
     """The first code that the operation's row documents."""
-    documented = OPERATION_OF[type(request)].errors
+    documented = BY_REQUEST[type(request)].errors
     return next((code for code in codes if code in documented), E.UNKNOWN)

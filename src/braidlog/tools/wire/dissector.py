@@ -178,15 +178,15 @@ def _mayfly() -> dict[str, Any]:
 
 def _mlog() -> dict[str, Any]:
     from braidlog.wire.mlog.errors import RPCErrorResponse  # noqa: PLC0415
-    from braidlog.wire.mlog.messages import OPERATIONS, MessageType  # noqa: PLC0415
-    from braidlog.wire.mlog.observer import name_of  # noqa: PLC0415
+    from braidlog.wire.mlog.messages import MessageType  # noqa: PLC0415
+    from braidlog.wire.mlog.operations import OPERATIONS  # noqa: PLC0415
 
     fields = _Fields(type="uint")
     for row in OPERATIONS:
         _add_struct(fields, row.request)
         _add_struct(fields, row.response)
     _add_struct(fields, RPCErrorResponse)
-    types = {int(number): name_of(number) for number in MessageType}
+    types = {int(number): number.title for number in MessageType}
     return {"types": types, **fields.spec}
 
 

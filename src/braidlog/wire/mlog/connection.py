@@ -22,20 +22,17 @@ from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refu
 from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
 from braidlog.wire.mlog.gojson import GoReader, GoStruct, write
 from braidlog.wire.mlog.messages import (
-    NUMBER_OF,
-    OPERATION_OF,
-    OPERATIONS,
     FetchBatchRequest,
     FetchStreamRequest,
     FetchStreamResponse,
     LogEntry,
     MessageType,
-    Operation,
     PackedEntries,
     Pushed,
     ReplicateResponse,
     Request,
 )
+from braidlog.wire.mlog.operations import BY_REQUEST, NUMBER_OF, OPERATIONS, Operation
 from braidlog.wire.mlog.sizes import PAYLOAD_BYTES_MAX
 
 _HEADER: Final = struct.Struct(">HI")
@@ -45,8 +42,8 @@ _ENTRIES_TAIL: Final = b"]}"
 IN_FLIGHT_MAX: Final = 4096
 """Requests of one client connection that wait for their answers."""
 
-_REQUEST_READERS: Final[dict[int, GoReader[Any]]] = {row.number: GoReader(row.request) for row in OPERATIONS}
-_RESPONSE_READERS: Final[dict[int, GoReader[Any]]] = {
+REQUEST_READERS: Final[dict[int, GoReader[Any]]] = {row.number: GoReader(row.request) for row in OPERATIONS}
+RESPONSE_READERS: Final[dict[int, GoReader[Any]]] = {
     MessageType.RPC_ERROR: GoReader(RPCErrorResponse),
     **{row.response_number: GoReader(row.response) for row in OPERATIONS},
 }
@@ -106,7 +103,7 @@ class ServerConnection(_Frames):
     """
 
     def __init__(self) -> None:
-        super().__init__(_REQUEST_READERS)
+        super().__init__(REQUEST_READERS)
         self.streaming = False
         """Whether a FetchStream is open. The frames of two could not be told apart."""
 
@@ -140,7 +137,7 @@ class ServerConnection(_Frames):
                 raise TypeError(f"entries do not answer {type(request).__name__}")
             return _packed(answer)
         if type(answer) is not RPCErrorResponse:
-            operation = None if isinstance(request, Refused) else OPERATION_OF[type(request)]
+            operation = None if isinstance(request, Refused) else BY_REQUEST[type(request)]
             if operation is None or operation.streams or type(answer) is not operation.response:
                 raise TypeError(f"{type(answer).__name__} does not answer {type(request).__name__}")
         return frame(answer)
@@ -163,7 +160,7 @@ class ClientConnection(_Frames, Answered):
     """
 
     def __init__(self) -> None:
-        super().__init__(_RESPONSE_READERS)
+        super().__init__(RESPONSE_READERS)
         self._waiting: deque[Operation] = deque()
 
     @property
@@ -173,7 +170,7 @@ class ClientConnection(_Frames, Answered):
 
     def request(self, message: Request) -> bytes:
         """The bytes to send. ValueError if the message, or one more message, does not fit."""
-        operation = OPERATION_OF[type(message)]
+        operation = BY_REQUEST[type(message)]
         if self._closed:
             raise ValueError("the connection was refused and takes no more requests")
         if self._waiting and self._waiting[-1].request is FetchStreamRequest:

@@ -1,9 +1,7 @@
-"""The messages of mlog and the table of its operations.
+"""The messages of mlog.
 
-Knows: every message's fields and number, which answers belong to a request, which errors it may give. Refuses to know:
-frames (connection.py) and how Go spells JSON (gojson.py).
-Invariant: reader, writer, the page in docs/ and the tests' parameters follow from `OPERATIONS`; nothing lists the
-messages again.
+Knows: every message's fields and number. Refuses to know: which answers a request (operations.py), frames
+(connection.py) and how Go spells JSON (gojson.py).
 
 Attributes are our words; on the wire they are Go field names (`consumer_id` is `Id`). None is Go's nil, where Go tells
 it from empty.
@@ -15,7 +13,6 @@ from typing import Final
 import msgspec
 
 from braidlog.codec.layout import Kind, Packed, Part
-from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
 from braidlog.wire.mlog.gojson import I32, I64, U32, U64, GoStruct
 
 
@@ -51,6 +48,11 @@ class MessageType(IntEnum):
     LIST_TOPICS_RESP = 26
     APPLY_ISR_UPDATE_EVENT = 27
     APPLY_ISR_UPDATE_EVENT_RESP = 28
+
+    @property
+    def title(self) -> str:
+        """`2` is `Produce`."""
+        return "".join(word if word == "RPC" else word.capitalize() for word in self.name.split("_"))
 
 
 class AckMode(IntEnum):
@@ -254,119 +256,3 @@ class ApplyIsrUpdateEventResponse(Response, frozen=True):
 
 
 Pushed = ReplicateResponse | FetchStreamResponse
-
-
-class Operation(msgspec.Struct, frozen=True):
-    """One row: what is asked, what is answered, what it is for, what can go wrong."""
-
-    number: MessageType
-    request: type[Request]
-    response: type[Response]
-    purpose: str
-    errors: tuple[ErrorCode, ...]
-    streams: bool = False
-    """Answered by `push`, any number of times."""
-
-    @property
-    def response_number(self) -> MessageType:
-        return MessageType(self.number + 1)  # in the document's list each response follows its request
-
-    @property
-    def name(self) -> str:
-        return "".join(word.capitalize() for word in self.number.name.split("_"))
-
-
-_E = ErrorCode
-_TOPIC = (_E.TOPIC_REQUIRED, _E.TOPIC_NOT_FOUND)
-_PRODUCE = (*_TOPIC, _E.NOT_TOPIC_LEADER, _E.VALUES_REQUIRED, _E.INVALID_ACK_MODE, _E.TIMEOUT_CATCH_UP)
-# Not CANNOT_REACH_LEADER: a client that hears it does not look again.
-_METADATA = (_E.RAFT_LEADER_UNAVAILABLE,)
-
-OPERATIONS: Final = (
-    Operation(
-        MessageType.REPLICATE_STREAM,
-        ReplicateRequest,
-        ReplicateResponse,
-        "a replica asks for records as replication batches; 1..n answers",
-        (*_TOPIC, _E.NOT_TOPIC_LEADER, _E.READ_OFFSET),
-        streams=True,
-    ),
-    Operation(MessageType.PRODUCE, ProduceRequest, ProduceResponse, "append one record", _PRODUCE),
-    Operation(MessageType.PRODUCE_BATCH, ProduceBatchRequest, ProduceBatchResponse, "append records", _PRODUCE),
-    Operation(MessageType.FETCH, FetchRequest, FetchResponse, "read one record", (*_TOPIC, _E.READ_OFFSET)),
-    Operation(
-        MessageType.FETCH_BATCH,
-        FetchBatchRequest,
-        FetchBatchResponse,
-        "read records; for a consumer nothing is no error",
-        (*_TOPIC, _E.READ_OFFSET),
-    ),
-    Operation(
-        MessageType.FETCH_STREAM,
-        FetchStreamRequest,
-        FetchStreamResponse,
-        "push records as they are committed, until the client closes",
-        (*_TOPIC, _E.READ_OFFSET),
-        streams=True,
-    ),
-    Operation(
-        MessageType.COMMIT_OFFSET,
-        CommitOffsetRequest,
-        CommitOffsetResponse,
-        "store where a consumer goes on",
-        (*_TOPIC, _E.COMMIT_OFFSET),
-    ),
-    Operation(
-        MessageType.FETCH_OFFSET,
-        FetchOffsetRequest,
-        FetchOffsetResponse,
-        "where a consumer goes on",
-        (*_TOPIC, _E.RECOVER_OFFSETS),
-    ),
-    Operation(
-        MessageType.CREATE_TOPIC,
-        CreateTopicRequest,
-        CreateTopicResponse,
-        "create a topic; N replicas need N+1 nodes",
-        (_E.TOPIC_NAME_REQUIRED, _E.REPLICA_COUNT_INVALID, _E.TOPIC_EXISTS, _E.NOT_ENOUGH_NODES, *_METADATA),
-    ),
-    Operation(
-        MessageType.DELETE_TOPIC,
-        DeleteTopicRequest,
-        DeleteTopicResponse,
-        "delete a topic",
-        (_E.TOPIC_NAME_REQUIRED, _E.TOPIC_NOT_FOUND, *_METADATA),
-    ),
-    Operation(
-        MessageType.FIND_TOPIC_LEADER,
-        FindTopicLeaderRequest,
-        FindTopicLeaderResponse,
-        "the address of a topic's leader",
-        (*_TOPIC, _E.LEADER_ADDR_REQUIRED),
-    ),
-    Operation(
-        MessageType.FIND_RAFT_LEADER,
-        FindRaftLeaderRequest,
-        FindRaftLeaderResponse,
-        "the address of the node that leads the metadata",
-        (_E.RAFT_LEADER_UNAVAILABLE,),
-    ),
-    Operation(MessageType.LIST_TOPICS, ListTopicsRequest, ListTopicsResponse, "all topics with their replicas", ()),
-    Operation(
-        MessageType.APPLY_ISR_UPDATE_EVENT,
-        ApplyIsrUpdateEventRequest,
-        ApplyIsrUpdateEventResponse,
-        "a topic's leader says that a replica is in sync, or no longer",
-        (*_TOPIC, *_METADATA),
-    ),
-)
-"""Every operation may also give UNKNOWN."""
-
-OPERATION_OF: Final[dict[type[Request], Operation]] = {operation.request: operation for operation in OPERATIONS}
-
-NUMBER_OF: Final[dict[type[GoStruct], MessageType]] = {
-    RPCErrorResponse: MessageType.RPC_ERROR,
-    **{operation.request: operation.number for operation in OPERATIONS},
-    **{operation.response: operation.response_number for operation in OPERATIONS},
-}
-"""The document's type switch: which number a message has on the wire."""

@@ -4,34 +4,18 @@ Knows: frames, and which type is read by which reader. Refuses to know: fields (
 """
 
 import struct
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Inbox
-from braidlog.wire.mlog.errors import RPCErrorResponse
-from braidlog.wire.mlog.gojson import GoReader
-from braidlog.wire.mlog.messages import OPERATIONS, MessageType
+from braidlog.wire.mlog.connection import REQUEST_READERS, RESPONSE_READERS
+from braidlog.wire.mlog.messages import MessageType
 from braidlog.wire.mlog.sizes import PAYLOAD_BYTES_MAX
 from braidlog.wire.observer import Fault, Observer, Reading, Side, fault_of
 
 _HEADER: Final = struct.Struct(">HI")
 
-_READERS: Final[dict[Side, dict[int, GoReader[Any]]]] = {
-    Side.CLIENT: {row.number: GoReader(row.request) for row in OPERATIONS},
-    Side.SERVER: {
-        MessageType.RPC_ERROR: GoReader(RPCErrorResponse),
-        **{row.response_number: GoReader(row.response) for row in OPERATIONS},
-    },
-}
-
-
-def name_of(number: int) -> str:
-    """`2` is `Produce`."""
-    try:
-        words = MessageType(number).name.split("_")
-    except ValueError:
-        return "?"
-    return "".join(word if word == "RPC" else word.capitalize() for word in words)
+_READERS: Final = {Side.CLIENT: REQUEST_READERS, Side.SERVER: RESPONSE_READERS}
 
 
 class MlogObserver(Observer):
@@ -52,7 +36,8 @@ class MlogObserver(Observer):
 
     def read(self, side: Side, frame: bytes) -> Reading:
         number, size = _HEADER.unpack_from(frame)
-        reading = Reading(name_of(number), {"Type": f"{number}({name_of(number)})", "Size": size}, _HEADER.size)
+        name = MessageType(number).title
+        reading = Reading(name, {"Type": f"{number}({name})", "Size": size}, _HEADER.size)
         reader = _READERS[side].get(number)
         if reader is None:
             reading.fault = Fault(f"{reading.name} is not sent by a {side}", 0)
