@@ -48,6 +48,38 @@ class Credentials(msgspec.Struct, frozen=True):
         return f"Credentials(principal={self.principal!r}, token=<hidden>)"
 
 
+# --- what several of them are about
+
+
+class OfTopic(msgspec.Struct, frozen=True):
+    topic: str
+
+
+class OfGroup(OfTopic, frozen=True):
+    group: str
+
+
+class OfMember(OfGroup, frozen=True):
+    member: str
+
+
+class OfGeneration(OfMember, frozen=True):
+    generation: Integer | None = None
+
+
+class OfStream(OfTopic, frozen=True):
+    key: str
+
+
+class OfTransactionalId(msgspec.Struct, frozen=True):
+    transactional_id: str
+
+
+class OfTransaction(OfTransactionalId, frozen=True):
+    producer_id: str = msgspec.field(name="producerId")
+    epoch: Integer
+
+
 # --- topics
 
 
@@ -66,8 +98,7 @@ class Create(msgspec.Struct, frozen=True):
     retention_bytes: Natural | None = None
 
 
-class Delete(msgspec.Struct, frozen=True):
-    topic: str
+class Delete(OfTopic, frozen=True):
     if_exists: bool = False
 
 
@@ -75,16 +106,15 @@ class ListTopics(msgspec.Struct, frozen=True):
     pass
 
 
-class Describe(msgspec.Struct, frozen=True):
-    topic: str
+class Describe(OfTopic, frozen=True):
+    pass
 
 
-class GetMetadata(msgspec.Struct, frozen=True):
-    topic: str
+class GetMetadata(OfTopic, frozen=True):
+    pass
 
 
-class ListOffsets(msgspec.Struct, frozen=True):
-    topic: str
+class ListOffsets(OfTopic, frozen=True):
     partition: PartitionNumber | None = None
 
 
@@ -131,51 +161,35 @@ class Stream(msgspec.Struct, frozen=True):
 # --- groups
 
 
-class Subscribe(msgspec.Struct, frozen=True):
-    topic: str
-    group: str
+class Subscribe(OfGroup, frozen=True):
+    pass
 
 
-class RegisterGroup(msgspec.Struct, frozen=True):
-    topic: str
-    group: str
+class RegisterGroup(OfGroup, frozen=True):
+    pass
 
 
-class JoinGroup(msgspec.Struct, frozen=True):
-    topic: str
-    group: str
-    member: str
+class JoinGroup(OfMember, frozen=True):
+    pass
 
 
-class SyncGroup(msgspec.Struct, frozen=True):
-    topic: str
-    group: str
-    member: str
-    generation: Integer | None = None
+class SyncGroup(OfGeneration, frozen=True):
+    pass
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
+class Heartbeat(OfGeneration, frozen=True):
     """The protocol document sends both a consumer id and a member id; the clients send the member only."""
 
-    topic: str
-    group: str
-    member: str
-    generation: Integer | None = None
     consumer: str = ""
 
 
-class LeaveGroup(msgspec.Struct, frozen=True):
-    topic: str
-    group: str
-    member: str
-    generation: Integer | None = None
+class LeaveGroup(OfGeneration, frozen=True):
+    pass
 
 
-class Commit(msgspec.Struct, frozen=True):
+class Commit(OfGroup, frozen=True):
     """The document's commit: no member and no generation, so nothing fences it."""
 
-    topic: str
-    group: str
     partition: PartitionNumber
     offset: Natural
 
@@ -189,10 +203,7 @@ class CommitOffset(msgspec.Struct, frozen=True):
     member: str = ""
 
 
-class BatchCommit(msgspec.Struct, frozen=True):
-    topic: str
-    group: str
-    member: str
+class BatchCommit(OfMember, frozen=True):
     generation: Integer
     offsets: tuple[PartitionOffset, ...]
 
@@ -219,9 +230,7 @@ class FindCoordinator(msgspec.Struct, frozen=True):
 # --- event store
 
 
-class AppendStream(msgspec.Struct, frozen=True):
-    topic: str
-    key: str
+class AppendStream(OfStream, frozen=True):
     version: Natural
     message: bytes
     event_type: str = ""
@@ -230,40 +239,32 @@ class AppendStream(msgspec.Struct, frozen=True):
     metadata: str = ""
 
 
-class ReadStream(msgspec.Struct, frozen=True):
-    topic: str
-    key: str
+class ReadStream(OfStream, frozen=True):
     from_version: Natural | None = None
 
 
-class StreamVersion(msgspec.Struct, frozen=True):
-    topic: str
-    key: str
+class StreamVersion(OfStream, frozen=True):
+    pass
 
 
-class SaveSnapshot(msgspec.Struct, frozen=True):
-    topic: str
-    key: str
+class SaveSnapshot(OfStream, frozen=True):
     version: Natural
     message: bytes
 
 
-class ReadSnapshot(msgspec.Struct, frozen=True):
-    topic: str
-    key: str
+class ReadSnapshot(OfStream, frozen=True):
+    pass
 
 
 # --- transactions
 
 
-class InitProducerId(msgspec.Struct, frozen=True):
-    transactional_id: str
+class InitProducerId(OfTransactionalId, frozen=True):
+    pass
 
 
-class BeginTxn(msgspec.Struct, frozen=True):
-    transactional_id: str
-    producer_id: str = msgspec.field(name="producerId")
-    epoch: Integer
+class BeginTxn(OfTransaction, frozen=True):
+    pass
 
 
 class TxnPublish(msgspec.Struct, frozen=True):
@@ -277,10 +278,7 @@ class TxnPublish(msgspec.Struct, frozen=True):
     key: bytes = b""
 
 
-class SendOffsetsToTxn(msgspec.Struct, frozen=True):
-    transactional_id: str
-    producer_id: str = msgspec.field(name="producerId")
-    epoch: Integer
+class SendOffsetsToTxn(OfTransaction, frozen=True):
     topic: str
     group: str
     member: str
@@ -288,15 +286,12 @@ class SendOffsetsToTxn(msgspec.Struct, frozen=True):
     offsets: tuple[PartitionOffset, ...]
 
 
-class EndTxn(msgspec.Struct, frozen=True):
-    transactional_id: str
-    producer_id: str = msgspec.field(name="producerId")
-    epoch: Integer
+class EndTxn(OfTransaction, frozen=True):
     result: str
 
 
-class TxnStatus(msgspec.Struct, frozen=True):
-    transactional_id: str
+class TxnStatus(OfTransactionalId, frozen=True):
+    pass
 
 
 # --- the connection itself

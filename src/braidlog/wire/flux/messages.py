@@ -75,39 +75,38 @@ class Consume(Request, frozen=True, gc=False):
     wait_ms: int = 0
 
 
-class Join(Request, frozen=True, gc=False):
+class OfMember(Request, frozen=True, gc=False):
     group: str
     topic: str
     consumer_id: str
+
+
+class OfGeneration(OfMember, frozen=True, gc=False):
+    generation: int
+
+
+class OfPartition(Request, frozen=True, gc=False):
+    topic: str
+    partition: int
+
+
+class Join(OfMember, frozen=True, gc=False):
     assignor: Assignor | None = None
 
 
-class Sync(Request, frozen=True, gc=False):
-    group: str
-    topic: str
-    consumer_id: str
-    generation: int
+class Sync(OfGeneration, frozen=True, gc=False):
+    pass
 
 
-class Heartbeat(Request, frozen=True, gc=False):
-    group: str
-    topic: str
-    consumer_id: str
-    generation: int
+class Heartbeat(OfGeneration, frozen=True, gc=False):
+    pass
 
 
-class Leave(Request, frozen=True, gc=False):
-    group: str
-    topic: str
-    consumer_id: str
-    generation: int
+class Leave(OfGeneration, frozen=True, gc=False):
+    pass
 
 
-class Commit(Request, frozen=True, gc=False):
-    group: str
-    topic: str
-    consumer_id: str
-    generation: int
+class Commit(OfGeneration, frozen=True, gc=False):
     partition: int
     offset: int
 
@@ -120,18 +119,14 @@ class ReadOffset(Request, frozen=True, gc=False):
     partition: int
 
 
-class ReplicaFetch(Request, frozen=True, gc=False):
+class ReplicaFetch(OfPartition, frozen=True, gc=False):
     """Carries no records: a follower only reports how far it has come."""
 
-    topic: str
-    partition: int
     replica_id: int
     offset: int
 
 
-class SetPartitionRole(Request, frozen=True, gc=False):
-    topic: str
-    partition: int
+class SetPartitionRole(OfPartition, frozen=True, gc=False):
     role: Role
 
 
@@ -152,9 +147,7 @@ class BrokerHeartbeat(Request, frozen=True, gc=False):
     broker_id: int
 
 
-class SetPartitionLeader(Request, frozen=True, gc=False):
-    topic: str
-    partition: int
+class SetPartitionLeader(OfPartition, frozen=True, gc=False):
     leader: int
     in_sync: tuple[int, ...]
 
@@ -218,9 +211,8 @@ class Joined(Answer, frozen=True):
     assigned: tuple[int, ...]
 
 
-class Synced(Answer, frozen=True):
-    generation: int
-    assigned: tuple[int, ...]
+class Synced(Joined, frozen=True):
+    pass
 
 
 class HeartbeatTaken(Answer, frozen=True):

@@ -51,45 +51,32 @@ def _read_integer(word: bytes) -> int:
 def integer(low: int, high: int, shape: str = "N") -> Kind:
     """A decimal integer from `low` to `high`, both included."""
 
-    def read(word: bytes) -> int:
-        value = _read_integer(word)
+    def checked(value: int) -> int:
         if not low <= value <= high:
             raise ProtocolError(f"{value} is not in the range {low}..{high}")
         return value
 
-    def write(value: int) -> bytes:
-        if not low <= value <= high:
-            raise ValueError(f"{value} is not in the range {low}..{high}")
-        return b"%d" % value
-
-    return Kind(read, write, shape)
+    return Kind(lambda word: checked(_read_integer(word)), lambda value: b"%d" % checked(value), shape)
 
 
 def name(chars_max: int = NAME_CHARS_MAX) -> Kind:
     """A word of text without blanks. Which letters a topic may have is the broker's rule, the same at every door."""
 
-    def fault(text: str) -> str | None:
+    def checked(text: str) -> str:
         if not 1 <= len(text) <= chars_max:
-            return f"a name has 1 to {chars_max} characters, this one has {len(text)}"
+            raise ProtocolError(f"a name has 1 to {chars_max} characters, this one has {len(text)}")
         if " " in text or not text.isprintable():  # an answer repeats it between blanks
-            return "a name has no blanks and no control characters"
-        return None
+            raise ProtocolError("a name has no blanks and no control characters")
+        return text
 
     def read(word: bytes) -> str:
         try:
             text = word.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ProtocolError(f"{shown(word)} is not UTF-8") from error
-        if found := fault(text):
-            raise ProtocolError(found)
-        return text
+        return checked(text)
 
-    def write(text: str) -> bytes:
-        if found := fault(text):
-            raise ValueError(found)
-        return text.encode("utf-8")
-
-    return Kind(read, write, "name")
+    return Kind(read, lambda text: checked(text).encode("utf-8"), "name")
 
 
 def choice(*words: StrEnum) -> Kind:
