@@ -43,12 +43,16 @@ def read_varlong(data: Buffer, position: int, end: int) -> tuple[int, int]:
 
 
 def _encode(value: int) -> bytes:
-    rest = value << 1 if value >= 0 else (-value << 1) - 1
+    return encode_unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def encode_unsigned(value: int) -> bytes:
+    """A number from 0 on, without zigzag: seven bits a byte, lowest first."""
     out = bytearray()
-    while rest >= 0x80:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
     return bytes(out)
 
 

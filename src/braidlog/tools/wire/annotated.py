@@ -25,6 +25,8 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from braidlog.codec.varint import encode_unsigned
+
 Variables = Mapping[str, int | bytes]
 
 REPEAT_MAX: Final = 100_000
@@ -394,7 +396,10 @@ class _Encoder:
             case Varint(is_zigzag, source, line):
                 value = self._following(source, following, line) if isinstance(source, Computed) else None
                 value = self._number(source, line) if value is None else value
-                self._out += uvarint((value << 1 ^ value >> 63) if is_zigzag else value, line)
+                number = (value << 1 ^ value >> 63) if is_zigzag else value
+                if not 0 <= number < 2**64:
+                    raise NotationError(f"{number} does not fit a varint", line)
+                self._out += encode_unsigned(number)
             case Digits(source, line):
                 self._out += b"%d" % self._number(source, line)
             case Reference(name, line):
@@ -473,18 +478,6 @@ def _pack(item: Integer, value: int) -> bytes:
         raise NotationError(
             f"{value} does not fit {'i' if item.is_signed else 'u'}{item.size * 8}", item.line
         ) from None
-
-
-def uvarint(value: int, line: int = 0) -> bytes:
-    """Seven bits a byte, lowest first."""
-    if not 0 <= value < 2**64:
-        raise NotationError(f"{value} does not fit a varint", line)
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def checksum(function: str, data: bytes) -> int:

@@ -21,7 +21,7 @@ from braidlog.tools.wire.annotated import Capture, Item, Piece, Region, Repeat, 
 from braidlog.tools.wire.examples import example
 from braidlog.tools.wire.script import Case, Expect, Send, read_script
 from braidlog.tools.wire.sending import Connection, run
-from braidlog.tools.wire.shown import ROW_BYTES
+from braidlog.tools.wire.shown import rows_of
 from braidlog.tools.wire.watcher import Watcher
 from braidlog.wire.observer import Side
 
@@ -259,9 +259,5 @@ def as_script(failure: Failure, settings: FuzzSettings) -> str:
         f"== {made.case}, damaged by seed {settings.seed}, run {made.number}",
     ]
     for data in made.messages:
-        for at in range(0, len(data), ROW_BYTES):
-            row = data[at : at + ROW_BYTES]
-            letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-            lines.append(f"> {row.hex(' ').upper():{ROW_BYTES * 3 - 1}}   # {letters}")
-        lines.append("")
+        lines += [*rows_of(">", data), ""]
     return "\n".join(lines) + "\n"

@@ -21,13 +21,13 @@ from braidlog.tools.wire.faults import Splitter
 from braidlog.tools.wire.matching import Different, Matched, MoreNeeded, cells, match
 from braidlog.tools.wire.script import Case, Expect, ExpectClose, ExpectNothing, Send, Step
 from braidlog.tools.wire.seen import Seen
-from braidlog.tools.wire.shown import sentence
+from braidlog.tools.wire.shown import ROW_BYTES, hex_pairs, sentence
 from braidlog.tools.wire.watcher import Watcher
+from braidlog.wire.dialect import dialects
 from braidlog.wire.observer import Side
 
 RECEIVE_BYTES: Final = 64 * 1024
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
-ROW_BYTES: Final = 16
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -225,10 +225,8 @@ class _BytePlayer(_Player):
         """The row of sixteen bytes that holds the first one that differs, as expected and as it came."""
         start = position // ROW_BYTES * ROW_BYTES
         wanted = cells(step.items, self._variables)[start : start + ROW_BYTES]
-        came = [f"{byte:02X}" for byte in self._held[start : start + ROW_BYTES]]
-        return Difference(
-            step.line, f"byte {position} of the answer: {why}", position, " ".join(wanted), " ".join(came)
-        )
+        came = hex_pairs(self._held[start : start + ROW_BYTES])
+        return Difference(step.line, f"byte {position} of the answer: {why}", position, " ".join(wanted), came)
 
 
 class _MessagePlayer(_Player):
@@ -276,11 +274,12 @@ class _MessagePlayer(_Player):
                 )
                 raise _Stop(Difference(line, f"{ending}; {missing.name} is expected", None, sentence(missing), ""))
         self.outcome.answers += [seen.data for seen in came]
+        dialect = self._was.dialect
         if not self._was.is_ordered:
-            due.sort(key=lambda each: _identity(each[1]))
-            came.sort(key=_identity)
+            due.sort(key=lambda each: _identity(each[1], dialect))
+            came.sort(key=lambda each: _identity(each, dialect))
         for (line, wanted), found in zip(due, came, strict=False):
-            told = _told_apart(wanted, found, self._was.volatile)
+            told = _told_apart(wanted, found, self._was)
             if told is not None:
                 raise _Stop(Difference(line, told, None, sentence(wanted), sentence(found)))
 
@@ -299,17 +298,18 @@ def written(items: Sequence[Item], line: int) -> bytes:
     return bytes(out)
 
 
-def _identity(seen: Seen) -> str:
-    return str(seen.head.get("ReqID", seen.head.get("Id", seen.head.get("CorrID", ""))))
+def _identity(seen: Seen, dialect: str) -> str:
+    return str(seen.head.get(dialects()[dialect].request_id or "", ""))
 
 
-def _told_apart(wanted: Seen, found: Seen, volatile: frozenset[str]) -> str | None:
+def _told_apart(wanted: Seen, found: Seen, watcher: Watcher) -> str | None:
     """What differs, in words; None if they are the same."""
     if wanted.name != found.name:
         return f"{found.name} came, {wanted.name} is expected"
-    if _identity(wanted) != _identity(found):
-        return f"an answer to {_identity(found)} came, one to {_identity(wanted)} is expected"
-    before, after = stable(wanted.fields, volatile), stable(found.fields, volatile)
+    due, came = _identity(wanted, watcher.dialect), _identity(found, watcher.dialect)
+    if due != came:
+        return f"an answer to {came} came, one to {due} is expected"
+    before, after = stable(wanted.fields, watcher.volatile), stable(found.fields, watcher.volatile)
     if before == after:
         return None
     names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
@@ -326,4 +326,4 @@ def stable(value: Any, volatile: frozenset[str]) -> Any:  # noqa: ANN401 - any f
 
 
 def _row(data: bytes) -> str:
-    return data[:ROW_BYTES].hex(" ").upper()
+    return hex_pairs(data[:ROW_BYTES])

@@ -100,18 +100,21 @@ def _printable(text: str) -> str:
 
 def hex_rows(seen: Seen) -> Iterator[str]:
     """The bytes as annotated hex: the header on lines of its own, then the body."""
-    prompt = PROMPTS[seen.side]
     for start, end in ((0, seen.header_bytes), (seen.header_bytes, len(seen.data))):
-        for at in range(start, end, ROW_BYTES):
-            row = seen.data[at : min(at + ROW_BYTES, end)]
-            pairs = hex_pairs(row, seen.hidden, at)
-            letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-            yield f"{prompt} {pairs:{ROW_BYTES * 3 - 1}}   # {letters}"
+        yield from rows_of(PROMPTS[seen.side], seen.data[:end], seen.hidden, start)
     if seen.left_out:
         yield f"# {seen.left_out} bytes more were not kept"
 
 
-def hex_pairs(data: bytes, hidden: tuple[Span, ...], at: int = 0) -> str:
+def rows_of(prompt: str, data: bytes, hidden: tuple[Span, ...] = (), start: int = 0) -> Iterator[str]:
+    """Bytes from `start` on, sixteen a line, as something to be sent or expected."""
+    for at in range(start, len(data), ROW_BYTES):
+        row = data[at : at + ROW_BYTES]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        yield f"{prompt} {hex_pairs(row, hidden, at):{ROW_BYTES * 3 - 1}}   # {letters}"
+
+
+def hex_pairs(data: bytes, hidden: tuple[Span, ...] = (), at: int = 0) -> str:
     """`CA FE **`; `at` is where `data` begins in what `hidden` counts from."""
     pairs = [f"{byte:02X}" for byte in data]
     for start, end in hidden:

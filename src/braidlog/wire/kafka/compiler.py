@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.codec.varint import encode_unsigned
 from braidlog.wire.kafka.rows import NEVER, Field, Kind, Message, fields_of
 
 ITEMS_MAX: Final = 250_000
@@ -43,15 +44,8 @@ _FIXED: Final = frozenset({Kind.I8, Kind.I16, Kind.U16, Kind.I32, Kind.I64, Kind
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint, seven bits a byte, lowest first."""
-    if value < 0x80:
-        return _SMALL[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    """An unsigned varint: most are one byte."""
+    return _SMALL[value] if value < 0x80 else encode_unsigned(value)
 
 
 def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
@@ -117,27 +111,39 @@ def read_message(
     message: type[Message], version: int, data: bytes | bytearray, at: int, *, flexible: bool
 ) -> tuple[Message, int]:
     """The message at `at`, and the position after it: bytes may follow, as some clients send."""
+    return read_with(reader(message, version, flexible=flexible), message.__name__, version, data, at)
+
+
+def read_with(read: Reader, name: str, version: int, data: bytes | bytearray, at: int) -> tuple[Any, int]:
+    """What a reader reads; whatever it meets is a `ProtocolError` that names the message."""
     try:
-        found, at = reader(message, version, flexible=flexible)(data, at, len(data), [ITEMS_MAX])
+        return read(data, at, len(data), [ITEMS_MAX])
     except (struct.error, IndexError) as error:
-        cut = ProtocolError(f"{message.__name__} in version {version} is cut off after {len(data)} bytes")
+        cut = ProtocolError(f"{name} in version {version} is cut off after {len(data)} bytes")
         raise cut.at(len(data)) from error
     except UnicodeDecodeError as error:
-        wrong = ProtocolError(f"a string of {message.__name__} is not UTF-8")
-        raise wrong.at(place_of_text(data, error)) from error
-    return found, at
+        # A decoder knows only the string that it was given, and not where that stands.
+        found = data.find(error.object)
+        wrong = ProtocolError(f"a string of {name} is not UTF-8")
+        raise wrong.at(None if found < 0 else found + error.start) from error
 
 
-def place_of_text(data: bytes | bytearray, error: UnicodeDecodeError) -> int | None:
-    """Where the byte stands that is no text: a decoder knows only the string that it was given."""
-    at = data.find(error.object)
-    return None if at < 0 else at + error.start
+def past_tags(data: bytes | bytearray, at: int) -> int:
+    """Past the tags of a header."""
+    try:
+        return skip_tags(data, at, len(data))
+    except IndexError as error:
+        raise ProtocolError("the tags of a header are cut off", at) from error
 
 
 def write_message(message: Message, version: int, add: Callable[[Any], None], *, flexible: bool) -> None:
     """Call `add` with each piece of the message. ValueError if a field does not fit its type, or may not be null."""
+    write_with(writer(type(message), version, flexible=flexible), message, version, add)
+
+
+def write_with(write: Writer, message: Message, version: int, add: Callable[[Any], None]) -> None:
     try:
-        writer(type(message), version, flexible=flexible)(message, add)
+        write(message, add)
     except struct.error as error:
         raise ValueError(f"{type(message).__name__} does not fit version {version}: {error}") from error
 

@@ -22,7 +22,7 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Output, Receiver, Refused, Slice
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OWN, OWN_CLIENT, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
-from braidlog.wire.kafka.compiler import read_message, size_of, skip_tags, varint, write_message
+from braidlog.wire.kafka.compiler import past_tags, read_message, size_of, varint, write_message
 from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse, ApiVersionsResponseApi
 from braidlog.wire.kafka.messages.data import ProduceRequest
 from braidlog.wire.kafka.messages.security import (
@@ -292,7 +292,7 @@ class ClientConnection(Answered):
         api, version = asked.api, asked.version
         if api.key is Key.API_VERSIONS and payload[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
             version = 0
-        at = _past_tags(payload, 4) if api.response_header_is_flexible(version) else 4
+        at = past_tags(payload, 4) if api.response_header_is_flexible(version) else 4
         message, _ = read_message(api.response, version, payload, at, flexible=api.is_flexible(version))
         return Response(api, version, correlation_id, message)
 
@@ -329,13 +329,6 @@ def _gathered(pieces: list[Any]) -> Output:
     if run:
         gathered.append(b"".join(run))
     return gathered
-
-
-def _past_tags(payload: bytes | bytearray, at: int) -> int:
-    try:
-        return skip_tags(payload, at, len(payload))
-    except IndexError as error:
-        raise ProtocolError("the tags of a header are cut off", at) from error
 
 
 def _guess(size: int) -> str:

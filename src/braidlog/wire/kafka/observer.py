@@ -10,7 +10,7 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import Refused
 from braidlog.wire.kafka.apis import BY_KEY, FRAME_BYTES_MAX, SECRETS, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
-from braidlog.wire.kafka.compiler import read_message, skip_tags
+from braidlog.wire.kafka.compiler import past_tags, read_message
 from braidlog.wire.kafka.connection import Request, ServerConnection
 from braidlog.wire.kafka.messages.data import ProduceRequest
 from braidlog.wire.kafka.messages.security import SaslHandshakeResponse
@@ -151,11 +151,6 @@ class KafkaObserver(LengthPrefixed):
         api, version = asked
         if api.key is Key.API_VERSIONS and payload[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
             version = 0
-        at = 4
-        if api.response_header_is_flexible(version):
-            try:
-                at = skip_tags(payload, at, len(payload))
-            except IndexError as error:
-                raise ProtocolError("the tags of a header are cut off", len(payload)) from error
+        at = past_tags(payload, 4) if api.response_header_is_flexible(version) else 4
         message: Message = read_message(api.response, version, payload, at, flexible=api.is_flexible(version))[0]
         return message

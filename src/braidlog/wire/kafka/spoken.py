@@ -6,9 +6,8 @@ Knows: which compiled code and which header belong to an API and version. Refuse
 import struct
 from typing import Any, Final, NamedTuple
 
-from braidlog.codec.errors import ProtocolError
 from braidlog.wire.kafka.apis import Api
-from braidlog.wire.kafka.compiler import ITEMS_MAX, Reader, Writer, place_of_text, reader, skip_tags, writer
+from braidlog.wire.kafka.compiler import Reader, Writer, past_tags, read_with, reader, write_with, writer
 from braidlog.wire.kafka.rows import Message
 
 _PLAIN: Final = struct.Struct(">ii")
@@ -29,26 +28,16 @@ class Spoken(NamedTuple):
 
     def request_at(self, payload: bytes, at: int) -> Message:
         """The request behind a header. What follows it is left unread, as some clients send more than they mean to."""
-        try:
-            if self.flexible:
-                # Tags of a header: nobody sends any, and one zero says so.
-                at = at + 1 if payload[at] == 0 else skip_tags(payload, at, len(payload))
-            message: Message = self.read_request(payload, at, len(payload), [ITEMS_MAX])[0]
-        except (struct.error, IndexError) as error:
-            cut = ProtocolError(f"{self.api.name} {self.version} is cut off after {len(payload)} bytes")
-            raise cut.at(len(payload)) from error
-        except UnicodeDecodeError as error:
-            wrong = ProtocolError(f"a string of {self.api.name} {self.version} is not UTF-8")
-            raise wrong.at(place_of_text(payload, error)) from error
+        if self.flexible:
+            # Tags of a header: nobody sends any, and one zero says so.
+            at = at + 1 if payload[at : at + 1] == b"\0" else past_tags(payload, at)
+        message: Message = read_with(self.read_request, self.api.name, self.version, payload, at)[0]
         return message
 
     def response_pieces(self, answer: Message) -> list[Any]:
         """The pieces of a response, the first of them still empty: there goes the header."""
         pieces: list[Any] = [b""]
-        try:
-            self.write_response(answer, pieces.append)
-        except struct.error as error:
-            raise ValueError(f"{type(answer).__name__} does not fit version {self.version}: {error}") from error
+        write_with(self.write_response, answer, self.version, pieces.append)
         return pieces
 
 

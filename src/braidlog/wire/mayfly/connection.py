@@ -309,10 +309,10 @@ class ClientConnection(Answered):
         asked = self._asked.pop(request_id, None)
         if asked is None and request_id != NO_ID:
             raise ProtocolError(f"an answer came to request {request_id}, which was not asked", 4)
-        return Response(request_id, _read_answer(asked, first & 0xFF, data, at + HEADER_BYTES, end), asked)
+        return Response(request_id, read_answer(asked, first & 0xFF, data, at + HEADER_BYTES, end), asked)
 
 
-def _read_answer(asked: type[m.Message] | None, status: int, data: bytes, start: int, end: int) -> m.Message:
+def read_answer(asked: type[m.Message] | None, status: int, data: bytes, start: int, end: int) -> m.Message:
     if status == Status.OK and asked is not None:
         kind = BY_REQUEST[asked].answer
         read = ANSWERS.get(kind)

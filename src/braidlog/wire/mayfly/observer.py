@@ -6,13 +6,12 @@ Knows: headers, and which command an id stands for. Refuses to know: fields (the
 import struct
 from typing import Final
 
-from braidlog.codec.cursor import Reader
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Inbox
 from braidlog.wire.mayfly import fields
 from braidlog.wire.mayfly import messages as m
-from braidlog.wire.mayfly.connection import HEADER_2_BYTES, HEADER_BYTES
-from braidlog.wire.mayfly.operations import BY_NUMBER, BY_REQUEST, SECRETS
+from braidlog.wire.mayfly.connection import HEADER_2_BYTES, HEADER_BYTES, read_answer
+from braidlog.wire.mayfly.operations import BY_NUMBER, SECRETS
 from braidlog.wire.observer import Asked, Fault, Observer, Reading, Side, fault_of
 
 _HEADER: Final = struct.Struct(">HBBII")
@@ -92,15 +91,8 @@ class MayflyObserver(Observer):
             reading.fault = Fault(f"there is no status 0x{number:02X}", 3)
             return
         asked = self._asked.pop(request_id, None)
-        payload = frame[HEADER_BYTES:]
-        if status is m.Status.MOVED:
-            reading.message = fields.read_address(Reader(payload))
-        elif status is m.Status.TOPOLOGY_CHANGED:
-            reading.message = m.TopologyChanged(**fields.read_tagged(Reader(payload), fields.TAGS[m.TopologyChanged]))
-        elif status is not m.Status.OK:
-            reading.message = m.Failure(status, **fields.read_tagged(Reader(payload), fields.TAGS[m.Failure]))
-        elif asked is not None:
-            reading.message = fields.read_answer(BY_REQUEST[asked].answer, payload)
-        else:
-            reading.fields = {"payload": payload}
+        if status is m.Status.OK and asked is None:
+            reading.fields = {"payload": frame[HEADER_BYTES:]}
             reading.fault = Fault(f"an answer to request {request_id}, which was not seen being asked", 4)
+        else:
+            reading.message = read_answer(asked, number, frame, HEADER_BYTES, len(frame))
