@@ -18,7 +18,7 @@ def apis_table(served: Served, apis: Sequence[Api] = APIS) -> str:
             continue
         first, last = api.advertised.first, served[api.key].last
         versions = str(first) if first == last else f"{first}-{last}"
-        if api.advertised_first is not None:
+        if api.advertised != api.versions:
             versions += f" (served from {api.versions.first})"
         flexible = "never" if api.flexible_since is None else str(api.flexible_since)
         rows.append((api.name, str(int(api.key)), versions, flexible))

@@ -7,12 +7,12 @@ docs/dialects and the parameters of the tests are all made of this table; our ow
 
 from enum import IntEnum
 from types import ModuleType
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
 from braidlog.wire.kafka.messages import cluster, data, groups, security, staging, topics, transactions
-from braidlog.wire.kafka.rows import Message, Span
+from braidlog.wire.kafka.rows import Message, Span, span_of
 
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 """Of any frame, without the four bytes of its length: what Kafka's brokers accept unless told otherwise."""
@@ -22,53 +22,77 @@ SMALL_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class Key(IntEnum):
-    """The number of an API on the wire."""
+    """An API: its number on the wire, where its messages are declared, its versions, and the first flexible one.
 
-    PRODUCE = 0
-    FETCH = 1
-    LIST_OFFSETS = 2
-    METADATA = 3
-    OFFSET_COMMIT = 8
-    OFFSET_FETCH = 9
-    FIND_COORDINATOR = 10
-    JOIN_GROUP = 11
-    HEARTBEAT = 12
-    LEAVE_GROUP = 13
-    SYNC_GROUP = 14
-    DESCRIBE_GROUPS = 15
-    LIST_GROUPS = 16
-    SASL_HANDSHAKE = 17
-    API_VERSIONS = 18
-    CREATE_TOPICS = 19
-    DELETE_TOPICS = 20
-    DELETE_RECORDS = 21
-    INIT_PRODUCER_ID = 22
-    OFFSET_FOR_LEADER_EPOCH = 23
-    ADD_PARTITIONS_TO_TXN = 24
-    ADD_OFFSETS_TO_TXN = 25
-    END_TXN = 26
-    TXN_OFFSET_COMMIT = 28
-    DESCRIBE_ACLS = 29
-    CREATE_ACLS = 30
-    DELETE_ACLS = 31
-    DESCRIBE_CONFIGS = 32
-    ALTER_CONFIGS = 33
-    DESCRIBE_LOG_DIRS = 35
-    SASL_AUTHENTICATE = 36
-    CREATE_PARTITIONS = 37
-    DELETE_GROUPS = 42
-    INCREMENTAL_ALTER_CONFIGS = 44
-    OFFSET_DELETE = 47
-    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
-    ALTER_USER_SCRAM_CREDENTIALS = 51
-    DESCRIBE_CLUSTER = 60
-    DESCRIBE_PRODUCERS = 61
-    DESCRIBE_TRANSACTIONS = 65
-    LIST_TRANSACTIONS = 66
-    DESCRIBE_TOPIC_PARTITIONS = 75
-    COMMIT_BATCH = 0x6272
-    ABORT_BATCH = 0x6273
-    SINK_STATE = 0x6274
+    Kafka numbers its APIs upwards from 0; our own begin at "br", where it will not be for long. Versions 0 to 2 of Produce carry
+    message formats that nobody keeps any more; librdkafka before 2.11 looks for a 0 in the table and compresses nothing without
+    it, so that it is said (the last column), and not served.
+    """
+
+    messages: ModuleType
+    versions: Span
+    flexible_since: int | None
+    advertised_first: int
+
+    def __new__(
+        cls,
+        number: int,
+        messages: ModuleType,
+        versions: str,
+        flexible_since: int | None,
+        advertised_first: int | None = None,
+    ) -> Self:
+        key = int.__new__(cls, number)
+        key._value_ = number
+        key.messages, key.versions, key.flexible_since = messages, span_of(versions), flexible_since
+        key.advertised_first = key.versions.first if advertised_first is None else advertised_first
+        return key
+
+    PRODUCE = 0, data, "3-13", 9, 0
+    FETCH = 1, data, "4-18", 12
+    LIST_OFFSETS = 2, data, "1-11", 6
+    METADATA = 3, cluster, "0-13", 9
+    OFFSET_COMMIT = 8, groups, "2-10", 8
+    OFFSET_FETCH = 9, groups, "1-10", 6
+    FIND_COORDINATOR = 10, cluster, "0-6", 3
+    JOIN_GROUP = 11, groups, "0-9", 6
+    HEARTBEAT = 12, groups, "0-4", 4
+    LEAVE_GROUP = 13, groups, "0-5", 4
+    SYNC_GROUP = 14, groups, "0-5", 4
+    DESCRIBE_GROUPS = 15, groups, "0-6", 5
+    LIST_GROUPS = 16, groups, "0-5", 3
+    SASL_HANDSHAKE = 17, security, "0-1", None
+    API_VERSIONS = 18, cluster, "0-4", 3
+    CREATE_TOPICS = 19, topics, "2-7", 5
+    DELETE_TOPICS = 20, topics, "1-6", 4
+    DELETE_RECORDS = 21, topics, "0-2", 2
+    INIT_PRODUCER_ID = 22, transactions, "0-5", 2
+    OFFSET_FOR_LEADER_EPOCH = 23, data, "2-4", 4
+    ADD_PARTITIONS_TO_TXN = 24, transactions, "0-3", 3
+    ADD_OFFSETS_TO_TXN = 25, transactions, "0-4", 3
+    END_TXN = 26, transactions, "0-4", 3
+    TXN_OFFSET_COMMIT = 28, transactions, "0-4", 3
+    DESCRIBE_ACLS = 29, security, "1-3", 2
+    CREATE_ACLS = 30, security, "1-3", 2
+    DELETE_ACLS = 31, security, "1-3", 2
+    DESCRIBE_CONFIGS = 32, topics, "1-4", 4
+    ALTER_CONFIGS = 33, topics, "0-2", 2
+    DESCRIBE_LOG_DIRS = 35, topics, "1-4", 2
+    SASL_AUTHENTICATE = 36, security, "0-2", 2
+    CREATE_PARTITIONS = 37, topics, "0-3", 2
+    DELETE_GROUPS = 42, groups, "0-2", 2
+    INCREMENTAL_ALTER_CONFIGS = 44, topics, "0-1", 1
+    OFFSET_DELETE = 47, groups, "0-0", None
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50, security, "0-0", 0
+    ALTER_USER_SCRAM_CREDENTIALS = 51, security, "0-0", 0
+    DESCRIBE_CLUSTER = 60, cluster, "0-2", 0
+    DESCRIBE_PRODUCERS = 61, transactions, "0-0", 0
+    DESCRIBE_TRANSACTIONS = 65, transactions, "0-0", 0
+    LIST_TRANSACTIONS = 66, transactions, "0-1", 0
+    DESCRIBE_TOPIC_PARTITIONS = 75, cluster, "0-0", 0
+    COMMIT_BATCH = 0x6272, staging, "0-0", 0
+    ABORT_BATCH = 0x6273, staging, "0-0", 0
+    SINK_STATE = 0x6274, staging, "0-0", 0
 
 
 class Api(msgspec.Struct, frozen=True):
@@ -79,9 +103,6 @@ class Api(msgspec.Struct, frozen=True):
     response: type[Message]
     versions: Span
     flexible_since: int | None
-    """The first flexible version, None if none is."""
-    advertised_first: int | None = None
-    """What clients are told as the first version, where that is not `versions.first`."""
 
     @property
     def name(self) -> str:
@@ -89,7 +110,8 @@ class Api(msgspec.Struct, frozen=True):
 
     @property
     def advertised(self) -> Span:
-        return self.versions if self.advertised_first is None else Span(self.advertised_first, self.versions.last)
+        """What clients are told."""
+        return Span(self.key.advertised_first, self.versions.last)
 
     @property
     def request_bytes_max(self) -> int:
@@ -103,71 +125,15 @@ class Api(msgspec.Struct, frozen=True):
         return self.is_flexible(version) and self.key is not Key.API_VERSIONS
 
 
-def _api(key: Key, messages: ModuleType, versions: str, flexible_since: int | None) -> Api:
+def _api(key: Key) -> Api:
     """A request and its response are named after their key: FIND_COORDINATOR has FindCoordinatorRequest."""
     name = key.name.title().replace("_", "")
-    request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
-    first, last = versions.split("-")
-    return Api(key, request, response, Span(int(first), int(last)), flexible_since)
+    request, response = getattr(key.messages, f"{name}Request"), getattr(key.messages, f"{name}Response")
+    return Api(key, request, response, key.versions, key.flexible_since)
 
 
-_K = Key
-APIS: Final = (
-    # Versions 0 to 2 of Produce carry message formats that nobody keeps any more; librdkafka before 2.11 looks for a 0 in the
-    # table and compresses nothing without it, so that it is said, and not served.
-    msgspec.structs.replace(
-        _api(_K.PRODUCE, data, "3-13", 9),
-        advertised_first=0,
-    ),
-    _api(_K.FETCH, data, "4-18", 12),
-    _api(_K.LIST_OFFSETS, data, "1-11", 6),
-    _api(_K.METADATA, cluster, "0-13", 9),
-    _api(_K.OFFSET_COMMIT, groups, "2-10", 8),
-    _api(_K.OFFSET_FETCH, groups, "1-10", 6),
-    _api(_K.FIND_COORDINATOR, cluster, "0-6", 3),
-    _api(_K.JOIN_GROUP, groups, "0-9", 6),
-    _api(_K.HEARTBEAT, groups, "0-4", 4),
-    _api(_K.LEAVE_GROUP, groups, "0-5", 4),
-    _api(_K.SYNC_GROUP, groups, "0-5", 4),
-    _api(_K.DESCRIBE_GROUPS, groups, "0-6", 5),
-    _api(_K.LIST_GROUPS, groups, "0-5", 3),
-    _api(_K.SASL_HANDSHAKE, security, "0-1", None),
-    _api(_K.API_VERSIONS, cluster, "0-4", 3),
-    _api(_K.CREATE_TOPICS, topics, "2-7", 5),
-    _api(_K.DELETE_TOPICS, topics, "1-6", 4),
-    _api(_K.DELETE_RECORDS, topics, "0-2", 2),
-    _api(_K.INIT_PRODUCER_ID, transactions, "0-5", 2),
-    _api(_K.OFFSET_FOR_LEADER_EPOCH, data, "2-4", 4),
-    _api(_K.ADD_PARTITIONS_TO_TXN, transactions, "0-3", 3),
-    _api(_K.ADD_OFFSETS_TO_TXN, transactions, "0-4", 3),
-    _api(_K.END_TXN, transactions, "0-4", 3),
-    _api(_K.TXN_OFFSET_COMMIT, transactions, "0-4", 3),
-    _api(_K.DESCRIBE_ACLS, security, "1-3", 2),
-    _api(_K.CREATE_ACLS, security, "1-3", 2),
-    _api(_K.DELETE_ACLS, security, "1-3", 2),
-    _api(_K.DESCRIBE_CONFIGS, topics, "1-4", 4),
-    _api(_K.ALTER_CONFIGS, topics, "0-2", 2),
-    _api(_K.DESCRIBE_LOG_DIRS, topics, "1-4", 2),
-    _api(_K.SASL_AUTHENTICATE, security, "0-2", 2),
-    _api(_K.CREATE_PARTITIONS, topics, "0-3", 2),
-    _api(_K.DELETE_GROUPS, groups, "0-2", 2),
-    _api(_K.INCREMENTAL_ALTER_CONFIGS, topics, "0-1", 1),
-    _api(_K.OFFSET_DELETE, groups, "0-0", None),
-    _api(_K.DESCRIBE_USER_SCRAM_CREDENTIALS, security, "0-0", 0),
-    _api(_K.ALTER_USER_SCRAM_CREDENTIALS, security, "0-0", 0),
-    _api(_K.DESCRIBE_CLUSTER, cluster, "0-2", 0),
-    _api(_K.DESCRIBE_PRODUCERS, transactions, "0-0", 0),
-    _api(_K.DESCRIBE_TRANSACTIONS, transactions, "0-0", 0),
-    _api(_K.LIST_TRANSACTIONS, transactions, "0-1", 0),
-    _api(_K.DESCRIBE_TOPIC_PARTITIONS, cluster, "0-0", 0),
-)
-
-OWN: Final = (
-    # Kafka numbers its APIs upwards from 0; these begin at "br", where it will not be for long.
-    _api(_K.COMMIT_BATCH, staging, "0-0", 0),
-    _api(_K.ABORT_BATCH, staging, "0-0", 0),
-    _api(_K.SINK_STATE, staging, "0-0", 0),
-)
+APIS: Final = tuple(_api(key) for key in Key if key.messages is not staging)
+OWN: Final = tuple(_api(key) for key in Key if key.messages is staging)
 OWN_CLIENT: Final = "braidlog"
 """What a client calls itself, in ApiVersions, that is told of these."""
 

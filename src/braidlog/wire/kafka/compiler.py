@@ -111,20 +111,20 @@ def read_message(
     message: type[Message], version: int, data: bytes | bytearray, at: int, *, flexible: bool
 ) -> tuple[Message, int]:
     """The message at `at`, and the position after it: bytes may follow, as some clients send."""
-    return read_with(reader(message, version, flexible=flexible), message.__name__, version, data, at)
+    return read_with(reader(message, version, flexible=flexible), message, version, data, at)
 
 
-def read_with(read: Reader, name: str, version: int, data: bytes | bytearray, at: int) -> tuple[Any, int]:
-    """What a reader reads; whatever it meets is a `ProtocolError` that names the message."""
+def read_with(read: Reader, message: type[Message], version: int, data: bytes | bytearray, at: int) -> tuple[Any, int]:
+    """What the reader of `message` reads; whatever it meets is a `ProtocolError`."""
     try:
         return read(data, at, len(data), [ITEMS_MAX])
     except (struct.error, IndexError) as error:
-        cut = ProtocolError(f"{name} in version {version} is cut off after {len(data)} bytes")
+        cut = ProtocolError(f"{message.__name__} in version {version} is cut off after {len(data)} bytes")
         raise cut.at(len(data)) from error
     except UnicodeDecodeError as error:
         # A decoder knows only the string that it was given, and not where that stands.
         found = data.find(error.object)
-        wrong = ProtocolError(f"a string of {name} is not UTF-8")
+        wrong = ProtocolError(f"a string of {message.__name__} is not UTF-8")
         raise wrong.at(None if found < 0 else found + error.start) from error
 
 

@@ -31,7 +31,7 @@ class Spoken(NamedTuple):
         if self.flexible:
             # Tags of a header: nobody sends any, and one zero says so.
             at = at + 1 if payload[at : at + 1] == b"\0" else past_tags(payload, at)
-        message: Message = read_with(self.read_request, self.api.name, self.version, payload, at)[0]
+        message: Message = read_with(self.read_request, self.api.request, self.version, payload, at)[0]
         return message
 
     def response_pieces(self, answer: Message) -> list[Any]:
