@@ -10,7 +10,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.append import Acks
 from braidlog.partition.fetch import Outcome, Wanted
 from braidlog.partition.hosted import Role
-from braidlog.partition.reading import Fetched
+from braidlog.partition.reading import HERE_RECORDS_MAX, Fetched
 
 MANY = 1 << 20
 
@@ -393,3 +393,64 @@ def test_committed_readers_find_no_time_beyond_what_is_stable(node: Node) -> Non
     offset_at = node.services.fetch.offset_at
     assert node.run(offset_at("a", 0, 1_700_000_001_000)) == (1, 1_700_000_002_000)
     assert node.run(offset_at("a", 0, 1_700_000_001_000, committed_only=True)) is None
+
+
+# -- large batches ---------------------------------------------------------------------------------------------
+
+
+def large_batch(count: int, size: int, codec: Compression = Compression.GZIP) -> bytes:
+    """More than is opened on the loop, when decompressed."""
+    return encode_batch(
+        [b"%07d" % number + bytes(size) for number in range(count)],
+        timestamps=range(count),
+        base_timestamp=0,
+        compression=codec,
+    )
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_a_large_batch_is_read_in_steps_between_small_ones(node: Node, codec: Compression) -> None:
+    node.append("a", b"before")
+    node.run(node.services.append.append("a", 0, large_batch(3000, 1000, codec)))
+    node.append("a", b"after")
+    found, offset = [], 0
+    while offset < 3002:
+        got = node.run(node.services.fetch.records("a", 0, offset, bytes_max=500_000))
+        assert got.records
+        found += got.records
+        assert got.next_offset == got.records[-1].offset + 1
+        offset = got.next_offset
+    assert [record.offset for record in found] == list(range(3002))
+    assert [record.value for record in found[1:-1]] == [b"%07d" % number + bytes(1000) for number in range(3000)]
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_rows_of_a_large_batch(node: Node, codec: Compression) -> None:
+    node.run(node.services.append.append("a", 0, large_batch(3000, 1000, codec)))
+    got = node.run(node.services.fetch.rows("a", 0, 2990, bytes_max=3000))
+    assert (got.count, got.offset_of(0), got.next_offset) == (2, 2990, 2992)
+    got = node.run(node.services.fetch.rows("a", 0, 2990, bytes_max=MANY, records_max=50))
+    assert (got.count, got.next_offset) == (10, 3000)
+
+
+def test_more_records_than_a_turn_of_the_loop_has_time_for(node: Node) -> None:
+    count = HERE_RECORDS_MAX + 10
+    node.run(node.services.append.append("a", 0, encode_batch([b""] * count, base_timestamp=0)))
+    got = node.run(node.services.fetch.records("a", 0, 5, bytes_max=1 << 30))
+    assert (got.records[0].offset, len(got.records), got.next_offset) == (5, HERE_RECORDS_MAX, HERE_RECORDS_MAX + 5)
+    got = node.run(node.services.fetch.records("a", 0, got.next_offset, bytes_max=MANY))
+    assert [record.offset for record in got.records] == list(range(HERE_RECORDS_MAX + 5, count))
+
+
+def test_many_batches_that_hold_much_are_not_opened_in_one_turn(node: Node) -> None:
+    for _ in range(5):  # each of them fits a turn, two do not
+        node.run(node.services.append.append("a", 0, large_batch(1, 700_000)))
+    got = node.run(node.services.fetch.records("a", 0, 0, bytes_max=1 << 30))
+    assert (len(got.records), got.next_offset) == (1, 1)
+    assert len(node.values("a")) == 5
+
+
+def test_a_time_within_a_large_batch(node: Node) -> None:
+    node.run(node.services.append.append("a", 0, large_batch(3000, 1000)))
+    assert node.run(node.services.fetch.offset_at("a", 0, 1234)) == (1234, 1234)
+    assert node.run(node.services.fetch.offset_at("a", 0, 3000)) is None

@@ -91,6 +91,11 @@ class Conversation(Protocol):
         """
         ...
 
+    def hold(self, more_bytes: int) -> None:
+        """A request that waits keeps so many bytes beside its frame, which count in the node's memory; less than zero when it
+        does no more."""
+        ...
+
     def close(self) -> None:
         """Close once everything that was answered is sent."""
         ...

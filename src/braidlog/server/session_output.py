@@ -39,6 +39,7 @@ class SessionOutput(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox()
         self._is_noted = False
+        self._waiting_bytes = 0
         self._closing = False
         self._writable: asyncio.Future[None] | None = None
         self._blocked_since: float | None = None
@@ -75,8 +76,13 @@ class SessionOutput(asyncio.Protocol):
         self._writable = None
 
     def held_bytes(self) -> int:
-        """What this connection keeps in memory: of a frame, of answers in line, of answers that were not taken."""
-        return int(self.connection.buffered_bytes) + self._outbox.bytes_kept(self._transport)
+        """What this connection keeps in memory: of a frame, of requests that wait, of answers in line or not taken."""
+        return int(self.connection.buffered_bytes) + self._waiting_bytes + self._outbox.bytes_kept(self._transport)
+
+    def hold(self, more_bytes: int) -> None:
+        """See `adapters/contract.py`."""
+        self._waiting_bytes += more_bytes
+        self._note_held()
 
     def _note_held(self) -> None:
         """Tell the budget. Whoever is gone holds nothing, whatever is still being finished for it."""

@@ -1,20 +1,24 @@
 """Compressed batches that grow: what one costs the node, wherever it is opened."""
 
+import contextlib
 import os
 import re
+import select
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.adapters.flux.talk import Talk
-from tests.adapters.kafka.client import TIME_MS, Client, batch_of, produce_of
+from tests.adapters.kafka.client import SECONDS_MAX, TIME_MS, Client, batch_of, produce_of
 from tests.adapters.rustlog.client import Client as RustlogClient
 
 from braidlog.codec.batch import HEADER, HEADER_BYTES, read_header, seal
 from braidlog.codec.compression import Compression, compress
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.rows import NO_UUID, Message
 
 MEGABYTE = 1_000_000
 LOOP_SECONDS_MAX = 0.5
@@ -117,6 +121,53 @@ def test_a_pipeline_stays_in_order_around_a_large_batch(braid_server_shared: Ser
         assert offsets == list(range(12))
 
 
+# -- partitions that are named ---------------------------------------------------------------------------------
+
+
+def fetch_naming(topic: str, numbers: Iterable[int], *, max_wait_ms: int = 0) -> d.FetchRequest:
+    asked = [d.FetchRequestPartition(number, -1, 0, partition_max_bytes=1) for number in numbers]
+    return d.FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=[d.FetchRequestTopic(topic, NO_UUID, asked)])
+
+
+def list_naming(topic: str, numbers: Iterable[int]) -> d.ListOffsetsRequest:
+    asked = [d.ListOffsetsRequestPartition(number, timestamp=TIME_MS) for number in numbers]
+    return d.ListOffsetsRequest(-1, 0, [d.ListOffsetsRequestTopic(topic, asked)])
+
+
+@pytest.mark.parametrize("naming", [fetch_naming, list_naming])
+@pytest.mark.parametrize("numbers", [[0, 0], [0] * 200_000, range(20_001)], ids=["twice", "often", "too many"])
+def test_a_request_names_each_partition_once_and_not_too_many(
+    braid_server_shared: ServerProcess, topic: str, naming: Callable[..., Message], numbers: Iterable[int]
+) -> None:
+    with Client(braid_server_shared) as client:
+        client.topic_id(topic)
+        request = client.connection.request(naming(topic, numbers), 11)
+        costs = Costs(braid_server_shared)
+        client.socket.sendall(request)
+        assert client.is_closed()
+        costs.check()
+
+
+def test_as_many_partitions_as_a_node_has_may_be_named(braid_server_shared: ServerProcess, topic: str) -> None:
+    with Client(braid_server_shared) as client:
+        client.topic_id(topic)
+        found = client.ask(fetch_naming(topic, range(20_000)), 12).responses[0].partitions
+        assert [each.error_code for each in found] == [0] + [E.UNKNOWN_TOPIC_OR_PARTITION] * 19_999
+
+
+def test_long_polls_of_many_partitions_count_in_the_memory_of_the_node(tmp_path: Path) -> None:
+    small = ("--set", "limits.memory_bytes_max=200000", "--set", "listeners.kafka.partitions=100")
+    with ServerProcess(tmp_path / "data", *small) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Client(server)) for _ in range(10)]
+        clients[0].topic_id("wide")
+        for client in clients:  # each waits with a quarter of what there is
+            client.send(fetch_naming("wide", range(100), max_wait_ms=300_000), version=12)
+        told, _, _ = select.select([client.socket for client in clients], [], [], SECONDS_MAX)
+        assert told, "nobody was cut off"
+        assert all(client.is_closed() for client in clients if client.socket in told)
+        assert "it holds 51200 bytes, and together they are too many" in server.errors()
+
+
 # -- readers -----------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +179,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerPro
         client.topic_id("large")
         assert client.produce("large", LARGE).error_code == 0
         assert server.stop() == 0
-        server.restart()  # what it took to store it is forgotten
+        server.start()  # what it took to store it is forgotten
         yield server, "large"
 
 

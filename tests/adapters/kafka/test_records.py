@@ -159,8 +159,9 @@ def test_an_offset_that_is_not_there(client: Client, topic: str, offset: int) ->
 
 def test_one_bad_partition_does_not_spoil_the_others(client: Client, topic: str) -> None:
     client.produce(topic, batch_of(b"x"))
+    client.topic_id(f"{topic}-short")
     answer = client.ask(
-        fetch_of((topic, 0, 0), (topic, 7, 0), ("absent", 0, 0), (topic, 0, 99), max_wait_ms=30_000), 12
+        fetch_of((topic, 0, 0), (topic, 7, 0), ("absent", 0, 0), (f"{topic}-short", 0, 99), max_wait_ms=30_000), 12
     )
     partitions = [each.partitions[0] for each in answer.responses]
     assert [each.error_code for each in partitions] == [

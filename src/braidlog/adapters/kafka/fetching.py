@@ -28,6 +28,9 @@ from braidlog.wire.kafka.rows import NO_UUID
 
 RESPONSE_BYTES_MAX = 8 * 1024 * 1024
 """Of records in one response, whatever a client asks for, save for a first batch that is larger."""
+WANTED_BYTES = 512
+"""What a partition of a request takes while it waits."""
+WANTED_FREE = 32
 READ_COMMITTED = 1
 NO_SESSION = 0
 
@@ -42,15 +45,18 @@ class _Asked(NamedTuple):
     code: E
 
 
-async def fetch(request: Request, services: Services, _: Conversation, denied: Denied) -> d.FetchResponse:
+async def fetch(request: Request, services: Services, conversation: Conversation, denied: Denied) -> d.FetchResponse:
     message: d.FetchRequest = request.message
     if message.session_id != NO_SESSION:
         return d.FetchResponse(error_code=E.FETCH_SESSION_ID_NOT_FOUND)
     asked = [_asked(topic, services, denied) for topic in message.topics]
     wanted = [each.wanted for topic in asked for each in topic if each.wanted is not None]
     refused = any(each.wanted is None for topic in asked for each in topic)
-    outcomes = iter(
-        await services.fetch.fetch_each(
+    held_bytes = len(wanted) * WANTED_BYTES if len(wanted) > WANTED_FREE else 0
+    if held_bytes:
+        conversation.hold(held_bytes)
+    try:
+        found = await services.fetch.fetch_each(
             wanted,
             bytes_max=min(max(message.max_bytes, 0), RESPONSE_BYTES_MAX),
             bytes_min=message.min_bytes,
@@ -58,7 +64,10 @@ async def fetch(request: Request, services: Services, _: Conversation, denied: D
             committed_only=message.isolation_level == READ_COMMITTED,
             leader_only=True,
         )
-    )
+    finally:
+        if held_bytes:
+            conversation.hold(-held_bytes)
+    outcomes = iter(found)
     committed_only = message.isolation_level == READ_COMMITTED
     return d.FetchResponse(
         responses=[

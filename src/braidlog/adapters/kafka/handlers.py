@@ -24,6 +24,7 @@ from braidlog.adapters.kafka import (
     staging,
     transactions,
 )
+from braidlog.adapters.kafka.entries import excess
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route
@@ -71,15 +72,18 @@ class KafkaAdapter(RoutedAdapter):
     def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Message | None]:
         route = self.table[request.api.key]
         if not route.before_authentication and self._is_stranger(conversation):
-            return self._turn_away(conversation, request)
+            return self._turn_away(conversation, request, "before authentication")
+        too_much = excess(request.api.key, request.message)
+        if too_much is not None:
+            return self._turn_away(conversation, request, too_much)
         return self.serve(route, conversation, request)
 
     def _is_stranger(self, conversation: Conversation) -> bool:
         return self._services.authorize.required and conversation.principal == ANONYMOUS
 
-    async def _turn_away(self, conversation: Conversation, request: Request) -> None:
+    async def _turn_away(self, conversation: Conversation, request: Request, why: str) -> None:
         """Kafka closes too: most responses could not say it."""
-        log.info("kafka %s: %s before authentication; closing", conversation.peer, request.api.name)
+        log.info("kafka %s: %s %s; closing", conversation.peer, request.api.name, why)
         conversation.close()
 
     def failure(self, request: Request, error: Exception) -> Message:
