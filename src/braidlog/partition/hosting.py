@@ -6,7 +6,7 @@ Invariants: internal topics (their names begin with two underscores) are not the
 which anyone may read and only the broker writes; a partition is opened once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from braidlog.cluster.image import Topic
 from braidlog.cluster.local import INTERNAL_PREFIX
@@ -106,11 +106,11 @@ class Hosting:
         return meta
 
     def partition(self, name: str, number: int) -> HostedPartition:
-        """The hosted partition, opened on first use."""
+        """The hosted partition: open since its creation or the node's start. One that could not be opened is tried again."""
         hosted = self._hosted.get((name, number))
         if hosted is None:
             meta = self.check_partition(name, number)
-            hosted = self._hosted[(name, number)] = self._open(meta, number)
+            hosted = self._hosted[(name, number)] = self.open_partition(meta, number)
         return hosted
 
     def partitions(self, name: str) -> list[HostedPartition]:
@@ -139,7 +139,8 @@ class Hosting:
             if (hosted := self._hosted.get((name, number))) is not None:
                 yield hosted
 
-    def _open(self, topic: Topic, number: int) -> HostedPartition:
+    def open_partition(self, topic: Topic, number: int) -> HostedPartition:
+        """Open a partition that nobody finds yet; may run on any thread."""
         found = self._folder.find(topic.name)
         if found is None or found.topic_id != topic.topic_id:
             raise StorageFault(self._lost(topic.name))
@@ -167,6 +168,10 @@ class Hosting:
     def put(self, topic: Topic) -> None:
         """A topic is there, or is another than before."""
         self._topics[topic.name] = topic
+
+    def host(self, partitions: Iterable[HostedPartition]) -> None:
+        """Partitions were opened: from now on they are found."""
+        self._hosted.update(((hosted.topic, hosted.number), hosted) for hosted in partitions)
 
     def remove(self, name: str) -> list[HostedPartition]:
         """A topic is there no more: nobody finds it, who waits for it is told. Returns what is open of it, to be closed."""

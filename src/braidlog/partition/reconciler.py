@@ -8,7 +8,7 @@ the change is acknowledged.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from braidlog.cluster.events import Event, FolderMade
 from braidlog.cluster.image import Topic
@@ -31,6 +31,7 @@ from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.partition.hosting import PUBLISHED, Hosting, is_hidden
+from braidlog.partition.opening import open_beside
 from braidlog.replication.replicas import Placed
 from braidlog.storage.folder import DataFolder
 
@@ -75,6 +76,8 @@ class Reconciler:
             self._behind |= self._metadata.take_touched()
             faults: dict[str, StorageFault | BrokerError] = {}
             for action in self._actions(self._behind):
+                if _name(action) in faults:
+                    continue  # each step stands on the one before: what could not be noted as made is not served
                 try:
                     await self._carry_out(action)
                 except (StorageFault, BrokerError) as fault:
@@ -112,6 +115,8 @@ class Reconciler:
             made = await self._world.blocking(lambda: self._note(action.topic))
             await self._metadata.change(lambda image: made if action.topic.name in image.topics else [])
             return
+        if isinstance(action, Open):
+            await self._open(action)
         closing = self._hosting.remove(action.topic.name) if isinstance(action, Close) else []
         if not isinstance(action, (Open, Follow)):
             await self._world.blocking(lambda: self._on_disk(action, closing))
@@ -121,12 +126,20 @@ class Reconciler:
             for listener in self._listeners:
                 await listener(_name(action))
 
+    async def _open(self, action: Open) -> None:
+        """Open a topic's new partitions beside the loop, before anyone finds them; a new topic has all of them or is refused."""
+        first = 0 if action.before is None else action.before.partitions
+        places = [(action.topic, number) for number in range(first, action.topic.partitions)]
+        opened = await open_beside(places, self._hosting, self._world)
+        if opened.faults and action.before is None:
+            await self._world.blocking(lambda: _close(opened.partitions))
+            raise opened.faults[0].fault
+        self._hosting.host(opened.partitions)
+
     def _on_disk(self, action: Action, closing: list[HostedPartition]) -> None:
         match action:
             case Close():
-                for hosted in closing:
-                    with contextlib.suppress(StorageFault):  # what cannot be closed well goes all the same
-                        hosted.log.close()
+                _close(closing)
             case Remove(meta):
                 self._folder.delete_topic(meta.name)
             case SetAside(meta):
@@ -152,7 +165,8 @@ class Reconciler:
                 self._hosting.put(topic)
                 if before is not None:
                     for hosted in self._hosting.opened(topic.name):
-                        self._renew(hosted, topic, before)
+                        if hosted.number < before.partitions:  # the others were opened just now
+                            self._renew(hosted, topic, before)
             case Lead(topic, number, epoch):
                 self._hosting.partition(topic.name, number).assume(Role.LEADER, epoch)
             case Follow(topic, number):
@@ -167,6 +181,13 @@ class Reconciler:
             placed = Placed(assignment.followers_of(self._hosting.node), topic.min_in_sync)
             hosted.step(placed, self._world.now_ms())
         hosted.advance()  # `flush` may have changed, or who follows, and with it what counts as committed
+
+
+def _close(partitions: Iterable[HostedPartition]) -> None:
+    """Of a topic that goes: what cannot be closed well goes all the same."""
+    for hosted in partitions:
+        with contextlib.suppress(StorageFault):
+            hosted.log.close()
 
 
 def _name(action: Action) -> str:

@@ -25,6 +25,7 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.report import Welcome
 from braidlog.model.world import World
+from braidlog.partition.opening import open_beside
 from braidlog.server.budget import Budget
 from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, ServerConfig, TlsConfig, check_exposure
 from braidlog.server.connection_limits import ConnectionLimits
@@ -131,9 +132,7 @@ class Server:
             authorize.own_by_first_use(self.services.owners)
         for note in self._folder.notes:
             log.warning("data folder: %s", note)
-        for name in self.services.hosting.names():
-            for number in range(self.services.hosting.meta(name).partitions):
-                self._open_partition(name, number)
+        await self._open_partitions()
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
         self._open_store()
@@ -158,16 +157,19 @@ class Server:
             "up to %d connections, %d files and sockets", self._connection_limits.connections_max, self._descriptors
         )
 
-    def _open_partition(self, name: str, number: int) -> None:
-        """Recover a partition. One that cannot be opened is offline, loudly; the others are served."""
+    async def _open_partitions(self) -> None:
+        """Recover all partitions. One that cannot be opened is offline, loudly; the others are served."""
         assert self.services is not None
-        try:
-            hosted = self.services.hosting.partition(name, number)
-        except StorageFault as fault:
-            log.error("%s/%d is offline: %s", name, number, fault)  # noqa: TRY400 - the fault says where
-            return
-        for damage in hosted.damages:
-            log.error("%s is damaged and takes no writes: %s", hosted, damage)
+        hosting = self.services.hosting
+        topics = hosting.topics.values()
+        places = [(topic, number) for topic in topics for number in range(topic.partitions)]
+        opened = await open_beside(places, hosting, self.services.world)
+        hosting.host(opened.partitions)
+        for name, number, fault in opened.faults:
+            log.error("%s/%d is offline: %s", name, number, fault)
+        for hosted in opened.partitions:
+            for damage in hosted.damages:
+                log.error("%s is damaged and takes no writes: %s", hosted, damage)
 
     def _open_store(self) -> None:
         """Recover the key-value store. Like a partition: if it cannot be opened it is offline, and the rest is served."""
