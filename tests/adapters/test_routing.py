@@ -10,8 +10,9 @@ import pytest
 from tests.broker.node import Node
 
 from braidlog.adapters.routing import Denied, Route
-from braidlog.broker.access.authorize import Authorize, Kind, NotAuthorizedError, Operation, Rule
+from braidlog.broker.access.authorize import ANONYMOUS, Authorize, Kind, NotAuthorizedError, Operation, Rule
 from braidlog.coordinator.offsets import Commit
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.compose import make_adapter
 from braidlog.wire.cursus import requests as cursus
 from braidlog.wire.dialect import dialects
@@ -174,6 +175,32 @@ def test_every_door_has_something_to_guard() -> None:
         ("rustlog", Kind.GROUP): 3,
         ("mayfly", Kind.KEY): 19,
     }
+
+
+OPEN = {
+    "cursus": {"Auth", "Exit", "GetProtocolInfo", "Help"},
+    "flux": {"Ping"},
+    "mayfly": {"Auth", "Ping", "Quit", "Unserved"},
+    "mlog": set(),
+    "rustlog": {"Ping"},
+}
+"""What is answered before one has said who one is. Kafka's door closes upon, whatever it is; Mayfly's answers AUTH alone."""
+
+
+@pytest.mark.parametrize("dialect", sorted(OPEN))
+def test_nothing_else_is_answered_before_one_has_said_who_one_is(dialect: str) -> None:
+    services = msgspec.structs.replace(Node().services, authorize=Authorize({"alice": "00" * 32}, []))
+    adapter: Any = make_adapter(dialect, services)
+    table = adapter.table if hasattr(adapter, "table") else adapter.routes
+    talk: Any = SimpleNamespace(principal=ANONYMOUS)
+    refused = {}
+    for kind, route in table.items():
+        probing = msgspec.structs.replace(route, handler=reached)
+        with pytest.raises((Reached, BrokerError)) as caught:
+            adapter.serve(probing, talk, SimpleNamespace(message=None)).send(None)
+        refused[kind.__name__] = getattr(caught.value, "reason", None)
+    assert {name for name, reason in refused.items() if reason is None} == OPEN[dialect]
+    assert set(refused.values()) <= {None, Reason.NOT_AUTHENTICATED}
 
 
 # -- with the handlers: lists, and answers for each ----------------------------------------------------------------

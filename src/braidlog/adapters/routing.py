@@ -29,6 +29,8 @@ class Need(NamedTuple):
     kind: Kind = Kind.TOPIC
 
 
+TO_BE_KNOWN = Need(Operation.DESCRIBE, lambda _, __: ())
+"""Nothing but that, where clients must say who they are, this one has."""
 Resource = str | None | tuple[Kind, str | None]
 """A topic by its name (None: the node itself), anything else with its kind."""
 

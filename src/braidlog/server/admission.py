@@ -4,7 +4,7 @@ Knows: the preamble, and how long a stranger stays one. Refuses to know: sockets
 asks). Invariant: whoever was counted as a stranger is let go exactly once.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from braidlog.broker.access.authenticate import Proof
@@ -16,28 +16,42 @@ from braidlog.wire.preamble import Introduction, Preamble
 class Admission:
     """Made for a connection when it opens; of no use any more once its client is known and has begun to speak its dialect."""
 
-    def __init__(self, gatekeeper: Gatekeeper, connection: Any, host: str) -> None:  # noqa: ANN401 - any dialect's connection
+    def __init__(
+        self,
+        gatekeeper: Gatekeeper,
+        connection: Any,  # noqa: ANN401 - any dialect's connection
+        host: str,
+        evict: Callable[[], None],
+    ) -> None:
         self._gatekeeper = gatekeeper
         self._connection = connection
         self._host = host
+        self.evict = evict
+        """Ends the connection: others want its place."""
         self._preamble: Preamble | None = Preamble()
         self._since: float | None = None
         self._frame_bytes_max = 0
         self.is_proving = False
+        self._was_wrong = False
 
-    def enter(self, now: float) -> bool:
-        """It is a stranger from now on: it may send little, and not for long. False if there are too many of them."""
+    @property
+    def standing(self) -> int:
+        """See `Stranger`."""
+        return 0 if self._was_wrong else 2 if self.is_proving else 1
+
+    def enter(self, now: float) -> None:
+        """It is a stranger from now on: it may send little, and not for long."""
         self._since = now
         self._frame_bytes_max = self._connection.frame_bytes_max
         self._connection.frame_bytes_max = min(self._frame_bytes_max, self._gatekeeper.limits.frame_bytes_max)
-        return self._gatekeeper.enter(self._host)
+        self._gatekeeper.enter(self._host, self)
 
     def leave(self) -> None:
         """It is gone, or no stranger any more."""
         if self._since is not None:
             self._since = None
             self._connection.frame_bytes_max = self._frame_bytes_max
-            self._gatekeeper.leave(self._host)
+            self._gatekeeper.leave(self._host, self)
 
     @property
     def is_open(self) -> bool:
@@ -58,6 +72,7 @@ class Admission:
         return event if isinstance(event, Introduction) else None
 
     async def prove(self, principal: str, token: bytes) -> bool:
+        self._was_wrong = not self._gatekeeper.holds(principal, token)  # and hears it late
         return await self._settle(self._gatekeeper.prove(self._host, principal, token))
 
     async def judge(self, holds: Proof) -> bool:

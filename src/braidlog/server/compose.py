@@ -55,6 +55,7 @@ EXPIRE_SECONDS = 1.0
 RETAIN_SECONDS = 30.0
 REPLICA_LAG_MS_MAX = 30_000
 CONSOLE: Final = "__console"
+STRANGERS_SHARE: Final = 4
 """Who the console is on its own doors. On the others nobody has this name."""
 CONSOLE_CONNECTIONS_MAX: Final = 256
 
@@ -136,7 +137,9 @@ class Server:
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
         self._open_store()
-        self._gatekeeper = gatekeeper(config.auth, authorize, world)
+        self._gatekeeper = gatekeeper(
+            config.auth, authorize, world, connections_max=self._connection_limits.connections_max
+        )
         self._wire_log = open_wire_log(config.wire_log, self._clock)
         for name, dialect in dialects().items():
             settings = getattr(config.listeners, name)
@@ -266,7 +269,7 @@ class Server:
         token = secrets.token_urlsafe(32)
         allowed = Authorize({CONSOLE: hash_token(token.encode()).hex()}, [Rule(CONSOLE, [Operation.ALL])])
         services = msgspec.structs.replace(self.services, authorize=allowed)
-        keeper = gatekeeper(self.config.auth, allowed, self._world)
+        keeper = gatekeeper(self.config.auth, allowed, self._world, connections_max=CONSOLE_CONNECTIONS_MAX)
         connection_limits = ConnectionLimits(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)
         made: list[Adapter] = [
             make_adapter("kafka", services, auto_create=False),
@@ -394,10 +397,12 @@ async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) ->
         log.error("%s: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
 
 
-def gatekeeper(auth: AuthConfig, authorize: Authorize, world: World) -> Gatekeeper:
-    """Who looks at tokens, with the pauses and limits that the settings say."""
+def gatekeeper(auth: AuthConfig, authorize: Authorize, world: World, *, connections_max: int) -> Gatekeeper:
+    """Who looks at tokens, with the pauses and limits that the settings say. Most of all connections are for who is known."""
     pauses = Pauses(auth.pause_seconds, auth.pause_seconds_max, auth.forget_seconds)
-    return Gatekeeper(Authenticate(authorize, world, pauses), auth.strangers)
+    strangers_max = min(auth.strangers.connections_max, max(connections_max // STRANGERS_SHARE, 1))
+    limits = msgspec.structs.replace(auth.strangers, connections_max=strangers_max)
+    return Gatekeeper(Authenticate(authorize, world, pauses), limits)
 
 
 def tls_context(tls: TlsConfig) -> ssl.SSLContext:

@@ -202,11 +202,13 @@ class Session(SessionTurns):
         return self.peer.rpartition(":")[0] or self.peer
 
     def _enter(self, gatekeeper: Gatekeeper) -> None:
-        self._admission = Admission(gatekeeper, self.connection, self.host)
-        is_stranger = gatekeeper.required and self.principal == ANONYMOUS
-        if is_stranger and not self._admission.enter(self._loop.time()):
-            log.warning("%s: too many unauthenticated connections, %s is turned away", self._adapter.dialect, self.peer)
-            self.abort()
+        self._admission = Admission(gatekeeper, self.connection, self.host, self._evict)
+        if gatekeeper.required and self.principal == ANONYMOUS:
+            self._admission.enter(self._loop.time())
+
+    def _evict(self) -> None:
+        log.warning("%s: too many unauthenticated connections, %s is cut off", self._adapter.dialect, self.peer)
+        self.abort()
 
     def _meet(self, admission: Admission, data: bytes) -> None:
         """The first bytes: an introduction, or the dialect's own."""

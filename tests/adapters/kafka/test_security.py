@@ -32,6 +32,7 @@ from tests.adapters.kafka.clients import (
 from braidlog.adapters.kafka.scram import Scram, ScramError
 from braidlog.broker.access.authorize import hash_token
 from braidlog.broker.access.users import Hash, credential_of, salt_password, show_verifier
+from braidlog.cluster.events import Credential
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
@@ -126,7 +127,11 @@ def produce(address: str, topic: str, settings: dict[str, Any]) -> str | None:
 def exchange(find: Any = None) -> Scram:
     credential = credential_of(Hash.SHA_256, SALT, 4096, salt_password(Hash.SHA_256, b"pencil", SALT, 4096))
     known = find or (lambda name: credential if name == "user" else None)
-    return Scram(Hash.SHA_256, known, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", lambda name: b"decoy of " + name.encode())
+    return Scram(Hash.SHA_256, known, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", decoy)
+
+
+def decoy(name: str) -> Credential:
+    return Credential(b"decoy of " + name.encode(), 8192, bytes(32), bytes(32))
 
 
 FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
@@ -183,6 +188,7 @@ def test_final_messages_that_prove_nothing() -> None:
 def test_a_user_that_is_not_there_is_asked_like_any_other() -> None:
     first = [exchange(lambda _: None).first(FIRST) for _ in range(2)]
     assert first[0] == first[1], "the same salt each time"
+    assert first[0].endswith(b",i=8192")
     scram = exchange(lambda _: None)
     scram.first(FIRST)
     with pytest.raises(ScramError):

@@ -6,11 +6,15 @@ import pytest
 from tests.model.manual_world import Job, ManualWorld
 
 from braidlog.broker.access import authenticate
-from braidlog.broker.access.authenticate import Authenticate, Pauses, network_of
+from braidlog.broker.access.authenticate import Authenticate, Pauses, Proof, network_of
 from braidlog.broker.access.authorize import Authorize
 from braidlog.testing.clock import ManualClock
 
 PAUSES = Pauses(first_seconds=1.0, seconds_max=8.0, forget_seconds=100.0)
+
+
+async def right() -> bool:
+    return True
 
 
 class Scene:
@@ -21,6 +25,10 @@ class Scene:
 
     def prove(self, token: bytes = b"right", host: str = "10.0.0.1", principal: str = "alice") -> "Job[bool]":
         return self.world.spawn(self.service.prove(host, principal, token))
+
+    def judge(self, holds: Proof, host: str = "10.0.0.1") -> "Job[bool]":
+        """A proof that is no token: a password."""
+        return self.world.spawn(self.service.judge(host, holds))
 
     def seconds_until(self, job: "Job[bool]", seconds_max: int = 100) -> int:
         for seconds in range(seconds_max):
@@ -51,29 +59,38 @@ def test_each_failure_doubles_the_pause_up_to_a_limit() -> None:
     assert [scene.seconds_until(scene.prove(b"wrong")) for _ in range(6)] == [1, 2, 4, 8, 8, 8]
 
 
-def test_many_connections_guess_no_faster_than_one() -> None:
-    """All at once: one is looked at per pause; those beyond the queue are refused unheard."""
+def test_many_connections_guess_passwords_no_faster_than_one() -> None:
+    """All at once: about one is looked at per pause."""
     scene = Scene()
-    jobs = [scene.prove(b"wrong") for _ in range(authenticate.WAITING_PER_NETWORK_MAX)]
     tries = 0
-    real = scene.service._authorize.authenticate
 
-    def counted(token: bytes) -> str | None:
+    async def wrong() -> bool:
         nonlocal tries
         tries += 1
-        return real(token)
+        return False
 
-    scene.service._authorize.authenticate = counted  # type: ignore[method-assign]
+    scene.judge(wrong)
+    jobs = [scene.judge(wrong) for _ in range(16)]
+    tries = 0
     for _ in range(20):
         scene.world.advance(1000)
     assert tries <= 4  # after 1, 3, 7 and 15 seconds
     assert not any(job.result() for job in jobs if job.is_done)
 
 
+def test_a_right_token_passes_at_once_whoever_guesses_at_its_address() -> None:
+    scene = Scene()
+    for _ in range(200):
+        scene.prove(b"wrong")
+        job = scene.prove()
+        assert job.is_done
+        assert job.result() is True
+
+
 def test_leaving_and_coming_back_does_not_shorten_the_pause() -> None:
     scene = Scene()
     scene.prove(b"wrong").cancel()
-    job = scene.prove()
+    job = scene.judge(right)
     assert not job.is_done
     assert scene.seconds_until(job) == 1
     assert job.result() is True
@@ -82,7 +99,7 @@ def test_leaving_and_coming_back_does_not_shorten_the_pause() -> None:
 def test_those_who_are_right_pass_together() -> None:
     scene = Scene()
     scene.prove(b"wrong")
-    good = [scene.prove() for _ in range(10)]
+    good = [scene.judge(right) for _ in range(10)]
     scene.world.advance(1000)
     assert [job.is_done and job.result() for job in good] == [True] * 10
 
@@ -91,25 +108,28 @@ def test_a_good_client_gets_its_turn_among_guessers_of_its_own_address() -> None
     scene = Scene()
     for _ in range(2):
         scene.prove(b"wrong")
-    good = scene.prove()
+    good = scene.judge(right)
     scene.prove(b"wrong")
     assert scene.seconds_until(good) == 3  # behind the two that came before it, not behind the third
     assert good.result() is True
 
 
-def test_who_waits_in_too_long_a_line_is_refused_unheard() -> None:
+def test_nobody_in_a_long_line_is_refused_unheard() -> None:
+    """However many guess before it: a right password is looked at in the end."""
     scene = Scene()
-    scene.prove(b"wrong")
-    line = [scene.prove() for _ in range(authenticate.WAITING_PER_NETWORK_MAX + 3)]
-    scene.world.advance(1000)
-    assert sorted(job.result() for job in line) == [False] * 3 + [True] * authenticate.WAITING_PER_NETWORK_MAX
+    for _ in range(100):
+        scene.prove(b"wrong")
+    good = [scene.judge(right) for _ in range(50)]
+    for _ in range(int(authenticate.WAIT_SECONDS_MAX)):
+        scene.world.advance(1000)
+    assert [job.is_done and job.result() for job in good] == [True] * 50
 
 
 def test_other_networks_do_not_wait() -> None:
     scene = Scene()
     for _ in range(50):
         scene.prove(b"wrong")
-    assert scene.prove(host="10.0.0.2").is_done
+    assert scene.judge(right, host="10.0.0.2").is_done
 
 
 def test_failures_are_forgotten() -> None:
@@ -117,7 +137,7 @@ def test_failures_are_forgotten() -> None:
     for _ in range(3):
         scene.seconds_until(scene.prove(b"wrong"))
     scene.world.advance(101_000)
-    assert scene.prove().is_done
+    assert scene.judge(right).is_done
     assert len(scene.service) == 0
     assert scene.seconds_until(scene.prove(b"wrong")) == 1
 
@@ -128,8 +148,8 @@ def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(10):
         scene.prove(b"wrong", host=f"10.0.0.{number}")
     assert len(scene.service) == 3
-    assert scene.prove(host="10.0.0.1").is_done
-    assert not scene.prove(host="10.0.0.9").is_done
+    assert scene.judge(right, host="10.0.0.1").is_done
+    assert not scene.judge(right, host="10.0.0.9").is_done
 
 
 @pytest.mark.parametrize(

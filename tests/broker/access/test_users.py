@@ -7,7 +7,15 @@ import hmac
 import pytest
 from tests.broker.node import Node
 
-from braidlog.broker.access.users import Hash, Users, credential_of, parse_verifier, salt_password, show_verifier
+from braidlog.broker.access.users import (
+    ITERATIONS_MIN,
+    Hash,
+    Users,
+    credential_of,
+    parse_verifier,
+    salt_password,
+    show_verifier,
+)
 from braidlog.model.errors import BrokerError, Reason
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -96,3 +104,25 @@ def test_users_of_the_configuration(node: Node) -> None:
 @pytest.fixture
 def node() -> Node:
     return Node()
+
+
+def test_who_is_not_there_is_asked_like_one_who_is() -> None:
+    """Iterations and length of the salt are those of users; the salt is the same each time, also after a restart."""
+    node = Node()
+    configured = {
+        name: show_verifier(Hash.SHA_256, credential_of(Hash.SHA_256, salt, count, name.encode()))
+        for name, salt, count in (("ann", b"a" * 12, 8192), ("bob", b"b" * 20, 16384))
+    }
+    forms = {(12, 8192), (20, 16384)}
+
+    def asked(node: Node) -> list[tuple[bytes, int]]:
+        users = Users(node.services.metadata, node.world, configured)
+        decoys = [users.decoy(f"nobody{number}", Hash.SHA_256) for number in range(50)]
+        return [(each.salt, each.iterations) for each in decoys]
+
+    found = asked(node)
+    assert {(len(salt), iterations) for salt, iterations in found} == forms
+    assert len({salt for salt, _ in found}) == 50
+    assert asked(node.restarted()) == found
+    other = Users(node.services.metadata, node.world, {"ann": configured["ann"]})
+    assert other.decoy("nobody", Hash.SHA_512).iterations == ITERATIONS_MIN, "nobody has such a password"

@@ -14,7 +14,7 @@ import hmac
 import re
 from collections.abc import Callable
 
-from braidlog.broker.access.users import ITERATIONS_MIN, Hash
+from braidlog.broker.access.users import Hash
 from braidlog.cluster.events import Credential
 
 _FIRST = re.compile(r"([ny],(?:a=([^,]*))?,)(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)")
@@ -30,16 +30,17 @@ class Scram:
     """One exchange: `first`, then `final`."""
 
     def __init__(
-        self, kind: Hash, find: Callable[[str], Credential | None], nonce: str, decoy: Callable[[str], bytes]
+        self, kind: Hash, find: Callable[[str], Credential | None], nonce: str, decoy: Callable[[str], Credential]
     ) -> None:
         self._kind = kind
         self._find = find
         self._nonce = nonce
         self._decoy = decoy
-        """A salt for a user that is not there: the same for the same name, so that asking twice tells nothing."""
+        """What a user that is not there is asked with: the same for the same name, so that asking twice tells nothing."""
         self._header = ""
         self._said = ""
         self._credential: Credential | None = None
+        self._is_known = False
         self.name = ""
 
     def first(self, message: bytes) -> bytes:
@@ -51,11 +52,11 @@ class Scram:
         self.name = _unescape(name)
         if authorized and _unescape(authorized) != self.name:
             raise ScramError("nobody speaks for another here")
-        self._credential = self._find(self.name)
-        salt = self._credential.salt if self._credential else self._decoy(self.name)
-        iterations = self._credential.iterations if self._credential else ITERATIONS_MIN
+        known, decoy = self._find(self.name), self._decoy(self.name)  # both, or the time would tell which it was
+        self._is_known, credential = known is not None, known or decoy
+        self._credential = credential
         self._nonce = theirs + self._nonce
-        answer = f"r={self._nonce},s={base64.b64encode(salt).decode()},i={iterations}"
+        answer = f"r={self._nonce},s={base64.b64encode(credential.salt).decode()},i={credential.iterations}"
         self._said = f"{bare},{answer}"
         return answer.encode()
 
@@ -70,7 +71,7 @@ class Scram:
         if nonce != self._nonce or _decode(header) != self._header.encode():
             raise ScramError("this is the end of another exchange")
         credential = self._credential
-        if credential is None or not self._proves(_decode(proof), credential, said):
+        if credential is None or not self._proves(_decode(proof), credential, said) or not self._is_known:
             raise ScramError("the user or the password is wrong")
         signature = hmac.digest(credential.server_key, said, self._kind.algorithm)
         return b"v=" + base64.b64encode(signature)

@@ -6,7 +6,6 @@ Invariants: a connection is somebody only after a whole exchange; whoever fails 
 that) and is closed upon; what is wrong is not said in detail. A password of PLAIN may also be a token of the configuration.
 """
 
-import hmac
 import secrets
 from weakref import WeakKeyDictionary
 
@@ -45,7 +44,6 @@ class Sasl:
 
     def __init__(self) -> None:
         self._exchanges: WeakKeyDictionary[ServerConnection, _Exchange] = WeakKeyDictionary()
-        self._secret = secrets.token_bytes(32)
 
     async def handshake(self, request: Request, _: Services, conversation: Conversation) -> s.SaslHandshakeResponse:
         message: s.SaslHandshakeRequest = request.message
@@ -72,7 +70,7 @@ class Sasl:
             self._exchanges[conversation.connection] = exchange
             return s.SaslAuthenticateResponse(auth_bytes=asked)
         proof = _Proof(exchange, token, services)
-        if not await conversation.judge(proof.holds):
+        if not await (conversation.prove(*proof.token) if proof.token else conversation.judge(proof.holds)):
             return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong")
         conversation.principal = proof.name
         conversation.connection.authenticated()
@@ -82,10 +80,7 @@ class Sasl:
         def find(name: str) -> Credential | None:
             return services.users.credentials(name).get(kind)
 
-        def decoy(name: str) -> bytes:
-            return hmac.digest(self._secret, name.encode(), "sha256")[:16]
-
-        return Scram(kind, find, secrets.token_urlsafe(24), decoy)
+        return Scram(kind, find, secrets.token_urlsafe(24), lambda name: services.users.decoy(name, kind))
 
 
 class _Proof:
@@ -97,6 +92,15 @@ class _Proof:
         self._services = services
         self.name = ""
         self.answer = b""
+        self.token = self._configured_token()
+        """Name and password, if that is a token of the configuration: those wait for nobody."""
+
+    def _configured_token(self) -> tuple[str, bytes] | None:
+        plain = None if self._exchange.scram else self._plain_parts()
+        if plain is None or self._services.authorize.authenticate(plain[1]) != plain[0]:
+            return None
+        self.name = plain[0]
+        return plain
 
     async def holds(self) -> bool:
         scram = self._exchange.scram
@@ -109,21 +113,21 @@ class _Proof:
         self.name = scram.name
         return True
 
-    async def _plain(self) -> bool:
-        """`[for whom] NUL user NUL password`: whether the password is that user's own."""
+    def _plain_parts(self) -> tuple[str, bytes] | None:
+        """`[for whom] NUL user NUL password`: user and password, if the user speaks for itself."""
         parts = self._token.split(b"\0")
         if len(parts) != 3 or len(self._token) > PASSWORD_BYTES_MAX:
+            return None
+        authorized, name = parts[0].decode("utf-8", "replace"), parts[1].decode("utf-8", "replace")
+        return (name, parts[2]) if authorized in ("", name) else None
+
+    async def _plain(self) -> bool:
+        """Whether the password is that user's own."""
+        plain = self._plain_parts()
+        if plain is None:
             return False
-        authorized, self.name, password = (
-            parts[0].decode("utf-8", "replace"),
-            parts[1].decode("utf-8", "replace"),
-            parts[2],
-        )
-        if authorized not in ("", self.name):
-            return False
-        if self._services.authorize.authenticate(password) == self.name:
-            return True
-        return await self._services.users.check_password(self.name, password)
+        self.name = plain[0]
+        return await self._services.users.check_password(*plain)
 
 
 def refuse_handshake(_: Request, code: E, __: str) -> s.SaslHandshakeResponse:

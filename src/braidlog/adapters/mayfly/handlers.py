@@ -110,14 +110,8 @@ async def _execute_each(messages: Sequence[m.Message], services: Services) -> li
 async def authenticate(request: Request, services: Services, conversation: Conversation) -> m.Message:
     """The token alone says who it is."""
     message: m.Auth = request.message  # type: ignore[assignment]
-    principal: str | None = None
-
-    async def holds() -> bool:
-        nonlocal principal
-        principal = services.authorize.authenticate(message.token)
-        return principal is not None
-
-    if not await conversation.judge(holds) or principal is None:
+    principal = services.authorize.authenticate(message.token) or ANONYMOUS
+    if not await conversation.prove(principal, message.token):
         return m.Failure(Status.AUTH_FAILED, "authentication failed")
     conversation.principal = principal
     return m.DONE

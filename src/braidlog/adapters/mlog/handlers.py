@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from braidlog.adapters.contract import Conversation, Stream
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
-from braidlog.adapters.routing import Route, RoutedAdapter, named
+from braidlog.adapters.routing import TO_BE_KNOWN, Route, RoutedAdapter, named
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
@@ -414,7 +414,7 @@ class MlogAdapter(RoutedAdapter):
         m.CreateTopicRequest: Route(create_topic, Operation.CREATE, _topic),
         m.DeleteTopicRequest: Route(delete_topic, Operation.DELETE, _topic),
         m.FindTopicLeaderRequest: Route(find_topic_leader, Operation.DESCRIBE, _topic),
-        m.FindRaftLeaderRequest: Route(find_raft_leader, None),
+        m.FindRaftLeaderRequest: Route(find_raft_leader, None, needs=(TO_BE_KNOWN,)),
         m.ListTopicsRequest: Route(list_topics, Operation.DESCRIBE),
         m.ApplyIsrUpdateEventRequest: Route(apply_isr_update, Operation.CLUSTER, _topic),
     }

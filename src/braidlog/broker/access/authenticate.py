@@ -1,11 +1,11 @@
 """Whether someone is who it says, and how long a wrong answer takes.
 
 Knows: which networks guessed wrong lately, and how often. Refuses to know: how the proof came over the wire, sockets.
-Invariants: of one network at most one wrong proof is looked at per pause, however many connections ask, leave and come back;
-the pause doubles with every failure up to a limit; an unknown principal and a wrong token take the same way; a network that
-never failed waits for nothing; the table is bounded, and forgets.
-
-Only a failure makes others wait: those who prove themselves pass together, as soon as the pause of the last failure is over.
+Invariants: a right token is looked at and passes at once, whoever else guesses at its address: a token is too long to be guessed.
+Of passwords, one network has about one wrong one looked at per pause, however many connections ask, leave and come back; those
+who wait behind it are all looked at, after `WAIT_SECONDS_MAX` at the latest. The pause doubles with every failure up to a limit;
+an unknown principal and a wrong token take the same way; a network that never failed waits for nothing; the table is bounded,
+and forgets.
 """
 
 import ipaddress
@@ -19,7 +19,6 @@ from braidlog.broker.access.authorize import Authorize
 from braidlog.model.world import World
 
 NETWORKS_MAX = 10_000
-WAITING_PER_NETWORK_MAX = 16
 WAIT_SECONDS_MAX = 30.0
 _IPV6_PREFIX = 64
 """Whoever has one IPv6 address has all of its /64."""
@@ -43,13 +42,12 @@ class Pauses(msgspec.Struct, frozen=True):
 class _Suspect:
     """A network that guessed wrong."""
 
-    __slots__ = ("failed_at", "failures", "free_at", "waiting")
+    __slots__ = ("failed_at", "failures", "free_at")
 
     def __init__(self) -> None:
         self.failures = 0
         self.failed_at = 0.0
         self.free_at = 0.0
-        self.waiting = 0
 
 
 class Authenticate:
@@ -66,40 +64,29 @@ class Authenticate:
         return self._authorize.required
 
     async def prove(self, address: str, principal: str, token: bytes) -> bool:
-        """Whether the token is that principal's. Who is wrong hears it late; who was wrong lately waits before it is heard."""
+        """Whether the token is that principal's. Who is wrong hears it late."""
+        return self.holds(principal, token) or await self.judge(address, _never)
 
-        async def holds() -> bool:
-            return self._authorize.authenticate(token) == principal
-
-        return await self.judge(address, holds)
+    def holds(self, principal: str, token: bytes) -> bool:
+        return self._authorize.authenticate(token) == principal
 
     async def judge(self, address: str, holds: Proof) -> bool:
-        """The same for a proof that is no token: it is looked at when its turn has come."""
+        """The same for a proof that is no token: it is looked at when its turn has come, later if some were wrong lately."""
         network = network_of(address)
-        if not await self._wait_for_turn(network):
-            return False
+        await self._wait_for_turn(network)
         if await holds():
             return True
         await self._world.wakeup().wait(self._failed(network))
         return False
 
-    async def _wait_for_turn(self, network: str) -> bool:
-        """False: too many wait, or it took too long; the proof is not looked at."""
+    async def _wait_for_turn(self, network: str) -> None:
         deadline = self._world.monotonic() + WAIT_SECONDS_MAX
         while (suspect := self._suspect(network)) is not None:
             now = self._world.monotonic()
-            pause = suspect.free_at - now
+            pause = min(suspect.free_at, deadline) - now
             if pause <= 0:
-                return True
-            heard = suspect.waiting < WAITING_PER_NETWORK_MAX and now < deadline
-            suspect.waiting += heard
-            try:
-                await self._world.wakeup().wait(pause)
-            finally:
-                suspect.waiting -= heard
-            if not heard:
-                return False
-        return True
+                return
+            await self._world.wakeup().wait(pause)
 
     def _suspect(self, network: str) -> _Suspect | None:
         """What is remembered of a network, if that is not long ago."""
@@ -125,6 +112,10 @@ class Authenticate:
 
     def __len__(self) -> int:
         return len(self._suspects)
+
+
+async def _never() -> bool:
+    return False
 
 
 def network_of(address: str) -> str:

@@ -13,6 +13,7 @@ import hmac
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from itertools import chain, islice
 
 from braidlog.broker.access.authorize import ANONYMOUS, EVERYONE
 from braidlog.cluster.events import Credential, DropUser, Event, SetUser
@@ -25,6 +26,8 @@ from braidlog.model.world import World
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 1_000_000
 _SALT_BYTES = (8, 1024)
+DECOY_USERS_MAX = 64
+_NOBODY = Credential(bytes(16), ITERATIONS_MIN, b"", b"")
 _VERIFIER = re.compile(r"(SCRAM-SHA-(?:256|512))\$(\d{1,9}):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)")
 
 
@@ -133,11 +136,23 @@ class Users:
         if name in self._configured:
             raise BrokerError(Reason.INVALID_USER, f"user {name!r} stands in the configuration and is changed there")
 
+    def decoy(self, name: str, kind: Hash) -> Credential:
+        """What somebody who is not there is asked with: salt and iterations like those of somebody who is, the same each time.
+
+        Made with a key of a user, chosen by the name: nobody else can compute it, and it is still the same after a restart.
+        """
+        some = islice(chain(self._configured, self._metadata.image.users), DECOY_USERS_MAX)
+        known = [found[kind] for found in map(self.credentials, some) if kind in found]
+        model = min(known, key=lambda each: hmac.digest(each.server_key, name.encode(), "sha256"), default=_NOBODY)
+        salt = hashlib.shake_256(model.server_key + name.encode()).digest(len(model.salt))
+        return Credential(salt, model.iterations, bytes(kind.size), bytes(kind.size))
+
     async def check_password(self, name: str, password: bytes) -> bool:
         """Whether it is that user's. Takes as long for a user that is not there; beside the loop, it takes a while."""
         known = self.credentials(name)
         kind = next(iter(known), Hash.SHA_256)
-        expected = known.get(kind) or Credential(b"nobody's salt", ITERATIONS_MIN, bytes(kind.size), bytes(kind.size))
+        decoy = self.decoy(name, kind)
+        expected = known.get(kind, decoy)
 
         def work() -> bool:
             salted = salt_password(kind, password, expected.salt, expected.iterations)
