@@ -14,6 +14,7 @@ from braidlog.cli.node.bench import Measurement
 from braidlog.cli.node.doctor import Examination
 from braidlog.cli.node.health import Readiness
 from braidlog.cli.topic.inspect import TopicDescription, TopicRow
+from braidlog.client.drivers.contract import AccessRule
 from braidlog.model.record_json import RecordInput, RecordJson
 from braidlog.tools.clicks import Click
 
@@ -27,6 +28,7 @@ GENERATED: dict[str, Any] = {
     "health": Readiness,
     "record": RecordJson,
     "record-input": RecordInput,
+    "rule-list": list[AccessRule],
     "topic-describe": list[TopicDescription],
     "topic-list": list[TopicRow],
 }

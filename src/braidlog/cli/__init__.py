@@ -122,6 +122,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "consume": ("braidlog.cli.records.consume:consume", "Print the records that are there."),
         "tail": ("braidlog.cli.records.consume:tail", "Print records as they come."),
         "group": ("braidlog.cli.group:group", "Who reads, how far behind; send a group elsewhere."),
+        "rule": ("braidlog.cli.rule:rule", "Who may do what: list, add and delete rules."),
         "kv": ("braidlog.cli.kv:kv", "Use a key-value store: get, set, count, lists, hashes, watch."),
         "pipeline": ("braidlog.cli.pipeline:pipeline", "Make tables, topics and keys of a topic, on Spark."),
         "spark": ("braidlog.cli.spark:spark", "Spark, set up for braidlog: a prompt, flags for a cluster."),

@@ -6,7 +6,6 @@ keys; lists of them have a number of ours, and are told to none but those who as
 """
 
 from collections.abc import Iterator
-from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
@@ -15,38 +14,28 @@ from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import Refusal, code_of, said_of_cluster
 from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import OPERATION_BITS
 from braidlog.broker.access.authorize import EVERYONE, Kind, Operation, Rule
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
+from braidlog.wire.kafka.access_lists import (
+    ALLOW,
+    ANY,
+    CLUSTER_NAME,
+    DENY,
+    EVERY_HOST,
+    USER,
+    Pattern,
+    Resource,
+    split_pattern,
+)
+from braidlog.wire.kafka.access_lists import OPERATIONS as NUMBERS_BY_WORD
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import security as s
 from braidlog.wire.kafka.messages.parts import Outcome
 
-ANY = 1
-CLUSTER_NAME = "kafka-cluster"
-USER = "User:"
-EVERY_HOST = "*"
-
-
-class Resource(IntEnum):
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    KEY = 100
-
-
-class Pattern(IntEnum):
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-DENY, ALLOW = 2, 3
-NUMBERS: dict[Operation, int] = {Operation.ALL: 2, **OPERATION_BITS}
+NUMBERS: dict[Operation, int] = {operation: NUMBERS_BY_WORD[operation] for operation in Operation}
 _O = Operation
 OPERATIONS: dict[Resource, set[Operation]] = {
     Resource.TOPIC: set(Operation) - {_O.CLUSTER},
@@ -81,9 +70,7 @@ def acls_of(rule: Rule) -> Iterator[Acl]:
     principal, permission = USER + rule.principal, DENY if rule.deny else ALLOW
     for resource, kind in KINDS.items():
         pattern = rule.pattern(kind)
-        place = (resource, pattern, Pattern.LITERAL)
-        if pattern.endswith("*") and pattern != EVERYONE:
-            place = (resource, pattern[:-1], Pattern.PREFIXED)
+        place = (resource, *split_pattern(pattern))
         for operation in rule.operations if pattern else ():
             if operation in OPERATIONS[resource]:
                 yield Acl(*place, principal, EVERY_HOST, NUMBERS[operation], permission)

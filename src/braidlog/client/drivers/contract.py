@@ -72,6 +72,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     settings: Annotated[bool, "reading and changing topic settings, adding partitions"] = False
     """A topic's settings are told and changed, and partitions are added to it."""
     trims: Annotated[bool, "deleting the oldest records"] = False
+    rules: Annotated[bool, "reading and changing rules"] = False
     credentials: Annotated[bool, "principal and token in the URL"] = False
 
 
@@ -195,6 +196,20 @@ class Setting(msgspec.Struct, frozen=True):
     is_default: bool
     is_fixed: bool = False
     text: str = ""
+
+
+class AccessRule(msgspec.Struct, frozen=True, order=True):
+    """Who may do one thing with what, or (`deny`) may not. `name`: a name, a prefix with `*`, or `*`.
+
+    `resource`: topic, group, transactional_id, key or cluster. `operation`: describe, read, write, create, delete, alter, cluster
+    or `*`.
+    """
+
+    principal: str
+    resource: str
+    name: str
+    operation: str
+    deny: bool = False
 
 
 class Driver(ABC):
@@ -325,6 +340,18 @@ class Driver(ABC):
     async def delete_group(self, group: str) -> None:  # noqa: ARG002 - a port's signature
         """With its commits; refused while it has members."""
         raise self.missing("group_offsets")
+
+    # -- rules -----------------------------------------------------------------------------------------------
+
+    async def list_rules(self) -> list[AccessRule]:
+        raise self.missing("rules")
+
+    async def add_rule(self, rule: AccessRule) -> None:  # noqa: ARG002 - a port's signature
+        raise self.missing("rules")
+
+    async def delete_rule(self, rule: AccessRule) -> int:  # noqa: ARG002 - a port's signature
+        """How many there were: rules of the server's own settings are not among them."""
+        raise self.missing("rules")
 
     # -- life ------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from braidlog.client.drivers.contract import Commits, Driver, GroupInfo, Setting, Span
+from braidlog.client.drivers.contract import AccessRule, Commits, Driver, GroupInfo, Setting, Span
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import NoAnswerError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.lag import lag_of
@@ -115,6 +115,18 @@ class Admin:
     async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
         """All that a group has committed, by topic and partition."""
         return await self._ask(lambda: self._driver.group_offsets(group))
+
+    async def list_rules(self) -> list[AccessRule]:
+        """Those of the server's settings too."""
+        return await self._ask(self._driver.list_rules)
+
+    async def add_rule(self, rule: AccessRule) -> None:
+        """It holds at once. One that is there already is no error."""
+        await self._ask(lambda: self._driver.add_rule(rule))
+
+    async def delete_rule(self, rule: AccessRule) -> bool:
+        """Whether it was there. A rule of the server's settings is not: it is changed there."""
+        return await self._ask(lambda: self._driver.delete_rule(rule)) > 0
 
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""

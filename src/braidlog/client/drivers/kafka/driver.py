@@ -1,7 +1,7 @@
 """The kafka driver: whole record batches, producers that are recognised, groups, offsets by time.
 
 Knows: which of Kafka's messages answers which question of the port. Refuses to know: who is to be asked (`routing.py`), members
-(`groups.py`), settings (`settings.py`), batches (`records.py`), what a code means (`rules.py`).
+(`groups.py`), settings (`settings.py`), rules of access (`access.py`), batches (`records.py`), what a code means (`rules.py`).
 Invariant: a batch that is sent again is the very same batch under the same numbers, one on its way for each partition.
 
 | URL option | what |
@@ -29,6 +29,7 @@ from braidlog.client.drivers.contract import (
     Span,
 )
 from braidlog.client.drivers.kafka import records as r
+from braidlog.client.drivers.kafka.access import AccessDriver
 from braidlog.client.drivers.kafka.groups import GroupDriver
 from braidlog.client.drivers.kafka.routing import only, settings_of
 from braidlog.client.drivers.kafka.settings import SettingsDriver
@@ -62,7 +63,7 @@ _BATCH_BYTES_MAX = 8 * 1024 * 1024
 _RECORDS_MAX = 1_000_000
 
 
-class KafkaDriver(GroupDriver, SettingsDriver):
+class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver):
     capabilities = Capabilities(
         keys=True,
         null_values=True,
@@ -78,6 +79,7 @@ class KafkaDriver(GroupDriver, SettingsDriver):
         deletes=True,
         settings=True,
         trims=True,
+        rules=True,
         credentials=True,
     )
 

@@ -1,0 +1,55 @@
+"""`braid rule` against a real node: what is added holds at once, is shown, and can be taken back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.braid import Braid, as_, guarded
+
+from braidlog.testing.server import ServerProcess
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ruled")
+
+
+@pytest.fixture(scope="module")
+def braid(folder: Path) -> Iterator[Braid]:
+    with ServerProcess(folder / "data", *guarded(folder)) as server:
+        yield Braid(server)
+
+
+def test_a_rule_is_added_holds_and_is_taken_back(braid: Braid, folder: Path) -> None:
+    root, ann = as_(folder, "root"), as_(folder, "ann")
+    braid.ok("topic", "create", "open1", *root)
+    reset = ("group", "reset", "anns-1", "--to", "earliest", "--topic", "open1", *ann)
+    assert "not allowed" in braid.fails(3, *reset)
+    said = braid.ok("rule", "add", "ann", "read", "--group", "anns-*", "--key", "ann:*", *root)
+    assert said == "added ann may read group anns-*\nadded ann may read key ann:*\n"
+    braid.ok(*reset)
+    braid.ok("rule", "add", "ann", "*", "--group", "anns-1", "--deny", *root)
+    assert "not allowed" in braid.fails(3, *reset)
+    told = [tuple(row.values()) for row in braid.json("rule", "list", *root, schema="rule-list")]
+    added = [("ann", "group", "anns-*", "read", False), ("ann", "group", "anns-1", "*", True)]
+    for row in (*added, ("ann", "key", "ann:*", "read", False), ("root", "topic", "*", "*", False)):
+        assert row in told
+    assert ["ann", "group", "anns-1", "*", "deny"] in [
+        line.split() for line in braid.ok("rule", "list", *root).splitlines()
+    ]
+    assert braid.ok("rule", "delete", "ann", "*", "--group", "anns-1", "--deny", *root) == (
+        "deleted ann may not * group anns-1\n"
+    )
+    braid.ok(*reset)
+    assert "no such rule was added" in braid.fails(1, "rule", "delete", "ann", "read", "--topic", "open*", *root)
+    braid.ok("rule", "delete", "ann", "read", "--group", "anns-*", "--key", "ann:*", *root)
+    assert "not allowed" in braid.fails(3, *reset)
+
+
+def test_who_may_not(braid: Braid, folder: Path) -> None:
+    for command in (["list"], ["add", "bob", "cluster"], ["delete", "bob", "read", "--topic", "open*"]):
+        assert "not allowed" in braid.fails(3, "rule", *command, *as_(folder, "bob"))
+
+
+def test_what_a_rule_needs(braid: Braid, folder: Path) -> None:
+    assert "pass --topic" in braid.fails(2, "rule", "add", "bob", "read", *as_(folder, "root"))
