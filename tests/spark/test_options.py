@@ -11,11 +11,13 @@ from braidlog.spark.options import (
     Kind,
     Option,
     OptionError,
+    Options,
     duration_ms,
     flag,
     json_object,
     names,
     one_of,
+    option,
     servers,
     size,
     text,
@@ -172,3 +174,37 @@ def test_one_of_several() -> None:
 def test_an_error_can_be_made_again_from_its_arguments_as_workers_do() -> None:
     error = refusal({"maxRows": "x"})
     assert str(copy.copy(error)) == str(error)
+
+
+# -- as attributes -------------------------------------------------------------------------------------------------------
+
+
+SERVERS = servers
+
+
+class Settings(Options, format="made-up", direction="read", more=(Option("handedOn", text, None, "Another's."),)):
+    servers: str = option(SERVERS, REQUIRED, "Where.", "kafka.bootstrap.servers")
+    stage_timeout_ms_max: int = option(whole(), "7", "How long.")
+    group_id: str | None = option(text, None, "Who.")
+
+
+def test_a_class_declares_rows_and_has_their_values() -> None:
+    assert [row.name for row in Settings.declared.options] == ["servers", "stageTimeoutMsMax", "groupId", "handedOn"]
+    found = Settings({"KAFKA.BOOTSTRAP.SERVERS": "h:1", "stagetimeoutmsmax": "9", "handedOn": "x"})
+    assert (found.servers, found.stage_timeout_ms_max, found.group_id) == ("kafka://h:1", 9, None)
+    assert found.chosen.given == {"servers", "stageTimeoutMsMax", "handedOn"}
+    assert found.chosen["handedOn"] == "x"
+
+
+def test_a_class_refuses_what_its_rows_refuse() -> None:
+    for given, said in (({}, "servers: it must be set"), ({"servers": "h:1", "groupsId": "g"}, "mean groupId?")):
+        with pytest.raises(OptionError, match=said):
+            Settings(given)
+
+
+def test_what_was_chosen_travels() -> None:
+    made = Settings({"servers": "h:1", "groupId": "g"})
+    there = copy.deepcopy(made)  # by the same protocol as pickling
+    assert there == made
+    assert (there.servers, there.group_id, there.chosen.given) == ("kafka://h:1", "g", made.chosen.given)
+    assert there != Settings({"servers": "h:1"})

@@ -3,17 +3,19 @@
 Knows: texts and what they may say. Refuses to know: what an option does, Spark.
 Invariant: an option is honoured or refused by name; none is dropped in silence. Names are compared without case, as Spark does.
 
-A format declares one `FormatOptions`; reading, errors and the page in docs/reference follow from it:
+A format declares each option once, as a row and an attribute; reading, errors and the page in docs/reference follow from it:
 
-    READ = FormatOptions("braidlog-kv", "read", (Option("servers", servers, REQUIRED, "where the node is"), …))
-    chosen = READ.read(self.options)
-    chosen["servers"]
+    class Settings(Options, format="braidlog", direction="write"):
+        servers: str = option(servers, REQUIRED, "Where the node is.")
+        stage_timeout: int = option(duration_ms, "15m", "…")       # the option stageTimeout
+
+    Settings(self.options).servers
 """
 
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -215,22 +217,13 @@ class Option(msgspec.Struct, frozen=True):
     aliases: tuple[str, ...] = ()
 
 
-class Chosen(Mapping[str, Any]):
+class Chosen(dict[str, Any]):
     """The options of one query: every option of the format is here, by its declared name; None is one that is not set."""
 
     def __init__(self, values: dict[str, Any], given: frozenset[str]) -> None:
-        self._values = values
+        super().__init__(values)
         self.given = given
         """The declared names of those that the user set."""
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - each option has a kind of its own
-        return self._values[name]
-
-    def __iter__(self) -> Any:  # noqa: ANN401
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def exactly_one(self, *names: str) -> str:
         """Which of these is set; an OptionError unless it is one."""
@@ -297,3 +290,41 @@ def _value_of(option: Option, given: str | None) -> Any:  # noqa: ANN401 - each 
         why = f" ({error})" if str(error) else ""
         shown = "…" if option.kind.secret else said
         raise OptionError(option.name, shown, f"it takes {option.kind.form}{why}") from None
+
+
+# -- as attributes -------------------------------------------------------------------------------------------------------
+
+
+def option(kind: Kind, default: str | None, meaning: str, *aliases: str) -> Any:  # noqa: ANN401 - what the kind makes of it
+    """A row of an `Options` class, where it stands for the value that was chosen."""
+    return Option("", kind, default, meaning, aliases)
+
+
+class Options:
+    """The options of one query as attributes, checked. `more`: rows that the format takes and hands on."""
+
+    declared: ClassVar[FormatOptions]
+    chosen: Chosen
+
+    def __init_subclass__(cls, *, format: str, direction: str, more: tuple[Option, ...] = ()) -> None:  # noqa: A002
+        rows = {name: row for name, row in vars(cls).items() if isinstance(row, Option)}
+        own = tuple(msgspec.structs.replace(row, name=_camel(name)) for name, row in rows.items())
+        cls.declared = FormatOptions(format, direction, (*own, *more))
+        cls._own = tuple(rows)
+
+    _own: ClassVar[tuple[str, ...]]
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.chosen = self.declared.read(given)
+        for name in self._own:
+            setattr(self, name, self.chosen[_camel(name)])
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.title, others))

@@ -11,11 +11,11 @@ from importlib import import_module
 from braidlog.spark.options import REQUIRED, FormatOptions, Option
 
 FORMATS = (
-    "braidlog.spark.source.options:READ",
-    "braidlog.spark.sink.options:WRITE",
-    "braidlog.spark.keyvalue.options:READ",
-    "braidlog.spark.keyvalue.options:WRITE",
-    "braidlog.spark.lake.sink:WRITE",
+    "braidlog.spark.source.options:Query",
+    "braidlog.spark.sink.options:Settings",
+    "braidlog.spark.keyvalue.options:Feed",
+    "braidlog.spark.keyvalue.options:Target",
+    "braidlog.spark.lake.sink:LakeOptions",
 )
 """`module:name` of each, in the order of the page."""
 
@@ -31,7 +31,7 @@ def formats() -> list[FormatOptions]:
     found = []
     for home in FORMATS:
         module, _, name = home.partition(":")
-        found.append(getattr(import_module(module), name))
+        found.append(getattr(import_module(module), name).declared)
     return found
 
 

@@ -4,8 +4,6 @@ Knows: which reader or writer a query gets. Refuses to know: what they do. The m
 its class from here.
 """
 
-from typing import Any
-
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -15,7 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from braidlog.spark.source.options import query_of
+from braidlog.spark.source.options import Query
 
 
 class TopicSource(DataSource):
@@ -28,20 +26,17 @@ class TopicSource(DataSource):
     def schema(self) -> str:
         from braidlog.spark.source.columns import default_schema  # noqa: PLC0415 - Arrow is for who reads
 
-        return default_schema(self._query(None))
-
-    def _query(self, streaming: bool | None) -> Any:  # noqa: ANN401, FBT001 - a Query; Spark asks for the schema before it says which
-        return query_of(self.options, streaming=streaming)
+        return default_schema(Query(self.options, streaming=None))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from braidlog.spark.source.readers import TopicReader  # noqa: PLC0415 - as above
 
-        return TopicReader(self._query(streaming=False), schema)
+        return TopicReader(Query(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from braidlog.spark.source.readers import TopicStreamReader  # noqa: PLC0415 - as above
 
-        return TopicStreamReader(self._query(streaming=True), schema)
+        return TopicStreamReader(Query(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's form
         from braidlog.spark.sink.writers import batch_writer  # noqa: PLC0415 - Arrow is for who writes

@@ -15,7 +15,7 @@ from braidlog import kv
 from braidlog.kv.values import HashValue, ListValue, write_value
 from braidlog.spark.keyvalue import changes
 from braidlog.spark.keyvalue.changes import FeedError, change_columns, live_rows
-from braidlog.spark.keyvalue.options import FEED_TOPIC, Target, feed_of, target_of
+from braidlog.spark.keyvalue.options import FEED_TOPIC, Feed, Target
 from braidlog.spark.keyvalue.sink import KeyValueSinkError, Row, check_disjoint, rows_of, write_rows
 from braidlog.spark.options import OptionError
 from braidlog.testing.server import ServerProcess
@@ -139,20 +139,20 @@ def test_rows_say_what_is_done() -> None:
             list(rows_of(rows(**columns)))
 
 
-def target(server: ServerProcess, **changed: Any) -> Target:
-    url = f"mayfly://127.0.0.1:{server.ports['mayfly']}"
-    return Target(
-        **{"url": url, "duplicates": "refuse", "order_by": None, "window": 7, "retry_seconds": 60.0, **changed}
-    )
+def target(server: ServerProcess, **changed: str) -> Target:
+    columns = StructType().add("key", "string").add("value", "string")
+    if "orderBy" in changed:
+        columns.add(changed["orderBy"], "long")
+    return Target({"servers": f"127.0.0.1:{server.ports['mayfly']}", "window": "7", **changed}, columns)
 
 
 def test_a_key_that_comes_twice(braid_server_shared: ServerProcess) -> None:
     twice = rows(key=["twice:1", "twice:2", "twice:1"], value=["old", "x", "new"], at=[5, 1, 4])
     with pytest.raises(KeyValueSinkError, match="'twice:1' is in one batch twice"):
         write_rows([twice.drop_columns(["at"])], target(braid_server_shared))
-    last = target(braid_server_shared, duplicates="last", order_by="at")
+    last = target(braid_server_shared, duplicates="last", orderBy="at")
     one = write_rows([twice], last)
-    with kv.connect(last.url) as store:
+    with kv.connect(last.servers) as store:
         assert store.get("twice:1") == b"old", "the greatest of orderBy, not the last that came"
     other = write_rows([rows(key=["twice:9"], value=["x"], at=[1])], last)
     check_disjoint([one, None, other])
@@ -162,7 +162,7 @@ def test_a_key_that_comes_twice(braid_server_shared: ServerProcess) -> None:
 
 def test_a_node_that_is_killed_between_windows_and_comes_back(braid_server: ServerProcess) -> None:
     """Whatever was answered is there, and whatever was not is sent again."""
-    aim = target(braid_server, window=50)
+    aim = target(braid_server, window="50")
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number in range(6):
@@ -179,7 +179,7 @@ def test_a_node_that_is_killed_between_windows_and_comes_back(braid_server: Serv
     for thread in threads:
         thread.join(60)
     assert len(written.marks) == 8 * 720
-    with kv.connect(aim.url) as store:
+    with kv.connect(aim.servers) as store:
         found = store.run([kv.commands.get(f"k{number}:{row}") for number in range(6) for row in range(120)])
     assert found == [f"k{number}:{row}".encode() for number in range(6) for row in range(120)]
 
@@ -192,12 +192,12 @@ def test_answers_that_are_lost_are_asked_for_again(way: str, braid_server_shared
     async def write() -> int:
         async with Proxy(braid_server_shared.ports["mayfly"]) as proxy:
             setattr(proxy, way, 2000)
-            aim = target(braid_server_shared, url=f"mayfly://127.0.0.1:{proxy.port}", window=50)
+            aim = target(braid_server_shared, servers=f"127.0.0.1:{proxy.port}", window="50")
             await asyncio.to_thread(write_rows, [rows(key=keys, value=keys)], aim)
             return proxy.cuts
 
     assert asyncio.run(write()) == 1
-    with kv.connect(target(braid_server_shared).url) as store:
+    with kv.connect(target(braid_server_shared).servers) as store:
         assert store.run([kv.commands.get(key) for key in keys]) == [key.encode() for key in keys]
 
 
@@ -205,29 +205,33 @@ def test_what_the_store_refuses_names_the_key(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", "--set", "kv.memory_bytes_max=1048576") as server:
         many = [f"fill:{number}" for number in range(100)]
         with pytest.raises(KeyValueSinkError, match=r"key b'fill:\d+': .*\(OUT_OF_MEMORY\)"):
-            write_rows([rows(key=many, value=["x" * 60_000] * 100)], target(server, retry_seconds=0.1))
+            write_rows([rows(key=many, value=["x" * 60_000] * 100)], target(server, retryTimeout="100ms"))
 
 
 def test_options() -> None:
-    assert feed_of({"feed": "h:9092"}, streaming=False).mode == "snapshot"
-    stream = feed_of({"servers": "h:9092", "startingOffsets": "earliest"}, streaming=True)
-    assert (stream.mode, stream.query.selection.topics, stream.query.headers) == ("changes", (FEED_TOPIC,), True)
-    assert stream.query.url == "kafka://h:9092", "the Kafka door of the same node"
-    assert feed_of({"servers": "h:1", "kafka.bootstrap.servers": "b:2"}, streaming=False).query.url == "kafka://b:2"
+    assert Feed({"feed": "h:9092"}, streaming=False).mode == "snapshot"
+    stream = Feed({"servers": "h:9092", "startingOffsets": "earliest"}, streaming=True)
+    assert (stream.mode, stream.query.selection.topics, stream.query.include_headers) == (
+        "changes",
+        (FEED_TOPIC,),
+        True,
+    )
+    assert stream.query.servers == "kafka://h:9092", "the Kafka door of the same node"
+    assert Feed({"servers": "h:1", "kafka.bootstrap.servers": "b:2"}, streaming=False).query.servers == "kafka://b:2"
     columns = StructType().add("key", "string").add("value", "binary")
-    assert target_of({"servers": "h:7275"}, columns).url == "mayfly://h:7275"
+    assert Target({"servers": "h:7275"}, columns).servers == "mayfly://h:7275"
     for call, said in (
-        (lambda: feed_of({}, streaming=False), "servers: it must be set"),
-        (lambda: feed_of({"servers": "h:1", "mode": "snapshot"}, streaming=True), "a stream reads changes"),
+        (lambda: Feed({}, streaming=False), "servers: it must be set"),
+        (lambda: Feed({"servers": "h:1", "mode": "snapshot"}, streaming=True), "a stream reads changes"),
         (
-            lambda: feed_of({"servers": "h:1", "startingOffsets": "earliest"}, streaming=False),
+            lambda: Feed({"servers": "h:1", "startingOffsets": "earliest"}, streaming=False),
             "mode = changes takes it",
         ),
-        (lambda: feed_of({"servers": "mayfly://:secret@h:1"}, streaming=False), "feed: where the store wants a token"),
-        (lambda: feed_of({"servers": "kafka://h:1"}, streaming=False), "speaks mayfly"),
-        (lambda: feed_of({"servers": "h:1", "subscribe": "x"}, streaming=False), "no such option"),
-        (lambda: target_of({"servers": "kafka://h:1"}, columns), "speaks mayfly"),
-        (lambda: target_of({"servers": "h:1", "duplicates": "last"}, columns), "set with duplicates = last"),
+        (lambda: Feed({"servers": "mayfly://:secret@h:1"}, streaming=False), "feed: where the store wants a token"),
+        (lambda: Feed({"servers": "kafka://h:1"}, streaming=False), "speaks mayfly"),
+        (lambda: Feed({"servers": "h:1", "subscribe": "x"}, streaming=False), "no such option"),
+        (lambda: Target({"servers": "kafka://h:1"}, columns), "speaks mayfly"),
+        (lambda: Target({"servers": "h:1", "duplicates": "last"}, columns), "set with duplicates = last"),
     ):
         with pytest.raises(OptionError, match=said):
             call()
@@ -237,4 +241,4 @@ def test_options() -> None:
         (StructType().add("key", "integer").add("value", "string"), "`key` is binary or string, not int"),
     ):
         with pytest.raises(ValueError, match=said):
-            target_of({"servers": "h:1"}, schema)
+            Target({"servers": "h:1"}, schema)

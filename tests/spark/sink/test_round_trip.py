@@ -19,7 +19,7 @@ from braidlog.codec.kernel import encode_records
 from braidlog.codec.murmur import partition_for_key
 from braidlog.model.stages import stage_name
 from braidlog.spark.connections import Connection, borrowed, close_idle
-from braidlog.spark.sink.options import Settings, settings_of
+from braidlog.spark.sink.options import Settings
 from braidlog.spark.sink.task import Attempt, Staged, Task, partitions_of
 from braidlog.spark.sink.writers import TopicSink
 from braidlog.testing.server import ServerProcess
@@ -196,12 +196,12 @@ def test_a_stream_that_is_stopped_and_started_and_a_new_checkpoint(
 
 
 def staged(connection: Connection, settings: Settings, topic: str, value: bytes, task: str, batch: int = 0) -> Staged:
-    assert settings.sink is not None
+    assert settings.sink_id is not None
     writer = BatchWriter(
         connection.driver,
         connection.policy,
-        stage=stage_name(settings.sink, batch, task),
-        coordinator=coordinator_name(settings.sink),
+        stage=stage_name(settings.sink_id, batch, task),
+        coordinator=coordinator_name(settings.sink_id),
         timeout_ms=60_000,
     )
     connection.run(writer.begin())
@@ -210,12 +210,12 @@ def staged(connection: Connection, settings: Settings, topic: str, value: bytes,
     connection.run(writer.send(writer.seal((topic, 0), section)))
     connection.run(writer.flush())
     stage: Stage | None = writer.stage
-    return Staged(settings.sink, "", stage, 1)
+    return Staged(settings.sink_id, "", stage, 1)
 
 
 def test_commit_and_abort_may_come_in_any_order_and_again(servers: str) -> None:
     topic = fresh()
-    settings = settings_of({"servers": servers, "topic": topic, "sinkId": fresh("s")}, streaming=True)
+    settings = Settings({"servers": servers, "topic": topic, "sinkId": fresh("s")}, streaming=True)
     with borrowed(settings.servers) as connection:
         assert partitions_of(connection, topic, 1) == 1
         winner, loser = (
@@ -238,10 +238,10 @@ def test_commit_and_abort_may_come_in_any_order_and_again(servers: str) -> None:
 def test_open_batches_take_so_much_memory_and_no_more(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("braidlog.spark.sink.task.HELD_BYTES_MAX", 1000)
     topic = fresh()
-    settings = settings_of({"servers": servers, "createTopic": "50"}, streaming=False)
-    assert settings.sink is not None
+    settings = Settings({"servers": servers, "createTopic": "50"}, streaming=False)
+    assert settings.sink_id is not None
     with borrowed(settings.servers) as connection:
-        task = Task(settings, Attempt(settings.sink, "", 0, 0, 0), connection)
+        task = Task(settings, Attempt(settings.sink_id, "", 0, 0, 0), connection)
         columns = {
             "value": pa.array(["x" * 20] * 200),
             "key": pa.array([str(number) for number in range(200)]),
@@ -260,7 +260,7 @@ def test_open_batches_take_so_much_memory_and_no_more(servers: str, monkeypatch:
 
 def test_an_abort_that_reaches_nobody_is_no_failure(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
     monkeypatch.setattr("braidlog.spark.sink.writers.SHORT", Policy(retry_timeout=0.1, request_timeout=1.0))
-    settings = settings_of({"servers": "127.0.0.1:9", "topic": "t", "sinkId": "s"}, streaming=True)
+    settings = Settings({"servers": "127.0.0.1:9", "topic": "t", "sinkId": "s"}, streaming=True)
     try:
         TopicSink(settings).abort([None], 3)
     finally:

@@ -23,7 +23,7 @@ from braidlog.codec.compression import Compression
 from braidlog.spark.columns import ColumnError
 from braidlog.spark.options import OptionError
 from braidlog.spark.sink.columns import check_record
-from braidlog.spark.sink.options import settings_of
+from braidlog.spark.sink.options import Settings
 from braidlog.spark.sink.writers import batch_writer, stream_writer
 
 GIVEN = {"servers": "localhost:9092", "topic": "t"}
@@ -53,22 +53,22 @@ GIVEN = {"servers": "localhost:9092", "topic": "t"}
 )
 def test_options_that_cannot_be_honoured(streaming: bool, options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        settings_of({**GIVEN, **options}, streaming=streaming)
+        Settings({**GIVEN, **options}, streaming=streaming)
 
 
 def test_what_holds_without_options() -> None:
-    stream = settings_of({"kafka.bootstrap.servers": "localhost:9092"}, streaming=True)
-    assert (stream.exactly_once, stream.sink, stream.batch_id, stream.topic) == (True, None, None, None)
-    assert (stream.compression, stream.batch_bytes, stream.stage_timeout_ms) == (Compression.NONE, 1 << 20, 900_000)
-    first, second = (settings_of(GIVEN, streaming=False) for _ in range(2))
+    stream = Settings({"kafka.bootstrap.servers": "localhost:9092"}, streaming=True)
+    assert (stream.exactly_once, stream.sink_id, stream.batch_id, stream.topic) == (True, None, None, None)
+    assert (stream.codec, stream.batch_bytes, stream.stage_timeout) == (Compression.NONE, 1 << 20, 900_000)
+    first, second = (Settings(GIVEN, streaming=False) for _ in range(2))
     assert first.batch_id == 0
-    assert first.sink != second.sink, "each write is a sink of its own"
-    named = settings_of({**GIVEN, "sinkId": "s", "batchId": "7", "compression": "ZSTD"}, streaming=False)
-    assert (named.sink, named.batch_id, named.compression) == ("s", 7, Compression.ZSTD)
+    assert first.sink_id != second.sink_id, "each write is a sink of its own"
+    named = Settings({**GIVEN, "sinkId": "s", "batchId": "7", "compression": "ZSTD"}, streaming=False)
+    assert (named.sink_id, named.batch_id, named.codec) == ("s", 7, Compression.ZSTD)
 
 
 def test_a_repr_tells_no_token() -> None:
-    shown = repr(settings_of({**GIVEN, "servers": "kafka://me:secret@localhost:9092"}, streaming=True))
+    shown = repr(Settings({**GIVEN, "servers": "kafka://me:secret@localhost:9092"}, streaming=True))
     assert "localhost:9092" in shown
     assert "secret" not in shown
 

@@ -21,7 +21,7 @@ from braidlog.spark.source.chunks import WINDOW, Ahead, read_chunks
 from braidlog.spark.source.columns import check_schema, record_batches
 from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.losses import DataLossError, reports
-from braidlog.spark.source.options import Query, query_of
+from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
 from braidlog.testing.server import ServerProcess
 
@@ -60,14 +60,17 @@ def schema(*names: str, **types: Any) -> StructType:
 
 def query(world: World, topic: str, *, folder: bool = False, **options: str) -> Query:
     where = {"path": world.folder} if folder else {"servers": world.url}
-    return query_of({**where, "subscribe": topic, **options}, streaming=False)
+    return Query({**where, "subscribe": topic, **options}, streaming=False)
 
 
 def whole(asked: Query) -> list[Range]:
-    log = open_log(asked.url, asked.path, committed_only=asked.committed_only)
+    log = open_log(asked.servers, asked.path, committed_only=asked.committed_only)
     try:
         places = find_places(log, asked.selection)
-        begin, end = starts(log, asked.start, places, asked.timeless), ends(log, asked.end, places)
+        begin, end = (
+            starts(log, asked.start, places, asked.starting_offsets_by_timestamp_strategy),
+            ends(log, asked.end, places),
+        )
     finally:
         log.close()
     return [Range(*place, begin[place], end[place]) for place in places]
@@ -237,7 +240,7 @@ def test_a_loss_that_a_task_finds_is_reported_once(world: World) -> None:
     world.delete_before(topic, 4)
     reporting = {"servers": world.url, "subscribe": topic, "onDataLoss": "report", "lossTopic": report}
     for options in (reporting, reporting, {**reporting, "groupId": "another"}):
-        asked = query_of(options, streaming=False)
+        asked = Query(options, streaming=False)
         assert sum(batch.num_rows for batch in batches(asked, wanted)) == 6
     world.delete_before(topic, 5)
     batches(query(world, topic, onDataLoss="report", lossTopic=report), Range(topic, 0, 2, 9))
@@ -348,7 +351,7 @@ def test_a_kept_connection_outlives_a_node(braid_server: ServerProcess) -> None:
     with braidlog.connect(f"kafka://127.0.0.1:{braid_server.ports['kafka']}") as client:
         client.admin.create_topic("t")
         client.producer().send_and_wait("t", b"kept")
-    asked = query_of({"servers": f"127.0.0.1:{braid_server.ports['kafka']}", "subscribe": "t"}, streaming=False)
+    asked = Query({"servers": f"127.0.0.1:{braid_server.ports['kafka']}", "subscribe": "t"}, streaming=False)
     (wanted,) = whole(asked)
     assert batches(asked, wanted, "value")[0].column(0).to_pylist() == [b"kept"]
     braid_server.kill()

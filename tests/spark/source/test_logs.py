@@ -17,7 +17,7 @@ from braidlog.spark.source.chunks import read_chunks
 from braidlog.spark.source.columns import record_batches
 from braidlog.spark.source.logs import FolderLog
 from braidlog.spark.source.losses import Lost
-from braidlog.spark.source.options import Bound, Selection, query_of
+from braidlog.spark.source.options import Bound, Query, Selection
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import EARLIEST, LATEST, Offsets, Place
 
@@ -171,7 +171,7 @@ def test_a_folder_is_read_while_it_is_compacted_and_trimmed(tmp_path: Path, capl
                     "onDataLoss": "skip",
                     "fetchBytes": ("1", "2k", "1m")[turn % 3],
                 }
-                query = query_of(options, streaming=False)
+                query = Query(options, streaming=False)
                 looked = FolderLog(folder, committed_only=True)
                 place = (topic, 0)
                 wanted = Range(*place, looked.earliest([place])[place], looked.latest([place])[place])

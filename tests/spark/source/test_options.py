@@ -3,39 +3,44 @@
 import pytest
 
 from braidlog.spark.options import OptionError
-from braidlog.spark.source.options import Bound, Query, query_of
+from braidlog.spark.source.options import Bound, Query
 from braidlog.spark.source.positions import EARLIEST, LATEST, assigned, from_json, to_json
 
 HERE = {"servers": "localhost:9092", "subscribe": "t"}
 
 
 def query(streaming: bool | None = False, **options: str) -> Query:
-    return query_of({**HERE, **options}, streaming=streaming)
+    return Query({**HERE, **options}, streaming=streaming)
 
 
 def refusal(streaming: bool = False, /, **options: str | None) -> str:
     given = {name: value for name, value in {**HERE, **options}.items() if value is not None}
     with pytest.raises(OptionError) as caught:
-        query_of(given, streaming=streaming)
+        Query(given, streaming=streaming)
     return str(caught.value)
 
 
 def test_what_holds_without_options() -> None:
     batch, stream = query(), query(streaming=True)
-    assert (batch.url, batch.path) == ("kafka://localhost:9092", None)
+    assert (batch.servers, batch.path) == ("kafka://localhost:9092", None)
     assert batch.start == Bound("startingOffsets", everywhere=EARLIEST)
     assert stream.start == Bound("startingOffsets", everywhere=LATEST)
     assert batch.end == Bound("endingOffsets", everywhere=LATEST)
     assert (batch.cuts.target_bytes, batch.on_loss, batch.committed_only) == (64 * 2**20, "fail", True)
-    assert (batch.group, batch.headers, batch.value_format) == (None, False, "binary")
+    assert (batch.group_id, batch.include_headers, batch.value_format) == (None, False, "binary")
 
 
 def test_the_kafka_connectors_names_are_taken() -> None:
-    found = query_of(
+    found = Query(
         {"KAFKA.BOOTSTRAP.SERVERS": "h:1", "Subscribe": "a, b", "failondataloss": "false", "kafka.group.id": "g"},
         streaming=True,
     )
-    assert (found.url, found.selection.topics, found.on_loss, found.group) == ("kafka://h:1", ("a", "b"), "skip", "g")
+    assert (found.servers, found.selection.topics, found.on_loss, found.group_id) == (
+        "kafka://h:1",
+        ("a", "b"),
+        "skip",
+        "g",
+    )
 
 
 def test_bounds() -> None:
@@ -48,11 +53,11 @@ def test_bounds() -> None:
 
 
 def test_selections() -> None:
-    assigned_ = query_of({"servers": "h:1", "assign": '{"a":[1,0],"b":[0]}'}, streaming=False).selection
+    assigned_ = Query({"servers": "h:1", "assign": '{"a":[1,0],"b":[0]}'}, streaming=False).selection
     assert assigned_.places == (("a", 1), ("a", 0), ("b", 0))
     assert assigned_.has("a")
     assert not assigned_.has("c")
-    pattern = query_of({"servers": "h:1", "subscribePattern": "or.*s"}, streaming=False).selection
+    pattern = Query({"servers": "h:1", "subscribePattern": "or.*s"}, streaming=False).selection
     assert pattern.has("orders")
     assert not pattern.has("orders2")  # the whole name, as Java's `matches` has it
 
@@ -68,7 +73,7 @@ def test_selections() -> None:
 )
 def test_isolation_is_the_options_then_the_urls(isolation: str | None, url: str, committed: bool) -> None:
     options = {**HERE, "servers": url} | ({} if isolation is None else {"isolation": isolation})
-    assert query_of(options, streaming=False).committed_only is committed
+    assert Query(options, streaming=False).committed_only is committed
 
 
 @pytest.mark.parametrize(

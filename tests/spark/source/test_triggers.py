@@ -8,7 +8,7 @@ import pytest
 from braidlog import Log, NewRecord
 from braidlog.spark.source.logs import FolderLog
 from braidlog.spark.source.losses import ANEW, DELETED, GONE, DataLossError, Losses, Lost, plan
-from braidlog.spark.source.options import query_of
+from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import Offsets
 from braidlog.spark.source.triggers import Triggers
@@ -27,7 +27,7 @@ class Stream:
         self.clock = ManualClock()
 
     def begin(self, **options: str) -> Triggers:
-        query = query_of({"path": self.folder, "subscribe": "t", **options}, streaming=True)
+        query = Query({"path": self.folder, "subscribe": "t", **options}, streaming=True)
         looked = FolderLog(self.folder, committed_only=True)
         return Triggers(looked, query, Losses(query), self.clock)
 

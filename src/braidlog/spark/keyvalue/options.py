@@ -6,27 +6,14 @@ Invariant: what comes out can be run as it is; whatever is wrong was said.
 
 from collections.abc import Mapping
 
-import msgspec
 from pyspark.sql.types import StructType
 
 from braidlog.client.drivers.link import show_address
 from braidlog.client.schemes import parse_url
+from braidlog.spark import options as o
 from braidlog.spark.columns import ColumnError, check_columns
-from braidlog.spark.options import (
-    REQUIRED,
-    Chosen,
-    FormatOptions,
-    Kind,
-    Option,
-    OptionError,
-    duration_ms,
-    one_of,
-    servers,
-    text,
-    whole,
-)
-from braidlog.spark.source.options import READ as TOPIC
-from braidlog.spark.source.options import Query, query_of
+from braidlog.spark.options import OptionError, Options
+from braidlog.spark.source.options import Query
 from braidlog.wire.kafka import DIALECT as KAFKA
 from braidlog.wire.mayfly import DIALECT as MAYFLY
 
@@ -77,106 +64,66 @@ def _store(value: str) -> str:
 
 
 _STORE_FORM = f"host:port of the key-value door, or a URL such as mayfly://:token@host:{MAYFLY.port}"
-_store_kind = Kind(_STORE_FORM, _store, secret=True)
-
-READ = FormatOptions(
-    FORMAT,
-    "read",
-    (
-        Option(
-            "servers",
-            _store_kind,
-            None,
-            "The node's key-value door: a snapshot waits until the feed has everything that the store had acknowledged. Without "
-            "it (`feed` alone) a snapshot may lack the last moment (`kv.feed_linger_ms`).",
-        ),
-        Option(
-            "feed",
-            servers,
-            None,
-            f"The node's Kafka door: the store tells its changes to the topic `{FEED_TOPIC}`, and that is what is read. "
-            f"Unless set, port {KAFKA.port} of the same host.",
-            ("kafka.bootstrap.servers",),
-        ),
-        Option(
-            "mode",
-            one_of("snapshot", "changes"),
-            None,
-            "`snapshot`: every key that is there, once; batches only, and what a batch reads unless set. `changes`: every "
-            "change in its order, which is what a stream reads.",
-        ),
-        *(option for option in TOPIC.options if option.name in _OF_THE_TOPIC),
-    ),
-)
-
-WRITE = FormatOptions(
-    FORMAT,
-    "write",
-    (
-        Option("servers", _store_kind, REQUIRED, "The node's key-value door."),
-        Option(
-            "duplicates",
-            one_of("refuse", "last", "any"),
-            "refuse",
-            "A key that is in a batch more than once: `refuse` fails the batch; `last` writes the row with the greatest "
-            "`orderBy` of each task; `any` does not look, and leaves to chance which row stays.",
-        ),
-        Option("orderBy", text, None, "The column that orders the rows of a key, with duplicates = last."),
-        Option("window", whole(1, 1000), "1000", "How many commands are sent before an answer is waited for."),
-        Option("retryTimeout", duration_ms, "60s", "How long a node that does not answer is asked again."),
-    ),
-)
+_store_kind = o.Kind(_STORE_FORM, _store, secret=True)
 
 
-class Feed(msgspec.Struct, frozen=True):
+class Feed(
+    Options,
+    format=FORMAT,
+    direction="read",
+    more=tuple(row for row in Query.declared.options if row.name in _OF_THE_TOPIC),
+):
     """What is read: the topic's query, and what is made of it."""
 
-    query: Query
-    mode: str
-    store: str | None
+    servers: str | None = o.option(
+        _store_kind,
+        None,
+        "The node's key-value door: a snapshot waits until the feed has everything that the store had acknowledged. Without "
+        "it (`feed` alone) a snapshot may lack the last moment (`kv.feed_linger_ms`).",
+    )
+    feed: str | None = o.option(
+        o.servers,
+        None,
+        f"The node's Kafka door: the store tells its changes to the topic `{FEED_TOPIC}`, and that is what is read. "
+        f"Unless set, port {KAFKA.port} of the same host.",
+        "kafka.bootstrap.servers",
+    )
+    mode: str | None = o.option(
+        o.one_of("snapshot", "changes"),
+        None,
+        "`snapshot`: every key that is there, once; batches only, and what a batch reads unless set. `changes`: every "
+        "change in its order, which is what a stream reads.",
+    )
 
+    def __init__(self, options: Mapping[str, str], *, streaming: bool | None) -> None:
+        """`streaming` None: it is not known yet, and only the columns are asked for."""
+        super().__init__(options)
+        self.mode = self.mode or ("changes" if streaming else "snapshot")
+        if streaming and self.mode == "snapshot":
+            raise OptionError("mode", "snapshot", "a stream reads changes: it takes changes")
+        if self.mode == "snapshot" and streaming is not None:
+            self._refuse_bounds()
+        own = ("servers", "feed", "kafka.bootstrap.servers", "mode")
+        texts = {name: value for name, value in options.items() if name.lower() not in own}
+        texts |= {"servers": self._feed_url(), "subscribe": FEED_TOPIC, "includeHeaders": "true"}
+        self.query = Query(texts, streaming=streaming)
 
-def feed_of(options: Mapping[str, str], *, streaming: bool | None) -> Feed:
-    """`streaming` None: it is not known yet, and only the columns are asked for."""
-    chosen = READ.read(options)
-    mode = chosen["mode"] or ("changes" if streaming else "snapshot")
-    if streaming and mode == "snapshot":
-        raise OptionError("mode", "snapshot", "a stream reads changes: it takes changes")
-    if mode == "snapshot" and streaming is not None:
-        _refuse_bounds(chosen)
-    own = ("servers", "feed", "kafka.bootstrap.servers", "mode")
-    texts = {name: value for name, value in options.items() if name.lower() not in own}
-    texts |= {"servers": _feed_url(chosen), "subscribe": FEED_TOPIC, "includeHeaders": "true"}
-    return Feed(query_of(texts, streaming=streaming), mode, chosen["servers"])
+    def _feed_url(self) -> str:
+        if self.feed is not None:
+            return self.feed
+        if self.servers is None:
+            raise OptionError("servers", None, f"it must be set, or feed: {_STORE_FORM}")
+        target = parse_url(self.servers)
+        if target.token is not None or target.tls:
+            raise OptionError(
+                "feed", None, "where the store wants a token or TLS, the Kafka door is told by a URL of its own"
+            )
+        return "kafka://" + ",".join(show_address((host, KAFKA.port)) for host, _ in target.nodes)
 
-
-def _feed_url(chosen: Chosen) -> str:
-    if chosen["feed"] is not None:
-        return str(chosen["feed"])
-    if chosen["servers"] is None:
-        raise OptionError("servers", None, f"it must be set, or feed: {_STORE_FORM}")
-    target = parse_url(chosen["servers"])
-    if target.token is not None or target.tls:
-        raise OptionError(
-            "feed", None, "where the store wants a token or TLS, the Kafka door is told by a URL of its own"
-        )
-    return "kafka://" + ",".join(show_address((host, KAFKA.port)) for host, _ in target.nodes)
-
-
-def _refuse_bounds(chosen: Chosen) -> None:
-    for name in ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp", "groupId"):
-        if name in chosen.given:
-            raise OptionError(name, None, "a snapshot is of everything and of now; mode = changes takes it")
-
-
-class Target(msgspec.Struct, frozen=True):
-    """Where rows are written, and how. It travels to executors as it is."""
-
-    url: str
-    duplicates: str
-    order_by: str | None
-    window: int
-    retry_seconds: float
+    def _refuse_bounds(self) -> None:
+        for name in ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp", "groupId"):
+            if name in self.chosen.given:
+                raise OptionError(name, None, "a snapshot is of everything and of now; mode = changes takes it")
 
 
 _KINDS = {
@@ -187,19 +134,30 @@ _KINDS = {
 }
 
 
-def target_of(options: Mapping[str, str], schema: StructType) -> Target:
-    """The target; `OptionError` or `ValueError` if the options or the columns do not fit."""
-    chosen = WRITE.read(options)
-    if (chosen["duplicates"] == "last") != ("orderBy" in chosen.given):
-        raise OptionError("orderBy", None, "it is set with duplicates = last, and only then")
-    _check_columns(schema, chosen["orderBy"])
-    return Target(
-        chosen["servers"],
-        chosen["duplicates"],
-        chosen["orderBy"],
-        chosen["window"],
-        chosen["retryTimeout"] / 1000,
+class Target(Options, format=FORMAT, direction="write"):
+    """Where rows are written, and how. It travels to executors as it is."""
+
+    servers: str = o.option(_store_kind, o.REQUIRED, "The node's key-value door.")
+    duplicates: str = o.option(
+        o.one_of("refuse", "last", "any"),
+        "refuse",
+        "A key that is in a batch more than once: `refuse` fails the batch; `last` writes the row with the greatest "
+        "`orderBy` of each task; `any` does not look, and leaves to chance which row stays.",
     )
+    order_by: str | None = o.option(o.text, None, "The column that orders the rows of a key, with duplicates = last.")
+    window: int = o.option(o.whole(1, 1000), "1000", "How many commands are sent before an answer is waited for.")
+    retry_timeout: int = o.option(o.duration_ms, "60s", "How long a node that does not answer is asked again.")
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """`OptionError` or `ColumnError` if the options or the columns do not fit."""
+        super().__init__(options)
+        if (self.duplicates == "last") != ("orderBy" in self.chosen.given):
+            raise OptionError("orderBy", None, "it is set with duplicates = last, and only then")
+        _check_columns(schema, self.order_by)
+
+    @property
+    def retry_seconds(self) -> float:
+        return self.retry_timeout / 1000
 
 
 def _check_columns(schema: StructType, order_by: str | None) -> None:

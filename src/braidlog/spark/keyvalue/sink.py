@@ -66,7 +66,7 @@ def write_rows(batches: Iterable[pa.RecordBatch], target: Target) -> Written:
         rows = _once_each(rows, seen)
     elif target.duplicates == "last":
         rows = _last_of_each(rows, seen)
-    with connect(target.url, retries="at-least-once", retry_timeout=target.retry_seconds) as store:
+    with connect(target.servers, retries="at-least-once", retry_timeout=target.retry_seconds) as store:
         window: list[Row] = []
         for row in rows:
             window.append(row)

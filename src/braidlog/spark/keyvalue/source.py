@@ -19,7 +19,7 @@ from braidlog.client.kv.blocking import connect
 from braidlog.model.clock import SystemClock
 from braidlog.spark.columns import check_columns, simple
 from braidlog.spark.keyvalue.changes import change_columns, live_rows
-from braidlog.spark.keyvalue.options import COLUMNS, FEED_TOPIC, FORMAT, SCHEMA, Feed, feed_of, target_of
+from braidlog.spark.keyvalue.options import COLUMNS, FEED_TOPIC, FORMAT, SCHEMA, Feed, Target
 from braidlog.spark.keyvalue.sink import KeyValueSink
 from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.planning import Range
@@ -51,27 +51,27 @@ class KeyValueSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        feed_of(self.options, streaming=None)
+        Feed(self.options, streaming=None)
         return SCHEMA
 
     def reader(self, schema: StructType) -> TopicReader:
-        feed = feed_of(self.options, streaming=False)
+        feed = Feed(self.options, streaming=False)
         return SnapshotReader(feed, schema) if feed.mode == "snapshot" else ChangesReader(feed, schema)
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802 - Spark's name
-        return ChangesStreamReader(feed_of(self.options, streaming=True), schema)
+        return ChangesStreamReader(Feed(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
         if overwrite:
             raise ValueError(
                 f"{FORMAT} sets and deletes the keys that it is given; nobody takes the others away: use append"
             )
-        return BatchWriter(KeyValueSink(target_of(self.options, schema)))
+        return BatchWriter(KeyValueSink(Target(self.options, schema)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001 - as above
         if overwrite:
             raise ValueError(f"{FORMAT} sets and deletes the keys that it is given: use output mode append or update")
-        return StreamWriter(KeyValueSink(target_of(self.options, schema)))
+        return StreamWriter(KeyValueSink(Target(self.options, schema)))
 
 
 class _Changes(TopicRows):
@@ -79,7 +79,7 @@ class _Changes(TopicRows):
 
     def __init__(self, feed: Feed, schema: StructType) -> None:
         super().__init__(feed.query, _RECORDS)
-        self._store = feed.store
+        self._store = feed.servers
         check_columns(schema, _KNOWN, f"column {{name}} is not there; {FORMAT} has {{known}}")
         self._wanted = schema
 
@@ -114,7 +114,7 @@ class SnapshotReader(_Changes, TopicReader):
         return [InputPartition(Everything(ranges, SystemClock().now_ms()))]
 
     def _has_feed(self) -> bool:
-        log = open_log(self._query.url, self._query.path, committed_only=self._query.committed_only)
+        log = open_log(self._query.servers, self._query.path, committed_only=self._query.committed_only)
         try:
             return FEED_TOPIC in log.topics((FEED_TOPIC,))
         finally:

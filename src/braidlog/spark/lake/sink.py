@@ -20,25 +20,14 @@ from pyspark.sql.datasource import DataSource, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from braidlog.spark import options as o
 from braidlog.spark.lake import KINDS, NO_PARQUET
 from braidlog.spark.lake.contract import LakeError, Table
 from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import open_table
 from braidlog.spark.lake.writing import Form, write_files
 from braidlog.spark.lake.written import Change, DataFile
-from braidlog.spark.options import (
-    REQUIRED,
-    Chosen,
-    FormatOptions,
-    Option,
-    OptionError,
-    flag,
-    names,
-    one_of,
-    size,
-    text,
-    whole,
-)
+from braidlog.spark.options import OptionError, Options
 from braidlog.spark.writers import BatchWriter, Messages, StreamWriter
 
 FORMAT = "braidlog-lake"
@@ -46,34 +35,45 @@ COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
 _CATALOG = "catalog."
 _QUERY_ID = "sql.streaming.queryId"
 
-WRITE = FormatOptions(
-    FORMAT,
-    "write",
-    (
-        Option("path", text, None, "The table's folder; all machines must reach it by this path."),
-        Option("table", one_of(*KINDS, gone={"parquet": NO_PARQUET}), REQUIRED, "What kind of table it is."),
-        Option(
-            "name",
-            text,
-            None,
-            "Iceberg: namespace.table in the catalog; without it, `default.` and the last folder of the path. The catalog is "
-            "told by options `catalog.*`, as pyiceberg has them (and catalog.name); without any, it is a file in the path.",
-        ),
-        Option("partitionBy", names, None, "Columns whose values become folders; fixed when the table is made."),
-        Option("targetFileBytes", size, "128m", "A file that has reached this size is closed, and the next one begun."),
-        Option("compression", one_of(*COMPRESSIONS), "zstd", "Of the Parquet files."),
-        Option("mergeSchema", flag, "false", "Add columns that the table does not have; without it they are refused."),
-        Option(
-            "sinkId",
-            text,
-            None,
-            "The sink's name in the table; without it, the streaming query's id. It belongs to one checkpoint: a new one needs "
-            "a new name.",
-        ),
-        Option("batchId", whole(0), None, "Batch writes only, with sinkId: the write is done once for each number."),
-    ),
-)
-"""Beside these, `catalog.*`: properties of an Iceberg catalog, as pyiceberg has them, and catalog.name."""
+
+class LakeOptions(Options, format=FORMAT, direction="write"):
+    """Beside these, `catalog.*`: properties of an Iceberg catalog, as pyiceberg has them, and catalog.name."""
+
+    path: str | None = o.option(o.text, None, "The table's folder; all machines must reach it by this path.")
+    table: str = o.option(o.one_of(*KINDS, gone={"parquet": NO_PARQUET}), o.REQUIRED, "What kind of table it is.")
+    name: str | None = o.option(
+        o.text,
+        None,
+        "Iceberg: namespace.table in the catalog; without it, `default.` and the last folder of the path. The catalog is "
+        "told by options `catalog.*`, as pyiceberg has them (and catalog.name); without any, it is a file in the path.",
+    )
+    partition_by: tuple[str, ...] | None = o.option(
+        o.names, None, "Columns whose values become folders; fixed when the table is made."
+    )
+    target_file_bytes: int = o.option(
+        o.size, "128m", "A file that has reached this size is closed, and the next one begun."
+    )
+    compression: str = o.option(o.one_of(*COMPRESSIONS), "zstd", "Of the Parquet files.")
+    merge_schema: bool = o.option(
+        o.flag, "false", "Add columns that the table does not have; without it they are refused."
+    )
+    sink_id: str | None = o.option(
+        o.text,
+        None,
+        "The sink's name in the table; without it, the streaming query's id. It belongs to one checkpoint: a new one needs "
+        "a new name.",
+    )
+    batch_id: int | None = o.option(
+        o.whole(0), None, "Batch writes only, with sinkId: the write is done once for each number."
+    )
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        of_catalog = {name: value for name, value in options.items() if name.lower().startswith(_CATALOG)}
+        super().__init__({name: value for name, value in options.items() if name not in of_catalog})
+        self.catalog = {name[len(_CATALOG) :]: value for name, value in of_catalog.items()}
+
+    def open(self) -> Table:
+        return open_table(self.table, self.path, name=self.name, catalog=self.catalog)
 
 
 @dataclass(frozen=True)
@@ -88,18 +88,9 @@ class Parcel(WriterCommitMessage):
 class Target:
     """A table and how to write to it; it travels to the executors."""
 
-    kind: str
-    path: str | None
-    name: str | None
-    catalog: Mapping[str, str]
+    options: LakeOptions
     form: Form
     overwrite: bool
-    merge_schema: bool
-    sink: str | None
-    batch: int | None
-
-    def open(self) -> Table:
-        return open_table(self.kind, self.path, name=self.name, catalog=self.catalog)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Parcel:
         context = TaskContext.get()
@@ -111,18 +102,18 @@ class Target:
         if not files and not self.overwrite:
             return  # a batch without rows changes nothing, however often it comes
         query = None if batch is None else _query_of(messages)
-        sink = self.sink or query
+        sink = self.options.sink_id or query
         if batch is not None and sink is None and files:
             raise LakeError("Spark did not tell the tasks which query they serve: give the sink a name with sinkId")
-        self.open().commit(
+        self.options.open().commit(
             Change(
                 files,
                 self.form.schema,
                 sink,
-                self.batch if batch is None else batch,
+                self.options.batch_id if batch is None else batch,
                 query if sink != query else None,
                 overwrite=self.overwrite,
-                merge_schema=self.merge_schema,
+                merge_schema=self.options.merge_schema,
                 partition_by=self.form.partition_by,
             )
         )
@@ -130,7 +121,7 @@ class Target:
     def abort(self, messages: Messages, batch: int | None) -> None:  # noqa: ARG002 - a sink's signature
         files = _files(messages)
         if files:
-            self.open().discard(files)
+            self.options.open().discard(files)
 
 
 class LakeSink(DataSource):
@@ -146,16 +137,16 @@ class LakeSink(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
-        chosen, catalog = _read_options(self.options)
-        if (chosen["sinkId"] is None) != (chosen["batchId"] is None):
+        chosen = LakeOptions(self.options)
+        if (chosen.sink_id is None) != (chosen.batch_id is None):
             raise OptionError("batchId", None, "a batch write that is done once has both sinkId and batchId")
-        return BatchWriter(_target(chosen, catalog, schema, overwrite=overwrite))
+        return BatchWriter(_target(chosen, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001 - Spark's signature
-        chosen, catalog = _read_options(self.options)
-        if chosen["batchId"] is not None:
+        chosen = LakeOptions(self.options)
+        if chosen.batch_id is not None:
             raise OptionError("batchId", None, "a stream's batches have numbers of their own")
-        return StreamWriter(_target(chosen, catalog, schema, overwrite=overwrite))
+        return StreamWriter(_target(chosen, schema, overwrite=overwrite))
 
 
 def _files(messages: Messages) -> tuple[DataFile, ...]:
@@ -167,38 +158,15 @@ def _query_of(messages: Messages) -> str | None:
     return next((message.query for message in messages if isinstance(message, Parcel) and message.query), None)
 
 
-def _read_options(options: Mapping[str, str]) -> tuple[Chosen, dict[str, str]]:
-    catalog = {key[len(_CATALOG) :]: value for key, value in options.items() if key.lower().startswith(_CATALOG)}
-    own = {key: value for key, value in options.items() if not key.lower().startswith(_CATALOG)}
-    return WRITE.read(own), catalog
-
-
-def _target(chosen: Chosen, catalog: dict[str, str], schema: StructType, *, overwrite: bool) -> Target:
+def _target(chosen: LakeOptions, schema: StructType, *, overwrite: bool) -> Target:
     """Look at the table before anything is written: what does not fit it, is refused here."""
     found = table_schema(to_arrow_schema(schema, timezone="UTC"))
     _check_parquet_has(found)
-    partition_by = chosen["partitionBy"] or ()
-    table = open_table(chosen["table"], chosen["path"], name=chosen["name"], catalog=catalog)
-    found = table.prepare(found, partition_by, merge_schema=chosen["mergeSchema"])
-    form = Form(
-        table.location,
-        found,
-        partition_by,
-        table.keeps_partition_columns,
-        chosen["targetFileBytes"],
-        chosen["compression"],
-    )
-    return Target(
-        chosen["table"],
-        chosen["path"],
-        chosen["name"],
-        catalog,
-        form,
-        overwrite,
-        chosen["mergeSchema"],
-        chosen["sinkId"],
-        chosen["batchId"],
-    )
+    table, partition_by = chosen.open(), chosen.partition_by or ()
+    found = table.prepare(found, partition_by, merge_schema=chosen.merge_schema)
+    keeps = table.keeps_partition_columns
+    form = Form(table.location, found, partition_by, keeps, chosen.target_file_bytes, chosen.compression)
+    return Target(chosen, form, overwrite)
 
 
 def _check_parquet_has(schema: pa.Schema) -> None:

@@ -61,7 +61,7 @@ def this_attempt(settings: Settings) -> Attempt:
     streaming = settings.batch_id is None
     query = context.getLocalProperty(_QUERY_ID) or "" if streaming else ""
     return Attempt(
-        sink=settings.sink or query,
+        sink=settings.sink_id or query,
         writer=query,
         batch_id=int(context.getLocalProperty(_BATCH_ID) or 0) if settings.batch_id is None else settings.batch_id,
         partition=context.partitionId(),
@@ -168,7 +168,7 @@ class Task:
 
             found = self._topics[topic] = Filling(
                 topic,
-                partitions_of(self._connection, topic, self._settings.create_partitions),
+                partitions_of(self._connection, topic, self._settings.create_topic),
                 self._settings.batch_bytes,
                 # Small batches would otherwise all begin at the same partition.
                 first=self._attempt.partition + self._attempt.batch_id,
@@ -184,12 +184,12 @@ class Task:
                 {
                     "stage": attempt.stage,
                     "coordinator": coordinator_name(attempt.sink),
-                    "timeout_ms": settings.stage_timeout_ms,
+                    "timeout_ms": settings.stage_timeout,
                 }
                 if settings.exactly_once
                 else {}
             )
             driver, policy = self._connection.driver, self._connection.policy
-            self._writer = BatchWriter(driver, policy, compression=settings.compression, **staging)
+            self._writer = BatchWriter(driver, policy, compression=settings.codec, **staging)
             self._connection.run(self._writer.begin())
         return self._writer

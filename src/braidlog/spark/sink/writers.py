@@ -17,7 +17,7 @@ from braidlog.client.errors import ClientError
 from braidlog.spark.connections import borrowed
 from braidlog.spark.options import OptionError
 from braidlog.spark.sink.columns import check_record
-from braidlog.spark.sink.options import Settings, settings_of
+from braidlog.spark.sink.options import Settings
 from braidlog.spark.sink.task import SHORT, Staged, write_rows
 from braidlog.spark.writers import BatchWriter, Messages, StreamWriter
 
@@ -39,7 +39,7 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
 
 
 def _sink(schema: StructType, options: Mapping[str, str], *, streaming: bool) -> "TopicSink":
-    settings = settings_of(options, streaming=streaming)
+    settings = Settings(options, streaming=streaming)
     check_record(schema, topic=settings.topic)
     return TopicSink(settings)
 
@@ -68,7 +68,7 @@ class TopicSink(msgspec.Struct, frozen=True):
     def abort(self, messages: Messages, batch: int | None) -> None:
         """Let go of what is open. A batch that counts stays; a stage that cannot be aborted now ends with its timeout."""
         staged = _staged(messages)
-        sink = staged[0].sink if staged else self.settings.sink
+        sink = staged[0].sink if staged else self.settings.sink_id
         if not self.settings.exactly_once or sink is None:
             return
         number = self._number(batch)

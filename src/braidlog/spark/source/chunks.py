@@ -48,10 +48,10 @@ class _Gone(Exception):  # noqa: N818 - a finding: the range begins later than i
 
 def read_chunks(query: Query, wanted: Range) -> Iterator[Chunk]:
     """The batches that hold the range, with what stands before and after it in the first and the last of them."""
-    if query.url is None:
+    if query.servers is None:
         yield from _from_folder(query, wanted)
         return
-    with borrowed(query.url, committed_only=query.committed_only) as connection:
+    with borrowed(query.servers, committed_only=query.committed_only) as connection:
         at = wanted.start
         while at < wanted.end:
             ahead = Ahead(connection, wanted.place, query.fetch_bytes, at, wanted.end)

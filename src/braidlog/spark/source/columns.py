@@ -40,7 +40,7 @@ _OF_THE_LOG = ("key", "value", "offset", "timestamp", "headers")
 def default_schema(query: Query) -> str:
     """All columns of a query, as DDL: Spark's own parser reads the value's schema in it."""
     named = {name: kind or _value_type(query) for name, kind in _COLUMNS.items()}
-    if not query.headers:
+    if not query.include_headers:
         del named["headers"]
     if not has_errors(query):
         del named[ERROR]

@@ -130,14 +130,14 @@ def _skip(query: Query, lost: Sequence[Lost]) -> None:  # noqa: ARG001 - a polic
 
 def _report(query: Query, lost: Sequence[Lost]) -> None:
     _skip(query, lost)
-    assert query.url is not None
+    assert query.servers is not None
     assert query.loss_topic is not None
-    with connect(query.url) as client:
+    with connect(query.servers) as client:
         client.admin.ensure_topic(query.loss_topic)
-        known = [each for each in reports(client, query.loss_topic) if each.reader == query.group]
+        known = [each for each in reports(client, query.loss_topic) if each.reader == query.group_id]
         now_ms = SystemClock().now_ms()
         new = [
-            Report(query.group, each.topic, each.partition, start, end, each.why, now_ms)
+            Report(query.group_id, each.topic, each.partition, start, end, each.why, now_ms)
             for each in lost
             for start, end in unreported_ranges(each, known)
         ]

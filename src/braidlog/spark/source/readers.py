@@ -53,10 +53,10 @@ class TopicReader(TopicRows, DataSourceReader):
     """A batch. Its offsets are fixed when it is planned, once for each `load()`."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        log = open_log(self._query.url, self._query.path, committed_only=self._query.committed_only)
+        log = open_log(self._query.servers, self._query.path, committed_only=self._query.committed_only)
         try:
             places = find_places(log, self._query.selection)
-            begin = starts(log, self._query.start, places, self._query.timeless)
+            begin = starts(log, self._query.start, places, self._query.starting_offsets_by_timestamp_strategy)
             ranges, lost = plan(log, begin, ends(log, self._query.end, places))
             Losses(self._query).handle(lost)
             return _tasks(ranges, self._query.cuts, log.bytes_each)
@@ -77,7 +77,7 @@ class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvaila
 
     def _driver(self) -> tuple[Log, Triggers, Losses]:
         if self._state is None:
-            log = open_log(self._query.url, self._query.path, committed_only=self._query.committed_only)
+            log = open_log(self._query.servers, self._query.path, committed_only=self._query.committed_only)
             losses = Losses(self._query)
             self._state = log, Triggers(log, self._query, losses), losses
         return self._state
@@ -87,13 +87,12 @@ class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvaila
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Spark knows no two limits at once: this says that there are some, and `latestOffset` keeps all of them."""
-        admission = self._query.admission
-        if admission.rows_max is not None:
-            return ReadMaxRows(admission.rows_max)
-        if admission.bytes_max is not None:
-            return ReadMaxBytes(admission.bytes_max)
-        if admission.rows_min is not None:
-            return ReadMinRows(admission.rows_min)
+        if self._query.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._query.max_offsets_per_trigger)
+        if self._query.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._query.max_bytes_per_trigger)
+        if self._query.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._query.min_offsets_per_trigger)
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -120,7 +119,7 @@ class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvaila
 
     def _commit(self, done: Offsets) -> None:
         """Progress for people to see: the checkpoint is what counts, and a group that cannot be reached stops no query."""
-        group = self._query.group
+        group = self._query.group_id
         new = {place: at for place, at in done.items() if self._committed.get(place) != at}
         if group is None or not new:
             return

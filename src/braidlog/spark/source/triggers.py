@@ -40,7 +40,7 @@ class Triggers:
 
     def initial(self) -> Offsets:
         places = find_places(self._log, self._query.selection)
-        return starts(self._log, self._query.start, places, self._query.timeless)
+        return starts(self._log, self._query.start, places, self._query.starting_offsets_by_timestamp_strategy)
 
     def freeze(self) -> None:
         """What is there now is all that this run will take."""
@@ -68,17 +68,17 @@ class Triggers:
         return dict(self.seen)
 
     def _admitted(self, start: Offsets, ends: Offsets) -> Offsets:
-        limits, begun = self._query.admission, self._begun(start, ends)
-        if limits.rows_min is not None and self._frozen is None and self._may_wait():
+        limits, begun = self._query, self._begun(start, ends)
+        if limits.min_offsets_per_trigger is not None and self._frozen is None and self._may_wait():
             rows = backlog_rows(begun, ends)
-            if 0 < rows < limits.rows_min:
+            if 0 < rows < limits.min_offsets_per_trigger:
                 self._log.wait_beyond(ends, IDLE_WAIT_MS)
                 return start
-        if limits.rows_max is not None:
-            ends = capped(begun, ends, limits.rows_max, lambda _: 1.0)
-        if limits.bytes_max is not None:
+        if limits.max_offsets_per_trigger is not None:
+            ends = capped(begun, ends, limits.max_offsets_per_trigger, lambda _: 1.0)
+        if limits.max_bytes_per_trigger is not None:
             weights = {place: max(self.bytes_each(place, begun[place], at), 1.0) for place, at in ends.items()}
-            ends = capped(begun, ends, limits.bytes_max, lambda place: weights[place])
+            ends = capped(begun, ends, limits.max_bytes_per_trigger, lambda place: weights[place])
         if ends != start:
             self._taken_at = self._clock.monotonic()
         return ends
@@ -87,7 +87,7 @@ class Triggers:
         """The first trigger of a run does not wait, as with Spark's Kafka connector."""
         return (
             self._taken_at is not None
-            and (self._clock.monotonic() - self._taken_at) * 1000 < self._query.admission.delay_ms
+            and (self._clock.monotonic() - self._taken_at) * 1000 < self._query.max_trigger_delay
         )
 
     def _begun(self, start: Offsets, ends: Offsets) -> Offsets:
