@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_table
+from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_listing, print_table
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import GroupInfo, GroupMember, Span
 from braidlog.client.errors import Refusal, RefusedError
@@ -99,21 +99,14 @@ def described(client: Client, group: str) -> GroupDescription:
 @with_client
 def list_(client: Client, output: str) -> None:
     """Which groups there are, whether somebody reads, and how far behind they are."""
-    names = client.admin.list_groups()
-    if output == "name":
-        for name in names:
-            click.echo(name)
-        return
-    found = [described(client, name) for name in names]
-    rows = [GroupRow(each.group, each.state, len(each.members), each.lag) for each in found]
-    if output == "json":
-        print_json(rows)
-    elif not rows:
-        click.echo("There are no groups yet.")
-        hint("braid tail TOPIC --group NAME")
-    else:
-        print_table(["GROUP", "STATE", "MEMBERS", "LAG"], map(astuple, rows))
-        hint(f"braid group describe {rows[0].group}")
+
+    def row(name: str) -> GroupRow:
+        found = described(client, name)
+        return GroupRow(name, found.state, len(found.members), found.lag)
+
+    empty = "There are no groups yet.", "braid tail TOPIC --group NAME"
+    head = ["GROUP", "STATE", "MEMBERS", "LAG"]
+    print_listing(client.admin.list_groups(), output, row, head, empty, "braid group describe")
 
 
 @click.command(epilog="Example: braid group describe billing -o json")

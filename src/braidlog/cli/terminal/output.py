@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import click
 import msgspec
+from msgspec.structs import astuple
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -113,6 +114,30 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None] | None]:
 
 def print_json(value: object) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def print_listing(
+    names: Sequence[str],
+    output: str,
+    row_of: Callable[[str], msgspec.Struct],
+    head: Sequence[str],
+    empty: tuple[str, ...],
+    more: str,
+) -> None:
+    """What `LISTING` asks for. `empty`: what is said if there are none, and what to type then; `more`: what tells more of one."""
+    if output == "name":
+        for name in names:
+            click.echo(name)
+        return
+    rows = [row_of(name) for name in names]
+    if output == "json":
+        print_json(rows)
+    elif not rows:
+        click.echo(empty[0])
+        hint(*empty[1:])
+    else:
+        print_table(head, map(astuple, rows))
+        hint(f"{more} {names[0]}")
 
 
 def plural(count: int, noun: str) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_table
+from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_listing, print_table
 from braidlog.client.blocking import Client
 
 
@@ -47,23 +47,14 @@ class TopicDescription(msgspec.Struct, frozen=True):
 @with_client
 def list_(client: Client, output: str) -> None:
     """Which topics there are, with their partitions and how many offsets they have."""
-    names = client.admin.list_topics()
-    if output == "name":
-        for name in names:
-            click.echo(name)
-        return
-    rows = []
-    for name in names:
+
+    def row(name: str) -> TopicRow:
         spans = client.admin.describe_topic(name).partitions
-        rows.append(TopicRow(name, len(spans), sum(span.latest - span.earliest for span in spans)))
-    if output == "json":
-        print_json(rows)
-    elif not rows:
-        click.echo("There are no topics yet.")
-        hint("braid topic create NAME", "braid demo clicks")
-    else:
-        print_table(["TOPIC", "PARTITIONS", "OFFSETS"], map(astuple, rows))
-        hint(f"braid topic describe {rows[0].topic}")
+        return TopicRow(name, len(spans), sum(span.latest - span.earliest for span in spans))
+
+    empty = "There are no topics yet.", "braid topic create NAME", "braid demo clicks"
+    head = ["TOPIC", "PARTITIONS", "OFFSETS"]
+    print_listing(client.admin.list_topics(), output, row, head, empty, "braid topic describe")
 
 
 @click.command(epilog="Example: braid topic describe clicks -o json")
