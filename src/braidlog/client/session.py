@@ -19,7 +19,6 @@ from braidlog.client.engine.consumer import Consumer
 from braidlog.client.engine.options import ConsumerOptions, ProducerOptions
 from braidlog.client.engine.producer import Producer
 from braidlog.client.engine.retry import Policy, retry
-from braidlog.client.errors import ClosedError
 from braidlog.client.schemes import make_driver, parse_url
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -52,7 +51,6 @@ class Client(AsyncConnection):
         self._driver = make_driver(self._target, self._policy, tls)
         self._slots = count()
         self._opened: list[Producer | Consumer] = []
-        self._closed = False
         self.admin = Admin(self._driver, self._policy)
 
     def __repr__(self) -> str:
@@ -98,20 +96,14 @@ class Client(AsyncConnection):
         await retry(self._policy, self._driver.connect)
         return self
 
-    async def close(self) -> None:
-        """Flush and close producers, close consumers, then the connections. The first failure is raised when all is closed."""
-        if self._closed:
-            return
-        self._closed = True
+    async def _finish(self) -> None:
+        """Producers are flushed and closed, consumers closed; the first failure is raised when all are."""
         failures: list[Exception] = []
-        try:
-            for each in self._opened:
-                try:
-                    await each.close()
-                except Exception as error:  # noqa: BLE001 - raised below, when the others are closed too
-                    failures.append(error)
-        finally:
-            self.abandon()
+        for each in self._opened:
+            try:
+                await each.close()
+            except Exception as error:  # noqa: BLE001 - raised below, when the others are closed too
+                failures.append(error)
         if failures:
             raise failures[0]
 
@@ -121,10 +113,6 @@ class Client(AsyncConnection):
         for each in self._opened:
             each.abandon()
         self._driver.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the client is closed")
 
 
 C = TypeVar("C", bound=AsyncConnection)

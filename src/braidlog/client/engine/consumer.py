@@ -18,7 +18,7 @@ from braidlog.client.engine.member import Member, Place, Rebalanced, Start
 from braidlog.client.engine.options import ConsumerOptions
 from braidlog.client.engine.partition_fetcher import PartitionFetcher
 from braidlog.client.engine.retry import Policy, retry, wait_at_most
-from braidlog.client.errors import ClientError, ClosedError, Refusal, RefusedError, UnsupportedError
+from braidlog.client.errors import ClientError, Refusal, RefusedError, UnsupportedError
 from braidlog.tasks import Tasks
 
 T = TypeVar("T")
@@ -44,7 +44,6 @@ class Consumer(AsyncClosing):
         self._tasks = Tasks()
         self._arrived = asyncio.Event()
         self._failures: list[ClientError] = []
-        self._closed = False
 
     def __repr__(self) -> str:
         places = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._fetchers))
@@ -390,10 +389,6 @@ class Consumer(AsyncClosing):
         self._arrived.set()
         self._tasks.cancel()
         self._drop(list(self._fetchers))
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the consumer is closed")
 
     def _check_start(self, start: Start) -> None:
         if isinstance(start, datetime):

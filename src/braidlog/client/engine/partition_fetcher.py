@@ -62,7 +62,6 @@ class PartitionFetcher:
         self.processed = offset
         """Where the consumer had got when it was last asked for more: all before that was worked on."""
         self.committed: int | None = None
-        self.high_watermark: int | None = None
         self._next_fetch = offset
         self._slot = slot
         self._records: deque[ConsumedRecord] = deque()
@@ -159,7 +158,6 @@ class PartitionFetcher:
 
     def _keep(self, fetched: Fetched) -> None:
         self._next_fetch = fetched.next_offset
-        self.high_watermark = fetched.high_watermark
         if fetched.records:
             self._records.extend(fetched.records)
             self._bytes += sum(map(_weigh, fetched.records))

@@ -16,7 +16,7 @@ from braidlog.client.engine.delivery import Delivery
 from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, PartitionSender
 from braidlog.client.engine.retry import Policy, retry
-from braidlog.client.errors import BufferFullError, ClosedError, Refusal, RefusedError, UnsupportedError
+from braidlog.client.errors import BufferFullError, Refusal, RefusedError, UnsupportedError
 from braidlog.codec.murmur import partition_for_key
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.record import Header, NewRecord
@@ -67,7 +67,6 @@ class Producer(AsyncClosing):
         self._senders: dict[tuple[str, int], PartitionSender] = {}
         self._tasks = Tasks()
         self._unseen: list[Delivery] = []
-        self._closed = False
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.unflushed} unflushed"
@@ -207,16 +206,9 @@ class Producer(AsyncClosing):
                 first.add_note(f"and {len(unseen) - 1} more records were not acknowledged")
             raise first
 
-    async def close(self) -> None:
-        """Flush, then stop. Whatever flush raises is raised when all is stopped."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            await self.flush()
-            await self._tasks.stop()
-        finally:
-            self.abandon()
+    async def _finish(self) -> None:
+        await self.flush()
+        await self._tasks.stop()
 
     def abandon(self) -> None:
         """Stop at once: what is not acknowledged fails, as closed or as unknown."""
@@ -224,7 +216,3 @@ class Producer(AsyncClosing):
         self._tasks.cancel()
         for sender in self._senders.values():
             sender.abandon("the producer was closed before the record was acknowledged")
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the producer is closed")

@@ -110,7 +110,6 @@ class KeyValue(AsyncConnection):
         self._places: dict[bytes, Address] = {}
         greet = self._greet if self._target.token else None
         self._links = Links(Endpoint(lambda: MayflyWire(consistency), self._policy.connect_timeout, context, greet))
-        self._closed = False
 
     def __repr__(self) -> str:
         return f"<KeyValue {self._target}{' closed' if self._closed else ''}>"
@@ -185,22 +184,13 @@ class KeyValue(AsyncConnection):
         await retry(self._policy, self._link)
         return self
 
-    async def close(self) -> None:
-        """Say goodbye where there is a connection; then nothing more can be asked."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            await self._say_goodbye()
-        finally:
-            self.abandon()
-
     def abandon(self) -> None:
         """Stop at once, without a word to the server."""
         self._closed = True
         self._links.close()
 
-    async def _say_goodbye(self) -> None:
+    async def _finish(self) -> None:
+        """Say goodbye where there is a connection."""
         for link in self._links.opened():
             try:
                 await link.ask(m.Quit(), self._policy.connect_timeout)

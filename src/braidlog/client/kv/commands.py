@@ -198,11 +198,3 @@ def memory() -> Command[m.MemoryUse]:
 
 def snapshot() -> Command[m.SnapshotTaken]:
     return Command(m.Snapshot(), _same, settles=True)
-
-
-def cluster_info() -> Command[m.ClusterState]:
-    return Command(m.ClusterInfo(), _same, reads=True)
-
-
-def cluster_nodes() -> Command[tuple[m.Node, ...]]:
-    return Command(m.ClusterNodes(), lambda answer: answer.nodes, reads=True)
