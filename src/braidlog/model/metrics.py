@@ -222,7 +222,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow(
         "braidlog_memory_held_bytes",
         GAUGE,
-        "Bytes of unfinished frames and answers that were not taken.",
+        "Bytes of unfinished frames, answers that were not taken, long polls and what waits for the worker.",
         (),
         _of_node(lambda s: s.budget_bytes),
     ),

@@ -1,4 +1,4 @@
-"""What all connections of a node hold in memory together: frames that are not whole yet, answers that were not taken yet.
+"""What all connections of a node hold in memory together: frames that are not whole yet, long polls, answers not taken yet.
 
 Knows: who holds how much, who waits for room. Refuses to know: why. Invariant: together they hold no more than `bytes_max` and
 what one read or one answer adds: once it is reached, whoever holds most is let go, and nobody begins anything until there is
