@@ -7,7 +7,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
-from tests.broker.node import Node
+from tests.broker.node import Node, batch_of
 
 from braidlog.adapters.routing import Denied, Route
 from braidlog.broker.access.authorize import ANONYMOUS, Authorize, Kind, NotAuthorizedError, Operation, Rule
@@ -18,6 +18,7 @@ from braidlog.wire.cursus import requests as cursus
 from braidlog.wire.dialect import dialects
 from braidlog.wire.kafka.apis import BY_KEY
 from braidlog.wire.kafka.messages import cluster as c
+from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import groups as g
 from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.rustlog import messages as rustlog
@@ -216,8 +217,11 @@ class Doors:
         services = self.node.services
         self.node.run(services.offsets.commit("alices", [Commit("orders", 0, 1)]))
         self.transaction = self.node.run(services.transactions.begin_producer("alices"))
-        alice = Rule("alice", [Operation.ALL], "*", "alices", "alices")
-        self.services = msgspec.structs.replace(services, authorize=Authorize({}, [alice, EVERY_TOPIC]))
+        self.rules = [Rule("alice", [Operation.ALL], "*", "alices", "alices"), EVERY_TOPIC]
+        self.services = msgspec.structs.replace(services, authorize=Authorize({}, self.rules))
+
+    def allow(self, rule: Rule) -> None:
+        self.services = msgspec.structs.replace(self.services, authorize=Authorize({}, [*self.rules, rule]))
 
     def ask(self, dialect: str, principal: str, message: Any, **more: Any) -> Any:
         adapter: Any = make_adapter(dialect, self.services)
@@ -276,3 +280,20 @@ def test_nobody_ends_or_fences_anothers_transaction(doors: Doors) -> None:
             doors.ask(dialect, "mallory", message)
     assert doors.node.services.transactions.find("alices").epoch == begun.epoch
     assert doors.ask("kafka", "alice", attempts[0][1]).producer_epoch > begun.epoch
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("said", [None, "mine"])
+def test_nobody_writes_as_anothers_producer(doors: Doors, said: str | None, transactional: bool) -> None:
+    """Not into its transaction, nor with a later epoch that would fence it; whatever id the request says."""
+    begun, services = doors.transaction, doors.node.services
+    doors.node.run(services.transactions.add_partitions("alices", begun.producer_id, begun.epoch, [("orders", 0)]))
+    batch = batch_of(
+        b"forged", producer=(begun.producer_id, begun.epoch + (not transactional), 0), transactional=transactional
+    )
+    topic = d.ProduceRequestTopic("orders", partition_data=[d.ProduceRequestPartition(0, batch)])
+    forged = d.ProduceRequest(said, -1, 1000, [topic])
+    doors.allow(Rule("mallory", [Operation.WRITE], transactional_id="mine"))
+    with pytest.raises(NotAuthorizedError, match="'mallory' may not write transactional id 'alices'"):
+        doors.ask("kafka", "mallory", forged)
+    assert doors.node.services.hosting.partition("orders", 0).end_offset == 1

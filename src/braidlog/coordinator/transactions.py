@@ -107,6 +107,10 @@ class Transactions:
     def names(self) -> list[str]:
         return sorted(str(key[0]) for key, _ in self._table.items())
 
+    def id_of(self, producer_id: int) -> str | None:
+        """The transactional id whose producer that is; None if it has none."""
+        return self._by_producer.get(producer_id)
+
     def topics_of(self, names: Iterable[str]) -> set[str]:
         """Where these transactions write. One that is not known writes nowhere."""
         known = (self._table.get(name) for name in names)

@@ -14,8 +14,8 @@ from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route, on_topics, on_transactional_id, resolved
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named, unknown
-from braidlog.adapters.routing import Denied
-from braidlog.broker.access.authorize import Operation
+from braidlog.adapters.routing import Denied, Need
+from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.batch import MAGIC, BatchHeader, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
@@ -29,6 +29,7 @@ from braidlog.wire.kafka.messages import data as d
 ZSTD_SINCE = 7
 """The first version of Produce that may carry zstd: older clients could not read it back."""
 _MAGIC_AT = 16
+_PRODUCER_AT = slice(43, 51)
 
 Partition = d.ProduceRequestPartition
 
@@ -169,8 +170,22 @@ def _topics(request: Request, services: Services) -> Iterable[str]:
     return resolved(services, ((topic.name, topic.topic_id) for topic in request.message.topic_data))
 
 
+def _ids_of_producers(request: Request, services: Services) -> Iterable[str]:
+    """Whose producers the batches say that they are from: what the request says of itself need not be true."""
+    records = (each.records or b"" for topic in request.message.topic_data for each in topic.partition_data)
+    producers = {int.from_bytes(each[_PRODUCER_AT], "big", signed=True) for each in records}
+    return [name for name in map(services.transactions.id_of, producers) if name is not None]
+
+
 ROUTES: dict[Key, Route] = {
     Key.PRODUCE: on_topics(
-        produce, Operation.WRITE, refuse_produce, _topics, needs=(on_transactional_id(Operation.WRITE),)
+        produce,
+        Operation.WRITE,
+        refuse_produce,
+        _topics,
+        needs=(
+            on_transactional_id(Operation.WRITE),
+            Need(Operation.WRITE, _ids_of_producers, Kind.TRANSACTIONAL_ID),
+        ),
     ),
 }
