@@ -75,18 +75,6 @@ class Preamble:
         return len(self._inbox)
 
 
-def introduce(principal: str, token: str) -> bytes:
-    """The client's end: the bytes to send first. ValueError if they could not be read back."""
-    line = WORD + f"{principal} {token}".encode()
-    try:
-        read = _read(line)
-    except ProtocolError as error:
-        raise ValueError(str(error)) from error
-    if len(line) > LINE_BYTES_MAX or (read.principal, read.token) != (principal, token.encode()):
-        raise ValueError(_FORM)
-    return line + b"\n"
-
-
 def _read(line: bytes) -> Introduction:
     words = line.split()
     if len(words) != 3:

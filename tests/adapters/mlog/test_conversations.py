@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.wire.mlog.batches import read_batch
 
 from braidlog.broker.services import Services
 from braidlog.codec.records import encode_batch
@@ -17,7 +18,7 @@ from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import frame
 from braidlog.wire.mlog.errors import ErrorCode as E
 from braidlog.wire.mlog.errors import RPCErrorResponse
-from braidlog.wire.mlog.replication import ReplicationRecord, decode_batch
+from braidlog.wire.mlog.replication import ReplicationRecord
 from braidlog.wire.mlog.sizes import VALUE_BYTES_MAX, value_bytes_max
 
 from .client import SECONDS_MAX, MlogClient, prepared_server
@@ -162,8 +163,8 @@ def test_the_largest_value_comes_back_and_a_larger_one_is_refused(braid_server_s
         assert client.values(topic, 1) == [small]
         client.ask(m.ApplyIsrUpdateEventRequest(topic, "n2", isr=True))
         client.send(m.ReplicateRequest(topic, 0, 0, "n2"))
-        assert decode_batch(client.receive().raw_chunk).records == (ReplicationRecord(0, largest),)
-        assert decode_batch(client.receive().raw_chunk).records == (ReplicationRecord(1, small),)
+        assert read_batch(client.receive().raw_chunk).records == (ReplicationRecord(0, largest),)
+        assert read_batch(client.receive().raw_chunk).records == (ReplicationRecord(1, small),)
         assert client.receive().end_of_stream
         client.send(m.FetchStreamRequest(topic))
         assert [client.receive().entry.offset for _ in range(2)] == [0, 1]
@@ -178,7 +179,7 @@ def _replicate(client: MlogClient, topic: str, offset: int, size: int = 0) -> tu
     counts: list[int] = []
     while not (answer := client.receive()).end_of_stream:
         assert answer.topic == topic
-        batch = decode_batch(answer.raw_chunk)
+        batch = read_batch(answer.raw_chunk)
         assert batch.leader_epoch == 1
         assert [record.offset for record in batch.records] == list(range(offset, offset + len(batch.records)))
         offset += len(batch.records)
@@ -398,7 +399,7 @@ def test_records_of_another_door(tmp_path: Path) -> None:
         assert client.values("foreign", 3) == [b"after"]
         client.ask(m.ApplyIsrUpdateEventRequest("foreign", "n2", isr=True))
         client.send(m.ReplicateRequest("foreign", 0, 0, "n2"))
-        assert [r.value for r in decode_batch(client.receive().raw_chunk).records] == [b"v", b""]
+        assert [r.value for r in read_batch(client.receive().raw_chunk).records] == [b"v", b""]
         assert client.receive().code == E.UNKNOWN
         client.send(m.FetchStreamRequest("foreign"))
         assert [client.receive().entry.value for _ in range(2)] == [b"v", None]

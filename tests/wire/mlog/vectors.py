@@ -17,6 +17,8 @@ import msgspec
 
 from braidlog.wire.mlog import errors, messages, replication
 
+from . import batches
+
 FOLDER = Path(__file__).with_name("vectors")
 
 _PIECE = re.compile(r"`([^`]*)`|([0-9a-f]+)")
@@ -86,4 +88,4 @@ def _value(node: ast.expr) -> Any:
 
 
 def _type(name: str) -> Any:
-    return next(getattr(module, name) for module in (messages, errors, replication) if hasattr(module, name))
+    return next(getattr(module, name) for module in (messages, errors, replication, batches) if hasattr(module, name))

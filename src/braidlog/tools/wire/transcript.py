@@ -27,15 +27,6 @@ class Head(NamedTuple):
     """None: it opened, or closed."""
 
 
-class Spoken(NamedTuple):
-    """Bytes of one side of one connection, as a log has them."""
-
-    dialect: str
-    connection: str
-    side: Side
-    data: bytes
-
-
 class _Line(msgspec.Struct):
     dialect: str
     connection: str
