@@ -139,6 +139,13 @@ def test_a_listener_keeps_its_port_when_something_else_of_it_is_set(dialect: Dia
     assert loaded.origins[f"listeners.{dialect.name}.port"] == "default"
 
 
+@pytest.mark.parametrize("dialect", dialects().values(), ids=dialects())
+def test_operations_and_secrets_are_facts_of_a_dialect(dialect: Dialect) -> None:
+    names = [row.name for row in dialect.operations]
+    assert len(set(names)) == len(names) >= 10
+    assert bool(dialect.secrets) == (dialect.name in ("cursus", "kafka", "mayfly"))
+
+
 def test_every_dialect_has_a_listener_and_a_port_of_its_own() -> None:
     assert list(ListenersConfig.__struct_fields__) == list(dialects())
     assert len({each.port for each in dialects().values()}) == len(dialects())

@@ -18,7 +18,7 @@ from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import Moment, json_of, text_of
 from braidlog.tools.wire.watcher import Watcher
 from braidlog.wire.dialect import dialects
-from braidlog.wire.observer import Side, observer_class
+from braidlog.wire.observer import Side
 
 C, S = Side.CLIENT, Side.SERVER
 Talk = Sequence[tuple[Side, bytes]]
@@ -341,7 +341,7 @@ def _no_secret(shown: bytes) -> None:
 def test_declared_secrets_exist() -> None:
     """A name in a dialect's table that no message has would guard nothing."""
     for dialect in dialects():
-        for kind, names in observer_class(dialect).secrets.items():
+        for kind, names in dialects()[dialect].secrets.items():
             assert set(names) <= set(kind.__struct_fields__), (dialect, kind)  # type: ignore[attr-defined]
 
 

@@ -11,7 +11,6 @@ from braidlog.wire.cursus.batch import (
     Batch,
     BatchRecord,
     Spelling,
-    count_fitting,
     header_bytes,
     record_bytes,
     write_batch,
@@ -19,6 +18,7 @@ from braidlog.wire.cursus.batch import (
 from braidlog.wire.cursus.connection import ClientConnection, ServerConnection
 from braidlog.wire.cursus.failures import Failure
 from braidlog.wire.cursus.messages import OPERATIONS, Operation, Request
+from braidlog.wire.sizes import count_fitting
 
 SPELLINGS = st.sampled_from(Spelling)
 few = settings(max_examples=25)  # per row; there are many rows
@@ -115,6 +115,6 @@ def test_sizes_are_exact(
     head = header_bytes("tøpic", spelling, partition)
     assert len(body) == head + sum(map(record_bytes, records))
     room = data.draw(st.integers(0, len(body)))
-    fitting = count_fitting(records, room)
+    fitting = count_fitting([*map(record_bytes, records)], room)
     assert sum(map(record_bytes, records[:fitting])) <= room
     assert fitting == len(records) or sum(map(record_bytes, records[: fitting + 1])) > room

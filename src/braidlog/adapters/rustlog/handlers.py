@@ -102,7 +102,7 @@ async def _fetch_records(message: m.Fetch, offset: int, services: Services) -> m
         )
         for record in found.records
     ]
-    count = fitting(shown, Form.JSON)
+    count = fitting(shown)
     _check_first(count, len(shown), offset)
     return m.FetchResponse(
         records=shown[:count], next_offset=found.next_offset if count == len(shown) else shown[count].offset

@@ -33,7 +33,8 @@ from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection
 from braidlog.wire.mlog.errors import ErrorCode as E
 from braidlog.wire.mlog.errors import RPCErrorResponse, should_reconnect
-from braidlog.wire.mlog.sizes import base64_bytes, value_bytes_max
+from braidlog.wire.mlog.sizes import value_bytes_max
+from braidlog.wire.sizes import base64_bytes
 
 REASONS: dict[int, Refusal] = {
     E.UNKNOWN: Refusal.FAILED,

@@ -36,7 +36,7 @@ from braidlog.wire.rustlog.connection import ClientConnection, Response
 from braidlog.wire.rustlog.messages import BinaryErrorCode as B
 from braidlog.wire.rustlog.messages import ErrorCode as E
 from braidlog.wire.rustlog.messages import Form
-from braidlog.wire.rustlog.sizes import base64_bytes
+from braidlog.wire.sizes import base64_bytes
 
 REASONS: dict[Form, dict[int, Refusal]] = {
     Form.JSON: {

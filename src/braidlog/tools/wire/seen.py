@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from braidlog.tools.wire.annotated import HIDDEN
-from braidlog.wire.observer import Fault, Reading, Secrets, Side, fields_of
+from braidlog.wire.dialect import Secrets
+from braidlog.wire.observer import Fault, Reading, Side, fields_of
 
 Span = tuple[int, int]
 

@@ -15,6 +15,7 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Buffer, Inbox
 from braidlog.tools.wire.seen import Seen, conceal, see
 from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.dialect import dialects
 from braidlog.wire.observer import Fault, Observer, Reading, Side, fault_of, hidden_text, observer_class
 from braidlog.wire.preamble import WORD, Introduction, Preamble
 
@@ -42,6 +43,7 @@ class Watcher:
     def __init__(self, dialect: str, keep_bytes_max: int = KEEP_BYTES_MAX) -> None:
         self.dialect = dialect
         self._observer: Observer = observer_class(dialect)()
+        self._secrets = dialects()[dialect].secrets
         self._keep_bytes_max = keep_bytes_max
         self._streams = {side: _Stream() for side in Side}
         self._preamble: Preamble | None = Preamble()
@@ -90,13 +92,16 @@ class Watcher:
         if left and not stream.is_broken:
             wanted = self._wanted(side, stream)
             missing = "" if wanted is None else f"; {wanted - len(left)} more are expected"
-            is_secret = stream.had_secrets or self._observer.may_be_secret(side, left)
+            is_secret = stream.had_secrets or self._may_be_secret(side, left)
             yield self._cut_off(side, stream, left, missing, is_secret=is_secret)
             stream.inbox.skip(len(left))
 
     def _cut_off(self, side: Side, stream: _Stream, left: bytes, missing: str, *, is_secret: bool) -> Seen:
         fault = Fault(f"cut off after {len(left)} bytes{missing}", len(left))
         return self._seen(side, stream, left, Reading("?", {}, 0, fields={}, fault=fault, is_secret=is_secret))
+
+    def _may_be_secret(self, side: Side, begun: bytes) -> bool:
+        return bool(self._secrets) and self._observer.may_be_secret(side, begun)
 
     def _wanted(self, side: Side, stream: _Stream) -> int | None:
         try:
@@ -161,7 +166,7 @@ class Watcher:
             yield self._seen(side, stream, frame, self._observer.read(side, frame))
 
     def _seen(self, side: Side, stream: _Stream, frame: bytes, reading: Reading) -> Seen:
-        seen = see(side, frame, reading, self._observer.secrets, stream.position)
+        seen = see(side, frame, reading, self._secrets, stream.position)
         stream.had_secrets |= bool(seen.hidden)
         stream.position += len(frame)
         return seen
@@ -182,7 +187,7 @@ class Watcher:
     def _pass_over(self, side: Side, stream: _Stream, size: int) -> None:
         """A frame that is not kept: its beginning stands for it."""
         begun = stream.inbox.peek(min(len(stream.inbox), SHOWN_OF_LARGE_BYTES)) or b""
-        is_secret = stream.had_secrets or self._observer.may_be_secret(side, begun)
+        is_secret = stream.had_secrets or self._may_be_secret(side, begun)
         data, hidden = conceal(begun, 0, (), everything=is_secret)
         fault = Fault(f"{size} bytes are too many to be taken apart, {self._keep_bytes_max} is the limit")
         stream.large = Seen(side, "?", {}, {}, data, 0, stream.position, hidden, fault)

@@ -11,6 +11,7 @@ DIALECT: Final = Dialect(
     name="cursus",
     title="Cursus",
     port=9000,
+    table="messages",
     listener_options=(ListenerOption("compression", "none"),),
     error_sql="CASE WHEN name = 'ERROR' THEN get_json_object(fields, '$.code') "
     "WHEN name = 'Ack' THEN nullif(get_json_object(fields, '$.error'), '') END",

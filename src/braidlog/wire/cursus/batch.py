@@ -352,12 +352,3 @@ def record_bytes(record: BatchRecord) -> int:
     if record.event_type or record.metadata:
         size += len(record.event_type.encode()) + len(record.metadata.encode())
     return size
-
-
-def count_fitting(records: Sequence[BatchRecord], room: int) -> int:
-    """How many of the records, from the first on, fit into `room` bytes."""
-    for count, record in enumerate(records):
-        room -= record_bytes(record)
-        if room < 0:
-            return count
-    return len(records)

@@ -27,10 +27,10 @@ from braidlog.wire.cursus.batch import (
     BatchRecord,
     PackedBatch,
     Spelling,
-    count_fitting,
     header_bytes,
     packed_head,
     read_batch,
+    record_bytes,
     write_batch,
 )
 from braidlog.wire.cursus.commands import command_name, read_command, write_command
@@ -46,6 +46,7 @@ from braidlog.wire.cursus.failures import (
 )
 from braidlog.wire.cursus.messages import BATCH, BY_NAME, BY_REQUEST, OPERATIONS, Operation, Request
 from braidlog.wire.cursus.requests import Acks, Credentials, ReadStream, Stream
+from braidlog.wire.sizes import count_fitting
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 ENVELOPE_TOPICS = {b"", b"admin"}
@@ -139,7 +140,7 @@ class ServerConnection(Receiver):
 
     def count_fitting(self, request: Request, topic: str, partition: int, records: Sequence[BatchRecord]) -> int:
         """How many of the records, from the first on, fit one batch frame to this peer."""
-        return count_fitting(records, self.records_room(request, topic, partition))
+        return count_fitting(list(map(record_bytes, records)), self.records_room(request, topic, partition))
 
     def records_room(self, request: Request, topic: str, partition: int) -> int:
         """How many bytes of records fit one batch frame to this peer."""

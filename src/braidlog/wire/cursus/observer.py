@@ -27,7 +27,6 @@ _MAY_BE_SECRET: Final = re.compile(rb"token|auth", re.IGNORECASE)
 
 class CursusObserver(LengthPrefixed):
     frame_bytes_max = FRAME_BYTES_MAX
-    secrets = SECRETS
     volatile = frozenset(
         {"host", "port", "leaders", "leader", "producerId", "last_heartbeat", "last_rebalance", "replicas", "isr"}
     )

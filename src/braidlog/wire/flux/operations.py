@@ -73,6 +73,10 @@ class Operation(msgspec.Struct, frozen=True):
     build: Callable[..., m.Request] | None = None
 
     @property
+    def name(self) -> str:
+        return self.command
+
+    @property
     def syntax(self) -> str:
         """The arguments as the document's table writes them."""
         shapes = {

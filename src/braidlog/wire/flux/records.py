@@ -15,6 +15,7 @@ from typing import Final
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.flux.messages import Consume, Consumed, ConsumedRecord, Encoding, ErrorCode, Failed, ShownRecord
 from braidlog.wire.flux.tokens import I64_MAX, read_base64, shown, write_base64
+from braidlog.wire.sizes import base64_bytes
 
 LINE_BYTES_MAX: Final = 1024 * 1024
 """Lines are at most 1 MiB in both directions (the Flux page, §5). The newline is not counted; one byte more is refused."""
@@ -112,7 +113,7 @@ def record_bytes(request: Consume, record: ShownRecord) -> int:
 
 
 def _base64_bytes(data: bytes | None) -> int:
-    return 1 if data is None else (len(data) + 2) // 3 * 4
+    return 1 if data is None else base64_bytes(len(data))
 
 
 def records_that_fit(request: Consume, records: Sequence[ShownRecord]) -> int:

@@ -16,6 +16,7 @@ DIALECT: Final = Dialect(
         ListenerOption("auto_create", default=True),
         ListenerOption("partitions", 1, (1, PARTITIONS_PER_TOPIC_MAX)),
     ),
+    table="apis",
     request_id="CorrID",
     error_sql=r"""nullif(regexp_extract(fields, '(?<!\\\\)"error_code":(-?[1-9][0-9]*)', 1), '')""",
 )

@@ -137,8 +137,9 @@ OWN: Final = tuple(_api(key) for key in Key if key.messages is staging)
 OWN_CLIENT: Final = "braidlog"
 """What a client calls itself, in ApiVersions, that is told of these."""
 
-BY_KEY: Final = {int(api.key): api for api in (*APIS, *OWN)}
-BY_REQUEST: Final = {api.request: api for api in (*APIS, *OWN)}
+OPERATIONS: Final = (*APIS, *OWN)
+BY_KEY: Final = {int(api.key): api for api in OPERATIONS}
+BY_REQUEST: Final = {api.request: api for api in OPERATIONS}
 
 SECRETS: Final[dict[type[Message], tuple[str, ...]]] = {
     security.SaslAuthenticateRequest: ("auth_bytes",),

@@ -20,7 +20,7 @@ import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Output, Receiver, Refused, Slice
-from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OWN, OWN_CLIENT, Api, Key
+from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OPERATIONS, OWN_CLIENT, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.compiler import past_tags, read_message, size_of, varint, write_message
 from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse, ApiVersionsResponseApi
@@ -44,14 +44,14 @@ _API: Final = struct.Struct(">hh")
 Served = Mapping[Key, Span]
 LARGE_BYTES: Final = 128 * 1024
 """A response that is larger, and not all here yet, is put together where it will stay."""
-ALL: Final[Served] = {api.key: api.versions for api in (*APIS, *OWN)}
+ALL: Final[Served] = {api.key: api.versions for api in OPERATIONS}
 
 
 def versions_told(served: Served, client: str = "") -> list[ApiVersionsResponseApi]:
     """The table that a client is told: every API that is served, with its versions; of our own, only our own client."""
     return [
         ApiVersionsResponseApi(int(api.key), api.advertised.first, served[api.key].last)
-        for api in ((*APIS, *OWN) if client == OWN_CLIENT else APIS)
+        for api in (OPERATIONS if client == OWN_CLIENT else APIS)
         if api.key in served
     ]
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import Refused
-from braidlog.wire.kafka.apis import BY_KEY, FRAME_BYTES_MAX, SECRETS, Api, Key
+from braidlog.wire.kafka.apis import BY_KEY, FRAME_BYTES_MAX, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.compiler import past_tags, read_message
 from braidlog.wire.kafka.connection import Request, ServerConnection
@@ -35,7 +35,6 @@ class _Asked(NamedTuple):
 
 class KafkaObserver(LengthPrefixed):
     frame_bytes_max = FRAME_BYTES_MAX
-    secrets = SECRETS
     volatile = frozenset(
         {
             "port",

@@ -21,7 +21,6 @@ _VERSIONS: Final = {Side.CLIENT: (1, 2), Side.SERVER: (1,)}
 
 class MayflyObserver(Observer):
     is_ordered = False
-    secrets = SECRETS
     volatile = frozenset(
         {*m.Statistics.__struct_fields__, *m.MemoryUse.__struct_fields__, *m.SnapshotTaken.__struct_fields__}
     )

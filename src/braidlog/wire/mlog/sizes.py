@@ -14,6 +14,7 @@ from typing import Final
 from braidlog.codec.jsonguard import TOKENS_MAX
 from braidlog.wire.mlog.messages import LogEntry
 from braidlog.wire.mlog.replication import batch_bytes
+from braidlog.wire.sizes import base64_bytes, count_fitting
 
 PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
 """The document's MaxFrameSize: it limits the payload, so a frame has six bytes more."""
@@ -29,11 +30,6 @@ VALUE_BYTES_MAX: Final = (PAYLOAD_BYTES_MAX - ANSWER_BYTES - _ENTRY_BYTES - _OFF
 """What can be fetched at whatever offset. A produce frame can carry a few bytes more, which could never be read again."""
 
 
-def base64_bytes(size: int) -> int:
-    """How long `size` bytes become."""
-    return (size + 2) // 3 * 4
-
-
 def entry_bytes(entry: LogEntry) -> int:
     """What one entry adds to a FetchBatchResponse, with its comma."""
     value = 4 if entry.value is None else 2 + base64_bytes(len(entry.value))
@@ -42,17 +38,8 @@ def entry_bytes(entry: LogEntry) -> int:
 
 def entries_that_fit(entries: Sequence[LogEntry], payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> int:
     """How many of the first entries one FetchBatchResponse can hold; 0 if not even the first."""
-    entries = entries[:ENTRIES_PER_ANSWER_MAX]
-    room = payload_bytes_max - ANSWER_BYTES
-    # Most answers are far below the limit: one addition tells, with each entry at its largest.
-    value_bytes = sum([0 if entry.value is None else len(entry.value) for entry in entries])
-    if len(entries) * (_ENTRY_BYTES + _OFFSET_DIGITS_MAX + 2 + 4) + base64_bytes(value_bytes) <= room:
-        return len(entries)
-    for count, entry in enumerate(entries):
-        room -= entry_bytes(entry)
-        if room < 0:
-            return count
-    return len(entries)
+    sizes = [entry_bytes(entry) for entry in entries[:ENTRIES_PER_ANSWER_MAX]]
+    return count_fitting(sizes, payload_bytes_max - ANSWER_BYTES)
 
 
 def raw_chunk_bytes_max(topic: str) -> int:

@@ -1,33 +1,27 @@
 """How many records a Fetch answer can hold before it is built.
 
-Knows: how long a record gets in either form. Refuses to know: where records come from.
+Knows: how long a record gets in JSON (the binary form is measured as it is written). Refuses to know: where records come from.
 Invariant: an answer made of as many records as `fitting` says is never refused by `respond`; at most a few bytes stay unused.
 
     JSON     {"type":"FetchResponse","records":[ … , … ],"next_offset":N,"id":…}        one record:
              {"offset":N,"timestamp":N,"payload":"base64","key":"base64","headers":[["name","base64"], … ]},
-    binary   type 1 | n 4 | … | next_offset 8                                            one record: length 4 | bytes
+    binary   type 1 | n 4 | … | next_offset 8
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
-from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, FetchedRecord, Form
+from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, FetchedRecord
+from braidlog.wire.sizes import base64_bytes, count_fitting
 
 BINARY_ANSWER_BYTES: Final = 1 + 4 + 8
-BINARY_RECORD_BYTES: Final = 4
 
 _DIGITS: Final = 19  # of the largest offset or timestamp
 JSON_ANSWER_BYTES: Final = len('{"type":"FetchResponse","records":[],"next_offset":,"id":""}') + 20 + 6 * 256
 """With the longest id: 256 characters, each of which may be escaped as six."""
 JSON_RECORD_BYTES: Final = len('{"offset":,"timestamp":,"payload":""},') + 2 * _DIGITS
-
-
-def base64_bytes(size: int) -> int:
-    return (size + 2) // 3 * 4
 
 
 def json_record_bytes(record: FetchedRecord) -> int:
@@ -45,17 +39,6 @@ def _header_bytes(name: str, value: bytes | None) -> int:
     return len("[,],") + len(msgspec.json.encode(name)) + value_bytes
 
 
-def fitting(
-    records: Sequence[FetchedRecord] | Sequence[bytes], form: Form, answer_bytes_max: int = FRAME_BYTES_MAX
-) -> int:
-    """How many of the first records fit one answer: values alone for the binary form, `FetchedRecord`s for JSON.
-
-    0 means that the first record alone is too large for this form.
-    """
-    if form is Form.BINARY:
-        left = answer_bytes_max - BINARY_ANSWER_BYTES
-        sizes = [BINARY_RECORD_BYTES + len(value) for value in cast("Sequence[bytes]", records)]
-    else:
-        left = answer_bytes_max - JSON_ANSWER_BYTES
-        sizes = [json_record_bytes(record) for record in cast("Sequence[FetchedRecord]", records)]
-    return len(sizes) if sum(sizes) <= left else bisect_right(list(accumulate(sizes)), left)
+def fitting(records: Sequence[FetchedRecord], answer_bytes_max: int = FRAME_BYTES_MAX) -> int:
+    """How many of the first records fit one JSON answer. 0 means that the first record alone is too large for this form."""
+    return count_fitting(list(map(json_record_bytes, records)), answer_bytes_max - JSON_ANSWER_BYTES)
