@@ -161,3 +161,18 @@ def test_a_denial_wins_and_is_about_its_operations_only() -> None:
     assert not Authorize({}, [rules[0], Rule("alice", [Operation.READ], deny=True)]).is_allowed(
         "alice", Operation.READ, None
     )
+
+
+def test_rules_of_others_cost_a_request_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = []
+    allows = Rule.allows
+
+    def noted(rule: Rule, *asked: Any) -> bool:
+        looked_at.append(rule.principal)
+        return allows(rule, *asked)
+
+    monkeypatch.setattr(Rule, "allows", noted)
+    others = [Rule(f"user{number}", [Operation.READ], "a") for number in range(1000)]
+    authorize = Authorize({}, [*others, Rule("alice", [Operation.READ], "a"), Rule("*", [Operation.READ], "b")])
+    assert [authorize.is_allowed("alice", Operation.READ, name) for name in "abc"] == [True, True, False]
+    assert looked_at == ["alice", "alice", "*", "alice", "*"]

@@ -46,6 +46,7 @@ class Authorize:
         every = [*self.configured, *rules]
         self._allowing = [rule for rule in every if not rule.deny]
         self._denying = [rule for rule in every if rule.deny]
+        self._allowing_to, self._denying_to = _by_principal(self._allowing), _by_principal(self._denying)
 
     def own_by_first_use(self, owners: Owners) -> None:
         """Groups and transactional ids that no rule speaks of are theirs who use them first, from now on."""
@@ -71,9 +72,14 @@ class Authorize:
 
     def _is_ruled(self, principal: str, operation: Operation, name: str | None, kind: Kind) -> bool:
         """What the rules say."""
-        if any(rule.denies(principal, operation, name, kind) for rule in self._denying):
-            return False
-        return any(rule.allows(principal, operation, name, kind) for rule in self._allowing)
+        for whose in (principal, EVERYONE):
+            if any(rule.denies(principal, operation, name, kind) for rule in self._denying_to.get(whose, ())):
+                return False
+        return any(
+            rule.allows(principal, operation, name, kind)
+            for whose in (principal, EVERYONE)
+            for rule in self._allowing_to.get(whose, ())
+        )
 
     def _is_owned(self, principal: str, name: str, kind: Kind) -> bool:
         """Whether it is for its owner to use. Not what a rule speaks of, nor what an administrator does."""
@@ -101,6 +107,14 @@ class Authorize:
 
     def visible(self, principal: str, names: Sequence[str], kind: Kind = Kind.TOPIC) -> list[str]:
         return [name for name in names if self.is_allowed(principal, Operation.DESCRIBE, name, kind)]
+
+
+def _by_principal(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
+    """A request is compared with its own principal's rules and with everybody's, however many others there are."""
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        found.setdefault(rule.principal, []).append(rule)
+    return found
 
 
 def _parse_hash(name: str, digest: str) -> bytes:
