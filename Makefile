@@ -48,7 +48,10 @@ reference: setup ## write docs/reference/cli.md, the kept helps and schemas anew
 demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
 
-crash: setup ## try crash states of new seeds for CRASH_SECONDS (default 600), then the log against its model at length
+CAMPAIGNS := storage/test_crashes.py storage/test_damage.py storage/test_faults.py broker/test_crashes.py broker/test_keyvalue.py \
+  coordinator/test_staging.py coordinator/test_transactions.py
+crash: setup ## the campaigns that CI samples, in full; new seeds for CRASH_SECONDS (default 600); the log against its model at length
+	CRASH=full $(BIN)/pytest -n 2 --dist worksteal $(addprefix tests/,$(CAMPAIGNS))
 	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py tests/cluster/test_crashes.py -k campaign -s
 	BRAIDLOG_MODEL_EXAMPLES=$${BRAIDLOG_MODEL_EXAMPLES:-1500} $(BIN)/pytest tests/storage/test_log_model.py
 
