@@ -96,6 +96,9 @@ bench-spark: setup ## Spark over braidlog against Parquet and Spark's own Kafka 
 bench-console: setup ## what the admin port costs: produce throughput without it, and with scrapes and tails
 	$(BIN)/python -m benchmarks.console $(BENCH)
 
+bench-hostile: setup ## a good client's p99 beside a thousand hostile connections and without them, in one run
+	$(BIN)/python -m benchmarks.hostile $(BENCH)
+
 pictures: setup ## the console's pictures in docs/pictures, taken anew
 	$(BIN)/python -m tests.console.pictures
 
@@ -105,4 +108,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test quick lines dev demo crash kill spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console pictures interop interop-peer
+.PHONY: help setup check test quick lines dev demo crash kill spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile pictures interop interop-peer

@@ -15,11 +15,19 @@ import resource
 import select
 import socket
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
 
 from tests.adapters.hostility import CHEAP, LARGE
+from tests.adapters.mayfly.client import Client as MayflyClient
+from tests.adapters.rustlog.client import Client
+
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.mayfly.messages import RPush
 
 CONNECTIONS = 1000
 TICK_SECONDS = 0.02
@@ -64,7 +72,7 @@ BOMBS: dict[str, tuple[bytes, ...]] = {
 
 
 BULK = "bulk"
-"""A topic, and a list of the key-value store, that the test has filled with a megabyte."""
+"""A topic, and a list of the key-value store, that `fill_bulk` has filled with a megabyte."""
 ASKED_MAX = 4
 
 _KAFKA_FETCH = struct.pack(">hhih iiiib i", 1, 4, 1, -1, -1, 0, 1, 10_000_000, 0, 1) + struct.pack(
@@ -162,6 +170,51 @@ def attack(ports: dict[str, int]) -> Iterator[None]:
     finally:
         for attacker in attackers:
             attacker.socket.close()
+
+
+def fill_bulk(server: ServerProcess) -> None:
+    """A megabyte in a topic and in a list, for `READS`."""
+    with Client(server) as client:
+        client.create(BULK)
+        for _ in range(100):
+            client.produce(BULK, b"x" * 10_000)
+    with MayflyClient(server) as store:
+        for _ in range(20):
+            store.ask(RPush(BULK.encode(), (b"x" * 50_000,)))
+
+
+class Attackers:
+    """The thousand, in a process of their own: they must not take this one's time."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.adapters.attackers"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        self._say(json.dumps(server.ports))
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def order(self, what: str) -> None:
+        """Returns when it is done."""
+        self._say(what)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().startswith(what)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process.wait(60)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import selectors
 import socket
 import ssl
@@ -148,6 +149,23 @@ def cpu_seconds(pid: int) -> float:
     """What a process has had of the processors so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def settle(server: ServerProcess) -> None:
+    """Wait until the node has digested the volley: until it is idle for most of a while."""
+
+    def is_idle() -> bool:
+        before, began = cpu_seconds(server.pid), time.monotonic()
+        threading.Event().wait(0.2)
+        return cpu_seconds(server.pid) - before < 0.3 * (time.monotonic() - began)
+
+    eventually(is_idle)
+
+
+def peak_bytes(server: ServerProcess) -> int:
+    """The most that the node has ever had resident."""
+    status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
 
 
 class WellBehaved:

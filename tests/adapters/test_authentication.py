@@ -3,11 +3,13 @@
 Parametrised over the dialects that the server serves: a new one fails until it is in the table.
 """
 
+import contextlib
 import hashlib
+import itertools
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -87,14 +89,21 @@ def test_every_door_is_tried(guarded: ServerProcess) -> None:
     assert set(DIALECTS) <= set(TURNED_AWAY)
 
 
+@pytest.fixture(scope="module")
+def unguarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("unguarded") / "data") as server:
+        yield server
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_token_opens_the_door_and_is_not_answered(guarded: ServerProcess, dialect: str) -> None:
+def test_a_token_opens_the_door_and_is_not_answered(
+    guarded: ServerProcess, unguarded: ServerProcess, dialect: str
+) -> None:
     """In one write with the first request, as a client does that cannot wait for what its protocol does not know."""
     ask, answer, _ = ASKS[dialect]
     opened = talk(guarded, dialect, auth() + ask)
     assert answer in opened
-    with ServerProcess(Path(guarded.data_dir).parent / f"open-{dialect}") as plain:
-        assert opened == talk(plain, dialect, ask)  # nothing before, nothing after
+    assert opened == talk(unguarded, dialect, ask)  # nothing before, nothing after
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -238,49 +247,73 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProces
         yield server
 
 
-@pytest.mark.parametrize("begun", ["", "A", "AUTH alice"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_who_does_not_say_who_it_is_is_shown_out(impatient: ServerProcess, dialect: str, begun: str) -> None:
-    with socket.create_connection(impatient.address(dialect), 60) as peer:
-        host, port = peer.getsockname()
-        peer.sendall(begun.encode())
-        assert read_to_end(peer, 0) == b""
-        assert f"{dialect} {host}:{port} is cut off: not authenticated in time" in impatient.errors()
+def open_each(server: ServerProcess, names: Iterable[str], opened: contextlib.ExitStack) -> list[socket.socket]:
+    """A connection to each of the dialects, from an address of its own: of one address only few strangers are let in."""
+    return [
+        opened.enter_context(
+            socket.create_connection(server.address(dialect), 60, source_address=(f"127.0.1.{number}", 0))
+        )
+        for number, dialect in enumerate(names, 1)
+    ]
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_asking_in_vain_buys_no_time(impatient: ServerProcess, dialect: str) -> None:
-    ask, _, refusal = ASKS[dialect]
-    with socket.create_connection(impatient.address(dialect), 60) as peer:
-        refused = 0
+def test_who_does_not_say_who_it_is_is_shown_out(impatient: ServerProcess) -> None:
+    """At every door, having said nothing or a part of the line; all at once, since they wait."""
+    cases = list(itertools.product(DIALECTS, ("", "A", "AUTH alice")))
+    with contextlib.ExitStack() as opened:
+        peers = open_each(impatient, [dialect for dialect, _ in cases], opened)
+        for peer, (_, begun) in zip(peers, cases, strict=True):
+            peer.sendall(begun.encode())
+        for peer, (dialect, begun) in zip(peers, cases, strict=True):
+            host, port = peer.getsockname()
+            assert read_to_end(peer, 0) == b"", (dialect, begun)
+            assert f"{dialect} {host}:{port} is cut off: not authenticated in time" in impatient.errors()
 
-        def ask_again() -> bool:
-            nonlocal refused
+
+def test_asking_in_vain_buys_no_time(impatient: ServerProcess) -> None:
+    with contextlib.ExitStack() as opened:
+        asking = dict(zip(DIALECTS, open_each(impatient, DIALECTS, opened), strict=True))
+        refused = set()
+
+        def is_over(dialect: str) -> bool:
+            ask, _, refusal = ASKS[dialect]
             try:
-                peer.sendall(ask)
-                answer = peer.recv(65536)
+                asking[dialect].sendall(ask)
+                answer = asking[dialect].recv(65536)
             except ConnectionError:
                 return True
-            refused += refusal in answer
+            if refusal in answer:
+                refused.add(dialect)
             return not answer
 
-        eventually(ask_again)
-        assert refused
+        def all_over() -> bool:
+            for dialect in list(asking):
+                if is_over(dialect):
+                    del asking[dialect]
+            return not asking
+
+        eventually(all_over)
+        assert refused == set(DIALECTS)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_who_has_said_it_may_stay(impatient: ServerProcess, dialect: str) -> None:
+def test_who_has_said_it_may_stay(impatient: ServerProcess) -> None:
     """It is silent for longer than strangers may be: one that came after it is shown out, and it is still served."""
-    ask, answer, _ = ASKS[dialect]
-    with socket.create_connection(impatient.address(dialect), 60) as peer:
-        peer.sendall(auth() + ask)
-        assert answer in peer.recv(65536)
-        with socket.create_connection(impatient.address(dialect), 60) as stranger:
-            stranger.sendall(ask)
+    with contextlib.ExitStack() as opened:
+        known = dict(zip(DIALECTS, open_each(impatient, DIALECTS, opened), strict=True))
+        for dialect, peer in known.items():
+            ask, answer, _ = ASKS[dialect]
+            peer.sendall(auth() + ask)
+            assert answer in peer.recv(65536), dialect
+        strangers = open_each(impatient, DIALECTS, opened)
+        for stranger, dialect in zip(strangers, DIALECTS, strict=True):
+            stranger.sendall(ASKS[dialect][0])
+        for stranger in strangers:
             while stranger.recv(65536):
                 pass
-        peer.sendall(ask)
-        assert answer in peer.recv(65536)
+        for dialect, peer in known.items():
+            ask, answer, _ = ASKS[dialect]
+            peer.sendall(ask)
+            assert answer in peer.recv(65536), dialect
 
 
 def test_few_strangers_of_one_address(tmp_path: Path) -> None:

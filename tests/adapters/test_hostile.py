@@ -3,21 +3,16 @@
 Parametrised over the dialects that the server serves: a new one joins by itself.
 """
 
-import json
+import contextlib
+import itertools
 import random
-import re
 import socket
 import struct
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import pytest
-from tests.adapters.attackers import BOMBS, BULK, READS
+from tests.adapters.attackers import BOMBS, READS, Attackers, fill_bulk
 from tests.adapters.hostility import (
     CHEAP,
     LARGE,
@@ -27,22 +22,22 @@ from tests.adapters.hostility import (
     WellBehaved,
     check_unharmed,
     connect,
-    cpu_seconds,
     eventually,
     is_cut_off,
     many,
+    peak_bytes,
     push_all,
     read_to_end,
+    settle,
 )
-from tests.adapters.mayfly.client import Client as MayflyClient
-from tests.adapters.rustlog.client import Client
 
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.dialect import dialects
-from braidlog.wire.mayfly.messages import RPush
 
 DIALECTS = sorted(dialects())
 ANSWER_BYTES_MAX = 64 * 1024
+UNFINISHED_BYTES = 8 * 1024 * 1024
+"""What is sent of a frame that never ends: of 80 such, more than twice what the node may grow by."""
 
 
 @pytest.fixture(scope="module")
@@ -69,17 +64,6 @@ def impatient_with_readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield process
 
 
-def fill_bulk(server: ServerProcess) -> None:
-    """A megabyte in a topic and in a list, for `READS`."""
-    with Client(server) as client:
-        client.create(BULK)
-        for _ in range(100):
-            client.produce(BULK, b"x" * 10_000)
-    with MayflyClient(server) as store:
-        for _ in range(20):
-            store.ask(RPush(BULK.encode(), (b"x" * 50_000,)))
-
-
 def test_every_port_is_tried(server: ServerProcess) -> None:
     assert sorted(server.ports) == DIALECTS
     assert set(DIALECTS) <= set(CHEAP)
@@ -102,13 +86,16 @@ def test_a_stranger_is_told_so_or_shown_out(server: ServerProcess, dialect: str,
     check_unharmed(server)
 
 
-@pytest.mark.parametrize("stranger", ["HTTP", "TLS", "RESP"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_stranger_is_not_kept_waiting(strict: ServerProcess, dialect: str, stranger: str) -> None:
-    """Without closing anything: an error, an end, or the end that comes to every frame that does not."""
-    with connect(strict, dialect) as peer:
-        peer.sendall(STRANGERS[stranger])
-        read_to_end(peer, ANSWER_BYTES_MAX)
+def test_a_stranger_is_not_kept_waiting(strict: ServerProcess) -> None:
+    """Without closing anything: an error, an end, or the end that comes to every frame that does not. All at once: they wait."""
+    with contextlib.ExitStack() as opened:
+        peers = {}
+        for dialect, stranger in itertools.product(DIALECTS, ("HTTP", "TLS", "RESP")):
+            peers[dialect, stranger] = peer = opened.enter_context(connect(strict, dialect))
+            peer.sendall(STRANGERS[stranger])
+        for (dialect, stranger), peer in peers.items():
+            print(f"{stranger} at {dialect}")
+            read_to_end(peer, ANSWER_BYTES_MAX)
     check_unharmed(strict)
 
 
@@ -187,10 +174,19 @@ def test_a_trickle_is_cut_off(strict: ServerProcess, dialect: str) -> None:
     check_unharmed(strict)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_silent_are_cut_off(strict: ServerProcess, dialect: str) -> None:
-    with many(strict, dialect, 20) as peers:
-        eventually(lambda: all(map(is_cut_off, peers)))
+def test_the_silent_are_cut_off(strict: ServerProcess) -> None:
+    """Of every dialect at once: they wait together."""
+    with contextlib.ExitStack() as opened:
+        peers = {dialect: opened.enter_context(many(strict, dialect, 20)) for dialect in DIALECTS}
+
+        def all_cut_off() -> bool:
+            for dialect, each in peers.items():
+                if not all(map(is_cut_off, each)):
+                    print(f"not yet: {dialect}")
+                    return False
+            return True
+
+        eventually(all_cut_off)
     assert "idle for " in strict.errors()
     check_unharmed(strict)
 
@@ -222,12 +218,12 @@ def test_who_never_reads_is_cut_off(impatient_with_readers: ServerProcess, diale
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_two_hundred_hostile_connections(server: ServerProcess, dialect: str) -> None:
-    """Unfinished frames as large as they may be, requests whose answers nobody reads, garbage: one client is served all along."""
+    """The largest frames there are, unfinished, requests whose answers nobody reads, garbage: one client is served all along."""
     header, size = LARGE[dialect]
     with WellBehaved(server, f"kept-{dialect}") as client, many(server, dialect, 200) as peers:
         client.go_on()
         rng = random.Random(7)
-        unfinished = dict.fromkeys(peers[:80], header + bytes(size - 1))
+        unfinished = dict.fromkeys(peers[:80], header + bytes(min(size - 1, UNFINISHED_BYTES)))
         unread = dict.fromkeys(peers[80:160], CHEAP[dialect] * (1024 * 1024 // len(CHEAP[dialect])))
         garbage = {peer: rng.randbytes(10_000) for peer in peers[160:]}
         push_all({**unfinished, **unread, **garbage}, seconds=30)
@@ -238,100 +234,20 @@ def test_two_hundred_hostile_connections(server: ServerProcess, dialect: str) ->
 
 # ── A thousand at once, on all doors ──────────────────────────────────────────────────────────────────────────────────────────
 
-ROUNDS = 5
-SAMPLES = 1000
-SLOWDOWN_MAX = 2.0
-
-
-class Attackers:
-    """The thousand, in a process of their own: they must not take this one's time."""
-
-    def __init__(self, server: ServerProcess) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.adapters.attackers"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        self._say(json.dumps(server.ports))
-
-    def _say(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-
-    def order(self, what: str) -> None:
-        """Returns when it is done."""
-        self._say(what)
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline().startswith(what)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
-        self._process.wait(60)
-
-
-def p99(server: ServerProcess, topic: str, samples: int) -> float:
-    """Of a client that writes a record, durably, and reads it back: the time that all but one of a hundred stay below."""
-    taken = []
-    with Client(server) as client:
-        for _ in range(samples):
-            began = time.perf_counter()
-            offset = client.produce(topic, b"x" * 100).base_offset
-            (record,) = client.fetch(topic, offset).records
-            taken.append(time.perf_counter() - began)
-            assert record.offset == offset
-    return sorted(taken)[int(len(taken) * 0.99)]
-
-
-def settle(server: ServerProcess) -> None:
-    """Wait until the node has digested the volley: until it is idle for most of a while."""
-
-    def is_idle() -> bool:
-        before, began = cpu_seconds(server.pid), time.monotonic()
-        threading.Event().wait(0.2)
-        return cpu_seconds(server.pid) - before < 0.3 * (time.monotonic() - began)
-
-    eventually(is_idle)
-
-
-def peak_bytes(server: ServerProcess) -> int:
-    """The most that the node has ever had resident."""
-    status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
-    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
-
 
 def test_a_thousand_hostile_connections(tmp_path: Path) -> None:
-    """All doors, all ways: memory stays within 256 MB, and a good client's p99 within twice what it is without them.
-
-    With and without take turns, and the second best of up to five rounds counts: on a machine that does other things too, single
-    rounds say more about those. Memory is that of the opening volley too; the p99 is taken when that is digested.
-    """
+    """All doors, all ways: memory stays within 256 MB, and a good client is served while the opening volley is digested and after
+    it. How much slower it is served depends on the machine: `make bench-hostile` measures that."""
     with ServerProcess(tmp_path / "data") as server, Attackers(server) as attackers:
-        with Client(server) as client:
-            client.create("kept")
         fill_bulk(server)
-        p99(server, "kept", SAMPLES)
-        baseline = server.resident_bytes()
-        ratios = []
-        for _ in range(ROUNDS):
-            attackers.order("rest")
-            settle(server)
-            calm = p99(server, "kept", SAMPLES)
+        with WellBehaved(server, "kept") as client:
+            client.go_on()
             attackers.order("attack")
+            client.go_on()
             settle(server)
-            ratios.append(p99(server, "kept", SAMPLES) / calm)
-            if sum(ratio < SLOWDOWN_MAX for ratio in ratios) == 2:
-                break  # the second best is good: further rounds would not change that
-        grown = peak_bytes(server) - baseline
+            client.go_on(rounds=100)
+        grown = peak_bytes(server) - client.baseline_bytes
         attackers.order("rest")
-        print(f"grown by {grown >> 20} MB; slower by {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
+        print(f"grown by {grown >> 20} MB")
         check_unharmed(server)
     assert grown < MEMORY_BYTES_MAX
-    assert sorted(ratios)[1] < SLOWDOWN_MAX, ratios

@@ -1,0 +1,71 @@
+"""What a thousand hostile connections cost a good client, in one run: `make bench-hostile`.
+
+Knows: a node, a client that writes a record, durably, and reads it back, and the attackers of the tests in their own process,
+which take turns with rest. A ratio is one of neighbours; on a machine that does other things too, single rounds say more
+about those, so the median of the rounds is compared.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+
+from tests.adapters.attackers import CONNECTIONS, Attackers, fill_bulk
+from tests.adapters.hostility import settle
+from tests.adapters.rustlog.client import Client
+
+from braidlog.testing.server import ServerProcess
+
+SAMPLES = 1000
+SLOWDOWN_MAX = 2.0
+TOPIC = "kept"
+
+
+def p99(server: ServerProcess) -> float:
+    """The seconds that all but one of a hundred writes, each read back, stay below."""
+    taken = []
+    with Client(server) as client:
+        for _ in range(SAMPLES):
+            began = time.perf_counter()
+            offset = client.produce(TOPIC, b"x" * 100).base_offset
+            (record,) = client.fetch(TOPIC, offset).records
+            taken.append(time.perf_counter() - began)
+            assert record.offset == offset
+    return sorted(taken)[int(len(taken) * 0.99)]
+
+
+def measure(rounds: int) -> list[float]:
+    """For each round, how many times slower the client's p99 was under attack, once the opening volley was digested."""
+    slower = []
+    with tempfile.TemporaryDirectory() as folder, ServerProcess(folder) as server, Attackers(server) as attackers:
+        with Client(server) as client:
+            client.create(TOPIC)
+        fill_bulk(server)
+        p99(server)
+        for number in range(rounds):
+            attackers.order("rest")
+            settle(server)
+            calm = p99(server)
+            attackers.order("attack")
+            settle(server)
+            attacked = p99(server)
+            slower.append(attacked / calm)
+            print(f"round {number + 1}: p99 {calm * 1000:.2f} ms, under attack {attacked * 1000:.2f} ms")
+        attackers.order("rest")
+    return slower
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    slower = measure(parser.parse_args().rounds)
+    median = statistics.median(slower)
+    holds = "holds" if median < SLOWDOWN_MAX else "does not hold"
+    print(
+        f"{CONNECTIONS} hostile connections: p99 {min(slower):.2f} to {max(slower):.2f} times as long, median {median:.2f}"
+    )
+    print(f"less than {SLOWDOWN_MAX:g} times: {holds}")
+
+
+if __name__ == "__main__":
+    main()
