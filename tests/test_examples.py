@@ -12,10 +12,11 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_example_runs(example: Path) -> None:
+def test_example_runs(example: Path, request: pytest.FixtureRequest) -> None:
     on_spark = example.name.startswith("spark_")
     if on_spark:
         have("java", "openjdk-17-jre-headless")
+        request.getfixturevalue("spark_home")
     done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "an example shows something"

@@ -13,7 +13,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINES_MAX = 200
 
 
-def test_every_block_of_the_readme_runs(tmp_path: Path) -> None:
+def test_every_block_of_the_readme_runs(tmp_path: Path, spark_home: Path) -> None:
     """In the order of the page, in one empty folder, with the node that the page starts."""
     have("java", "openjdk-17-jre-headless")
     printed = ""

@@ -4,7 +4,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -16,16 +15,8 @@ END_SECONDS_MAX = 60
 
 
 @pytest.fixture(scope="session", autouse=True)
-def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Spark without the zip of its Python modules. It stands first on the path of each Python worker, and what comes out of a zip
-    is compiled anew each time: 0.9 s of processor time for a start, against 0.3 s with the package that is installed."""
-    home = tmp_path_factory.mktemp("spark-home")
-    for entry in Path(pyspark.__file__).parent.iterdir():
-        if entry.name != "python":
-            (home / entry.name).symlink_to(entry)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_HOME", str(home))
-        yield home
+def _small(spark_home: Path) -> None:
+    """Every Spark of this folder."""
 
 
 @pytest.fixture(scope="session")
@@ -37,15 +28,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "local[2]",
         log_level="ERROR",
         **{
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}",
-            "spark.sql.shuffle.partitions": "2",
-            # Rows are few and queries many: to compile each of them would cost more than it runs.
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.sql.adaptive.enabled": "false",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder),
         },

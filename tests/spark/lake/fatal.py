@@ -103,7 +103,7 @@ def write_input(folder: Path, files: int, rows: int) -> None:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    spark = session("fatal", "local[2]", log_level="OFF", **{"spark.ui.enabled": "false", "spark.driver.memory": "1g"})
+    spark = session("fatal", "local[2]", log_level="OFF", **{"spark.driver.memory": "1g"})
     spark.dataSource.register(FatalSink)
     queries = [
         start(spark, folder, case, moment=case.partition("-")[2], marker=str(folder / f"{case}.marker"))

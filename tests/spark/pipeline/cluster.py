@@ -14,8 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pyspark
-
 READY_SECONDS_MAX = 180
 LOOK_SECONDS = 0.1
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -28,13 +26,12 @@ class Daemon:
     def __init__(self, folder: Path, name: str, *arguments: str) -> None:
         self.name = name
         self._log = folder / f"{name}.log"
-        home = Path(pyspark.__file__).parent
+        home = Path(os.environ["SPARK_HOME"])
         environment = {
             **os.environ,
-            "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "PYSPARK_PYTHON": sys.executable,
         }
         with self._log.open("wb") as log:

@@ -17,16 +17,13 @@ from tests.spark.pipeline.tables import rows_of
 
 from braidlog.spark.pipeline.ledger import Ledger
 from braidlog.spark.pipeline.project import open_project
+from braidlog.spark.sessions import settings
 from braidlog.testing.server import ServerProcess
 
 SECONDS_MAX = 580
 LOOK_SECONDS = 0.2
-SMALL = [
-    *("--conf", "spark.ui.enabled=false"),
-    *("--conf", "spark.sql.shuffle.partitions=2"),
-    *("--conf", "spark.driver.memory=1g"),
-    *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
-]
+CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
+SMALL = ["--conf", "spark.driver.memory=1g"]
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +101,8 @@ def test_stopped_here_and_finished_on_a_cluster(node: ServerProcess, tmp_path: P
             *("--conf", "spark.executor.memory=512m"),
             *("--conf", "spark.driver.host=127.0.0.1"),
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),
+            # All of it is on this machine: see `settings` in braidlog.spark.sessions.
+            *("--conf", f"{CHECKPOINTS}={settings('local')[CHECKPOINTS]}"),
         ]
         command = braid("pipeline", "run", "--once", str(folder), "--master", cluster.url, *SMALL, *on_cluster)
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)

@@ -36,11 +36,8 @@ def main(servers: str, folder: str, checkpoint: str, scratch: str) -> None:
         f"local[{TASKS},6]",
         log_level="ERROR",
         **{
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={scratch}",
-            "spark.sql.shuffle.partitions": str(TASKS),
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={scratch}",
             "spark.local.dir": scratch,
         },
     )
