@@ -26,14 +26,18 @@ check: setup ## style, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: check ## set up, check, and pass all tests
-	$(BIN)/pytest -n 2 --dist worksteal
+WORKERS ?= 2
+test: check ## set up, check, and pass all tests, WORKERS (default 2) at a time
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-# Left out: real servers with clients, crash states, and the files that take longest.
-QUICK := $(addprefix --ignore=tests/,adapters client console docs interop spark test_examples.py broker/test_keyvalue.py tools/test_repair.py tools/wire/test_tap.py) \
-  $(addprefix --ignore-glob=*/,test_crashes.py test_damage.py test_faults.py test_kill.py test_kcat.py test_log_model.py test_published_client.py)
-quick: setup ## the tests that need no Java, browser or foreign client, and the time they took
-	@began=$$(date +%s); $(BIN)/pytest -q -n 2 --dist worksteal $(QUICK) && echo "quick: $$(($$(date +%s) - began)) s"
+# No Java, browser or client of others; of the ports and the client what needs no long conversation; no campaigns.
+QUICK := $(filter-out $(addprefix tests/,__pycache__/ adapters/ client/ console/ docs/ interop/ spark/ test_examples.py),$(wildcard tests/*/ tests/test_*.py)) \
+  $(foreach kind,blocking delivery errors facade producing records round_trip rules schemes served services streams table, \
+    $(wildcard $(addsuffix /test_$(kind).py,tests/adapters tests/adapters/* tests/client tests/client/* tests/client/drivers/kafka))) \
+  $(addprefix --ignore=tests/,broker/test_keyvalue.py server/test_wirelog.py tools/test_repair.py $(addprefix tools/wire/test_,dissector.py round_trip.py tap.py)) \
+  $(addprefix --ignore-glob=*/,test_crashes.py test_damage.py test_faults.py test_kill.py test_kcat.py test_log_model.py)
+quick: setup ## the tests that need no Java, browser or foreign client, with fewer random examples, and the time they took
+	@began=$$(date +%s); HYPOTHESIS_EXAMPLES=15 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal $(QUICK) && echo "quick: $$(($$(date +%s) - began)) s"
 
 lines: setup ## lines of code by folder, without comments and docstrings
 	@$(BIN)/python -m tests.code_lines
@@ -58,6 +62,7 @@ crash: setup ## the campaigns that CI samples, in full; new seeds for CRASH_SECO
 KILL_ROUNDS ?= 50
 kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (default 50), and check all it promised
 	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/adapters/mayfly/test_kill.py tests/client/drivers/kafka/test_staging_kill.py -s
+	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/client/drivers/test_faults.py -k kill_9
 
 SPARK_KILL_ROUNDS ?= 20
 spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)

@@ -98,6 +98,7 @@ def read(address: str, topic: str, isolation: str = "read_committed") -> list[by
             "group.id": "reader",
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "enable.auto.commit": False,
         }
     )

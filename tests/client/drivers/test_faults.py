@@ -1,6 +1,7 @@
 """Servers that die, connections that are cut at any byte: what is acknowledged is there, and what was sent once is there once."""
 
 import asyncio
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ from braidlog import aio
 from braidlog.client.errors import ClientError, UnknownOutcomeError
 from braidlog.testing.server import ServerProcess
 
-KILLS = 3
+KILLS = int(os.environ.get("KILL_ROUNDS", "1"))
 CUTS = 12
 QUICK: dict[str, Any] = {"retry_timeout": 50, "backoff_min": 0.01, "backoff_max": 0.2}
 

@@ -42,6 +42,7 @@ def read(servers: str, topic: str, *, committed_only: bool = True) -> list[Any]:
         "group.id": fresh("g"),
         "isolation.level": "read_committed" if committed_only else "read_uncommitted",
         "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
         "enable.auto.commit": False,
         "check.crcs": True,
     }
@@ -52,7 +53,7 @@ def read(servers: str, topic: str, *, committed_only: bool = True) -> list[Any]:
         found: list[Any] = []
         ends: set[int] = set()
         while len(ends) < count:
-            for each in consumer.consume(1000, timeout=1):
+            for each in consumer.consume(1000, timeout=0.05):
                 if each.error() is None:
                     found.append(each)
                 else:

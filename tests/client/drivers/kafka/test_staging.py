@@ -72,6 +72,7 @@ def committed(server: ServerProcess, topic: str, partitions: int = 1) -> list[li
             "group.id": fresh("g"),
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "enable.auto.commit": False,
             "check.crcs": True,
         }
@@ -81,7 +82,7 @@ def committed(server: ServerProcess, topic: str, partitions: int = 1) -> list[li
         found: list[list[bytes]] = [[] for _ in range(partitions)]
         ends: set[int] = set()
         while len(ends) < partitions:
-            for each in consumer.consume(1000, timeout=1):
+            for each in consumer.consume(1000, timeout=0.05):
                 if each.error() is None:
                     found[each.partition()].append(each.value())
                 else:
