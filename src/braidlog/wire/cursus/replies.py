@@ -29,8 +29,10 @@ LIST_ITEMS_MAX = 200_000
 _PLAIN = re.compile(r"[^\s,\[\]]*")
 _FIELD = re.compile(r"([^\s=]+)=(\[[^\]]*\]|\S*)")
 _NUMBERS = re.compile(r"\[[0-9 ,]*\]")
-_INTEGER = re.compile(r"-?[0-9]{1,19}")
-_RANGE = re.compile(r"P([0-9]{1,10}):earliest=([0-9]{1,19}):latest=([0-9]{1,19}):leo=([0-9]{1,19}):hwm=([0-9]{1,19})")
+_RANGE = re.compile(
+    r"P(?P<partition>[0-9]{1,10}):earliest=(?P<earliest>[0-9]{1,19}):latest=(?P<latest>[0-9]{1,19})"
+    r":leo=(?P<leo>[0-9]{1,19}):hwm=(?P<hwm>[0-9]{1,19})"
+)
 _SNAPSHOT = b"OK snapshot="
 _CONTROL = b"STREAM_CONTROL"
 _JSON_ANSWERS = (a.Ack, a.TopicDescription, a.GroupDescription)
@@ -57,42 +59,23 @@ _envelope_decoder = msgspec.json.Decoder(_Envelope)
 # --- values in a line
 
 
-def _read_integer(raw: str) -> int:
-    if _INTEGER.fullmatch(raw) is None:
-        raise ProtocolError("a number is expected")
-    return int(raw)
-
-
-def _read_boolean(raw: str) -> bool:
-    if raw not in {"true", "false"}:
-        raise ProtocolError("true or false is expected")
-    return raw == "true"
-
-
 def _items(raw: str, separator: str | None) -> list[str]:
     if raw.count(separator or " ") > LIST_ITEMS_MAX:
         raise ProtocolError(f"a list of more than {LIST_ITEMS_MAX} items")
     return raw.split(separator) if raw else []
 
 
-def _read_numbers(raw: str) -> tuple[int, ...]:
+def _numbers(raw: str) -> list[str]:
     if _NUMBERS.fullmatch(raw) is None:
         raise ProtocolError("numbers in brackets are expected")
-    return tuple(_read_integer(item) for item in _items(raw[1:-1].replace(",", " "), None))
+    return _items(raw[1:-1].replace(",", " "), None)
 
 
-def _read_names(raw: str) -> tuple[str, ...]:
-    return tuple(_items(raw, ","))
-
-
-def _read_ranges(raw: str) -> tuple[a.OffsetRange, ...]:
-    ranges = []
-    for item in _items(raw, ","):
-        match = _RANGE.fullmatch(item)
-        if match is None:
-            raise ProtocolError("P<partition>:earliest=…:latest=…:leo=…:hwm=… is expected")
-        ranges.append(a.OffsetRange(*map(int, match.groups())))
-    return tuple(ranges)
+def _ranges(raw: str) -> list[dict[str, str]]:
+    found = [_RANGE.fullmatch(item) for item in _items(raw, ",")]
+    if not all(found):
+        raise ProtocolError("P<partition>:earliest=…:latest=…:leo=…:hwm=… is expected")
+    return [match.groupdict() for match in found if match]
 
 
 def _write_names(names: tuple[str, ...]) -> str:
@@ -111,14 +94,10 @@ def _write_range(entry: a.OffsetRange) -> str:
     return f"P{entry.partition}:earliest={entry.earliest}:latest={entry.latest}:leo={entry.leo}:hwm={entry.hwm}"
 
 
-_READERS: dict[Any, Callable[[str], Any]] = {
-    str: str,
-    int: _read_integer,
-    int | None: _read_integer,
-    bool: _read_boolean,
-    tuple[int, ...]: _read_numbers,
-    tuple[str, ...]: _read_names,
-    tuple[a.OffsetRange, ...]: _read_ranges,
+_SPLIT: dict[Any, Callable[[str], list[Any]]] = {
+    tuple[int, ...]: _numbers,
+    tuple[str, ...]: lambda raw: _items(raw, ","),
+    tuple[a.OffsetRange, ...]: _ranges,
 }
 _WRITERS: dict[Any, Callable[[Any], str]] = {
     str: _write_text,
@@ -144,19 +123,18 @@ def _read_line(start: str, kind: type, body: bytes) -> Any:  # noqa: ANN401 - an
     text = decode_text(body)
     if text != start and not text.startswith((start + " ", start + "\n")):
         raise ProtocolError(f"{start} is expected")
-    given: dict[str, str] = {}
+    given: dict[str, Any] = {}
     for match in _FIELD.finditer(text, len(start)):
         if len(given) == FIELDS_MAX:
             raise ProtocolError(f"an answer with more than {FIELDS_MAX} fields")
         given[match[1]] = match[2]
-    values: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
-        raw = given.get(field.encode_name)
-        if raw is not None:
-            values[field.name] = _READERS[field.type](raw)
-        elif field.required:
-            raise ProtocolError(f"the answer has no {field.encode_name}")
-    return kind(**values)
+        if field.type in _SPLIT and field.encode_name in given:
+            given[field.encode_name] = _SPLIT[field.type](given[field.encode_name])
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"{kind.__name__}: {error}") from error
 
 
 # --- documents
