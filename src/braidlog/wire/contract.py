@@ -13,6 +13,7 @@ A connection is a pure state machine: the same bytes, however cut, give the same
 nothing more.
 """
 
+from collections.abc import Sized
 from enum import Enum
 from typing import Any, Final, Protocol
 
@@ -91,6 +92,13 @@ class Receiver:
 
 class Answered(Receiver):
     """The client's end. A `Refused` closes: an answer that cannot be read is one that someone waits for."""
+
+    _asked: Sized
+    """What has no (last) answer yet: requests or their rows, in order or by id."""
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._asked)
 
     def next_event(self) -> Any:  # noqa: ANN401 - whatever the dialect answers, `Refused` or NEED_DATA
         if self._closed:

@@ -62,7 +62,7 @@ def test_a_thousand_requests_at_once_are_answered_in_order(braid_server_shared: 
             assert values_of(fetched.records)[0] == (number, b"%d" % number)
             ids.add(client.receive().producer_id)
         assert len(ids) == 250
-        assert client.connection.waiting == 0
+        assert client.connection.in_flight == 0
 
 
 def test_what_is_asked_after_a_long_poll_is_answered_after_it(braid_server_shared: ServerProcess) -> None:

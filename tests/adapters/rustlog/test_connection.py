@@ -60,7 +60,7 @@ def test_a_thousand_requests_at_once_are_answered_in_order(braid_server_shared: 
             assert client.receive() == m.Pong()
             assert client.receive() == m.OffsetCommitResponse(success=True)
             assert isinstance(client.receive(), m.Error)
-        assert client.connection.waiting == 0
+        assert client.connection.in_flight == 0
         assert payloads(client.fetch(topic).records) == [str(n).encode() for n in range(250)]
 
 

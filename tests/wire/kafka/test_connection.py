@@ -193,9 +193,9 @@ def test_what_a_version_does_not_have_is_left_out() -> None:
 def test_a_produce_without_acks_awaits_nothing() -> None:
     client = ClientConnection()
     client.request(data.ProduceRequest(acks=0), 9)
-    assert client.waiting == 0
+    assert client.in_flight == 0
     client.request(data.ProduceRequest(acks=1), 9)
-    assert client.waiting == 1
+    assert client.in_flight == 1
 
 
 # -- records -----------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def test_a_response_reads(vector: Vector) -> None:
     client.receive(vector.data)
     assert vector.api is not None
     assert events(client) == [Response(vector.api, vector.version, vector.correlation_id, vector.message)]
-    assert client.waiting == 0
+    assert client.in_flight == 0
 
 
 @named([each for each in RESPONSES if not each.reads_only])

@@ -124,7 +124,7 @@ def test_a_request_over_the_limit_is_not_built_and_not_awaited(form: Form) -> No
     client = ClientConnection(form)
     with pytest.raises(ValueError, match="does not fit a frame"):
         client.request(m.Produce("t", 0, [bytes(FRAME_BYTES_MAX)]))
-    assert client.waiting == 0
+    assert client.in_flight == 0
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_answers_are_matched_in_order() -> None:
     asked: list[m.Message] = [m.Ping(id="a"), m.OffsetFetch("g", "t", 0, id="b"), m.Ping(id="c")]
     for message in asked:
         server.receive(client.request(message))
-    assert client.waiting == 3
+    assert client.in_flight == 3
     for answer in (m.Pong(), m.Error(404, "no", None), m.Pong()):
         request = server.next_event()
         assert isinstance(request, Request)

@@ -47,7 +47,7 @@ def test_an_answer_reads(vector: Vector) -> None:
     client = client_that_asked(vector)
     client.receive(vector.data)
     assert events(client) == [Response(vector.message, vector.form, type(vector.asked))]
-    assert client.waiting == 0
+    assert client.in_flight == 0
 
 
 @named([each for each in ANSWERS if not each.reads_only])

@@ -102,10 +102,6 @@ class ClientConnection(_LineEnd, Answered):
         super().__init__()
         self._asked: dict[str, Request] = {}
 
-    @property
-    def in_flight(self) -> int:
-        return len(self._asked)
-
     def request(self, message: Request) -> bytes:
         """The bytes that ask. ValueError if its id is still waiting for an answer, or if the dialect cannot say it."""
         if message.correlation_id in self._asked:

@@ -207,15 +207,10 @@ class ClientConnection(Answered):
         self._client_id = client_id
         self._frame_bytes_max = frame_bytes_max
         self._next_id = 0
-        self._waiting: deque[_Waiting] = deque()
+        self._asked: deque[_Waiting] = deque()
         self._large: bytearray | None = None
         self._large_bytes = 0
         self._versions: dict[int, Span] = {}
-
-    @property
-    def waiting(self) -> int:
-        """How many requests have no answer yet."""
-        return len(self._waiting)
 
     def learn(self, told: ApiVersionsResponse) -> None:
         """What the server said it serves."""
@@ -251,7 +246,7 @@ class ClientConnection(Answered):
             raise ValueError(f"a {api.name} of {size} bytes does not fit a frame of {FRAME_BYTES_MAX}")
         self._next_id = (correlation_id + 1) % 2**31
         if not (isinstance(message, ProduceRequest) and message.acks == 0):
-            self._waiting.append(_Waiting(api, version, correlation_id))
+            self._asked.append(_Waiting(api, version, correlation_id))
         return b"".join([_SIZE.pack(size), *out])
 
     def receive_buffer(self) -> memoryview | None:
@@ -286,9 +281,9 @@ class ClientConnection(Answered):
         if len(payload) < 4:
             raise ProtocolError(f"a response of {len(payload)} bytes has no room for its header", 0)
         correlation_id = int.from_bytes(payload[:4], "big", signed=True)
-        if not self._waiting or self._waiting[0].correlation_id != correlation_id:
+        if not self._asked or self._asked[0].correlation_id != correlation_id:
             raise ProtocolError(f"response {correlation_id} is not what is awaited", 0)
-        asked = self._waiting.popleft()
+        asked = self._asked.popleft()
         api, version = asked.api, asked.version
         if api.key is Key.API_VERSIONS and payload[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
             version = 0

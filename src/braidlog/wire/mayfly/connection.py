@@ -262,10 +262,6 @@ class ClientConnection(Answered):
         self._asked: dict[int, type[m.Message]] = {}
         self._last_id = NO_ID
 
-    @property
-    def in_flight(self) -> int:
-        return len(self._asked)
-
     def next_id(self) -> int:
         """An id that no unanswered request has. They wrap around, and 0 is never one."""
         while True:

@@ -161,24 +161,19 @@ class ClientConnection(_Frames, Answered):
 
     def __init__(self) -> None:
         super().__init__(RESPONSE_READERS)
-        self._waiting: deque[Operation] = deque()
-
-    @property
-    def in_flight(self) -> int:
-        """Requests whose (last) answer has not come."""
-        return len(self._waiting)
+        self._asked: deque[Operation] = deque()
 
     def request(self, message: Request) -> bytes:
         """The bytes to send. ValueError if the message, or one more message, does not fit."""
         operation = BY_REQUEST[type(message)]
         if self._closed:
             raise ValueError("the connection was refused and takes no more requests")
-        if self._waiting and self._waiting[-1].request is FetchStreamRequest:
+        if self._asked and self._asked[-1].request is FetchStreamRequest:
             raise ValueError("a FetchStream is open: other requests go through another connection")
-        if len(self._waiting) >= IN_FLIGHT_MAX:
+        if len(self._asked) >= IN_FLIGHT_MAX:
             raise ValueError(f"{IN_FLIGHT_MAX} requests wait for their answers already")
         data = frame(message)
-        self._waiting.append(operation)
+        self._asked.append(operation)
         return data
 
     def _next(self) -> GoStruct | NeedData:
@@ -191,11 +186,11 @@ class ClientConnection(_Frames, Answered):
         """Cross off the request that this message answers."""
         if isinstance(message, RPCErrorResponse):
             # With nothing in flight too: a server may say why before it closes.
-            if self._waiting:
-                self._waiting.popleft()
+            if self._asked:
+                self._asked.popleft()
             return
-        if not self._waiting or type(message) is not self._waiting[0].response:
-            expected = self._waiting[0].response.__name__ if self._waiting else "nothing"
+        if not self._asked or type(message) is not self._asked[0].response:
+            expected = self._asked[0].response.__name__ if self._asked else "nothing"
             raise ProtocolError(f"{type(message).__name__} came where {expected} was due", 0)
-        if not self._waiting[0].streams or (isinstance(message, ReplicateResponse) and message.end_of_stream):
-            self._waiting.popleft()
+        if not self._asked[0].streams or (isinstance(message, ReplicateResponse) and message.end_of_stream):
+            self._asked.popleft()

@@ -146,18 +146,13 @@ class ClientConnection(Answered):
     def __init__(self, form: Form = Form.JSON) -> None:
         super().__init__()
         self.form = form
-        self._waiting: deque[tuple[Operation, Id]] = deque()
-
-    @property
-    def waiting(self) -> int:
-        """How many requests have no answer yet."""
-        return len(self._waiting)
+        self._asked: deque[tuple[Operation, Id]] = deque()
 
     def request(self, message: Message) -> bytes:
         """The frame of a request. ValueError if it is larger than a frame may be, or its form cannot carry it."""
         payload = binary.write_request(message) if self.form is Form.BINARY else jsonform.write(message)
         frame = _frame(payload)
-        self._waiting.append((BY_REQUEST[type(message)], message.id))
+        self._asked.append((BY_REQUEST[type(message)], message.id))
         return frame
 
     def _next(self) -> Response | NeedData:
@@ -176,13 +171,13 @@ class ClientConnection(Answered):
             form = Form.BINARY
             if operation is not None:
                 self._expected(type(message), form)
-        answered = self._waiting.popleft()[0] if self._waiting else None
+        answered = self._asked.popleft()[0] if self._asked else None
         return Response(message, form, None if answered is None else answered.request)
 
     def _expected(self, answer: type, form: Form) -> Operation:
-        if not self._waiting:
+        if not self._asked:
             raise ProtocolError(f"{answer.__name__} answers no request")
-        operation = self._waiting[0][0]
+        operation = self._asked[0][0]
         wanted = operation.binary_response if self.form is Form.BINARY else operation.response
         if answer is not wanted or form is not self.form:
             raise ProtocolError(f"{answer.__name__} in {form.value} is no answer to {operation.name}")
@@ -190,7 +185,7 @@ class ClientConnection(Answered):
 
     def _check_id(self, message: Message) -> None:
         """A server that knows nothing of `id` leaves it out; one that echoes another id is out of step."""
-        wanted = self._waiting[0][1] if self._waiting else None
+        wanted = self._asked[0][1] if self._asked else None
         if message.id is not None and message.id != wanted:
             raise ProtocolError(f"an answer has id {message.id!r}, the oldest request has {wanted!r}")
 
