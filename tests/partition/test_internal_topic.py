@@ -12,6 +12,7 @@ from braidlog.model.errors import StorageFault
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
+from braidlog.tools.repair import Repair
 
 INTERNAL = ["__metadata", "__state"]
 
@@ -72,6 +73,21 @@ def test_one_that_is_damaged_is_refused(topic: str) -> None:
     disk.flip_bit(segment, 8 * 200)
     with pytest.raises(StorageFault, match=f"internal topic '{topic}' is damaged.*braid log repair"):
         node.restarted(disk)
+
+
+def test_a_repaired_folder_still_misses_what_was_lost() -> None:
+    """The folder's own description is lost, and with it what it remembered."""
+    node = Node()
+    node.create("a")
+    node.append("a", b"one")
+    disk = without(node, "__state")
+    for name in ("folder.a", "folder.b"):
+        disk.drop(f"/data/{name}")
+    Repair(disk, "/data", ManualClock(), new_id=lambda: "ab" * 16).run()
+    with pytest.raises(StorageFault, match="'__state' was made in this folder and is lost"):
+        Node(disk.after_kill())
+    accept_loss(disk, "__state")
+    assert Node(disk.after_kill()).values("a") == [b"one"]
 
 
 def place_of(node: Node, topic: str) -> str:

@@ -22,6 +22,9 @@ from braidlog.tools.layout import Layout, TopicPlace
 from braidlog.tools.partition_repair import PartitionRepair, Step
 from braidlog.tools.verify import verify
 
+_OF_A_NODE = ("__metadata", "__state")
+"""The topics that every node makes for itself."""
+
 _SPAN_MAX = 2**31 - 1
 
 
@@ -145,8 +148,11 @@ class Repair:
 
     def _mend_folder(self) -> None:
         if self._layout.bad_folder_slots:
-            fresh = msgspec.json.encode(FolderIdentity(self._new_id(), FORMAT))
-            _mend_slots(self._disk, self._path, "folder", FOLDER_MAGIC, fresh)
+            metas = [place.meta for place in self._layout.topics]
+            was_served = any(meta.by_metadata or meta.name in _OF_A_NODE for meta in metas)
+            # Where a node has been it had both: one that is lost as well must be missed, and not be made anew.
+            fresh = FolderIdentity(self._new_id(), FORMAT, _OF_A_NODE if was_served else ())
+            _mend_slots(self._disk, self._path, "folder", FOLDER_MAGIC, msgspec.json.encode(fresh))
 
     def _mend_topic(self, place: TopicPlace) -> None:
         if place.bad_slots:
