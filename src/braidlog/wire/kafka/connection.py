@@ -284,12 +284,16 @@ class ClientConnection(Answered):
         if not self._asked or self._asked[0].correlation_id != correlation_id:
             raise ProtocolError(f"response {correlation_id} is not what is awaited", 0)
         asked = self._asked.popleft()
-        api, version = asked.api, asked.version
-        if api.key is Key.API_VERSIONS and payload[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
-            version = 0
-        at = past_tags(payload, 4) if api.response_header_is_flexible(version) else 4
-        message, _ = read_message(api.response, version, payload, at, flexible=api.is_flexible(version))
-        return Response(api, version, correlation_id, message)
+        return read_response(asked.api, asked.version, correlation_id, payload)
+
+
+def read_response(api: Api, version: int, correlation_id: int, payload: bytes | bytearray) -> Response:
+    """The response to a request of that version; one to an ApiVersions that the server does not know has version 0."""
+    if api.key is Key.API_VERSIONS and payload[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
+        version = 0
+    at = past_tags(payload, 4) if api.response_header_is_flexible(version) else 4
+    message, _ = read_message(api.response, version, payload, at, flexible=api.is_flexible(version))
+    return Response(api, version, correlation_id, message)
 
 
 def _frame(correlation_id: int, answer: Message, spelled: Spoken) -> Output:

@@ -4,17 +4,14 @@ Knows: correlation ids, and the bare tokens after a SaslHandshake of version 0. 
 """
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import Refused
 from braidlog.wire.kafka.apis import BY_KEY, FRAME_BYTES_MAX, Api, Key
-from braidlog.wire.kafka.codes import ErrorCode
-from braidlog.wire.kafka.compiler import past_tags, read_message
-from braidlog.wire.kafka.connection import Request, ServerConnection
+from braidlog.wire.kafka.connection import Request, ServerConnection, read_response
 from braidlog.wire.kafka.messages.data import ProduceRequest
 from braidlog.wire.kafka.messages.security import SaslHandshakeResponse
-from braidlog.wire.kafka.rows import Message
 from braidlog.wire.observer import Asked, Fault, LengthPrefixed, Reading, Side, fault_of, hidden_text
 
 _LENGTH_BYTES: Final = 4
@@ -140,16 +137,7 @@ class KafkaObserver(LengthPrefixed):
         reading.name = asked.api.name
         reading.head |= {"Api": f"{int(asked.api.key)}({asked.api.name})", "Ver": asked.version}
         reading.is_secret = asked.api.key in _GUARDED
-        reading.message = self._read(asked, payload)
+        reading.message = read_response(asked.api, asked.version, correlation_id, payload).message
         reading.is_secret = False
         if asked.version == 0 and isinstance(reading.message, SaslHandshakeResponse):
             self._takes_tokens = not reading.message.error_code
-
-    @staticmethod
-    def _read(asked: _Asked, payload: bytes) -> Any:  # noqa: ANN401 - any response of the table
-        api, version = asked
-        if api.key is Key.API_VERSIONS and payload[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
-            version = 0
-        at = past_tags(payload, 4) if api.response_header_is_flexible(version) else 4
-        message: Message = read_message(api.response, version, payload, at, flexible=api.is_flexible(version))[0]
-        return message
