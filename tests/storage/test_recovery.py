@@ -4,16 +4,22 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from tests.storage.building import NOW, batch, make_partition, small
+from tests.storage.building import FOLDER as PLACE
+from tests.storage.building import IDENTITY, NOW, batch, make_partition, open_partition, small
 
-from braidlog import Log
+from braidlog import Log, StorageFault
 from braidlog.codec.records import encode_batch
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.damage import Change, ChangeKind
-from braidlog.storage.head import Identity
+from braidlog.storage.checkpoints import STATE_MAGIC
+from braidlog.storage.damage import Change, ChangeKind, DamageKind
+from braidlog.storage.head import DATA_START, Identity
+from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import Recovered, Recovery
-from braidlog.storage.walk import BadBatch, resume
+from braidlog.storage.segment import Segment
+from braidlog.storage.slots import SlotPair
+from braidlog.storage.state import StateImage, encode_image
+from braidlog.storage.walk import BadBatch, Found, resume
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
 
@@ -119,3 +125,106 @@ def test_batches_inside_of_a_damaged_record_are_not_taken_for_the_logs() -> None
         hurt.flip_bit(segment.path, 8 * (position + magic_or_data))
         file = hurt.open(segment.path, writable=False)
         assert resume(file, segment.size, BadBatch(position, 1, "hurt")) == (places[2][0], 2)
+
+
+def _written(identity: Identity = IDENTITY) -> tuple[SimulatedDisk, PartitionLog]:
+    """Four segments of six batches each, closed."""
+    disk = SimulatedDisk()
+    PartitionLog.create(disk, PLACE, identity, small(), FilePool(disk), now_ms=NOW)
+    partition = PartitionLog(disk, PLACE, identity, small(), FilePool(disk))
+    for number in range(24):
+        if number % 6 == 0 and number:
+            partition.roll(NOW)
+        partition.append(batch(str(number).encode() * 40), now_ms=NOW)
+        partition.sync()
+    partition.close()
+    return disk, partition
+
+
+def test_nothing_is_read_from_a_segment_that_says_it_is_anothers() -> None:
+    disk, partition = _written()
+    theirs, foreign = _written(Identity(b"f" * 16, 0))
+    first, second = partition.segments[0], partition.segments[1]
+    assert first.path == foreign.segments[0].path
+    disk.open(first.path, writable=True).write_at(theirs.content(first.path), 0)
+    opened = open_partition(disk)
+    assert DamageKind.FOREIGN in {damage.kind for damage in opened.damages}
+    with pytest.raises(StorageFault):
+        opened.read(0, 1)
+    assert opened.read(second.base_offset, 1)
+
+
+def test_the_seal_of_an_index_tells_of_a_segment_that_is_gone() -> None:
+    """The checkpoint is older than the segments that are lost: their offsets were given out all the same."""
+    disk, partition = _written()
+    for segment in partition.segments[1:]:
+        disk.drop(segment.path)
+    image = StateImage(start_offset=0, end_offset=3, epochs=partition.state.epochs.entries())
+    pair = SlotPair(disk, PLACE, "state", STATE_MAGIC)
+    pair.load()
+    pair.save(encode_image(image), copies=2)
+    opened = open_partition(disk)
+    [damage] = opened.damages
+    assert damage.kind is DamageKind.MISSING
+    assert (damage.first_offset, damage.next_offset) == (6, 18), "as far as the last index that was sealed"
+    assert opened.end_offset == 18
+
+
+def test_without_checkpoints_one_wrong_epoch_condemns_one_batch() -> None:
+    disk = SimulatedDisk()
+    partition = make_partition(disk, small(segment_bytes=2**20))
+    for number in range(10):
+        partition.append(batch(str(number).encode() * 40, leader_epoch=3), leader_epoch=3, now_ms=NOW)
+    partition.close()
+    [segment] = partition.segments
+    position = [found.position for found in segment.walk_from(0, check=True)][2]
+    disk.flip_bit(segment.path, 8 * (position + 14))  # a far higher epoch
+    for name in ("state.a", "state.b"):
+        disk.drop(f"{partition.folder}/{name}")
+    opened = open_partition(disk)
+    assert [(damage.first_offset, damage.next_offset) for damage in opened.damages] == [(2, 3)]
+    assert opened.state.epochs.entries() == [(3, 0)]
+
+
+class _Witness:
+    """An auditor who remembers, and keeps all but `unwanted`."""
+
+    def __init__(self, unwanted: int | None = None) -> None:
+        self.seen: list[int] = []
+        self._unwanted = unwanted
+
+    def begin(self, segment: Segment) -> None:
+        assert segment.base_offset == 0 or self.seen
+
+    def take(self, segment: Segment, found: Found) -> str | None:
+        assert found.window[found.at : found.at + 8] == found.header.base_offset.to_bytes(8, "big")
+        self.seen.append(found.header.base_offset)
+        return "unwanted" if found.header.base_offset == self._unwanted else None
+
+
+def _audit(disk: SimulatedDisk, partition: PartitionLog, witness: _Witness) -> Recovered:
+    pool = FilePool(disk)
+    return Recovery(disk, partition.folder, partition.identity, small(), pool, read_only=True, auditor=witness).look()
+
+
+def test_an_audit_finds_what_an_opening_leaves_for_its_readers() -> None:
+    disk, partition = _written()
+    first, second = partition.segments[0], partition.segments[1]
+    disk.flip_bit(first.path, 8 * (first.size - 3))
+    disk.flip_bit(second.path, 8 * (DATA_START + 7))  # one bit of the base offset, outside the checksum
+    assert open_partition(disk.after_kill()).damages == [], "sealed segments are trusted"
+    witness = _Witness()
+    [lost, mended] = _audit(disk, partition, witness).report.damages
+    assert (lost.file, lost.end, lost.next_offset, lost.mended) == (first.path, first.size, first.next_offset, b"")
+    assert (mended.file, mended.position) == (second.path, DATA_START)
+    assert mended.first_offset == mended.next_offset, "nothing is lost"
+    assert mended.mended[:8] == second.base_offset.to_bytes(8, "big")
+    assert witness.seen == [offset for offset in range(24) if offset != lost.first_offset]
+
+
+def test_an_auditor_may_refuse_a_whole_batch() -> None:
+    disk, partition = _written()
+    witness = _Witness(unwanted=5)
+    [damage] = _audit(disk, partition, witness).report.damages
+    assert (damage.first_offset, damage.next_offset, damage.why) == (5, 6, "unwanted")
+    assert witness.seen == list(range(24))

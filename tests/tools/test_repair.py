@@ -211,6 +211,19 @@ def lose_checkpoints_and_an_epoch(disk: SimulatedDisk) -> set[int]:
     return lost | lose_checkpoints(disk)
 
 
+def lose_checkpoints_and_the_last_snapshot(disk: SimulatedDisk) -> set[int]:
+    """The snapshot is written again; that the log starts where it did must be in it."""
+    disk.drop(segments(disk, ".state")[-1])
+    return lose_checkpoints(disk)
+
+
+def lose_the_first_batch_too(disk: SimulatedDisk) -> set[int]:
+    """... and when the first epoch began."""
+    lost = offsets_of(disk, segments(disk)[0], 0)
+    disk.flip_bit(segments(disk)[0], 8 * (128 + HEADER_BYTES + 9))
+    return lost | lose_checkpoints_and_the_last_snapshot(disk)
+
+
 def lose_snapshots(disk: SimulatedDisk) -> set[int]:
     first, second, *_ = segments(disk, ".state")
     disk.drop(first)
@@ -260,6 +273,8 @@ KINDS: list[Hurt] = [
     lose_checkpoints,
     lose_checkpoints_and_data,
     lose_checkpoints_and_an_epoch,
+    lose_checkpoints_and_the_last_snapshot,
+    lose_the_first_batch_too,
     lose_snapshots,
     lose_all_derived,
     flip_index,
@@ -350,10 +365,13 @@ def test_random_damage_in_random_number(disk: SimulatedDisk, truth: Truth) -> No
                 case 3:
                     hurt.drop(path)
         if verify(hurt, DATA).partitions[0].findings and not repairer(hurt).plan().beyond_repair:
-            repair(hurt)
+            done = repair(hurt)
             found = read(hurt)
             assert all(found[offset] == truth[offset] for offset in found)
             report = verify(hurt, DATA)
+            there = range(report.partitions[0].start_offset, report.partitions[0].end_offset)
+            lost = {offset for offset in truth if offset not in found and offset in there}
+            assert len(lost) <= done.offsets_lost, "more is lost than was said"
             assert report.sound, report.all_findings()
 
 

@@ -7,13 +7,12 @@ Invariant: bases ascend, there is always an active segment, and a refused roll l
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from braidlog.storage.files import Disk, join, write_whole
+from braidlog.storage.checkpoints import write_snapshot
+from braidlog.storage.files import Disk, join
 from braidlog.storage.head import SegmentHead, log_name, state_name
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import STATE_MAGIC
 from braidlog.storage.segment import Segment
-from braidlog.storage.slots import pack_slot
-from braidlog.storage.state import StateImage, encode_image
+from braidlog.storage.state import StateImage
 
 
 class SegmentChain:
@@ -43,8 +42,7 @@ class SegmentChain:
         """Begin a new active segment at the end of `image`. If the disk refuses, `undo_roll` must follow."""
         base = image.end_offset
         # The snapshot lets a later truncation or a lost checkpoint rebuild the state from here instead of from the start.
-        snapshot = join(self._folder, state_name(base))
-        write_whole(self._disk, snapshot, pack_slot(STATE_MAGIC, 0, encode_image(image)))
+        write_snapshot(self._disk, self._folder, image)
         head = SegmentHead(self.active.head.identity, base, now_ms, 0)
         segment = Segment.create(self._disk, self._folder, head, self._pool, interval_bytes)
         self.pending.append(self.active)

@@ -1,4 +1,4 @@
-"""The saved state of a partition: two slots, written in turn.
+"""The saved state of a partition: two slots, written in turn, and a snapshot beside each segment.
 
 Knows: which image was saved last, and whether a failed save left the slots in doubt. Refuses to know: when to save.
 Invariant: two images never overtake each other, and an image that was saved in full is the one that is built upon.
@@ -7,8 +7,12 @@ Invariant: two images never overtake each other, and an image that was saved in 
 import threading
 from collections.abc import Callable
 
-from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import StateImage, encode_image
+from braidlog.storage.files import Disk, join, read_whole, write_whole
+from braidlog.storage.head import state_name
+from braidlog.storage.slots import SlotPair, pack_slot, unpack_slot
+from braidlog.storage.state import StateImage, decode_image, encode_image
+
+STATE_MAGIC = b"BRAIDSTA"
 
 
 class Checkpoints:
@@ -40,3 +44,19 @@ class Checkpoints:
         self._slots.save(encode_image(image), copies=2 if in_doubt else copies)
         self.in_doubt = False
         self._saved = image
+
+
+def read_snapshot(disk: Disk, folder: str, base: int) -> StateImage | None:
+    """The state beside the segment `base`; None if there is none, `ValueError` if it does not hold."""
+    path = join(folder, state_name(base))
+    if not disk.exists(path):
+        return None
+    image = decode_image(unpack_slot(STATE_MAGIC, state_name(base), read_whole(disk, path)).payload)
+    if image.end_offset != base:
+        raise ValueError(f"it is the state at offset {image.end_offset}, not at {base}")
+    return image
+
+
+def write_snapshot(disk: Disk, folder: str, image: StateImage) -> None:
+    """Put the state beside the segment that begins where it was taken; there must be none yet."""
+    write_whole(disk, join(folder, state_name(image.end_offset)), pack_slot(STATE_MAGIC, 0, encode_image(image)))

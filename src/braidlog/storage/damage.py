@@ -5,6 +5,27 @@ from enum import Enum, auto
 import msgspec
 
 
+class DamageKind(Enum):
+    """What of a partition is broken."""
+
+    BATCH = auto()
+    """Bytes that are no whole batch, or not the one that belongs there."""
+    HEAD = auto()
+    """The head of a segment; its batches are read all the same."""
+    MARK = auto()
+    """The durable mark of a segment."""
+    CUT = auto()
+    """A segment ends before its durable mark."""
+    MISSING = auto()
+    """There is no file for these offsets."""
+    FOREIGN = auto()
+    """A whole head that says it is another segment's: nothing in the file is believed."""
+    VERSION = auto()
+    """A whole head of a version that is not known here: nothing in the file is judged."""
+    REWRITE = auto()
+    """A rewrite that waits for its place is not whole; what it was to replace is used."""
+
+
 class Damage(msgspec.Struct, frozen=True):
     """Bytes that were durable and are no longer what they were. Offsets [first_offset, next_offset) cannot be read."""
 
@@ -14,6 +35,9 @@ class Damage(msgspec.Struct, frozen=True):
     first_offset: int
     next_offset: int
     why: str
+    kind: DamageKind = DamageKind.BATCH
+    mended: bytes = b""
+    """What an audit found: the first bytes of the batch with one bit outside its checksum put right, and nothing is lost."""
 
     def __str__(self) -> str:
         lost = self.next_offset - self.first_offset
@@ -36,6 +60,8 @@ class ChangeKind(Enum):
     """A segment below the start of the log goes."""
     REMOVE_BEHIND = auto()
     """A segment behind the end of the log goes."""
+    REMOVE_STRAY = auto()
+    """An index or a snapshot beside no segment goes."""
     CUT = auto()
     """The log ends at `position`, where `offset` would be."""
     DERIVED = auto()

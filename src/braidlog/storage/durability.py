@@ -9,7 +9,6 @@ from braidlog.storage.chain import SegmentChain
 from braidlog.storage.checkpoints import Checkpoints
 from braidlog.storage.gate import Gate
 from braidlog.storage.head import Mark
-from braidlog.storage.recovery import seal_segment
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import PartitionState, StateImage
 
@@ -42,7 +41,7 @@ class Durability:
             image = self._state.image() if due else None
         try:
             for segment in pending:  # first: that a segment was synced proves that all before it were
-                seal_segment(segment, segment.reach())
+                segment.seal(segment.reach())
             self._chain.sync_names()
             active.sync(reached)
             if image is not None:

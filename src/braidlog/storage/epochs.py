@@ -6,10 +6,13 @@ checksum; this history is what protects it.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 
+from braidlog.codec.batch import BatchHeader
 from braidlog.model.errors import BrokerError, Reason
 
 NO_EPOCH = -1
+_CERTAIN = 2**62
 
 
 class EpochHistory:
@@ -77,3 +80,28 @@ class EpochHistory:
         del self._epochs[:keep], self._starts[:keep]
         if self._starts and self._starts[0] < start_offset:
             self._starts[0] = start_offset
+
+
+def learn_epochs(known: list[tuple[int, int]], headers: Iterable[BatchHeader]) -> EpochHistory:
+    """What is known, and then the likeliest history behind the batches that follow: the one that contradicts the fewest.
+
+    Epochs never go back, so of runs of batches that do not ascend some are wrong; the heaviest ascending choice is taken.
+    """
+    runs = [(epoch, start, _CERTAIN) for epoch, start in known]
+    for header in headers:
+        if runs and runs[-1][0] == header.leader_epoch:
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
+        else:
+            runs.append((header.leader_epoch, header.base_offset, 1))
+    best: dict[
+        int, tuple[int, list[int]]
+    ] = {}  # epoch -> (batches, the numbers of the runs) of the best choice it ends
+    for number, (epoch, _, batches) in enumerate(runs):
+        weight, chosen = max((best[earlier] for earlier in best if earlier <= epoch), default=(0, []))
+        if weight + batches > best.get(epoch, (0,))[0]:
+            best[epoch] = (weight + batches, [*chosen, number])
+    history = EpochHistory()
+    for number in max(best.values(), default=(0, []))[1]:
+        if runs[number][0] > NO_EPOCH:
+            history.begin(runs[number][0], runs[number][1])
+    return history

@@ -24,9 +24,11 @@ It tells recovery how far damage is damage and from where on a bad batch is mere
 """
 
 import struct
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from braidlog.codec.crc import crc32c
+from braidlog.storage.damage import DamageKind
 
 MAGIC = b"BRAIDSEG"
 VERSION = 1
@@ -35,6 +37,13 @@ MARK_AT = 64
 _HEAD = struct.Struct(">8sHHI16sIIqqI")
 _CRC = struct.Struct(">I")
 _MARK = struct.Struct(">Qq")
+_GENERATIONS_TRIED = 1024
+BASE_DIGITS = 20
+LOG = ".log"
+INDEX = ".idx"
+STATE = ".state"
+CLEANED = ".cleaned"
+SWAP = ".swap"
 
 
 class Identity(NamedTuple):
@@ -59,23 +68,47 @@ class SegmentHead(NamedTuple):
 
 
 class BadHead(Exception):  # noqa: N818 - a finding, like BadBatch
-    """The first 64 bytes are not the head of this segment. `mark` is the durable mark if that one still holds."""
+    """The first 64 bytes are not the head of this segment. `mark` is the durable mark if that one still holds, `generation` the
+    one it holds for."""
 
-    def __init__(self, why: str, mark: Mark | None) -> None:
+    def __init__(self, why: str, mark: Mark | None, generation: int = 0, kind: DamageKind = DamageKind.HEAD) -> None:
         super().__init__(why)
         self.mark = mark
+        self.generation = generation
+        self.kind = kind
 
 
 def log_name(base_offset: int) -> str:
-    return f"{base_offset:020d}.log"
+    return f"{base_offset:020d}{LOG}"
 
 
 def index_name(base_offset: int) -> str:
-    return f"{base_offset:020d}.idx"
+    return f"{base_offset:020d}{INDEX}"
 
 
 def state_name(base_offset: int) -> str:
-    return f"{base_offset:020d}.state"
+    return f"{base_offset:020d}{STATE}"
+
+
+def swap_name(base_offset: int) -> str:
+    return f"{base_offset:020d}{SWAP}"
+
+
+def bases_of(names: Sequence[str], suffix: str) -> list[int]:
+    """The base offsets of the files of one kind, ascending. A stranger's file is none of ours, whatever it ends with."""
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return sorted(int(stem) for stem in stems if len(stem) == BASE_DIGITS and stem.isascii() and stem.isdigit())
+
+
+def segment_names(names: Sequence[str], swaps: Mapping[int, int]) -> dict[int, str]:
+    """Base offset → name of each segment's file, ascending, as if the rewrites `swaps` (base → next offset) had taken
+    their place."""
+    found = {base: log_name(base) for base in bases_of(names, LOG)}
+    for base, next_offset in swaps.items():
+        for inner in [other for other in found if base < other < next_offset]:
+            del found[inner]
+        found[base] = swap_name(base)
+    return dict(sorted(found.items()))
 
 
 def pack_head(head: SegmentHead) -> bytes:
@@ -104,22 +137,33 @@ def read_mark(data: bytes, base_offset: int, generation: int) -> Mark | None:
 def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[SegmentHead, Mark | None]:
     """The head and, if it holds, the mark; `BadHead` if this is not the segment it should be."""
     if len(data) < DATA_START:
-        raise BadHead(f"the file has {len(data)} bytes, its head alone has {DATA_START}", None)
+        generation, mark = _search_mark(data, base_offset, 0)
+        raise BadHead(f"the file has {len(data)} bytes, its head alone has {DATA_START}", mark, generation)
     fields = _HEAD.unpack_from(data)
     magic, version, unused_a, generation, topic_id, partition, unused_b, base, created_ms, unused_c = fields
-    mark = read_mark(data, base_offset, generation)
     head = SegmentHead(Identity(topic_id, partition), base, created_ms, generation)
+    why, kind = None, DamageKind.HEAD
     if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
-        raise BadHead("the head's checksum does not hold", mark)
-    if magic != MAGIC or unused_a or unused_b or unused_c:
-        raise BadHead("it is not the head of a segment", mark)
-    if version != VERSION:
-        raise BadHead(f"its head has version {version}; this version of braidlog reads {VERSION}", mark)
-    if head.identity != identity or head.base_offset != base_offset:
-        raise BadHead(
-            f"it is the segment of topic {topic_id.hex()} partition {partition} base {base}, in a wrong place",
-            mark,
-        )
-    if any(data[MARK_AT + _MARK.size + _CRC.size : DATA_START]):
-        raise BadHead("bytes that must be zero are not", mark)
-    return head, mark
+        why = "the head's checksum does not hold"
+    elif magic != MAGIC or unused_a or unused_b or unused_c:
+        why = "it is not the head of a segment"
+    elif version != VERSION:
+        why, kind = f"its head has version {version}; this version of braidlog reads {VERSION}", DamageKind.VERSION
+    elif head.identity != identity or head.base_offset != base_offset:
+        where = f"topic {topic_id.hex()} partition {partition} base {base}"
+        why, kind = f"it is the segment of {where}, in a wrong place", DamageKind.FOREIGN
+    elif any(data[MARK_AT + _MARK.size + _CRC.size : DATA_START]):
+        why = "bytes that must be zero are not"
+    if why is not None:
+        generation, mark = _search_mark(data, base_offset, generation)
+        raise BadHead(why, mark, generation, kind)
+    return head, read_mark(data, base_offset, generation)
+
+
+def _search_mark(data: bytes, base_offset: int, generation: int) -> tuple[int, Mark | None]:
+    """The mark of a file whose head is lost, and the generation by which it is known: few files are rewritten often."""
+    for tried in (generation, *range(_GENERATIONS_TRIED)):
+        mark = read_mark(data, base_offset, tried)
+        if mark is not None:
+            return tried, mark
+    return 0, None

@@ -16,10 +16,12 @@ File `<base offset>.idx`:                          Entry:
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from braidlog.codec.crc import crc32c
-from braidlog.storage.files import Disk, File
+from braidlog.storage.files import Disk, File, join
+from braidlog.storage.head import index_name
 
 MAGIC = b"BRAIDIDX"
 VERSION = 1
@@ -180,6 +182,20 @@ class SparseIndex:
             return None
         offset, timestamp_ms, position = _ENTRY.unpack_from(raw)
         return Entry(offset, position & ~_SEALED, timestamp_ms) if position & _SEALED else None
+
+
+def vouched_end(disk: Disk, folder: str, orphans: Iterable[int], *, hints: bool) -> int:
+    """The offset before which indexes whose segments are gone say that there were records: by their seals; with `hints` by
+    their entries too. The generation is the one that each gives."""
+    end = 0
+    for base in orphans:
+        file = disk.open(join(folder, index_name(base)), writable=False)
+        index = SparseIndex(base, int.from_bytes(file.read_at(HEAD_BYTES, 0)[12:16], "big"), 1)
+        index.load(file)
+        file.close()
+        entries = [index.entry(number).offset + 1 for number in range(len(index))] if hints else []
+        end = max([end, *entries, 0 if index.end is None else index.end.offset])
+    return end
 
 
 def _pack(entry: Entry, flags: int, seed: int) -> bytes:

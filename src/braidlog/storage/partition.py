@@ -27,7 +27,7 @@ from braidlog.codec.batch import (
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.chain import SegmentChain
-from braidlog.storage.checkpoints import Checkpoints
+from braidlog.storage.checkpoints import STATE_MAGIC, Checkpoints
 from braidlog.storage.damage import Damage
 from braidlog.storage.durability import Durability
 from braidlog.storage.files import Buffer, Disk, File
@@ -35,7 +35,7 @@ from braidlog.storage.gate import Gate
 from braidlog.storage.head import Identity, SegmentHead
 from braidlog.storage.pool import FilePool
 from braidlog.storage.produced import check_produced
-from braidlog.storage.recovery import STATE_MAGIC, Recovered, Recovery
+from braidlog.storage.recovery import Recovered, Recovery
 from braidlog.storage.segment import Segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import PartitionState, StateImage, encode_image

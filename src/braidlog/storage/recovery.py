@@ -2,49 +2,53 @@
 
 Knows: what a crash can leave behind and what it cannot. Refuses to know: reading, appending, policies.
 Invariant: a write that never became durable is cut off; anything else that is wrong is damage, and damage is reported and
-left in place, never cut. Recovering twice gives the same as recovering once, and a crash in the middle changes nothing.
+left in place, never cut. Recovering twice gives the same as recovering once, and a crash in the middle changes nothing. An
+audit (`braid log verify`) is a dry run that trusts no seal: it reads every batch and finds all damage.
 
 Order: read the checkpoint, finish interrupted swaps, read the heads, finish an interrupted retention or truncation, walk the
 batches that the checkpoint does not cover, make durable what was found.
 """
 
-from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
-from braidlog.codec.batch import BatchHeader
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.records import ControlKind, control_kind
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.damage import Change, ChangeKind, Damage, RecoveryReport
-from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.files import Buffer, Disk, File, join, read_whole
+from braidlog.storage.checkpoints import STATE_MAGIC, read_snapshot
+from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind, RecoveryReport
+from braidlog.storage.epochs import EpochHistory, learn_epochs
+from braidlog.storage.files import Disk, join
 from braidlog.storage.head import (
+    BASE_DIGITS,
+    CLEANED,
     DATA_START,
+    INDEX,
+    LOG,
+    STATE,
+    SWAP,
     BadHead,
     Identity,
     Mark,
     SegmentHead,
+    bases_of,
     index_name,
     log_name,
     read_head,
     read_mark,
+    segment_names,
     state_name,
+    swap_name,
 )
+from braidlog.storage.index import vouched_end
 from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import Segment
-from braidlog.storage.slots import SlotPair, unpack_slot
+from braidlog.storage.rewrite import check_swap, finish_swap
+from braidlog.storage.segment import Segment, remove_segment
+from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import NOTHING_TO_CUT, PartitionState, StateImage, decode_image, encode_image
-from braidlog.storage.walk import BadBatch, Found, walk
-
-STATE_MAGIC = b"BRAIDSTA"
-BASE_DIGITS = 20
-_LOG = ".log"
-_INDEX = ".idx"
-_STATE = ".state"
-CLEANED = ".cleaned"
-SWAP = ".swap"
+from braidlog.storage.transactions import is_commit
+from braidlog.storage.walk import UNCHECKED_BYTES, BadBatch, Found, mend, walk, walk_past
 
 
 class Recovered(msgspec.Struct):
@@ -56,15 +60,19 @@ class Recovered(msgspec.Struct):
     report: RecoveryReport
 
 
-def is_commit(data: Buffer, position: int, header: BatchHeader) -> bool | None:
-    """What a batch says about its transaction: True committed, False aborted, None if it is not a marker."""
-    if not header.is_control:
-        return None
-    return control_kind(data, position, header) is ControlKind.COMMIT
+class Auditor(Protocol):
+    """Who sees every batch that would stay, in order."""
+
+    def begin(self, segment: Segment) -> None:
+        """The batches of this segment follow, if it has any."""
+
+    def take(self, segment: Segment, found: Found) -> str | None:
+        """Why a whole batch must not stay; None to keep it."""
 
 
 class Recovery:
-    """One opening of one folder. With `read_only` it is a dry run: the same report, and nothing changes on the disk."""
+    """One opening of one folder. With `read_only` it is a dry run: the same report, and nothing changes on the disk. With an
+    `auditor`, which only a dry run may have, every byte is read."""
 
     def __init__(
         self,
@@ -75,18 +83,25 @@ class Recovery:
         pool: FilePool,
         *,
         read_only: bool = False,
+        auditor: Auditor | None = None,
     ) -> None:
+        assert read_only or auditor is None
         self._disk = disk
         self._folder = folder
         self._identity = identity
         self._settings = settings
         self._pool = pool
         self._read_only = read_only
+        self._auditor = auditor
         self.report = RecoveryReport()
+        self.images: list[StateImage] = []
+        """The checkpoints that hold, newest first."""
         self._slots = SlotPair(disk, folder, "state", STATE_MAGIC)
         self._durable_end = 0
         self._intended = False
         self._swaps: dict[int, int] = {}
+        self._unmarked: set[int] = set()
+        """Bases of segments of which nobody knows how far they were durable."""
 
     def run(self) -> Recovered:
         """Open the partition; a folder without a segment is refused."""
@@ -99,15 +114,18 @@ class Recovery:
 
     def look(self) -> Recovered:
         """Decide what is whole, what is to be cut and what is damage; there may be no segment left."""
-        images = self._load_images()
-        self._finish_swaps(EpochHistory(images[0].epochs) if images else None)
-        segments = self._open_heads(images[0] if images else None)
-        image, strict = self._choose_image(images, segments)
+        images = self.images = self._load_images()
+        newest = images[0] if images else None
+        self._finish_swaps(EpochHistory(newest.epochs) if newest else None)
+        segments = self._open_heads(newest)
+        image = self._choose_image(images, segments)
         self._remove_retained(segments, image)
-        state = self._walk_tail(segments, image, images[0] if images else None, strict=strict)
+        state = self._walk_tail(segments, image, newest)
         if segments:
             # The checkpoint of a retention is older than what it then forgot: its files first, then their epochs.
-            state.epochs.cut_start(segments[0].base_offset)
+            state.epochs.cut_start(min(segments[0].base_offset, state.start_offset))
+        if self._read_only:
+            self._remove_strays()
         return Recovered(segments, state, self._slots, self.report)
 
     # -- before the batches ----------------------------------------------------------------------------------
@@ -132,7 +150,8 @@ class Recovery:
         try:
             next_offset = check_swap(file, self._identity, base, epochs)
         except (BadHead, BadBatch) as bad:
-            self._damage(name, 0, file.size(), base, base, f"a rewrite cannot take its place: {bad}")
+            why = f"a rewrite cannot take its place: {bad}"
+            self._damage(DamageKind.REWRITE, file.path, (0, file.size()), (base, base), why)
             return
         finally:
             file.close()
@@ -165,14 +184,18 @@ class Recovery:
                 if not any(data) and not self._was_durable(base, later, newest):
                     self._drop_from(bases[number:])
                     break
-                self._damage(log_name(base), 0, DATA_START, base, base, str(bad))
-                head, mark = SegmentHead(self._identity, base, 0, 0), bad.mark
+                head, mark = SegmentHead(self._identity, base, 0, bad.generation), bad.mark
+                place = (0, DATA_START if bad.kind is DamageKind.HEAD else size)
+                self._damage(bad.kind, file.path, place, (base, base), str(bad))
+                if bad.kind is not DamageKind.HEAD:
+                    size, mark = DATA_START, None  # nothing in it is believed
             if mark is None:
-                if not any(d.file == log_name(base) for d in self.report.damages):
-                    self._damage(log_name(base), 64, 84, base, base, "the durable mark's checksum does not hold")
-                mark = Mark(
-                    size, base
-                )  # in doubt everything counts as durable: a fault is then damage, never a torn tail
+                # In doubt everything counts as durable: a fault is then damage, never a torn tail.
+                mark = Mark(file.size(), base)
+                self._unmarked.add(base)
+                if not any(damage.file == file.path for damage in self.report.damages):
+                    why = "the durable mark's checksum does not hold"
+                    self._damage(DamageKind.MARK, file.path, (64, 84), (base, base), why)
             segment = Segment(self._disk, self._folder, head, mark, size, self._pool, name=names[base])
             segment.use_index(self._settings.index_interval_bytes, read_only=self._read_only)
             segments.append(segment)
@@ -192,16 +215,12 @@ class Recovery:
             self._change(ChangeKind.REMOVE_CREATION, log_name(base), "its creation was never finished; removed")
             if self._read_only:
                 continue
-            for name in (state_name(base), index_name(base), log_name(base)):
-                path = join(self._folder, name)
-                self._pool.drop(path)
-                if self._disk.exists(path):
-                    self._disk.remove(path)
+            remove_segment(self._disk, self._folder, self._pool, base)
 
-    def _choose_image(self, images: list[StateImage], segments: list[Segment]) -> tuple[StateImage, bool]:
-        """The image to fold from, and whether its epoch history is complete (a slot) or must be learned (anything less)."""
+    def _choose_image(self, images: list[StateImage], segments: list[Segment]) -> StateImage:
+        """The image to fold from; its history of epochs is a checkpoint's, or learned where none is left."""
         if images and images[0].truncate_to == NOTHING_TO_CUT:
-            return images[0], True
+            return images[0]
         limit = images[0].truncate_to if images else 2**63
         older = [image for image in images[1:] if image.end_offset <= limit and image.truncate_to == NOTHING_TO_CUT]
         for segment in reversed(segments):
@@ -220,20 +239,24 @@ class Recovery:
             history = EpochHistory(images[0].epochs)
             history.cut_end(limit)
             image.epochs = history.entries()
-            return image, True
+            return image
         self._change(ChangeKind.DERIVED, "state", "no checkpoint holds; the state is rebuilt from the batches")
-        return image, False
+        if segments:
+            # Without a checkpoint a first segment that is missing cannot be told from one that was retained.
+            image.start_offset = max(image.start_offset, segments[0].base_offset)
+        # What a snapshot knows, and then what the batches behind it carry: one flipped epoch condemns itself alone.
+        behind = [segment for segment in segments if segment.base_offset >= image.end_offset]
+        walks = (walk_past(segment.file, DATA_START, segment.size, segment.base_offset) for segment in behind)
+        headers = (found.header for each in walks for found in each if isinstance(found, Found))
+        image.epochs = learn_epochs(image.epochs, headers).entries()
+        return image
 
     def _load_snapshot(self, base: int) -> StateImage | None:
-        path = join(self._folder, state_name(base))
-        if not self._disk.exists(path):
-            return None
         try:
-            slot = unpack_slot(STATE_MAGIC, state_name(base), read_whole(self._disk, path))
+            return read_snapshot(self._disk, self._folder, base)
         except ValueError as error:
             self._change(ChangeKind.DERIVED, state_name(base), f"{error}; an earlier one is used")
             return None
-        return decode_image(slot.payload)
 
     def _remove_retained(self, segments: list[Segment], image: StateImage) -> None:
         """Finish a retention that raised the start offset and did not get to remove all it had to."""
@@ -244,17 +267,14 @@ class Recovery:
             if not self._read_only:
                 segment.remove()
         if segments and segments[0].base_offset > image.start_offset:
-            missing = segments[0].base_offset
-            self._damage(log_name(image.start_offset), 0, 0, image.start_offset, missing, "the segment is missing")
+            self._miss(image.start_offset, segments[0].base_offset)
 
     # -- the batches -----------------------------------------------------------------------------------------
 
-    def _walk_tail(
-        self, segments: list[Segment], image: StateImage, newest: StateImage | None, *, strict: bool
-    ) -> PartitionState:
+    def _walk_tail(self, segments: list[Segment], image: StateImage, newest: StateImage | None) -> PartitionState:
         state = PartitionState(image)
         limit = newest.truncate_to if newest and newest.truncate_to != NOTHING_TO_CUT else None
-        self._durable_end = 0 if newest is None else newest.end_offset if limit is None else limit
+        self._durable_end = self._find_durable_end(newest) if limit is None else limit
         number = 0
         while number < len(segments):
             segment = segments[number]
@@ -262,7 +282,7 @@ class Recovery:
             if following is not None and following <= image.end_offset and self._trust(segment, following):
                 number += 1
                 continue
-            ended = self._walk_segment(segments, number, state, limit, strict=strict)
+            ended = self._walk_segment(segments, number, state, limit)
             if ended or self._is_broken(segments, number):
                 for later in reversed(segments[number + 1 :]):
                     if not self._read_only:
@@ -271,7 +291,7 @@ class Recovery:
                     self._change(ChangeKind.REMOVE_BEHIND, log_name(later.base_offset), why, end=later.size)
                 del segments[number + 1 :]
             number += 1
-        self._lose_end(segments, state, self._durable_end)
+        self._lose_end(segments, state)
         announced = state.epochs.entries()
         state.epochs.draw_back(state.end_offset)
         if state.epochs.entries() != announced:
@@ -279,8 +299,23 @@ class Recovery:
             self._change(ChangeKind.DERIVED, f"epoch {state.epochs.latest}", why)
         return state
 
+    def _find_durable_end(self, newest: StateImage | None) -> int:
+        """Every offset below was given out durably, and none may be given out again.
+
+        Snapshots and index entries may run ahead of a sync that never returned, so the seal of an index whose segment is gone
+        counts and they do not; but where no checkpoint is left, which no crash does, whatever hints at an offset is better
+        than giving it out twice.
+        """
+        names = self._disk.names(self._folder)
+        here = {*bases_of(names, LOG), *self._swaps}
+        orphans = [base for base in bases_of(names, INDEX) if base not in here]
+        vouched = vouched_end(self._disk, self._folder, orphans, hints=newest is None)
+        return max([vouched, *bases_of(names, STATE)]) if newest is None else max(vouched, newest.end_offset)
+
     def _trust(self, segment: Segment, following: int) -> bool:
         """A sealed segment below the checkpoint is taken at its seal; its batches are checked when they are first read."""
+        if self._auditor is not None:
+            return False
         seal = segment.read_seal()
         if seal is None or seal.offset != following or not seal.position == segment.size == segment.mark.position:
             return False
@@ -288,18 +323,17 @@ class Recovery:
         segment.max_timestamp_ms = seal.timestamp_ms
         return True
 
-    def _walk_segment(
-        self, segments: list[Segment], number: int, state: PartitionState, limit: int | None, *, strict: bool
-    ) -> bool:
+    def _walk_segment(self, segments: list[Segment], number: int, state: PartitionState, limit: int | None) -> bool:
         """Take every batch of one segment that the state does not cover. Return whether the log ends inside it."""
         segment = segments[number]
-        entry = segment.load_index_below(state.end_offset)
+        if self._auditor is not None:
+            self._auditor.begin(segment)
+        entry = segment.load_index_below(state.end_offset if self._auditor is None else None)
         position, offset = entry.position, entry.offset
-        epochs = state.epochs if strict else None
         while limit is None or offset < limit:
             try:
-                for found in walk(segment.file, position, segment.size, offset, epochs=epochs):
-                    self._take(segment, state, found, learn=not strict)
+                for found in walk(segment.file, position, segment.size, offset, epochs=state.epochs):
+                    self._take(segment, state, found)
                     position, offset = found.position + found.header.size_bytes, found.header.next_offset
                     if offset == limit:
                         break  # before the next batch is looked at: the history may have forgotten its epoch
@@ -310,8 +344,7 @@ class Recovery:
                     why = f"a write that never became durable is cut off: {bad.why}"
                     self._cut(segment, bad.position, bad.offset, why)
                     return True
-                damage, resumed = segment.step_over(bad, max(self._expected_end(segments, number), bad.offset))
-                self.report.damages.append(damage)
+                resumed = self._step_over(segments, number, state, bad)
                 if resumed is None:
                     return False
                 position, offset = resumed
@@ -319,16 +352,41 @@ class Recovery:
             self._cut(segment, position, offset, "a truncation that was begun is finished")
         return True
 
-    def _take(self, segment: Segment, state: PartitionState, found: Found, *, learn: bool) -> None:
+    def _step_over(
+        self, segments: list[Segment], number: int, state: PartitionState, bad: BadBatch
+    ) -> tuple[int, int] | None:
+        """Report the damage at `bad`; where batches go on behind it: (position, offset), None if nowhere."""
+        segment = segments[number]
+        found = None if self._auditor is None else mend(segment.file, segment.size, bad, state.epochs)
+        if found is not None:
+            end, offsets = found.position + found.header.size_bytes, (bad.offset, bad.offset)
+            try:
+                self._take(segment, state, found)
+            except BadBatch:
+                pass  # not one that was ever written: lost as it stands
+            else:
+                mended = found.window[:UNCHECKED_BYTES]
+                self._damage(DamageKind.BATCH, segment.path, (bad.position, end), offsets, bad.why, mended)
+                return end, found.header.next_offset
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        damage, resumed = segment.step_over(bad, max(self._expected_end(segments, number), bad.offset), following)
+        self.report.damages.append(damage)
+        return resumed
+
+    def _take(self, segment: Segment, state: PartitionState, found: Found) -> None:
         header = found.header
-        segment.take(found.position, header, verified=True)
-        self.report.walked_bytes += header.size_bytes
-        if header.base_offset < state.end_offset:
-            return
         try:
-            if learn:
-                state.epochs.begin(header.leader_epoch, header.base_offset)
-            state.apply(header, commit=is_commit(found.window, found.at, header))
+            commit = is_commit(found.window, found.at, header)
+            segment.take(found.position, header, verified=True)
+            self.report.walked_bytes += header.size_bytes
+            if self._auditor is not None and (why := self._auditor.take(segment, found)) is not None:
+                place, offsets = (
+                    (found.position, found.position + header.size_bytes),
+                    (header.base_offset, header.next_offset),
+                )
+                self._damage(DamageKind.BATCH, segment.path, place, offsets, why)
+            elif header.base_offset >= state.end_offset:
+                state.apply(header, commit=commit)
         except (BrokerError, ProtocolError) as error:
             raise BadBatch(found.position, header.base_offset, str(error)) from error
 
@@ -359,30 +417,49 @@ class Recovery:
         return False
 
     def _lose(self, segment: Segment, first: int, next_offset: int, why: str) -> None:
-        """Offsets that should be at the end of the segment and are not; those already reported are left out."""
+        """Offsets that should follow in the segment and do not; those already reported are left out.
+
+        As far as the segment's mark says they were in it, and the file was cut; what lies beyond was in a file that is gone.
+        """
         first = max([first, *(damage.next_offset for damage in self.report.damages if damage.first_offset <= first)])
-        if first < next_offset:
-            name, size = log_name(segment.base_offset), segment.size
-            self._damage(name, size, max(size, segment.mark.position), first, next_offset, why.format(first - 1))
+        held = next_offset if segment.base_offset in self._unmarked else min(segment.mark.next_offset, next_offset)
+        if first < held:
+            place = (segment.size, max(segment.size, segment.mark.position))
+            self._damage(DamageKind.CUT, segment.path, place, (first, held), why.format(first - 1))
+        if max(first, held) < next_offset:
+            self._miss(max(first, held), next_offset)
+
+    def _miss(self, first: int, next_offset: int) -> None:
+        path = join(self._folder, log_name(first))
+        self._damage(DamageKind.MISSING, path, (0, 0), (first, next_offset), "the segment is missing")
 
     def _cut(self, segment: Segment, position: int, next_offset: int, why: str) -> None:
-        torn = segment.size - position
-        self.report.torn_bytes += torn
+        self.report.torn_bytes += segment.size - position
         self._change(ChangeKind.CUT, log_name(segment.base_offset), why, position, segment.size, next_offset)
         if self._read_only:
             segment.size, segment.next_offset = position, next_offset
         else:
             segment.cut(position, next_offset)
 
-    def _lose_end(self, segments: list[Segment], state: PartitionState, durable_end: int) -> None:
+    def _lose_end(self, segments: list[Segment], state: PartitionState) -> None:
         """Where the log ends before an offset that was durable, readers must meet a fault there and not the end."""
         if segments:
-            last, expected = segments[-1], max(durable_end, state.end_offset)
+            last, expected = segments[-1], max(self._durable_end, state.end_offset)
             self._lose(last, last.next_offset, expected, "the end of the log is missing, {} is the last")
+        elif state.start_offset < self._durable_end:
+            self._miss(state.start_offset, self._durable_end)
         state.end_offset = max([state.end_offset, *(damage.next_offset for damage in self.report.damages)])
 
-    def _damage(self, file: str, position: int, end: int, first: int, next_offset: int, why: str) -> None:
-        self.report.damages.append(Damage(join(self._folder, file), position, end, first, next_offset, why))
+    def _damage(
+        self,
+        kind: DamageKind,
+        file: str,
+        place: tuple[int, int],
+        offsets: tuple[int, int],
+        why: str,
+        mended: bytes = b"",
+    ) -> None:
+        self.report.damages.append(Damage(file, *place, *offsets, why, kind, mended))
 
     # -- after the batches -----------------------------------------------------------------------------------
 
@@ -394,7 +471,7 @@ class Recovery:
             if segment.mark.position != segment.size:
                 segment.activate()
                 segment.write_again()
-                seal_segment(segment, segment.reach())
+                segment.seal(segment.reach())
             elif not segment.index_is_sealed:
                 self._change(ChangeKind.DERIVED, index_name(segment.base_offset), "rebuilt")
                 segment.save_index(sealed=True)
@@ -414,60 +491,10 @@ class Recovery:
     def _remove_strays(self) -> None:
         """Files beside a segment that is not there: its creation, or its removal, was not finished."""
         names = self._disk.names(self._folder)
-        for name in names:
-            stem, dot, suffix = name.partition(".")
-            if dot + suffix in (_STATE, _INDEX) and stem.isdigit() and stem + _LOG not in names:
-                self._change(ChangeKind.DERIVED, name, "belongs to no segment; removed")
+        kept = {*bases_of(names, LOG), *self._swaps}
+        kept |= {damage.first_offset for damage in self.report.damages if damage.kind is DamageKind.MISSING}
+        bases = {index_name: bases_of(names, INDEX), state_name: bases_of(names, STATE)}
+        for name in [name_of(base) for name_of in bases for base in bases[name_of] if base not in kept]:
+            self._change(ChangeKind.REMOVE_STRAY, name, "belongs to no segment; removed")
+            if not self._read_only:
                 self._disk.remove(join(self._folder, name))
-
-
-def seal_segment(segment: Segment, reached: Mark) -> None:
-    """Make a full segment durable with its mark and its index, and let go of its writer."""
-    segment.sync(reached)
-    segment.sync_file()
-    segment.save_index(sealed=True)
-    segment.retire()
-
-
-def bases_of(names: Sequence[str], suffix: str) -> list[int]:
-    """The base offsets of the files of one kind, ascending. A stranger's file is none of ours, whatever it ends with."""
-    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
-    return sorted(int(stem) for stem in stems if len(stem) == BASE_DIGITS and stem.isascii() and stem.isdigit())
-
-
-def swap_name(base: int) -> str:
-    return f"{base:020d}{SWAP}"
-
-
-def segment_names(names: Sequence[str], swaps: Mapping[int, int]) -> dict[int, str]:
-    """Base offset → name of each segment's file, ascending, as if the rewrites `swaps` (base → next offset) had taken
-    their place."""
-    found = {base: log_name(base) for base in bases_of(names, _LOG)}
-    for base, next_offset in swaps.items():
-        for inner in [other for other in found if base < other < next_offset]:
-            del found[inner]
-        found[base] = swap_name(base)
-    return dict(sorted(found.items()))
-
-
-def check_swap(file: File, identity: Identity, base: int, epochs: EpochHistory | None) -> int:
-    """The offset after the last one of a rewrite that is whole; `BadHead` or `BadBatch` if it is not."""
-    _, mark = read_head(file.read_at(DATA_START, 0), identity, base)
-    end, offset = DATA_START, base
-    for found in walk(file, DATA_START, file.size(), base, epochs=epochs):
-        end, offset = found.position + found.header.size_bytes, found.header.next_offset
-    if mark != Mark(end, offset):
-        raise BadBatch(end, offset, f"its durable mark is {mark}")
-    return offset
-
-
-def finish_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
-    """Put the whole file `<base>.swap`, which holds offsets [base, next_offset), in the place of every segment of these."""
-    names = disk.names(folder)
-    for inner in reversed(bases_of(names, _LOG)):
-        if base < inner < next_offset:
-            for part in (state_name(inner), index_name(inner), log_name(inner)):
-                if part in names:
-                    disk.remove(join(folder, part))
-    disk.rename(join(folder, swap_name(base)), join(folder, log_name(base)))
-    disk.sync_folder(folder)

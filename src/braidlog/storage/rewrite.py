@@ -11,12 +11,27 @@ takes the name `<base>.log`. Recovery removes a `.cleaned` and finishes a `.swap
 from collections.abc import Sequence
 
 from braidlog.codec.batch import BatchHeader, empty_batch, read_header
-from braidlog.storage.files import Disk, join
-from braidlog.storage.head import SegmentHead, index_name
+from braidlog.storage.epochs import EpochHistory
+from braidlog.storage.files import Disk, File, join
+from braidlog.storage.head import (
+    CLEANED,
+    DATA_START,
+    LOG,
+    SWAP,
+    Identity,
+    Mark,
+    SegmentHead,
+    bases_of,
+    index_name,
+    log_name,
+    read_head,
+    state_name,
+    swap_name,
+)
 from braidlog.storage.index import NO_TIMESTAMP
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import CLEANED, SWAP, finish_swap
 from braidlog.storage.segment import Segment
+from braidlog.storage.walk import BadBatch, walk
 
 _SPAN_MAX = 2**31 - 1
 _WRITE_BYTES = 1024 * 1024
@@ -43,6 +58,10 @@ class SegmentRewriter:
     @property
     def size(self) -> int:
         return self._segment.size + sum(map(len, self._parts))
+
+    @property
+    def next_offset(self) -> int:
+        return self._offset
 
     def keep(self, batch: bytes) -> None:
         """Add a batch; it follows what was kept or skipped before it."""
@@ -97,6 +116,29 @@ class SegmentRewriter:
     def abandon(self) -> None:
         self._segment.retire()
         self._disk.remove(join(self._folder, self._stem + CLEANED))
+
+
+def check_swap(file: File, identity: Identity, base: int, epochs: EpochHistory | None) -> int:
+    """The offset after the last one of a rewrite that is whole; `BadHead` or `BadBatch` if it is not."""
+    _, mark = read_head(file.read_at(DATA_START, 0), identity, base)
+    end, offset = DATA_START, base
+    for found in walk(file, DATA_START, file.size(), base, epochs=epochs):
+        end, offset = found.position + found.header.size_bytes, found.header.next_offset
+    if mark != Mark(end, offset):
+        raise BadBatch(end, offset, f"its durable mark is {mark}")
+    return offset
+
+
+def finish_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
+    """Put the whole file `<base>.swap`, which holds offsets [base, next_offset), in the place of every segment of these."""
+    names = disk.names(folder)
+    for inner in reversed(bases_of(names, LOG)):
+        if base < inner < next_offset:
+            for part in (state_name(inner), index_name(inner), log_name(inner)):
+                if part in names:
+                    disk.remove(join(folder, part))
+    disk.rename(join(folder, swap_name(base)), join(folder, log_name(base)))
+    disk.sync_folder(folder)
 
 
 def swap_in(disk: Disk, folder: str, pool: FilePool, old: Sequence[Segment], new: Segment) -> None:

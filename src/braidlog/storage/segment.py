@@ -188,6 +188,13 @@ class Segment:
         assert self._writer is not None
         self._writer.sync()
 
+    def seal(self, reached: Mark) -> None:
+        """Make a full segment durable with its mark and its index, and let go of its writer."""
+        self.sync(reached)
+        self.sync_file()
+        self.save_index(sealed=True)
+        self.retire()
+
     def forget(self, position: int, size: int) -> None:
         assert self._writer is not None
         self._writer.forget(position, size)
@@ -245,16 +252,17 @@ class Segment:
                 file.close()
         return index
 
-    def load_index_below(self, offset_max: int) -> Entry:
-        """Take what the index file has at or below `offset_max`; return the entry from which to walk on.
+    def load_index_below(self, offset_max: int | None) -> Entry:
+        """Take what the index file has at or below `offset_max` (None: nothing); return the entry from which to walk on.
 
         The batches from that entry on are to be taken again, whoever walks them.
         """
-        self._index = self._load_index()
+        made_anew = SparseIndex(self.base_offset, self.head.generation, self._interval_bytes)
+        self._index = made_anew if offset_max is None else self._load_index()
         self._index.cut(self.size)
         self.max_timestamp_ms = NO_TIMESTAMP
         self.next_offset = self.base_offset
-        if not len(self._index):
+        if offset_max is None or not len(self._index):
             return Entry(self.base_offset, DATA_START, NO_TIMESTAMP)
         entry = self._index.entry(self._index.floor_offset(offset_max))
         self._index.cut(entry.position)
@@ -378,12 +386,15 @@ class Segment:
             del self._hints[next(iter(self._hints))]
         self._hints[offset] = position
 
-    def step_over(self, bad: BadBatch, end_offset: int) -> tuple[Damage, tuple[int, int] | None]:
+    def step_over(
+        self, bad: BadBatch, end_offset: int, following: int | None = None
+    ) -> tuple[Damage, tuple[int, int] | None]:
         """The damage from `bad` to the next whole batch, and where that one is: (position, offset), None if there is none.
 
-        `end_offset` is where the segment must end. What follows the damage becomes reachable.
+        `end_offset` is where the segment must end, `following` where the next one begins. What follows the damage becomes
+        reachable.
         """
-        found = resume(self.file, self.size, bad)
+        found = resume(self.file, self.size, bad, following)
         end, next_offset = found or (self.size, end_offset)
         # Entries of their own, never checked: what was found good before them must not vouch for them.
         self.index.split(bad.offset, bad.position, self.max_timestamp_ms)
@@ -396,7 +407,13 @@ class Segment:
     def remove(self) -> None:
         """Remove the files. Slices that were handed out keep theirs until they are done."""
         self.retire()
-        self._pool.drop(self.path)
-        for path in (join(self._folder, state_name(self.base_offset)), self.index_path, self.path):
-            if self._disk.exists(path):
-                self._disk.remove(path)
+        remove_segment(self._disk, self._folder, self._pool, self.base_offset)
+
+
+def remove_segment(disk: Disk, folder: str, pool: FilePool, base_offset: int) -> None:
+    """Remove the files of a segment, what is derived from it first."""
+    for name in (state_name(base_offset), index_name(base_offset), log_name(base_offset)):
+        path = join(folder, name)
+        pool.drop(path)
+        if disk.exists(path):
+            disk.remove(path)

@@ -69,13 +69,17 @@ class PartitionState:
         )
 
 
+class UnknownImage(StorageFault):
+    """A checkpoint or a snapshot with a valid checksum that does not decode: another version wrote it, or we in error."""
+
+
 def encode_image(image: StateImage) -> bytes:
     return msgspec.msgpack.encode(image)
 
 
 def decode_image(payload: bytes) -> StateImage:
-    """Checksummed bytes that do not decode were written by another version, or by us in error: refuse, do not guess."""
+    """Refuse what does not decode, do not guess."""
     try:
         return msgspec.msgpack.decode(payload, type=StateImage)
     except msgspec.MsgspecError as error:
-        raise StorageFault(f"a checkpoint with a valid checksum does not decode: {error}") from error
+        raise UnknownImage(f"a checkpoint with a valid checksum does not decode: {error}") from error

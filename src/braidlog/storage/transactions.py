@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from braidlog.codec.batch import BatchHeader
+from braidlog.codec.records import ControlKind, control_kind
 from braidlog.codec.visible import AbortedRange
+from braidlog.storage.files import Buffer
 
 
 class Aborted(NamedTuple):
@@ -72,3 +74,10 @@ class TransactionIndex:
 
     def cut_start(self, start_offset: int) -> None:
         self._aborted = [txn for txn in self._aborted if txn.last_offset >= start_offset]
+
+
+def is_commit(data: Buffer, position: int, header: BatchHeader) -> bool | None:
+    """What a batch says about its transaction: True committed, False aborted, None if it is not a marker."""
+    if not header.is_control:
+        return None
+    return control_kind(data, position, header) is ControlKind.COMMIT

@@ -9,7 +9,7 @@ these rules are what protects them.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from braidlog.codec.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
+from braidlog.codec.batch import HEADER, HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.limits import BATCH_BYTES_MAX
 from braidlog.storage.epochs import EpochHistory
@@ -17,6 +17,8 @@ from braidlog.storage.files import File
 
 CHECK_WINDOW_BYTES = 1024 * 1024
 HEADER_WINDOW_BYTES = 64 * 1024
+UNCHECKED_BYTES = 17
+"""Of a batch: base offset, length, epoch and magic."""
 _CANDIDATES_MAX = 64
 
 
@@ -183,3 +185,46 @@ def _batch_at(file: File, window: bytes, at: int, position: int, end: int, offse
     except ProtocolError:
         return None
     return header.base_offset
+
+
+# -- one bit outside a checksum -----------------------------------------------------------------------------------
+
+
+def mend(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> Found | None:
+    """The batch at `bad` with one bit outside its checksum flipped back, if that makes it whole and puts it in its place.
+
+    More than one bit is not bit rot: it may be an older write that came back, or another file's bytes, and a batch with a
+    valid checksum in a wrong place is not ours to believe.
+    """
+    head = file.read_at(HEADER_BYTES, bad.position)
+    for placed in _mended_heads(head, bad.offset, epochs) if len(head) == HEADER_BYTES else ():
+        size = int.from_bytes(placed[8:12], "big", signed=True) + 12
+        if HEADER_BYTES <= size <= min(BATCH_BYTES_MAX, end - bad.position):
+            batch = placed + file.read_at(size - UNCHECKED_BYTES, bad.position + UNCHECKED_BYTES)
+            try:
+                header = read_header(batch)
+                _check_place(header, bad.position, end, bad.offset, epochs)
+                check_crc(batch, 0, header)
+            except ProtocolError:
+                continue
+            return Found(bad.position, header, batch, 0)
+    return None
+
+
+def _mended_heads(head: bytes, offset: int, epochs: EpochHistory) -> Iterator[bytes]:
+    """The first 17 bytes with one bit put right: the one that is wrong, if just one is; else each bit of the length."""
+    fields = HEADER.unpack(head)
+    epoch = epochs.at(offset)
+    wrong_bits = (
+        ((fields[0] ^ offset) & (2**64 - 1)).bit_count()
+        + ((fields[2] ^ epoch) & (2**32 - 1)).bit_count()
+        + ((fields[3] ^ MAGIC) & 0xFF).bit_count()
+    )
+    placed = HEADER.pack(offset, fields[1], epoch, MAGIC, *fields[4:])[:UNCHECKED_BYTES]
+    # A batch of another epoch of this log may be one that was truncated and came back: not a flipped bit.
+    if wrong_bits == 1 and (fields[2] == epoch or all(fields[2] != known for known, _ in epochs.entries())):
+        yield placed
+    if wrong_bits == 0:
+        length = int.from_bytes(head[8:12], "big")
+        for bit in range(32):
+            yield placed[:8] + (length ^ (1 << bit)).to_bytes(4, "big") + placed[12:]

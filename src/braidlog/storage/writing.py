@@ -18,9 +18,9 @@ from braidlog.storage.durability import Durability
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, is_full
 from braidlog.storage.gate import Gate
-from braidlog.storage.recovery import is_commit
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import PartitionState
+from braidlog.storage.transactions import is_commit
 
 
 class Appended(NamedTuple):

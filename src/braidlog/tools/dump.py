@@ -16,14 +16,19 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import decode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.storage.checkpoints import read_snapshot
+from braidlog.storage.damage import ChangeKind, DamageKind
 from braidlog.storage.files import Disk
-from braidlog.storage.head import DATA_START, Identity, index_name, state_name
+from braidlog.storage.head import DATA_START, STATE, Identity, bases_of, index_name, state_name
+from braidlog.storage.index import NO_TIMESTAMP, Entry
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import Recovery, is_commit
+from braidlog.storage.recovery import Recovery
+from braidlog.storage.segment import Segment
 from braidlog.storage.state import StateImage
-from braidlog.storage.walk import BadBatch, Found, walk_past
+from braidlog.storage.transactions import is_commit
+from braidlog.storage.walk import Found, walk_past
+from braidlog.tools.inspect import load_index
 from braidlog.tools.layout import Layout, TopicPlace
-from braidlog.tools.partition_files import PartitionFiles, SegmentFile
 
 
 class PartitionListing(msgspec.Struct, kw_only=True):
@@ -125,11 +130,8 @@ def _list_partition(layout: Layout, place: TopicPlace, partition: int) -> Partit
     if not layout.disk.is_folder(folder):
         listing.fault = "the partition's folder is missing"
         return listing
-    identity = _identity(place, partition)
     try:
-        opened = Recovery(
-            layout.disk, folder, identity, place.meta.settings, FilePool(layout.disk), read_only=True
-        ).look()
+        opened = _dry_run(layout, place, partition).look()
     except StorageFault as fault:
         listing.fault = str(fault)
         return listing
@@ -141,19 +143,21 @@ def _list_partition(layout: Layout, place: TopicPlace, partition: int) -> Partit
 
 
 class PartitionDump:
-    """One partition of one topic, from the files."""
+    """One partition of one topic: the files that are the log's when it is opened, with what an opening would do about them."""
 
     def __init__(self, disk: Disk, path: str, topic: str, partition: int) -> None:
         layout = Layout(disk, path)
         place = layout.choose(topic)[0]
-        folder = layout.partition_folder(place, partition)
         if not 0 <= partition < place.meta.partitions:
             count = place.meta.partitions
             raise BrokerError(
                 Reason.PARTITION_NOT_FOUND, f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
             )
+        self._disk = disk
+        self._folder = layout.partition_folder(place, partition)
         self._label = f"{place.label}/{partition:04d}"
-        self._files = PartitionFiles(disk, folder, _identity(place, partition))
+        self._recovery = _dry_run(layout, place, partition)
+        self._opened = self._recovery.look()
 
     def batches(self, first: int | None = None, upto: int | None = None) -> Iterator[BatchLine | DamageLine]:
         """The batches that hold offsets of [first, upto)."""
@@ -172,7 +176,9 @@ class PartitionDump:
                 rows = decode_batch(found.window, found.at, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
                 marker = _marker(found)
             except ProtocolError as error:
-                yield self._unreadable(name, found, error)
+                place = (found.position, found.position + found.header.size_bytes)
+                offsets = (found.header.base_offset, found.header.next_offset)
+                yield _damage_line(name, place, offsets, f"its records do not decode: {error}")
                 continue
             for offset, timestamp_ms, key, value, headers in rows:
                 if start <= offset < end:
@@ -187,48 +193,44 @@ class PartitionDump:
 
     def index(self) -> Iterator[IndexLine]:
         """Every entry of every index that holds, and why one does not."""
-        for file in self._files.segments:
-            base, name = file.base_offset, f"{self._label}/{index_name(file.base_offset)}"
-            if base not in self._files.indexes:
-                yield IndexLine(
-                    file=name, offset=base, position=0, timestamp_ms=-1, seal=False, fault="the index is missing"
-                )
-                continue
-            index = self._files.read_index(base, file.head.generation)
-            for entry in index.entries:
-                yield IndexLine(file=name, **entry._asdict(), seal=False)
-            if index.seal is not None:
-                yield IndexLine(file=name, **index.seal._asdict(), seal=True)
-            if index.fault is not None:
-                yield IndexLine(file=name, offset=base, position=0, timestamp_ms=-1, seal=False, fault=index.fault)
+        for segment in self._opened.segments:
+            index, fault = load_index(self._disk, segment)
+            name = f"{self._label}/{index_name(segment.base_offset)}"
+            for number in range(len(index)):
+                yield IndexLine(file=name, **index.entry(number)._asdict(), seal=False)
+            if index.end is not None:
+                yield IndexLine(file=name, **index.end._asdict(), seal=True)
+            if fault is not None:
+                nowhere = Entry(segment.base_offset, 0, NO_TIMESTAMP)
+                yield IndexLine(file=name, **nowhere._asdict(), seal=False, fault=fault)
 
     def state(self) -> Iterator[StateLine]:
         """The checkpoints, newest first, then the snapshots."""
-        files = self._files
-        for number, image in enumerate(files.images):
+        for number, image in enumerate(self._recovery.images):
             yield StateLine(file=f"{self._label}/state", image=image, fault=None if number == 0 else "superseded")
-        for name, fault in files.slot_faults.items():
+        for name, fault in self._opened.slots.all_faults().items():
             yield StateLine(file=f"{self._label}/{name}", image=None, fault=fault)
-        for base, snapshot in files.snapshots.items():
-            yield StateLine(file=f"{self._label}/{state_name(base)}", image=snapshot)
-        for base, fault in files.snapshot_faults.items():
-            yield StateLine(file=f"{self._label}/{state_name(base)}", image=None, fault=fault)
+        for base in bases_of(self._disk.names(self._folder), STATE):
+            line = StateLine(file=f"{self._label}/{state_name(base)}", image=None)
+            try:
+                line.image = read_snapshot(self._disk, self._folder, base)
+            except ValueError as error:
+                line.fault = str(error)
+            yield line
 
     # -- the batches -----------------------------------------------------------------------------------------
 
     def _range(self, first: int | None, upto: int | None) -> tuple[int, int]:
-        newest = self._files.newest
-        start = newest.start_offset if newest is not None else 0
+        start = self._opened.state.start_offset
         return (start if first is None else first), (2**63 if upto is None else upto)
 
     def _found(self, first: int | None, upto: int | None) -> Iterator[tuple[str, Found] | DamageLine]:
         start, end = self._range(first, upto)
-        files = self._files.segments
-        for number, file in enumerate(files):
-            following = files[number + 1].base_offset if number + 1 < len(files) else None
-            if file.base_offset >= end or (following is not None and following <= start):
+        bases = [segment.base_offset for segment in self._opened.segments]
+        for segment, following in zip(self._opened.segments, [*bases[1:], 2**63], strict=True):
+            if segment.base_offset >= end or following <= start:
                 continue
-            for item in self._walk(file):
+            for item in self._walk(segment):
                 header = None if isinstance(item, DamageLine) else item[1].header
                 if header is not None and header.next_offset <= start:
                     continue
@@ -236,47 +238,27 @@ class PartitionDump:
                     return
                 yield item
 
-    def _walk(self, file: SegmentFile) -> Iterator[tuple[str, Found] | DamageLine]:
-        name = f"{self._label}/{file.name}"
-        if file.head_fault is not None:
-            yield DamageLine(
-                file=name,
-                position=0,
-                end=min(DATA_START, file.size),
-                first_offset=file.base_offset,
-                next_offset=file.base_offset,
-                why=file.head_fault,
-            )
-        if file.is_foreign:
+    def _walk(self, segment: Segment) -> Iterator[tuple[str, Found] | DamageLine]:
+        """Every byte of the file, also those that an opening would cut off."""
+        report, path = self._opened.report, segment.path
+        name = f"{self._label}/{path.rsplit('/', 1)[-1]}"
+        heads = [damage for damage in report.damages if damage.file == path and damage.position < DATA_START]
+        for damage in heads:
+            offsets = (damage.first_offset, damage.next_offset)
+            yield _damage_line(name, (damage.position, damage.end), offsets, damage.why)
+        if any(damage.kind in (DamageKind.FOREIGN, DamageKind.VERSION) for damage in heads):
             return
-        with contextlib.closing(self._files.open(file.name)) as source:
-            for found in walk_past(source, DATA_START, file.size, file.base_offset):
+        cut = [
+            change.position for change in report.changes if change.kind is ChangeKind.CUT and name.endswith(change.file)
+        ]
+        with contextlib.closing(self._disk.open(path, writable=False)) as source:
+            for found in walk_past(source, DATA_START, source.size(), segment.base_offset):
                 if isinstance(found, Found):
                     yield name, found
                     continue
                 bad = found.bad
-                yield DamageLine(
-                    file=name,
-                    position=bad.position,
-                    end=found.end,
-                    first_offset=bad.offset,
-                    next_offset=found.next_offset,
-                    why=bad.why if self._was_durable(file, bad) else f"a write that never became durable: {bad.why}",
-                )
-
-    def _was_durable(self, file: SegmentFile, bad: BadBatch) -> bool:
-        is_last = file is self._files.segments[-1]
-        return not is_last or file.mark is None or bad.position < file.mark.position
-
-    def _unreadable(self, name: str, found: Found, error: ProtocolError) -> DamageLine:
-        return DamageLine(
-            file=name,
-            position=found.position,
-            end=found.position + found.header.size_bytes,
-            first_offset=found.header.base_offset,
-            next_offset=found.header.next_offset,
-            why=f"its records do not decode: {error}",
-        )
+                why = f"a write that never became durable: {bad.why}" if bad.position in cut else bad.why
+                yield _damage_line(name, (bad.position, found.end), (bad.offset, found.next_offset), why)
 
     def _batch_line(self, name: str, found: Found) -> BatchLine:
         header = found.header
@@ -302,8 +284,16 @@ class PartitionDump:
         )
 
 
-def _identity(place: TopicPlace, partition: int) -> Identity:
-    return Identity(bytes.fromhex(place.meta.topic_id), partition)
+def _dry_run(layout: Layout, place: TopicPlace, partition: int) -> Recovery:
+    identity = Identity(bytes.fromhex(place.meta.topic_id), partition)
+    folder, pool = layout.partition_folder(place, partition), FilePool(layout.disk)
+    return Recovery(layout.disk, folder, identity, place.meta.settings, pool, read_only=True)
+
+
+def _damage_line(name: str, place: tuple[int, int], offsets: tuple[int, int | None], why: str) -> DamageLine:
+    return DamageLine(
+        file=name, position=place[0], end=place[1], first_offset=offsets[0], next_offset=offsets[1], why=why
+    )
 
 
 def _codec(header: BatchHeader) -> str:

@@ -1,55 +1,58 @@
-"""Everything about one partition: every byte read, every fault found, and what would have to be done about it.
+"""Everything about one partition: what recovery says when it reads every byte, and what the other files say of the batches.
 
-Knows: what recovery says of the folder in a dry run, and how the files of a partition vouch for each other. Refuses to know: the
-order and the safety of changes (repair does), what a crash can leave and where the log ends (recovery does).
+Knows: how indexes, snapshots and checkpoints are held against the batches. Refuses to know: what is damage, what a crash can
+leave and where the log ends (recovery does), the order and the safety of changes (repair does).
 Invariant: an inspection changes nothing; what recovery would put right is a note, everything else is not.
-
-Who vouches for what: a mark for the bytes below it and for the next offset; a checkpoint for the offsets below it, for the epochs
-and for the log's start; a segment's name for the offset at which the one before it ends.
 """
 
-import contextlib
+import re
 from collections.abc import Callable
-from typing import NamedTuple
 
-from braidlog.codec.batch import BatchHeader
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import check_batch_records
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.damage import Change, ChangeKind
+from braidlog.storage.checkpoints import read_snapshot
+from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind
 from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.files import Disk
-from braidlog.storage.head import DATA_START, Mark, index_name, log_name, state_name
-from braidlog.storage.index import NO_TIMESTAMP
+from braidlog.storage.files import Disk, join
+from braidlog.storage.head import STATE, bases_of, index_name, state_name
+from braidlog.storage.index import NO_TIMESTAMP, SparseIndex
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import BASE_DIGITS, SWAP, Recovered, Recovery, is_commit
-from braidlog.storage.state import StateImage
-from braidlog.storage.walk import Found, walk_past
+from braidlog.storage.recovery import Recovered, Recovery
+from braidlog.storage.segment import Segment
+from braidlog.storage.state import NOTHING_TO_CUT, StateImage, UnknownImage
+from braidlog.storage.transactions import is_commit
+from braidlog.storage.walk import Found
 from braidlog.tools.findings import Finding, Kind, Severity
-from braidlog.tools.inspection import InspectedSegment, Inspection, MissingSegment
-from braidlog.tools.partition_files import IndexFile, PartitionFiles, SegmentFile
+from braidlog.tools.inspection import Inspection
 from braidlog.tools.rebuild import StateRebuild
-from braidlog.tools.scan import Loss, Rules, SegmentScan, SegmentScanner, learn_epochs
 
 Progress = Callable[[int], None]
 
+_OURS = re.compile(r"\d{20}(\.log|\.idx|\.state|\.cleaned|\.swap)|state\.[ab]")
+_REFUSED = "use the version that wrote it; repair leaves it"
 _NOTES = {
     ChangeKind.REMOVE_REWRITE: (Kind.LEFTOVER, "a rewrite was not finished", "opening removes it"),
     ChangeKind.FINISH_REWRITE: (Kind.LEFTOVER, "a rewrite was interrupted", "opening puts it in its place"),
     ChangeKind.REMOVE_CREATION: (Kind.TAIL, "its creation was never finished", "opening removes it"),
     ChangeKind.REMOVE_RETAINED: (Kind.LEFTOVER, "it lies below the log's start", "opening removes it"),
     ChangeKind.REMOVE_BEHIND: (Kind.TAIL, "it follows the end of the log", "opening removes it"),
+    ChangeKind.REMOVE_STRAY: (Kind.LEFTOVER, "it belongs to no segment", "opening removes it"),
+    ChangeKind.CUT: (Kind.TAIL, "", "opening cuts it off; nothing acknowledged is in it"),
 }
-
-
-class Span(NamedTuple):
-    """Bytes of a file and the offsets they stand for; both half-open."""
-
-    position: int = 0
-    end: int = 0
-    first_offset: int | None = None
-    next_offset: int | None = None
+_NO_WRITES = "no record is lost by this alone; the partition takes no writes until it is repaired"
+_DAMAGES = {
+    DamageKind.BATCH: (Kind.BATCH, ""),
+    DamageKind.CUT: (Kind.CUT, ""),
+    DamageKind.MISSING: (Kind.MISSING, ""),
+    DamageKind.HEAD: (Kind.HEAD, _NO_WRITES),
+    DamageKind.MARK: (Kind.MARK, _NO_WRITES),
+    DamageKind.FOREIGN: (Kind.FOREIGN, "its records are another partition's; the ones that stood here are lost"),
+    DamageKind.VERSION: (Kind.UNREADABLE, _REFUSED),
+    DamageKind.REWRITE: (Kind.LEFTOVER, "the rewrite is lost; what it replaced is used"),
+}
+_NOTHING_LEFT = "nothing tells which offsets were given out: restore the partition from a copy, or delete the topic"
 
 
 class Inspector:
@@ -64,45 +67,70 @@ class Inspector:
         progress: Progress | None = None,
         drop_unreadable: bool = False,
     ) -> None:
-        self._files = PartitionFiles(disk, inspection.folder, inspection.identity)
-        self._settings = settings
+        self._disk = disk
+        self._folder = inspection.folder
         self._inspection = inspection
         self._progress = progress or (lambda _: None)
         self._drop_unreadable = drop_unreadable
-        self._rebuild = StateRebuild(0, None)
+        self._recovery = Recovery(
+            disk, inspection.folder, inspection.identity, settings, FilePool(disk), read_only=True, auditor=self
+        )
+        self._rebuild: StateRebuild | None = None
+        self._indexes: list[_IndexCheck] = []
         self._compared = False
 
     def run(self) -> Inspection:
-        files, inspection = self._files, self._inspection
-        for name, why in files.refusals:
-            inspection.is_hopeless = True
-            self._find(Severity.DAMAGE, Kind.UNREADABLE, name, why, "use the version that wrote it; repair leaves it")
-        if inspection.is_hopeless:
-            return inspection
-        for name in files.strangers:
-            self._find(Severity.NOTE, Kind.STRANGER, name, "not a file of braidlog's", "it is left alone")
-        if not files.segments and files.newest is None:
-            inspection.is_hopeless = True
-            meaning = (
-                "nothing tells which offsets were given out: restore the partition from a copy, or delete the topic"
-            )
-            self._find(Severity.DAMAGE, Kind.PARTITION, "", "no segment and no checkpoint is left", meaning)
-            return inspection
-        opened = self._ask_recovery()
-        ends = {segment.base_offset: segment.size for segment in opened.segments}
-        segments = [file for file in files.segments if file.base_offset in ends]
-        inspection.epochs = self._choose_epochs(segments)
-        inspection.checkpoint_ends = sorted({image.end_offset for image in files.images} | set(files.snapshots))
-        inspection.start_offset = self._choose_start(segments)
-        self._walk(segments, opened.report.changes)
-        self._find_checkpoint_faults()
-        self._find_orphans()
-        return inspection
+        try:
+            opened = self._recovery.look()
+        except UnknownImage as unknown:
+            self._find(Severity.DAMAGE, Kind.UNREADABLE, "", str(unknown), _REFUSED)
+            return self._inspection
+        refused = [damage for damage in opened.report.damages if damage.kind is DamageKind.VERSION]
+        for damage in refused:
+            self._find_damage(damage)
+        if not refused and not opened.segments and not self._recovery.images:
+            self._find(Severity.DAMAGE, Kind.PARTITION, "", "no segment and no checkpoint is left", _NOTHING_LEFT)
+        elif not refused:
+            self._inspection.opened = opened
+            self._judge(opened)
+        return self._inspection
+
+    def _judge(self, opened: Recovered) -> None:
+        """Put into words what recovery found, and what is left to say of the files beside the segments."""
+        names = [name for name in self._disk.names(self._folder) if not self._disk.is_folder(join(self._folder, name))]
+        for name in names:
+            if not _OURS.fullmatch(name):
+                self._find(Severity.NOTE, Kind.STRANGER, name, "not a file of braidlog's", "it is left alone")
+        for change in opened.report.changes:
+            self._find_change(change)
+        for damage in sorted(opened.report.damages, key=lambda damage: (damage.file, damage.position)):
+            self._find_damage(damage)
+        for check in self._indexes:
+            self._find_index_fault(check, opened)
+        self._place_snapshots(opened)
+        self._find_checkpoint_faults(opened)
+        self._inspection.boundaries = {image.end_offset for image in self._recovery.images} | {*bases_of(names, STATE)}
+        self._advance(self._segment_bytes(names) - self._inspection.bytes_read)
+
+    def _segment_bytes(self, names: list[str]) -> int:
+        total = 0
+        for name in names:
+            if name.endswith(".log"):
+                file = self._disk.open(join(self._folder, name), writable=False)
+                total += file.size()
+                file.close()
+        return total
 
     def _find(
-        self, severity: Severity, kind: Kind, name: str, why: str, meaning: str, span: Span | None = None
+        self,
+        severity: Severity,
+        kind: Kind,
+        name: str,
+        why: str,
+        meaning: str,
+        place: tuple[int, int] = (0, 0),
+        offsets: tuple[int | None, int | None] = (None, None),
     ) -> None:
-        span = span or Span()
         self._inspection.findings.append(
             Finding(
                 severity=severity,
@@ -112,384 +140,230 @@ class Inspector:
                 meaning=meaning,
                 topic=self._inspection.topic,
                 partition=self._inspection.partition,
-                position=span.position,
-                end=span.end,
-                first_offset=span.first_offset,
-                next_offset=span.next_offset,
+                position=place[0],
+                end=place[1],
+                first_offset=offsets[0],
+                next_offset=offsets[1],
             )
         )
 
-    # -- before the batches ----------------------------------------------------------------------------------
+    def _find_change(self, change: Change) -> None:
+        if change.kind is not ChangeKind.DERIVED:  # what is derived from the batches is held against them here
+            kind, why, meaning = _NOTES[change.kind]
+            offsets = (change.offset, None) if change.kind is ChangeKind.CUT else (None, None)
+            place = (change.position, change.end)
+            self._find(Severity.NOTE, kind, change.file, why or change.why, meaning, place, offsets)
 
-    def _ask_recovery(self) -> Recovered:
-        """What opening the partition would do about it: whatever a crash left is a note."""
-        inspection, disk = self._inspection, self._files.disk
-        recovery = Recovery(
-            disk, inspection.folder, inspection.identity, self._settings, FilePool(disk), read_only=True
-        )
-        opened = recovery.look()
-        for change in opened.report.changes:
-            base = int(change.file[:BASE_DIGITS]) if change.file[:BASE_DIGITS].isdigit() else 0
-            match change.kind:
-                case ChangeKind.REMOVE_REWRITE:
-                    inspection.leftovers.append(change.file)
-                case ChangeKind.FINISH_REWRITE:
-                    inspection.swaps[base] = change.offset
-                case ChangeKind.REMOVE_CREATION | ChangeKind.REMOVE_BEHIND:
-                    inspection.behind.insert(0, base)
-            if change.kind in _NOTES:
-                kind, why, meaning = _NOTES[change.kind]
-                span = Span(change.position, change.end)
-                self._find(Severity.NOTE, kind, change.file, why, meaning, span)
-        for damage in opened.report.damages:
-            name = damage.file.rsplit("/", 1)[-1]
-            if name.endswith(SWAP):
-                inspection.bad_swaps.append(int(name[:BASE_DIGITS]))
-                meaning = "the rewrite is lost; what it replaced is used"
-                self._find(Severity.DAMAGE, Kind.LEFTOVER, name, damage.why, meaning)
-        return opened
+    def _find_damage(self, damage: Damage) -> None:
+        kind, meaning = _DAMAGES[damage.kind]
+        first, following = damage.first_offset, damage.next_offset
+        if damage.mended:
+            meaning = "one bit outside the checksum is wrong; repair puts it right and loses nothing"
+        elif not meaning:
+            meaning = f"{_offsets(first, following)} lost" if following > first else "no offset is lost"
+        if damage.kind is DamageKind.MISSING and not self._recovery.images:
+            meaning += ", and perhaps later ones: without segment and checkpoint nothing tells where the log ended"
+        place, name = (damage.position, damage.end), damage.file.rsplit("/", 1)[-1]
+        self._find(Severity.DAMAGE, kind, name, damage.why, meaning, place, (first, following))
 
-    def _choose_epochs(self, files: list[SegmentFile]) -> EpochHistory:
-        newest = self._files.newest
-        if newest is not None:
-            return EpochHistory(newest.epochs)
-        runs: list[tuple[int, int, int]] = []
-        for file in files:
-            for header in self._headers(file):
-                if runs and runs[-1][0] == header.leader_epoch:
-                    runs[-1] = (header.leader_epoch, runs[-1][1], runs[-1][2] + 1)
-                else:
-                    runs.append((header.leader_epoch, header.base_offset, 1))
-        return learn_epochs(runs)
+    # -- the batches, as recovery meets them -------------------------------------------------------------------
 
-    def _headers(self, file: SegmentFile) -> list[BatchHeader]:
-        """The headers of all whole batches, whatever lies between them: a first look, where no checkpoint is left."""
-        with contextlib.closing(self._files.open(file.name)) as source:
-            batches = walk_past(source, DATA_START, file.size, file.base_offset)
-            return [found.header for found in batches if isinstance(found, Found)]
-
-    def _choose_start(self, files: list[SegmentFile]) -> int:
-        newest = self._files.newest
-        if newest is not None:
-            return newest.start_offset
-        here = files[0].base_offset  # without a checkpoint, a missing first segment cannot be told from a retained one
-        return max(here, *(image.start_offset for image in self._files.snapshots.values()), 0)
-
-    # -- the segments ----------------------------------------------------------------------------------------
-
-    def _walk(self, segments: list[SegmentFile], changes: list[Change]) -> None:
-        inspection = self._inspection
-        first = segments[0].base_offset if segments else inspection.start_offset
-        if first > inspection.start_offset:
-            self._miss(inspection.start_offset, first)
-        self._rebuild = StateRebuild(first, self._files.snapshots.get(first))
-        inspection.end_offset = first
-        cuts = {change.file: change for change in changes if change.kind is ChangeKind.CUT}
-        for number, file in enumerate(segments):
-            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-            self._walk_one(file, following, cuts.get(log_name(file.base_offset)), is_first=number == 0)
-        if not any(change.kind in (ChangeKind.CUT, ChangeKind.REMOVE_BEHIND) for change in changes):
-            self._close_end()
-        inspection.end_offset = max(inspection.end_offset, inspection.start_offset)
-
-    def _walk_one(self, file: SegmentFile, following: int | None, tail: Change | None, *, is_first: bool) -> None:
-        if file.mark is not None and file.head.generation:
+    def begin(self, segment: Segment) -> None:
+        base = segment.base_offset
+        is_first = self._rebuild is None
+        if self._rebuild is None:
+            self._rebuild = StateRebuild(base, self._read_snapshot(base))
+            start = self._recovery.images[0].start_offset if self._recovery.images else base
+            is_first = start >= base
+        elif base != self._rebuild.state.end_offset or segment.head.generation:
             self._rebuild.is_whole = False
-        self._check_snapshot(file, is_first=is_first and not self._inspection.missing)
-        self._find_head_faults(file)
-        scan = self._scan(file, following, file.size if tail is None else tail.position)
-        self._inspection.segments.append(InspectedSegment(file, scan, tail))
-        self._inspection.end_offset = scan.next_offset
-        if tail is not None:
-            meaning = "opening cuts it off; nothing acknowledged is in it"
-            span = Span(tail.position, tail.end, tail.offset)
-            self._find(Severity.NOTE, Kind.TAIL, file.name, tail.why, meaning, span)
-        elif following is not None and scan.next_offset < following:
-            self._close_gap(file, scan, following)
-        self._find_losses(file, scan)
-
-    def _scan(self, file: SegmentFile, following: int | None, end: int) -> SegmentScan:
-        base = file.base_offset
-        if file.is_foreign:
-            self._advance(file.size)
-            return SegmentScan([Loss(DATA_START, file.size, base, base, "the file belongs elsewhere")], base)
-        index = _IndexCheck(self._index_of(file, following), self._files.checkpoint_end, sealed=following is not None)
-        rules = Rules(
-            epochs=self._inspection.epochs,
-            epochs_from=self._inspection.start_offset,
-            following=following,
-            is_readable=lambda found: self._judge(file, found),
-        )
-        source = self._files.open(file.name)
-        before = self._inspection.bytes_read
-
-        def visit(found: Found) -> None:
-            index.see(found)
-            self._take(found)
-
-        try:
-            scan = SegmentScanner(source, end, base, rules, visit).run()
-        finally:
-            source.close()
-        self._advance(before + file.size - self._inspection.bytes_read)
-        if scan.losses or scan.mends:
+        is_new = not segment.head.generation and not self._is_damaged(segment)
+        self._check_snapshot(self._rebuild, base, is_first=is_first, must_be=bool(base) and is_new and not is_first)
+        if segment.head.generation:
             self._rebuild.is_whole = False
-        is_cut = file.mark is not None and file.size < file.mark.position  # told elsewhere
-        fault = None if is_cut else index.finish(scan, file.size)
-        if fault is not None:
-            self._find_index_fault(file, fault, following)
-        return scan
+        if self._indexes:
+            self._indexes[-1].following = base
+        self._indexes.append(_IndexCheck(self._disk, segment))
 
-    def _advance(self, size: int) -> None:
-        self._inspection.bytes_read += size
-        self._progress(size)
+    def _is_damaged(self, segment: Segment) -> bool:
+        return any(damage.file == segment.path for damage in self._recovery.report.damages)
 
-    def _judge(self, file: SegmentFile, found: Found) -> str | None:
-        """Why a whole batch must not be kept. One whose records do not decode is as it was written: its owner decides."""
-        header = found.header
-        try:
-            is_commit(found.window, found.at, header)
-        except ProtocolError as error:
-            return f"the transaction marker does not decode: {error}"
+    def take(self, segment: Segment, found: Found) -> str | None:
+        """One whose records do not decode is as it was written: its owner decides."""
+        rebuild, header = self._rebuild, found.header
+        assert rebuild is not None
+        self._indexes[-1].see(found)
+        self._advance(header.size_bytes)
         try:
             if header.record_count:
                 check_batch_records(
                     found.window, found.at, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX, dense=False
                 )
         except ProtocolError as error:
+            why = f"its records do not decode: {error}"
             if self._drop_unreadable:
-                return f"its records do not decode: {error}"
+                rebuild.is_whole = False
+                return why
             meaning = (
                 "the checksum holds: it was written like this. Repair keeps it, or with --drop-unreadable takes it out"
             )
-            end = found.position + header.size_bytes
-            place = Span(found.position, end, header.base_offset, header.next_offset)
-            self._find(Severity.FAULT, Kind.RECORDS, file.name, f"its records do not decode: {error}", meaning, place)
-        return None
-
-    def _take(self, found: Found) -> None:
-        header = found.header
+            place, offsets = (
+                (found.position, found.position + header.size_bytes),
+                (header.base_offset, header.next_offset),
+            )
+            name = segment.path.rsplit("/", 1)[-1]
+            self._find(Severity.FAULT, Kind.RECORDS, name, why, meaning, place, offsets)
         self._inspection.batches += 1
         self._inspection.records += 0 if header.is_control else header.record_count
-        self._advance(header.size_bytes)
+        if header.base_offset != rebuild.state.end_offset:
+            rebuild.is_whole = False
         self._check_checkpoint()
-        self._rebuild.apply(header, commit=is_commit(found.window, found.at, header))
+        rebuild.apply(header, commit=is_commit(found.window, found.at, header))
+        return None
 
-    def _find_head_faults(self, file: SegmentFile) -> None:
-        if file.is_foreign:
-            meaning = "its records are another partition's; the ones that stood here are lost"
-            self._find(Severity.DAMAGE, Kind.FOREIGN, file.name, file.head_fault or "", meaning, Span(0, file.size))
-        elif file.head_fault is not None:
-            meaning = "no record is lost by this alone; the partition takes no writes until it is repaired"
-            self._find(Severity.DAMAGE, Kind.HEAD, file.name, file.head_fault, meaning, Span(0, DATA_START))
-        elif file.mark is None:
-            meaning = "no record is lost by this alone; the partition takes no writes until it is repaired"
-            why = "the durable mark's checksum does not hold"
-            self._find(Severity.DAMAGE, Kind.MARK, file.name, why, meaning, Span(64, 84))
-
-    def _find_losses(self, file: SegmentFile, scan: SegmentScan) -> None:
-        for mend in scan.mends:
-            meaning = "one bit outside the checksum is wrong; repair puts it right and loses nothing"
-            place = Span(mend.position, mend.end, mend.first_offset, mend.first_offset)
-            self._find(Severity.DAMAGE, Kind.BATCH, file.name, mend.why, meaning, place)
-        for loss in scan.losses:
-            count = loss.next_offset - loss.first_offset
-            meaning = "no offset is lost" if not count else _offsets(loss.first_offset, loss.next_offset) + " lost"
-            kind = Kind.CUT if loss.position >= file.size else Kind.BATCH
-            place = Span(loss.position, loss.end, loss.first_offset, loss.next_offset)
-            self._find(Severity.DAMAGE, kind, file.name, loss.why, meaning, place)
-
-    # -- gaps ------------------------------------------------------------------------------------------------
-
-    def _close_gap(self, file: SegmentFile, scan: SegmentScan, following: int) -> None:
-        """Offsets are missing between this segment and the next: they were in this one as far as its mark says."""
-        whole = self._is_whole_by_mark(file, scan)
-        mine = following if file.mark is None or file.is_foreign else min(file.mark.next_offset, following)
-        if whole:
-            mine = scan.next_offset
-        if scan.next_offset < mine:
-            end = max(file.size, file.mark.position if file.mark else 0)
-            scan.lose(Loss(file.size, end, scan.next_offset, mine, "the file was cut"))
-            self._rebuild.is_whole = False
-        if scan.next_offset < following:
-            self._miss(scan.next_offset, following)
-        self._inspection.end_offset = following
-
-    def _is_whole_by_mark(self, file: SegmentFile, scan: SegmentScan) -> bool:
-        return file.mark is not None and file.mark == Mark(file.size, scan.next_offset)
-
-    def _close_end(self) -> None:
-        """The log ends before an offset that is known to have been durable."""
-        furthest = max(self._files.furthest_offset(), self._inspection.start_offset)
-        end = self._inspection.end_offset
-        last = self._inspection.segments[-1] if self._inspection.segments else None
-        if last is None:
-            self._miss(self._inspection.start_offset, furthest)
-        elif end < furthest and self._is_whole_by_mark(last.file, last.scan):
-            self._miss(end, furthest)
-        elif end < furthest:
-            mark = last.file.mark
-            size = last.file.size
-            cut_to = max(size, mark.position if mark else 0)
-            last.scan.lose(Loss(size, cut_to, end, furthest, "the file was cut"))
-            self._inspection.findings = [f for f in self._inspection.findings if not self._is_loss_in(f, last.file)]
-            self._find_losses(last.file, last.scan)
-            self._rebuild.is_whole = False
-        self._inspection.end_offset = max(end, furthest)
-
-    def _is_loss_in(self, finding: Finding, file: SegmentFile) -> bool:
-        return finding.kind in (Kind.BATCH, Kind.CUT) and finding.file.endswith("/" + file.name)
-
-    def _miss(self, base: int, next_offset: int) -> None:
-        if base in self._files.snapshot_faults:
-            self._find_snapshot_fault(base, self._files.snapshot_faults[base], known=self._rebuild.is_begun)
-        self._inspection.missing.append(MissingSegment(base, next_offset))
-        self._rebuild.is_whole = False
-        self._rebuild.compare(self._files.snapshots.get(base))
-        meaning = f"{_offsets(base, next_offset)} lost" if next_offset > base else "no offset is lost"
-        if self._files.newest is None:
-            meaning += ", and perhaps later ones: without segment and checkpoint nothing tells where the log ended"
-        place = Span(0, 0, base, next_offset)
-        self._find(Severity.DAMAGE, Kind.MISSING, log_name(base), "the segment is missing", meaning, place)
+    def _advance(self, size: int) -> None:
+        self._inspection.bytes_read += size
+        self._progress(size)
 
     # -- what is derived from the batches --------------------------------------------------------------------
 
-    def _index_of(self, file: SegmentFile, following: int | None) -> IndexFile | None:
-        """The index to check, None if there is none that counts; faults of the file itself are reported here."""
-        base = file.base_offset
-        if not file.name.endswith(".log") or file.head_fault is not None:
-            return None  # a rewrite brings its own, and without a head nothing tells which index is the right one
-        if base not in self._files.indexes:
-            why = "the index is missing"
-            if following is None and not self._is_clean_stop():
-                return None  # an active segment gets one with its first checkpoint
-            if file.head.generation:
-                self._find(Severity.NOTE, Kind.INDEX, index_name(base), why, "opening builds it again")
-            else:
-                self._find_index_fault(file, why, following)
+    def _read_snapshot(self, base: int) -> StateImage | None:
+        try:
+            return read_snapshot(self._disk, self._folder, base)
+        except ValueError:
             return None
-        index = self._files.read_index(base, file.head.generation)
-        if index.fault is None and index.seal is None and self._is_due(following):
-            index.fault = "it is not sealed"
-        if index.fault is not None:
-            self._find_index_fault(file, index.fault, following)
-            return None
-        return index
 
-    def _is_clean_stop(self) -> bool:
-        return self._files.newest is not None and self._files.newest.clean_stop
-
-    def _is_due(self, following: int | None) -> bool:
-        """Whether the checkpoint came after the seal of this segment's index."""
-        return following is not None and self._files.newest is not None and self._files.checkpoint_end >= following
-
-    def _find_index_fault(self, file: SegmentFile, why: str, following: int | None) -> None:
-        base = file.base_offset
-        severity = Severity.FAULT if self._is_clean_stop() or self._is_due(following) else Severity.NOTE
-        self._find(severity, Kind.INDEX, index_name(base), why, "no record is lost; it is built again from the batches")
-
-    def _check_snapshot(self, file: SegmentFile, *, is_first: bool) -> None:
-        base, files = file.base_offset, self._files
-        why = files.snapshot_faults.get(base)
-        if why is None and base in files.snapshots:
-            why = self._rebuild.compare(files.snapshots[base])
-        elif why is None and base and not is_first and not file.head.generation and file.head_fault is None:
-            why = "the snapshot is missing"
+    def _check_snapshot(self, rebuild: StateRebuild, base: int, *, is_first: bool, must_be: bool) -> None:
+        """Compare a snapshot with the state rebuilt so far, or learn from it what the log alone cannot tell any more."""
+        try:
+            snapshot = read_snapshot(self._disk, self._folder, base)
+            why = "the snapshot is missing" if snapshot is None and must_be else rebuild.compare(snapshot)
+        except ValueError as error:
+            why = str(error)
         if why is not None:
-            self._find_snapshot_fault(base, why, known=self._rebuild.is_begun or not is_first)
+            image = rebuild.image()
+            image.end_offset = base
+            self._find_snapshot_fault(base, why, image if rebuild.is_begun or not is_first else None)
 
-    def _find_snapshot_fault(self, base: int, why: str, *, known: bool) -> None:
-        self._inspection.snapshots[base] = self._snapshot_image(base) if known else None
+    def _find_snapshot_fault(self, base: int, why: str, image: StateImage | None) -> None:
+        self._inspection.snapshots[base] = image
         meaning = "no record is lost; it serves only when both checkpoints are"
         self._find(Severity.FAULT, Kind.SNAPSHOT, state_name(base), why, meaning)
 
-    def _snapshot_image(self, base: int) -> StateImage:
-        image = self._rebuild.image()
-        image.start_offset, image.end_offset = min(self._inspection.start_offset, base), base
-        return image
+    def _place_snapshots(self, opened: Recovered) -> None:
+        """Beside a missing segment a snapshot that is broken cannot be told any more. Of the others, recovery knows start and
+        epochs: the batch with which an epoch began may be lost."""
+        for damage in opened.report.damages:
+            if damage.kind is DamageKind.MISSING:
+                try:
+                    read_snapshot(self._disk, self._folder, damage.first_offset)
+                except ValueError as error:
+                    self._find_snapshot_fault(damage.first_offset, str(error), None)
+        for base, image in self._inspection.snapshots.items():
+            if image is not None:
+                history = EpochHistory(opened.state.epochs.entries())
+                history.cut_end(base)
+                image.start_offset, image.epochs = min(opened.state.start_offset, base), history.entries()
 
     def _check_checkpoint(self) -> None:
         """Called at every batch boundary: compare the newest checkpoint with the rebuilt state when it is reached."""
-        newest = self._files.newest
-        if self._compared or newest is None or self._rebuild.state.end_offset < newest.end_offset:
+        newest, rebuild = next(iter(self._recovery.images), None), self._rebuild
+        if self._compared or newest is None or rebuild is None or rebuild.state.end_offset < newest.end_offset:
             return
         self._compared = True
-        if self._files.truncate_to is not None:
-            return
-        why = self._rebuild.contradiction(newest)
+        why = rebuild.contradiction(newest) if newest.truncate_to == NOTHING_TO_CUT else None
         if why is not None:
             meaning = "a retry may be taken for new, or a transaction be misread; no record is lost"
             self._find(Severity.FAULT, Kind.CHECKPOINT, "state", why, meaning)
-            self._inspection.rebuilt = self._rebuild.image()
+            self._inspection.rebuilt = rebuild.image()
+            self._inspection.rebuilt.start_offset = newest.start_offset
+            self._inspection.rebuilt.cleaned_offset = newest.cleaned_offset
+            self._inspection.rebuilt.epochs = newest.epochs
 
-    def _find_checkpoint_faults(self) -> None:
-        files = self._files
+    def _find_checkpoint_faults(self, opened: Recovered) -> None:
         self._check_checkpoint()
-        for name, why in files.slot_faults.items():
-            if files.images:
-                meaning = (
-                    "the other checkpoint is used and this one written again; a crash during a checkpoint looks alike"
-                )
-                self._find(Severity.FAULT, Kind.CHECKPOINT, name, why, meaning)
-            else:
+        for name, why in opened.slots.all_faults().items():
+            severity = Severity.FAULT if self._recovery.images else Severity.DAMAGE
+            meaning = "the other checkpoint is used and this one written again; a crash during a checkpoint looks alike"
+            if not self._recovery.images:
                 meaning = (
                     "no checkpoint is left: producers, transactions and epochs are rebuilt from the batches, "
                     "and records deleted inside the first segment reappear"
                 )
-                self._find(Severity.DAMAGE, Kind.CHECKPOINT, name, why, meaning)
-        if not files.images or self._inspection.rebuilt is not None:
-            image = self._rebuild.image()
-            image.start_offset = self._inspection.start_offset
-            image.end_offset = max(image.end_offset, image.start_offset)
-            known = files.images[:1] or list(files.snapshots.values())
-            image.cleaned_offset = min((image.cleaned_offset for image in known), default=0)
-            if self._inspection.epochs is not None:
-                image.epochs = self._inspection.epochs.entries()
-            self._inspection.rebuilt = image
+            self._find(severity, Kind.CHECKPOINT, name, why, meaning)
 
-    def _find_orphans(self) -> None:
-        inspection = self._inspection
-        kept = (
-            {s.file.base_offset for s in inspection.segments}
-            | set(inspection.behind)
-            | {m.base_offset for m in inspection.missing}
-        )
-        kept |= {file.base_offset for file in self._files.segments}
-        for name in self._files.orphans(kept):
-            inspection.leftovers.append(name)
-            self._find(Severity.NOTE, Kind.LEFTOVER, name, "it belongs to no segment", "repair removes it")
+    def _find_index_fault(self, check: "_IndexCheck", opened: Recovered) -> None:
+        """What is untrue of an index: a fault where it was written before the last checkpoint, else what a crash leaves."""
+        segment, following = check.segment, check.following
+        newest = next(iter(self._recovery.images), None)
+        checkpoint_end = 0 if newest is None else newest.end_offset
+        if newest is not None and newest.truncate_to != NOTHING_TO_CUT:
+            checkpoint_end = newest.truncate_to
+        is_due = following is not None and newest is not None and checkpoint_end >= following
+        is_clean = opened.report.clean_stop
+        if self._is_damaged(segment) or not segment.path.endswith(".log"):
+            return  # a rewrite brings its own, and without all batches nothing tells whether the index is right
+        is_missing = not self._disk.exists(segment.index_path)
+        if is_missing and following is None and not is_clean:
+            return  # an active segment gets one with its first checkpoint
+        why = check.finish(checkpoint_end, is_due=is_due)
+        if why is not None:
+            is_rewritten = is_missing and segment.head.generation > 0
+            severity = Severity.FAULT if (is_clean or is_due) and not is_rewritten else Severity.NOTE
+            meaning = "no record is lost; it is built again from the batches"
+            self._find(severity, Kind.INDEX, index_name(segment.base_offset), why, meaning)
 
 
 class _IndexCheck:
     """Holds the entries of an index against the batches as they pass by."""
 
-    def __init__(self, index: IndexFile | None, checkpoint_end: int, *, sealed: bool) -> None:
-        entries = [] if index is None else index.entries
-        # Behind the checkpoint the index of an active segment may be older than the batches; nobody believes it there.
-        self._entries = entries if sealed else [entry for entry in entries if entry.offset < checkpoint_end]
-        self._seal = index.seal if index is not None and sealed else None
+    def __init__(self, disk: Disk, segment: Segment) -> None:
+        self.segment = segment
+        self.following: int | None = None
+        """Base offset of the next segment: this one is sealed."""
+        self.index, self._load_fault = load_index(disk, segment)
         self._next = 0
         self._latest_ms = NO_TIMESTAMP
-        self._fault: str | None = None
+        self._wrong: tuple[int, str] | None = None
+        """The offset of the first entry that is not true, and why."""
 
     def see(self, found: Found) -> None:
-        header = found.header
-        while self._next < len(self._entries) and self._entries[self._next].position <= found.position:
-            entry = self._entries[self._next]
-            if entry != (header.base_offset, found.position, self._latest_ms):
-                self._fault = self._fault or f"entry {self._next} does not describe the batch it points to"
+        index, header = self.index, found.header
+        while self._next < len(index) and index.entry(self._next).position <= found.position:
+            entry = index.entry(self._next)
+            if self._wrong is None and entry != (header.base_offset, found.position, self._latest_ms):
+                self._wrong = (entry.offset, f"entry {self._next} does not describe the batch it points to")
             self._next += 1
         self._latest_ms = max(self._latest_ms, header.max_timestamp)
 
-    def finish(self, scan: SegmentScan, size: int) -> str | None:
-        """What is untrue of the index, if the batches are all there to tell."""
-        if scan.losses or scan.mends:
-            return None
-        if self._fault is None and self._next < len(self._entries):
-            self._fault = f"entry {self._next} points behind the last batch"
-        if self._fault is None and self._seal is not None and self._seal != (scan.next_offset, size, self._latest_ms):
-            self._fault = "its seal does not describe the end of the segment"
-        return self._fault
+    def finish(self, checkpoint_end: int, *, is_due: bool) -> str | None:
+        """What is untrue of the index, once all batches have passed by. Behind the checkpoint the index of an active segment
+        may be older than the batches; nobody believes it there. `is_due`: it was sealed before the checkpoint."""
+        index, is_sealed = self.index, self.following is not None
+        if self._wrong is None and self._next < len(index):
+            self._wrong = (index.entry(self._next).offset, f"entry {self._next} points behind the last batch")
+        if self._load_fault is not None:
+            return self._load_fault
+        if index.end is None and is_due:
+            return "it is not sealed"
+        if self._wrong is not None and (is_sealed or self._wrong[0] < checkpoint_end):
+            return self._wrong[1]
+        end = (self.segment.next_offset, self.segment.size, self._latest_ms)
+        return (
+            "its seal does not describe the end of the segment" if is_sealed and index.end not in (None, end) else None
+        )
+
+
+def load_index(disk: Disk, segment: Segment) -> tuple[SparseIndex, str | None]:
+    """What holds of a segment's index file, and why the rest does not."""
+    index = SparseIndex(segment.base_offset, segment.head.generation, 1)
+    if not disk.exists(segment.index_path):
+        return index, "the index is missing"
+    file = disk.open(segment.index_path, writable=False)
+    try:
+        return index, index.load(file)
+    finally:
+        file.close()
 
 
 def _offsets(first: int, following: int) -> str:

@@ -201,7 +201,6 @@ class Layout:
             topic=place.meta.name, partition=partition, folder=folder, label=label, identity=identity
         )
         if not self.disk.is_folder(folder):
-            inspection.is_hopeless = True
             inspection.findings.append(
                 Finding(
                     severity=Severity.DAMAGE,

@@ -1,13 +1,13 @@
 """The steps that put one partition right: what is said of each, and what is done.
 
-Knows: which change follows from which finding, and in which order changes are safe. Refuses to know: how damage is found
-(inspect), how files are exchanged (storage/rewrite).
+Knows: which change follows from which finding, and in which order changes are safe. Refuses to know: what is damage (recovery
+does), how files are exchanged (storage/rewrite).
 Invariants: the bytes that are taken out are durable in quarantine before anything changes; every whole batch stays; offsets that
 are lost read as empty batches and are never given out again; a crash at any point is mended by running the repair again.
 
-Order: quarantine, what crashes left (unfinished rewrites, segments behind the end), damaged segments from the first to the last,
-missing segments, then what is derived from them: indexes go, snapshots and checkpoints are written again. Opening the partition,
-which cuts torn tails and rebuilds indexes, comes last.
+Order: quarantine; what recovery does by itself about what crashes left; damaged segments, from the first to the last; missing
+ones; then what is derived from them: indexes go, snapshots and checkpoints are written again. Opening the partition, which
+rebuilds indexes and makes a checkpoint, comes last.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,21 +18,24 @@ import msgspec
 
 from braidlog.codec.batch import empty_batch
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.epochs import NO_EPOCH
-from braidlog.storage.files import Disk, File, join, write_whole
-from braidlog.storage.head import DATA_START, SegmentHead, index_name, log_name, state_name
+from braidlog.storage.checkpoints import STATE_MAGIC, write_snapshot
+from braidlog.storage.damage import ChangeKind, Damage, DamageKind
+from braidlog.storage.files import Disk, File, join
+from braidlog.storage.head import BASE_DIGITS, DATA_START, SegmentHead, log_name, state_name
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import STATE_MAGIC, finish_swap, swap_name
+from braidlog.storage.recovery import Recovered, Recovery
 from braidlog.storage.rewrite import SegmentRewriter, swap_in
-from braidlog.storage.slots import SlotPair, pack_slot
+from braidlog.storage.segment import Segment
+from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import StateImage, encode_image
 from braidlog.storage.walk import walk
 from braidlog.tools.findings import Kind
-from braidlog.tools.inspection import InspectedSegment, Inspection, MissingSegment
+from braidlog.tools.inspection import Inspection
 from braidlog.tools.quarantine import QuarantineReport, keep_bytes
-from braidlog.tools.scan import Loss, Mend, Run
 
 _SPAN_MAX = 2**31 - 1
+_ACTIONS = {ChangeKind.FINISH_REWRITE: "finish", ChangeKind.CUT: "cut"}
+_IN_A_FILE = (DamageKind.BATCH, DamageKind.HEAD, DamageKind.MARK, DamageKind.CUT, DamageKind.FOREIGN)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,16 +61,27 @@ class PartitionRepair:
     """The repair of one partition: what `tasks` shows is what `run` does."""
 
     def __init__(
-        self, disk: Disk, data_folder: str, pool: FilePool, settings: TopicSettings, inspection: Inspection, now_ms: int
+        self,
+        disk: Disk,
+        data_folder: str,
+        pool: FilePool,
+        settings: TopicSettings,
+        inspection: Inspection,
+        opened: Recovered,
+        now_ms: int,
     ) -> None:
         self._disk = disk
         self._data_folder = data_folder
         self._pool = pool
-        self._interval_bytes = settings.index_interval_bytes
+        self._settings = settings
         self._inspection = inspection
+        self._opened = opened
         self._folder = inspection.folder
         self._now_ms = now_ms
-        self._boundaries = self._find_boundaries()
+        self._epochs = opened.state.epochs
+        # An empty batch across the end of a checkpoint would be passed over when the log is opened, and its end with it.
+        starts = {start for _, start in self._epochs.entries()}
+        self._boundaries = sorted({*starts, *inspection.boundaries, opened.state.start_offset})
         self._latest_ms = -1
         self.quarantined: list[str] = []
 
@@ -76,30 +90,29 @@ class PartitionRepair:
         for task in tasks:
             if task.take_out is not None:
                 task.take_out()
+        Recovery(self._disk, self._folder, self._inspection.identity, self._settings, self._pool).look()
         for task in tasks:
             task.do()
 
     def tasks(self) -> Iterator[Task]:
-        found = self._inspection
-        for name in found.leftovers:
-            yield self._task("remove", name, "what an interrupted change left behind", partial(self._remove, name))
-        for base, following in found.swaps.items():
-            detail = f"put it in the place of {log_name(base)}"
-            yield self._task("finish", swap_name(base), detail, partial(self._finish_swap, base, following))
-        for base in found.bad_swaps:
-            name = swap_name(base)
-            report = self._report(name, Loss(0, 2**62, base, base, "a rewrite that cannot be believed"))
-            task = self._task("quarantine", name, "the whole file, then remove it", partial(self._remove, name))
-            yield task._replace(take_out=partial(self._keep, name, self._stem(base, 0), report))
-        for base in reversed(found.behind):
-            detail = "it lies behind the end of the log"
-            yield self._task("remove", log_name(base), detail, partial(self._remove_segment, base))
-        for segment in found.segments:
-            yield from self._segment_tasks(segment)
-        for missing in found.missing:
-            first, following = missing.base_offset, missing.next_offset
-            detail = f"empty batches in the place of {_span(first, following)}"
-            yield self._task("create", log_name(first), detail, partial(self._create, missing), following - first)
+        for change in self._opened.report.changes:
+            if change.kind is not ChangeKind.DERIVED:
+                detail = f"bytes {change.position} to {change.end}: " if change.kind is ChangeKind.CUT else ""
+                yield self._task(_ACTIONS.get(change.kind, "remove"), change.file, detail + change.why, _nothing)
+        damages = self._opened.report.damages
+        for damage in damages:
+            if damage.kind is DamageKind.REWRITE:
+                name = _name(damage)
+                yield from self._quarantine(damage, then=partial(self._remove, name))
+        for segment in self._opened.segments:
+            inside = [damage for damage in damages if damage.file == segment.path and damage.kind in _IN_A_FILE]
+            if inside:
+                yield from self._segment_tasks(segment, sorted(inside, key=lambda damage: damage.position))
+        for damage in damages:
+            if damage.kind is DamageKind.MISSING:
+                detail = f"empty batches in the place of {_span(damage)}"
+                lost = damage.next_offset - damage.first_offset
+                yield self._task("create", _name(damage), detail, partial(self._create, damage), lost)
         yield from self._derived_tasks()
 
     def _task(self, action: str, name: str, detail: str, do: Callable[[], object], offsets_lost: int = 0) -> Task:
@@ -114,33 +127,23 @@ class PartitionRepair:
         )
         return Task(step, do)
 
-    def _segment_tasks(self, segment: InspectedSegment) -> Iterator[Task]:
-        name = segment.file.name
-        if not segment.must_rewrite:
-            if segment.tail is not None:
-                tail = segment.tail
-                yield self._task("cut", name, f"bytes {tail.position} to {tail.end}: {tail.why}", _nothing)
-            return
-        for report in self._reports(segment):
-            stem = self._stem(segment.file.base_offset, report.position)
-            task = self._task("quarantine", name, f"bytes {report.position} to {report.end} as {stem}.bin", _nothing)
-            yield task._replace(take_out=partial(self._keep, name, stem, report))
-        losses = [loss for loss in segment.scan.losses if loss.next_offset > loss.first_offset]
-        kept = sum(piece.end - piece.position for piece in segment.scan.pieces if not isinstance(piece, Loss))
-        parts = [f"keep {kept} bytes of whole batches"]
-        parts += [f"put right one bit of the batch at {mend.position}" for mend in segment.scan.mends]
-        parts += [f"empty batches in the place of {_span(loss.first_offset, loss.next_offset)}" for loss in losses]
-        if segment.file.head_fault is not None or segment.file.mark is None:
+    def _segment_tasks(self, segment: Segment, damages: list[Damage]) -> Iterator[Task]:
+        for damage in damages:
+            yield from self._quarantine(damage)
+        losses = [damage for damage in damages if damage.next_offset > damage.first_offset]
+        taken = sum(min(damage.end, segment.size) - max(damage.position, DATA_START) for damage in losses if damage.end)
+        parts = [f"keep {max(segment.data_bytes - max(taken, 0), 0)} bytes of whole batches"]
+        parts += [f"put right one bit of the batch at {damage.position}" for damage in damages if damage.mended]
+        parts += [f"empty batches in the place of {_span(loss)}" for loss in losses]
+        if any(damage.kind in (DamageKind.HEAD, DamageKind.MARK) for damage in damages):
             parts.append("a new head")
         lost = sum(loss.next_offset - loss.first_offset for loss in losses)
-        yield self._task("rewrite", name, "; ".join(parts), partial(self._rewrite, segment), lost)
+        yield self._task("rewrite", _name(damages[0]), "; ".join(parts), partial(self._rewrite, segment, damages), lost)
 
     def _derived_tasks(self) -> Iterator[Task]:
         found = self._inspection
-        rewritten = {index_name(segment.file.base_offset) for segment in found.segments if segment.must_rewrite}
         for name in self._names_of(Kind.INDEX):
-            if name not in rewritten:
-                yield self._task("rebuild", name, "from the batches", partial(self._remove, name))
+            yield self._task("rebuild", name, "from the batches", partial(self._remove, name))
         for base, image in found.snapshots.items():
             name = state_name(base)
             if image is None:
@@ -152,46 +155,43 @@ class PartitionRepair:
             yield self._task("write", "state.a and state.b", detail, partial(self._save_checkpoint, found.rebuilt))
         else:
             for name in self._names_of(Kind.CHECKPOINT):
-                yield self._task("write", name, "from the other checkpoint", _nothing)
+                yield self._task("write", name, "from the other checkpoint, or from the batches", _nothing)
 
     def _names_of(self, kind: Kind) -> list[str]:
         return [finding.file.rsplit("/", 1)[-1] for finding in self._inspection.findings if finding.kind is kind]
 
     # -- what is taken out -----------------------------------------------------------------------------------
 
-    def _reports(self, segment: InspectedSegment) -> Iterator[QuarantineReport]:
-        """Each range of bytes that a rewrite of this segment takes out or changes."""
-        file = segment.file
-        base, name = file.base_offset, file.name
-        if file.head_fault is not None or file.mark is None:
-            why = file.head_fault or "the durable mark's checksum does not hold"
-            yield self._report(name, Loss(0, min(DATA_START, file.size), base, base, why))
-        for mend in segment.scan.mends:
-            yield self._report(name, Loss(mend.position, mend.end, mend.first_offset, mend.first_offset, mend.why))
-        for loss in segment.scan.losses:
-            if loss.position < file.size:
-                yield self._report(name, msgspec.structs.replace(loss, end=min(loss.end, file.size)))
-
-    def _report(self, name: str, loss: Loss) -> QuarantineReport:
-        return QuarantineReport(
-            topic=self._inspection.topic,
-            partition=self._inspection.partition,
-            file=f"{self._inspection.label}/{name}",
+    def _quarantine(self, damage: Damage, then: Callable[[], object] | None = None) -> Iterator[Task]:
+        """The bytes of a file that a repair takes out or changes, if there are any."""
+        if damage.kind is DamageKind.CUT:
+            return
+        source = self._disk.open(damage.file, writable=False)
+        end = min(damage.end, source.size())
+        source.close()
+        found, name = self._inspection, _name(damage)
+        stem = f"{found.topic}-{found.partition}-{int(name[:BASE_DIGITS])}-{damage.position}"
+        report = QuarantineReport(
+            topic=found.topic,
+            partition=found.partition,
+            file=f"{found.label}/{name}",
+            position=damage.position,
+            end=end,
+            first_offset=damage.first_offset,
+            next_offset=damage.next_offset,
+            why=damage.why,
             taken_out_ms=self._now_ms,
-            **msgspec.structs.asdict(loss),
         )
+        detail = f"bytes {damage.position} to {end} as {stem}.bin" + ("" if then is None else ", then remove the file")
+        take_out = partial(self._keep, damage.file, stem, report)
+        yield self._task("quarantine", name, detail, then or _nothing)._replace(take_out=take_out)
 
-    def _stem(self, base: int, position: int) -> str:
-        return f"{self._inspection.topic}-{self._inspection.partition}-{base}-{position}"
-
-    def _keep(self, name: str, stem: str, report: QuarantineReport) -> None:
-        source = self._disk.open(join(self._folder, name), writable=False)
+    def _keep(self, path: str, stem: str, report: QuarantineReport) -> None:
+        source = self._disk.open(path, writable=False)
         try:
             self.quarantined.append(keep_bytes(self._disk, self._data_folder, stem, source, report))
         finally:
             source.close()
-
-    # -- what crashes left -----------------------------------------------------------------------------------
 
     def _remove(self, name: str) -> None:
         path = join(self._folder, name)
@@ -199,34 +199,25 @@ class PartitionRepair:
         if self._disk.exists(path):
             self._disk.remove(path)
 
-    def _remove_segment(self, base: int) -> None:
-        for name in (state_name(base), index_name(base), log_name(base)):
-            self._remove(name)
-        self._disk.sync_folder(self._folder)
-
-    def _finish_swap(self, base: int, next_offset: int) -> None:
-        self._remove(index_name(base))
-        finish_swap(self._disk, self._folder, base, next_offset)
-
     # -- segments --------------------------------------------------------------------------------------------
 
-    def _find_boundaries(self) -> list[int]:
-        """Offsets at which an empty batch must end: where an epoch begins, and where a checkpoint ends.
-
-        A batch across the end of a checkpoint would be passed over when the log is opened, and its end with it.
-        """
-        inspection = self._inspection
-        starts = [start for _, start in inspection.epochs.entries()] if inspection.epochs else []
-        return sorted({*starts, *inspection.checkpoint_ends, inspection.start_offset})
-
-    def _rewrite(self, segment: InspectedSegment) -> None:
-        file = segment.file
-        head = file.head._replace(generation=file.head.generation + 1, created_ms=file.head.created_ms or self._now_ms)
+    def _rewrite(self, segment: Segment, damages: list[Damage]) -> None:
+        """Carry over what stands between the damages, and empty batches for them."""
+        head = segment.head
+        head = head._replace(generation=head.generation + 1, created_ms=head.created_ms or self._now_ms)
         rewriter = self._begin(head)
-        source = self._disk.open(join(self._folder, log_name(file.base_offset)), writable=False)
+        source = self._disk.open(join(self._folder, log_name(head.base_offset)), writable=False)
         try:
-            for piece in segment.scan.pieces:
-                self._carry_over(piece, source, rewriter)
+            position = DATA_START
+            for damage in damages:
+                self._carry_over(source, position, damage.position, rewriter)
+                if damage.mended:
+                    rest = damage.position + len(damage.mended)
+                    rewriter.keep(damage.mended + source.read_at(damage.end - rest, rest))
+                else:
+                    self._fill(rewriter, damage)
+                position = max(position, damage.end)
+            self._carry_over(source, position, segment.size, rewriter)
         except BaseException:
             rewriter.abandon()
             raise
@@ -235,51 +226,37 @@ class PartitionRepair:
         self._finish(rewriter)
 
     def _begin(self, head: SegmentHead) -> SegmentRewriter:
-        return SegmentRewriter(self._disk, self._folder, head, self._pool, self._interval_bytes)
+        return SegmentRewriter(self._disk, self._folder, head, self._pool, self._settings.index_interval_bytes)
 
     def _finish(self, rewriter: SegmentRewriter) -> None:
         new = rewriter.write()
         rewriter.publish()
         swap_in(self._disk, self._folder, self._pool, [new], new)
 
-    def _carry_over(self, piece: Run | Mend | Loss, source: File, rewriter: SegmentRewriter) -> None:
-        match piece:
-            case Run():
-                for found in walk(source, piece.position, piece.end, piece.first_offset):
-                    rewriter.keep(found.window[found.at : found.at + found.header.size_bytes])
-                    self._latest_ms = max(self._latest_ms, found.header.max_timestamp)
-            case Mend():
-                rest = source.read_at(
-                    piece.end - piece.position - len(piece.placed), piece.position + len(piece.placed)
-                )
-                rewriter.keep(piece.placed + rest)
-            case Loss():
-                self._fill(rewriter, piece.first_offset, piece.next_offset)
+    def _carry_over(self, source: File, position: int, end: int, rewriter: SegmentRewriter) -> None:
+        for found in walk(source, position, end, rewriter.next_offset):
+            rewriter.keep(found.window[found.at : found.at + found.header.size_bytes])
+            self._latest_ms = max(self._latest_ms, found.header.max_timestamp)
 
-    def _fill(self, rewriter: SegmentRewriter, first: int, next_offset: int) -> None:
-        """Empty batches over [first, next_offset), as few as the boundaries allow, as old as what stands before them."""
+    def _fill(self, rewriter: SegmentRewriter, damage: Damage) -> None:
+        """Empty batches for what is lost, as few as the boundaries allow, as old as what stands before them."""
+        first, next_offset = damage.first_offset, damage.next_offset
         while first < next_offset:
             end = min([next_offset, first + _SPAN_MAX, *(b for b in self._boundaries if b > first)])
             timestamp_ms = self._latest_ms if self._latest_ms >= 0 else self._now_ms
-            rewriter.keep(empty_batch(first, end, self._epoch_at(first), timestamp_ms))
+            rewriter.keep(empty_batch(first, end, self._epochs.at(first), timestamp_ms))
             first = end
 
-    def _epoch_at(self, offset: int) -> int:
-        epochs = self._inspection.epochs
-        if epochs is None or not epochs.entries():
-            return NO_EPOCH
-        return epochs.at(offset)
-
-    def _create(self, missing: MissingSegment) -> None:
-        rewriter = self._begin(SegmentHead(self._inspection.identity, missing.base_offset, self._now_ms, 1))
-        self._fill(rewriter, missing.base_offset, missing.next_offset)
+    def _create(self, missing: Damage) -> None:
+        rewriter = self._begin(SegmentHead(self._inspection.identity, missing.first_offset, self._now_ms, 1))
+        self._fill(rewriter, missing)
         self._finish(rewriter)
 
     # -- what is derived from the batches --------------------------------------------------------------------
 
     def _write_snapshot(self, name: str, image: StateImage) -> None:
         self._remove(name)
-        write_whole(self._disk, join(self._folder, name), pack_slot(STATE_MAGIC, 0, encode_image(image)))
+        write_snapshot(self._disk, self._folder, image)
 
     def _save_checkpoint(self, image: StateImage) -> None:
         self._disk.sync_folder(self._folder)  # a checkpoint vouches for what was written before it
@@ -290,8 +267,13 @@ class PartitionRepair:
 
 
 def _nothing() -> None:
-    """Opening the partition does what is left of it."""
+    """Recovery does it, or has done it."""
 
 
-def _span(first: int, following: int) -> str:
+def _name(damage: Damage) -> str:
+    return damage.file.rsplit("/", 1)[-1]
+
+
+def _span(damage: Damage) -> str:
+    first, following = damage.first_offset, damage.next_offset
     return f"offset {first}" if following - first == 1 else f"offsets {first} to {following - 1}"

@@ -14,6 +14,7 @@ from braidlog.storage.files import Disk, join
 from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGIC, DataFolder, FolderIdentity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
+from braidlog.storage.recovery import Recovered
 from braidlog.storage.slots import SlotPair
 from braidlog.tools.findings import Kind, VerifyReport
 from braidlog.tools.inspect import Progress
@@ -24,8 +25,6 @@ from braidlog.tools.verify import verify
 
 _OF_A_NODE = ("__metadata", "__state")
 """The topics that every node makes for itself."""
-
-_SPAN_MAX = 2**31 - 1
 
 
 class RepairPlan(msgspec.Struct, kw_only=True):
@@ -84,8 +83,8 @@ class Repair:
         ]
         steps = list(self._steps_of_folder())
         for place, inspection in self._inspections:
-            if not inspection.is_hopeless:
-                steps += [task.step for task in self._repair_of(place, inspection).tasks()]
+            if inspection.opened is not None:
+                steps += [task.step for task in self._repair_of(place, inspection, inspection.opened).tasks()]
         kinds = {Kind.PARTITION, Kind.UNREADABLE} | (set() if self._drop_unreadable else {Kind.RECORDS})
         findings = [finding for _, inspection in self._inspections for finding in inspection.findings]
         beyond = [finding for finding in findings if finding.kind in kinds]
@@ -97,9 +96,9 @@ class Repair:
     def _inspect(self, place: TopicPlace, partition: int) -> Inspection:
         return self._layout.inspect(place, partition, progress=self._progress, drop_unreadable=self._drop_unreadable)
 
-    def _repair_of(self, place: TopicPlace, inspection: Inspection) -> PartitionRepair:
+    def _repair_of(self, place: TopicPlace, inspection: Inspection, opened: Recovered) -> PartitionRepair:
         settings, now_ms = place.meta.settings, self._clock.now_ms()
-        return PartitionRepair(self._disk, self._path, self._pool, settings, inspection, now_ms)
+        return PartitionRepair(self._disk, self._path, self._pool, settings, inspection, opened, now_ms)
 
     def run(self) -> RepairReport:
         """Do it. The plan is made again under the lock: what a person agreed to may have been made without it."""
@@ -110,8 +109,8 @@ class Repair:
             for place in self._layout.choose(self._topic):
                 self._mend_topic(place)
             for place, inspection in self._inspections:
-                if inspection.findings and not inspection.is_hopeless:
-                    repair = self._repair_of(place, inspection)
+                if inspection.findings and inspection.opened is not None:
+                    repair = self._repair_of(place, inspection, inspection.opened)
                     repair.run()
                     self._quarantined += repair.quarantined
                     self._open(place, inspection)

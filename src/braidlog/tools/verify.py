@@ -36,12 +36,13 @@ def verify(
 
 
 def _report(inspection: Inspection) -> PartitionReport:
+    opened = inspection.opened
     return PartitionReport(
         topic=inspection.topic,
         partition=inspection.partition,
-        start_offset=inspection.start_offset,
-        end_offset=inspection.end_offset,
-        segments=len(inspection.segments),
+        start_offset=0 if opened is None else opened.state.start_offset,
+        end_offset=0 if opened is None else opened.state.end_offset,
+        segments=0 if opened is None else len(opened.segments),
         batches=inspection.batches,
         records=inspection.records,
         bytes_read=inspection.bytes_read,
