@@ -76,6 +76,11 @@ class PartitionReport(msgspec.Struct, kw_only=True):
     findings: list[Finding]
 
 
+def empty_report(topic: str, partition: int) -> PartitionReport:
+    nothing = dict.fromkeys(("start_offset", "end_offset", "segments", "batches", "records", "bytes_read"), 0)
+    return PartitionReport(topic=topic, partition=partition, findings=[], **nothing)
+
+
 class VerifyReport(msgspec.Struct, kw_only=True):
     """What a check of a folder (or of one topic in it) found."""
 

@@ -16,7 +16,7 @@ from braidlog.storage.checkpoints import read_snapshot
 from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, join
-from braidlog.storage.head import STATE, bases_of, index_name, state_name
+from braidlog.storage.head import LOG, STATE, bases_of, index_name, log_name, state_name
 from braidlog.storage.index import NO_TIMESTAMP, SparseIndex
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import Recovered, Recovery
@@ -70,6 +70,7 @@ class Inspector:
         self._disk = disk
         self._folder = inspection.folder
         self._inspection = inspection
+        self._report = inspection.report
         self._progress = progress or (lambda _: None)
         self._drop_unreadable = drop_unreadable
         self._recovery = Recovery(
@@ -80,6 +81,10 @@ class Inspector:
         self._compared = False
 
     def run(self) -> Inspection:
+        if not self._disk.is_folder(self._folder):
+            why = "the partition's folder is missing"
+            self._find(Severity.DAMAGE, Kind.PARTITION, "", why, _NOTHING_LEFT)
+            return self._inspection
         try:
             opened = self._recovery.look()
         except UnknownImage as unknown:
@@ -97,6 +102,12 @@ class Inspector:
 
     def _judge(self, opened: Recovered) -> None:
         """Put into words what recovery found, and what is left to say of the files beside the segments."""
+        report, state = self._report, opened.state
+        report.start_offset, report.end_offset, report.segments = (
+            state.start_offset,
+            state.end_offset,
+            len(opened.segments),
+        )
         names = [name for name in self._disk.names(self._folder) if not self._disk.is_folder(join(self._folder, name))]
         for name in names:
             if not _OURS.fullmatch(name):
@@ -110,16 +121,7 @@ class Inspector:
         self._place_snapshots(opened)
         self._find_checkpoint_faults(opened)
         self._inspection.boundaries = {image.end_offset for image in self._recovery.images} | {*bases_of(names, STATE)}
-        self._advance(self._segment_bytes(names) - self._inspection.bytes_read)
-
-    def _segment_bytes(self, names: list[str]) -> int:
-        total = 0
-        for name in names:
-            if name.endswith(".log"):
-                file = self._disk.open(join(self._folder, name), writable=False)
-                total += file.size()
-                file.close()
-        return total
+        self._advance(segment_bytes(self._disk, self._folder) - report.bytes_read)
 
     def _find(
         self,
@@ -131,15 +133,15 @@ class Inspector:
         place: tuple[int, int] = (0, 0),
         offsets: tuple[int | None, int | None] = (None, None),
     ) -> None:
-        self._inspection.findings.append(
+        self._report.findings.append(
             Finding(
                 severity=severity,
                 kind=kind,
                 file=f"{self._inspection.label}/{name}" if name else self._inspection.label,
                 why=why,
                 meaning=meaning,
-                topic=self._inspection.topic,
-                partition=self._inspection.partition,
+                topic=self._report.topic,
+                partition=self._report.partition,
                 position=place[0],
                 end=place[1],
                 first_offset=offsets[0],
@@ -213,8 +215,8 @@ class Inspector:
             )
             name = segment.path.rsplit("/", 1)[-1]
             self._find(Severity.FAULT, Kind.RECORDS, name, why, meaning, place, offsets)
-        self._inspection.batches += 1
-        self._inspection.records += 0 if header.is_control else header.record_count
+        self._report.batches += 1
+        self._report.records += 0 if header.is_control else header.record_count
         if header.base_offset != rebuild.state.end_offset:
             rebuild.is_whole = False
         self._check_checkpoint()
@@ -222,7 +224,7 @@ class Inspector:
         return None
 
     def _advance(self, size: int) -> None:
-        self._inspection.bytes_read += size
+        self._report.bytes_read += size
         self._progress(size)
 
     # -- what is derived from the batches --------------------------------------------------------------------
@@ -352,6 +354,16 @@ class _IndexCheck:
         return (
             "its seal does not describe the end of the segment" if is_sealed and index.end not in (None, end) else None
         )
+
+
+def segment_bytes(disk: Disk, folder: str) -> int:
+    """The sizes of all segments in a partition's folder."""
+    total = 0
+    for base in bases_of(disk.names(folder), LOG):
+        file = disk.open(join(folder, log_name(base)), writable=False)
+        total += file.size()
+        file.close()
+    return total
 
 
 def load_index(disk: Disk, segment: Segment) -> tuple[SparseIndex, str | None]:

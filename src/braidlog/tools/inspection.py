@@ -5,22 +5,17 @@ import msgspec
 from braidlog.storage.head import Identity
 from braidlog.storage.recovery import Recovered
 from braidlog.storage.state import StateImage
-from braidlog.tools.findings import Finding
+from braidlog.tools.findings import PartitionReport
 
 
 class Inspection(msgspec.Struct, kw_only=True):
     """What was found, for a report and for a repair."""
 
-    topic: str
-    partition: int
+    report: PartitionReport
     folder: str
     label: str
     """The folder's name inside of the data folder."""
     identity: Identity
-    batches: int = 0
-    records: int = 0
-    bytes_read: int = 0
-    findings: list[Finding] = []
     opened: Recovered | None = None
     """What recovery says of it. None: nothing is left to repair from, or another version's data must not be touched."""
     snapshots: dict[int, StateImage | None] = {}

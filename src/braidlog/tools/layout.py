@@ -14,8 +14,8 @@ from braidlog.storage.files import Disk, join
 from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGIC, FolderIdentity, TopicMeta
 from braidlog.storage.head import Identity
 from braidlog.storage.slots import SlotPair
-from braidlog.tools.findings import Finding, Kind, Severity
-from braidlog.tools.inspect import Inspector, Progress
+from braidlog.tools.findings import Finding, Kind, Severity, empty_report
+from braidlog.tools.inspect import Inspector, Progress, segment_bytes
 from braidlog.tools.inspection import Inspection
 
 _NUMBER = re.compile(r"\d{8}")
@@ -80,13 +80,20 @@ class Layout:
                 raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{self.path}: {why}")
         self.is_identity_lost = not slots
         self.bad_folder_slots = sorted(faults)
+        lost = None if slots else "the folder has lost its identity; repair gives a new one"
+        self._find_slots(Kind.FOLDER, "", faults, lost)
+
+    def _find_slots(
+        self, kind: Kind, place: str, faults: dict[str, str], lost: str | None, topic: str | None = None
+    ) -> None:
+        """One file of a pair is a fault; both are one loss, and `lost` says what it means."""
+        if lost is not None:
+            why = "; ".join(f"{name}: {why}" for name, why in sorted(faults.items()))
+            self._find(Severity.DAMAGE, kind, place or self.path, why, lost, topic)
+            return
         for name, why in sorted(faults.items()):
-            if slots:
-                self._find(Severity.FAULT, Kind.FOLDER, name, why, "the other one is used and this one written again")
-            else:
-                self._find(
-                    Severity.DAMAGE, Kind.FOLDER, name, why, "the folder has lost its identity; repair gives a new one"
-                )
+            meaning = "the other one is used and this one written again"
+            self._find(Severity.FAULT, kind, place + name, why, meaning, topic)
 
     # -- topics ----------------------------------------------------------------------------------------------
 
@@ -123,14 +130,9 @@ class Layout:
             self._find(Severity.DAMAGE, Kind.TOPIC, f"topics/{number}", "the topic's description is lost", meaning)
             return None
         place.bad_slots = sorted(faults)
-        for name, why in sorted(faults.items()):
-            file = f"topics/{number}/{name}"
-            if metas:
-                meaning = "the other one is used and this one written again"
-                self._find(Severity.FAULT, Kind.TOPIC, file, why, meaning, place.meta.name)
-            else:
-                meaning = f"name and settings are lost; repair gives the topic the name {place.meta.name!r}, with the defaults"
-                self._find(Severity.DAMAGE, Kind.TOPIC, file, why, meaning, place.meta.name)
+        name = place.meta.name
+        lost = f"name and settings are lost; repair gives the topic the name {name!r}, with the defaults"
+        self._find_slots(Kind.TOPIC, f"topics/{number}/", faults, None if metas else lost, name)
         return place
 
     def _invent_topic(self, number: str) -> TopicPlace | None:
@@ -175,49 +177,20 @@ class Layout:
 
     def data_bytes(self, places: list[TopicPlace]) -> int:
         """How much there is to read: the sizes of all segments."""
-        total = 0
-        for place in places:
-            for partition in range(place.meta.partitions):
-                folder = self.partition_folder(place, partition)
-                names = self.disk.names(folder) if self.disk.is_folder(folder) else []
-                total += sum(self._size(join(folder, name)) for name in names if name.endswith(".log"))
-        return total
-
-    def _size(self, path: str) -> int:
-        file = self.disk.open(path, writable=False)
-        try:
-            return file.size()
-        finally:
-            file.close()
+        folders = [self.partition_folder(place, each) for place in places for each in range(place.meta.partitions)]
+        return sum(segment_bytes(self.disk, folder) for folder in folders if self.disk.is_folder(folder))
 
     def inspect(
         self, place: TopicPlace, partition: int, *, progress: Progress | None = None, drop_unreadable: bool = False
     ) -> Inspection:
         """Read every byte of one partition."""
-        folder = self.partition_folder(place, partition)
-        label = f"{place.label}/{partition:04d}"
-        identity = Identity(bytes.fromhex(place.meta.topic_id), partition)
         inspection = Inspection(
-            topic=place.meta.name, partition=partition, folder=folder, label=label, identity=identity
+            report=empty_report(place.meta.name, partition),
+            folder=self.partition_folder(place, partition),
+            label=f"{place.label}/{partition:04d}",
+            identity=Identity(bytes.fromhex(place.meta.topic_id), partition),
         )
-        if not self.disk.is_folder(folder):
-            inspection.findings.append(
-                Finding(
-                    severity=Severity.DAMAGE,
-                    kind=Kind.PARTITION,
-                    file=label,
-                    why="the partition's folder is missing",
-                    meaning="nothing tells which offsets were given out: restore it from a copy, or delete the topic",
-                    topic=place.meta.name,
-                    partition=partition,
-                )
-            )
-            return inspection
         inspector = Inspector(
-            self.disk,
-            inspection,
-            place.meta.settings,
-            progress=progress,
-            drop_unreadable=drop_unreadable,
+            self.disk, inspection, place.meta.settings, progress=progress, drop_unreadable=drop_unreadable
         )
         return inspector.run()

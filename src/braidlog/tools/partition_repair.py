@@ -121,8 +121,8 @@ class PartitionRepair:
             action=action,
             file=f"{found.label}/{name}",
             detail=detail,
-            topic=found.topic,
-            partition=found.partition,
+            topic=found.report.topic,
+            partition=found.report.partition,
             offsets_lost=offsets_lost,
         )
         return Task(step, do)
@@ -158,7 +158,7 @@ class PartitionRepair:
                 yield self._task("write", name, "from the other checkpoint, or from the batches", _nothing)
 
     def _names_of(self, kind: Kind) -> list[str]:
-        return [finding.file.rsplit("/", 1)[-1] for finding in self._inspection.findings if finding.kind is kind]
+        return [finding.file.rsplit("/", 1)[-1] for finding in self._inspection.report.findings if finding.kind is kind]
 
     # -- what is taken out -----------------------------------------------------------------------------------
 
@@ -170,10 +170,10 @@ class PartitionRepair:
         end = min(damage.end, source.size())
         source.close()
         found, name = self._inspection, _name(damage)
-        stem = f"{found.topic}-{found.partition}-{int(name[:BASE_DIGITS])}-{damage.position}"
+        stem = f"{found.report.topic}-{found.report.partition}-{int(name[:BASE_DIGITS])}-{damage.position}"
         report = QuarantineReport(
-            topic=found.topic,
-            partition=found.partition,
+            topic=found.report.topic,
+            partition=found.report.partition,
             file=f"{found.label}/{name}",
             position=damage.position,
             end=end,

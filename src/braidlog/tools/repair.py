@@ -37,13 +37,9 @@ class RepairPlan(msgspec.Struct, kw_only=True):
     """What a repair cannot put right, in sentences."""
 
 
-class RepairReport(msgspec.Struct, kw_only=True):
+class RepairReport(RepairPlan, kw_only=True):
     """What a repair did, and what a check said afterwards."""
 
-    folder: str
-    steps: list[Step]
-    offsets_lost: int
-    beyond_repair: list[str]
     quarantined: list[str]
     verified: VerifyReport
 
@@ -86,7 +82,7 @@ class Repair:
             if inspection.opened is not None:
                 steps += [task.step for task in self._repair_of(place, inspection, inspection.opened).tasks()]
         kinds = {Kind.PARTITION, Kind.UNREADABLE} | (set() if self._drop_unreadable else {Kind.RECORDS})
-        findings = [finding for _, inspection in self._inspections for finding in inspection.findings]
+        findings = [finding for _, inspection in self._inspections for finding in inspection.report.findings]
         beyond = [finding for finding in findings if finding.kind in kinds]
         beyond += [finding for finding in self._layout.findings if finding.kind is Kind.TOPIC and finding.topic is None]
         hopeless = [f"{finding.file}: {finding.why}; {finding.meaning}" for finding in beyond]
@@ -109,7 +105,7 @@ class Repair:
             for place in self._layout.choose(self._topic):
                 self._mend_topic(place)
             for place, inspection in self._inspections:
-                if inspection.findings and inspection.opened is not None:
+                if inspection.report.findings and inspection.opened is not None:
                     repair = self._repair_of(place, inspection, inspection.opened)
                     repair.run()
                     self._quarantined += repair.quarantined
@@ -117,14 +113,8 @@ class Repair:
         finally:
             lock.release()
         DataFolder(self._disk, self._path, self._clock, create=False).release()  # clears what is left beside topics
-        return RepairReport(
-            folder=self._path,
-            steps=plan.steps,
-            offsets_lost=plan.offsets_lost,
-            beyond_repair=plan.beyond_repair,
-            quarantined=self._quarantined,
-            verified=verify(self._disk, self._path, self._topic),
-        )
+        verified = verify(self._disk, self._path, self._topic)
+        return RepairReport(**msgspec.structs.asdict(plan), quarantined=self._quarantined, verified=verified)
 
     # -- outside of partitions -------------------------------------------------------------------------------
 

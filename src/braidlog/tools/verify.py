@@ -7,9 +7,8 @@ Invariant: changes nothing and takes no lock. On a folder in use the end of a pa
 import shlex
 
 from braidlog.storage.files import Disk
-from braidlog.tools.findings import PartitionReport, VerifyReport, is_sound
+from braidlog.tools.findings import VerifyReport, is_sound
 from braidlog.tools.inspect import Progress
-from braidlog.tools.inspection import Inspection
 from braidlog.tools.layout import Layout
 
 
@@ -19,7 +18,7 @@ def verify(
     """Check one topic or, by default, everything."""
     layout = layout or Layout(disk, path)
     reports = [
-        _report(layout.inspect(place, partition, progress=progress))
+        layout.inspect(place, partition, progress=progress).report
         for place in layout.choose(topic)
         for partition in range(place.meta.partitions)
     ]
@@ -32,19 +31,4 @@ def verify(
         findings=loose,
         partitions=reports,
         next_command=None if sound else f"braid log repair --dry-run {shlex.quote(path)}",
-    )
-
-
-def _report(inspection: Inspection) -> PartitionReport:
-    opened = inspection.opened
-    return PartitionReport(
-        topic=inspection.topic,
-        partition=inspection.partition,
-        start_offset=0 if opened is None else opened.state.start_offset,
-        end_offset=0 if opened is None else opened.state.end_offset,
-        segments=0 if opened is None else len(opened.segments),
-        batches=inspection.batches,
-        records=inspection.records,
-        bytes_read=inspection.bytes_read,
-        findings=inspection.findings,
     )
