@@ -77,6 +77,9 @@ class Session(SessionTurns):
         self._transport = None
         if self._admission is not None:
             self._admission.leave()
+            self._admission = (
+                None  # it knows this session: together they would keep what was received until garbage is collected
+            )
         if self._throttle is not None:
             self._throttle.cancel()
         self._forget_turns()
