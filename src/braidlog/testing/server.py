@@ -1,18 +1,21 @@
 """A real node in a process of its own, for tests: start it, use its ports, stop it, kill it, start it again.
 
-Knows: processes and the one line of JSON a node prints. Refuses to know: dialects.
-Invariant: a process that was started is ended, whatever the test does.
+Knows: processes, ports, and the one line of JSON a node prints. Refuses to know: what is spoken on a port.
+Invariants: a process that was started is ended, whatever the test does. Its ports stay its own while it is down, until the end.
 """
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
+
+from braidlog.wire.dialect import dialects
 
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
@@ -29,11 +32,19 @@ class ServerProcess:
         self._environment = environment or {}
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
+        self._held: dict[str, tuple[int, int]] = {}
+        """Setting → (a socket that is bound and never listens, its port)."""
         self.ports: dict[str, int] = {}
         self.admin_port: int | None = None
 
     def start(self) -> Self:
-        command = [sys.executable, "-m", "braidlog.cli", "serve", "--free-ports", "--data-dir", self.data_dir]
+        command = [sys.executable, "-m", "braidlog.cli", "serve", "--data-dir", self.data_dir]
+        if not self._held:
+            self._held = {
+                name: _hold_port() for name in (*(f"listeners.{each}.port" for each in dialects()), "admin.port")
+            }
+        for name, (_, port) in self._held.items():
+            command += ["--set", f"{name}={port}"]
         if self._errors is None:
             self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed at the end
         self._process = subprocess.Popen(  # noqa: S603 - our own command
@@ -108,9 +119,6 @@ class ServerProcess:
 
     def restart(self) -> Self:
         """Start it again over the same folder, on the same ports: clients find it where it was."""
-        kept = [f"listeners.{dialect}.port={port}" for dialect, port in self.ports.items()]
-        kept += [] if self.admin_port is None else [f"admin.port={self.admin_port}"]
-        self._arguments = (*self._arguments, *(part for pair in kept for part in ("--set", pair)))
         return self.start()
 
     def __enter__(self) -> Self:
@@ -124,3 +132,15 @@ class ServerProcess:
         if self._errors is not None:
             self._errors.close()
             self._errors = None
+        for descriptor, _ in self._held.values():
+            os.close(descriptor)
+        self._held = {}
+
+
+def _hold_port() -> tuple[int, int]:
+    """A free port that nobody else is given as long as the socket is open; who asks for it by number may listen there."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))  # a port of its own: with SO_REUSEADDR before this, two may get the same
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port: int = holder.getsockname()[1]
+        return holder.detach(), port
