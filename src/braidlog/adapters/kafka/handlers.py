@@ -2,12 +2,13 @@
 
 Knows: which file serves which API. Refuses to know: how any of them is served.
 Invariant: what is told in ApiVersions is what has a route, no more and no less (of our own APIs, only our own client is told);
-where clients must say who they are, nothing but saying so is served before.
+where clients must say who they are, nothing but saying so is served before; requests of a connection take effect in order.
 """
 
 import logging
 from collections.abc import Coroutine
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
@@ -27,6 +28,7 @@ from braidlog.adapters.kafka import (
 from braidlog.adapters.kafka.entries import excess
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.kafka.ordering import EFFECTS, Effect, Order
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import RoutedAdapter
@@ -47,6 +49,8 @@ class KafkaAdapter(RoutedAdapter):
 
     def __init__(self, services: Services, *, auto_create: bool = True, partitions: int = 1) -> None:
         super().__init__(services)
+        self._world = services.world
+        self._orders: WeakKeyDictionary[Conversation, Order] = WeakKeyDictionary()
         made = Creating(auto_create, partitions)
         self.table: dict[Key, Route] = {
             **metadata.routes(made, lambda: self.served),
@@ -69,7 +73,20 @@ class KafkaAdapter(RoutedAdapter):
     def operation(self, request: Request) -> str:
         return request.api.name
 
-    def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Message | None]:
+    async def handle(self, conversation: Conversation, request: Request) -> Message | None:
+        effect = EFFECTS.get(request.api.key, Effect.CHANGES)
+        order = self._orders.get(conversation)
+        if order is None:
+            order = self._orders[conversation] = Order()
+        if not order.begin(effect):
+            await order.wait(effect, self._world)
+        try:
+            answer: Message | None = await self._handle(conversation, request)
+        finally:
+            order.end()
+        return answer
+
+    def _handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Message | None]:
         route = self.table[request.api.key]
         if not route.before_authentication and self._is_stranger(conversation):
             return self._turn_away(conversation, request, "before authentication")

@@ -1,0 +1,89 @@
+"""Requests of one connection take effect in the order in which they came, as Kafka's clients rely on.
+
+Knows: which requests may be under way together. Refuses to know: what any of them does.
+Invariants: a request begins when every earlier one of its connection has ended, or is of a kind whose effects it cannot see;
+those that wait begin in the order in which they came. So produces behind produces share a sync, reads wait beside reads, and
+whatever else is asked behind either sees what they did.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.world import Wakeup, World
+from braidlog.wire.kafka.apis import Key
+
+TURN_SECONDS_MAX = 3600.0
+
+
+class Effect(Enum):
+    CHANGES = auto()
+    """Something that any other request may see: nothing is under way beside it."""
+    APPENDS = auto()
+    """Records. Appended as soon as it begins, so that others of this kind may follow before it is acknowledged."""
+    READS = auto()
+    """Nothing."""
+
+
+EFFECTS: Mapping[Key, Effect] = {
+    Key.PRODUCE: Effect.APPENDS,
+    Key.FETCH: Effect.READS,
+    Key.LIST_OFFSETS: Effect.READS,
+    Key.OFFSET_FOR_LEADER_EPOCH: Effect.READS,
+}
+"""Of those that may take long and are often sent several at a time; all others are `CHANGES`, and most of them end at once."""
+
+
+class Order:
+    """The requests of one connection that are under way, and those that wait to begin."""
+
+    __slots__ = ("_begun_soon", "_effect", "_line", "_under_way")
+
+    def __init__(self) -> None:
+        self._effect = Effect.CHANGES
+        self._under_way = 0
+        self._begun_soon = 0
+        """Of those under way, how many were woken and have not run yet: nobody may pass them."""
+        self._line: deque[tuple[Effect, Wakeup]] = deque()
+
+    def begin(self, effect: Effect) -> bool:
+        """Whether a request with this effect may begin at once; then `end` must follow. Else it has to `wait`."""
+        if self._line or self._begun_soon or not self._fits(effect):
+            return False
+        self._effect = effect
+        self._under_way += 1
+        return True
+
+    async def wait(self, effect: Effect, world: World) -> None:
+        """Until everything before it allows it to begin; then `end` must follow."""
+        place = (effect, world.wakeup())
+        self._line.append(place)
+        self._wake()
+        woken = False
+        try:
+            woken = await place[1].wait(TURN_SECONDS_MAX)
+        finally:
+            if place in self._line:  # its client is gone, or its time is up
+                self._line.remove(place)
+            else:
+                self._begun_soon -= 1
+                if not woken:
+                    self.end()
+        if not woken:
+            raise BrokerError(Reason.TIMED_OUT, f"requests before this one took {TURN_SECONDS_MAX:g} s; try again")
+
+    def end(self) -> None:
+        self._under_way -= 1
+        self._wake()
+
+    def _fits(self, effect: Effect) -> bool:
+        return not self._under_way or (effect is self._effect and effect is not Effect.CHANGES)
+
+    def _wake(self) -> None:
+        while self._line and self._fits(self._line[0][0]):
+            effect, wakeup = self._line.popleft()
+            self._effect = effect
+            self._under_way += 1
+            self._begun_soon += 1
+            wakeup.wake()
