@@ -189,6 +189,16 @@ def test_sessions_are_not_given_and_not_found(client: Client, topic: str) -> Non
     assert (answer.error_code, answer.responses) == (E.FETCH_SESSION_ID_NOT_FOUND, [])
 
 
+@pytest.mark.parametrize("session_id", [-1, 0, 77])
+def test_an_epoch_of_minus_one_is_a_full_fetch_whatever_the_session(
+    client: Client, topic: str, session_id: int
+) -> None:
+    client.produce(topic, batch_of(b"x"))
+    answer = client.ask(fetch_of((topic, 0, 0), session_id=session_id, session_epoch=-1), 11)
+    assert (answer.error_code, answer.session_id) == (0, 0)
+    assert values_of(answer.responses[0].partitions[0].records) == [(0, b"x")]
+
+
 def test_a_leader_epoch_that_is_not_ours(client: Client, topic: str) -> None:
     client.produce(topic, batch_of(b"x"))
     assert client.fetch(topic, current_leader_epoch=1).error_code == 0
