@@ -127,6 +127,35 @@ def test_headers_and_timestamps(column: str, face: str, braid_server_shared: Ser
     run(test)
 
 
+def test_what_is_not_bytes_is_refused_before_it_is_sent(
+    column: str, face: str, braid_server_shared: ServerProcess
+) -> None:
+    async def test() -> None:
+        async with connected(face, server_url(column, braid_server_shared)) as client:
+            topic, producer = fresh(), client.producer()
+            await client.admin.create_topic(topic)
+            # The text is base64 too: a JSON protocol that takes it as such stores other bytes.
+            wrong: list[tuple[dict[str, Any], str]] = [
+                (
+                    {"value": "dGV4dA=="},
+                    r"the value of a record is bytes or None, not str; encode it: text\.encode\(\)",
+                ),
+                ({"value": bytearray(b"v")}, "the value of a record is bytes or None, not bytearray"),
+                ({"value": b"v", "key": "k"}, "the key of a record is bytes or None, not str"),
+                ({"value": b"v", "headers": [("name", "text")]}, "a header is a pair of a str and bytes or None"),
+                ({"value": b"v", "headers": {"name": b"raw"}}, "a header is a pair of a str and bytes or None"),
+                ({"value": b"v", "timestamp_ms": 1.5}, "a time is a number of milliseconds since 1970, not float"),
+            ]
+            for record, words in wrong:
+                with pytest.raises(TypeError, match=words):
+                    await producer.send(topic, **record)
+            with pytest.raises(TypeError, match="a topic is named by a str, not by bytes"):
+                await producer.send(topic.encode(), b"v")
+            assert (await producer.send_and_wait(topic, b"v")).offset == 0
+
+    run(test)
+
+
 def test_too_large_is_refused_before_it_is_sent(column: str, face: str, braid_server_shared: ServerProcess) -> None:
     async def test() -> None:
         async with connected(face, server_url(column, braid_server_shared)) as client:

@@ -381,6 +381,21 @@ def test_who_stops_waiting_takes_nothing_back() -> None:
     run(test)
 
 
+def test_a_sender_that_crashed_fails_what_comes_later_at_once() -> None:
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # it is told of the crash
+        driver = Scripted(lambda batch: [Placed(batch.topic, 0, int("no offset"))])
+        sending = producer(driver)
+        with pytest.raises(UnknownOutcomeError, match=r"crashed.*ValueError"):
+            await sending.send_and_wait("t", b"first")
+        with pytest.raises(ClosedError, match="the producer of t crashed, make a new one"):
+            await sending.send_and_wait("t", b"second")
+        assert sending.buffered_bytes == 0
+        assert (await sending.send_and_wait("another", b"third")).offset == 0
+
+    run(test)
+
+
 def test_linger_makes_one_batch_of_many() -> None:
     async def test() -> None:
         driver = Scripted()

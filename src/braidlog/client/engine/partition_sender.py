@@ -58,14 +58,23 @@ class PartitionSender:
         self._put_count = self._done_count = 0
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
         self._last_error: ClientError | None = None
+        self._crash = ""
 
     @property
     def unsettled(self) -> int:
         return self._put_count - self._done_count
 
+    @property
+    def retrying(self) -> ClientError | None:
+        """Why the batch on its way has to be sent again, if it has."""
+        return next((each.error for each in self._flying if each.error is not None and not each.done()), None)
+
     # -- in --------------------------------------------------------------------------------------------------
 
     def put(self, delivery: Delivery) -> None:
+        """`ClosedError` if there is nobody left to send it."""
+        if self._crash:
+            raise ClosedError(self._crash)
         self._waiting.append(delivery)
         self._waiting_bytes += delivery.size - RECORD_OVERHEAD_BYTES
         self._put_count += 1
@@ -90,9 +99,10 @@ class PartitionSender:
                 if self._options.linger_ms and not self._flushing:
                     await wait_at_most(self._full, self._options.linger_ms / 1000)
                 await self._deliver(self._take())
-        except Exception:
-            # A defect: nobody must wait for it for ever.
-            self.abandon("the producer crashed")
+        except Exception as error:
+            # A defect: nobody must wait for it for ever, now or later.
+            self._crash = f"the producer of {self._topic} crashed, make a new one: {error!r}"
+            self.abandon(self._crash)
             raise
 
     def _take(self) -> list[Delivery]:

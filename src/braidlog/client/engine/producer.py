@@ -9,14 +9,14 @@ failure that nobody looked at is raised by `flush`.
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from braidlog.client.drivers.contract import Driver, Placed
+from braidlog.client.drivers.contract import Driver, Placed, check_types
 from braidlog.client.engine.byte_budget import ByteBudget
 from braidlog.client.engine.closing import AsyncClosing
 from braidlog.client.engine.delivery import Delivery
 from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, PartitionSender
 from braidlog.client.engine.retry import Policy, retry
-from braidlog.client.errors import BufferFullError, Refusal, RefusedError, UnsupportedError
+from braidlog.client.errors import BufferFullError, ClientError, Refusal, RefusedError, UnsupportedError
 from braidlog.codec.murmur import partition_for_key
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.record import Header, NewRecord
@@ -78,6 +78,11 @@ class Producer(AsyncClosing):
         return sum(sender.unsettled for sender in self._senders.values())
 
     @property
+    def retrying(self) -> ClientError | None:
+        """Why records are being sent again at this moment, if some are."""
+        return next((error for error in (sender.retrying for sender in self._senders.values()) if error), None)
+
+    @property
     def buffered_bytes(self) -> int:
         return self._budget.taken
 
@@ -99,6 +104,7 @@ class Producer(AsyncClosing):
     async def send_record(self, topic: str, record: NewRecord, partition: int | None = None) -> Delivery:
         """The same for a record that is made already."""
         self._check_open()
+        check_types(topic, record)
         if self._stamps and record.timestamp_ms is None:
             # Once, here: a batch that is sent again must be the same to the last bit.
             record = NewRecord(record.value, record.key, record.headers, self._clock.now_ms())
@@ -108,11 +114,11 @@ class Producer(AsyncClosing):
         try:
             place = await self._place(topic, record, partition)
             self._check_open()
+            delivery = Delivery(record, size, self._options.delivery_timeout)
+            self._sender(topic, place).put(delivery)
         except BaseException:
             self._budget.give(size)
             raise
-        delivery = Delivery(record, size, self._options.delivery_timeout)
-        self._sender(topic, place).put(delivery)
         return delivery
 
     async def send_many(
