@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUNS := $(VENV)/.runs
 
 .DEFAULT_GOAL := help
 
@@ -18,6 +19,12 @@ $(STAMP): pyproject.toml setup.py $(addprefix src/braidlog/codec/,$(COMPILED))
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ $(RUNS)
+
+# What running a node needs, without what testing it needs.
+$(RUNS): pyproject.toml setup.py $(addprefix src/braidlog/codec/,$(COMPILED))
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
 check: setup ## style, types and import contracts
@@ -42,7 +49,7 @@ quick: setup ## the tests that need no Java, browser or foreign client, with few
 lines: setup ## lines of code by folder, without comments and docstrings
 	@$(BIN)/python -m tests.code_lines
 
-dev: setup ## run a node on this machine and say how to reach it
+dev: $(RUNS) ## run a node on this machine and say how to reach it
 	@$(BIN)/braid dev
 
 reference: setup ## write docs/reference/cli.md, the kept helps and schemas anew, from the commands

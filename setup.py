@@ -15,7 +15,6 @@ KERNEL = [
         [f"src/braidlog/codec/{name}.py"],
         depends=["src/braidlog/codec/record.pxd"],
         extra_compile_args=["-O3"],
-        optional=True,  # a failed compilation is a slower install, not a failed one
     )
     for name in ("clip", "columns", "kernel", "pack", "rows")
 ]
@@ -27,8 +26,14 @@ def extensions() -> list[Extension]:
     from Cython.Build import cythonize  # noqa: PLC0415 - a build without a compiler needs no Cython
 
     modules: list[Extension] = cythonize(  # type: ignore[no-untyped-call]
-        KERNEL, language_level=3, annotate=False, include_path=["src"]
+        KERNEL,
+        language_level=3,
+        annotate=False,
+        include_path=["src"],
+        build_dir="build",  # what is compiled is no part of the package
     )
+    for module in modules:
+        module.optional = True  # a failed compilation is a slower install, not a failed one; cythonize forgets it
     return modules
 
 

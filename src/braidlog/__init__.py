@@ -77,3 +77,7 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module 'braidlog' has no attribute {name!r}")
     return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

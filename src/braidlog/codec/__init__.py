@@ -7,7 +7,7 @@ May import: the standard library and C libraries made for bytes.
 from importlib import import_module
 from typing import Final
 
-COMPILED_MODULES: Final = ("columns", "kernel", "pack", "rows")
+COMPILED_MODULES: Final = ("clip", "columns", "kernel", "pack", "rows")
 """Those that setup.py compiles where it can."""
 
 

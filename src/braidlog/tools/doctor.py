@@ -94,9 +94,7 @@ def _kernel() -> Finding:
 def _loop() -> Finding:
     version = _version("uvloop")
     if version is None:
-        return Finding(
-            "uvloop", Status.WARN, "not installed: asyncio's own loop is used", "pip install 'braidlog[server]'"
-        )
+        return Finding("uvloop", Status.WARN, "not installed: asyncio's own loop is used", "pip install uvloop")
     return Finding("uvloop", Status.OK, version)
 
 
