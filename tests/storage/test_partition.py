@@ -426,10 +426,12 @@ def test_an_append_whose_remains_stay_stops_the_partition(disk: SimulatedDisk) -
     now = len(disk.operations)
     disk.fail_at = {now + 1: errno.ENOSPC, now + 2: errno.EIO}
     disk.short = 70
-    with pytest.raises(StorageFault, match="No space left"):
+    with pytest.raises(StorageFault, match="No space left") as caught:
         add(partition, b"b" * 500)
-    with pytest.raises(StorageFault, match="must be reopened"):
+    assert caught.value.left_remains  # nobody can say that it is not stored
+    with pytest.raises(StorageFault, match="must be reopened") as caught:
         add(partition, b"c")
+    assert not caught.value.left_remains
 
 
 def test_a_checkpoint_that_fails_stops_the_partition(disk: SimulatedDisk) -> None:

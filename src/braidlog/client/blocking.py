@@ -52,6 +52,7 @@ class Producer(ContextFacade[aio_producer.Producer]):
 
     unflushed = view(aio_producer.Producer.unflushed)
     buffered_bytes = view(aio_producer.Producer.buffered_bytes)
+    retrying = view(aio_producer.Producer.retrying)
     send = blocking(aio_producer.Producer.send, Delivery)
     send_record = blocking(aio_producer.Producer.send_record, Delivery)
     send_many = blocking(aio_producer.Producer.send_many, deliveries)

@@ -100,6 +100,8 @@ class StorageFault(Exception):  # noqa: N818 - a fault is what it is called in e
     def __init__(self, message: str, path: str | None = None) -> None:
         super().__init__(message if path is None else f"{path}: {message}")
         self.path = path
+        self.left_remains = False
+        """Whether what could not be written may be in a file all the same."""
 
     def again(self) -> "StorageFault":
         """The same fault, to be raised: one that is kept and raised itself would keep every frame it ever passed, with all

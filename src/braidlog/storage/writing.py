@@ -96,11 +96,13 @@ class Writer:
         """A refused write (a full disk) fails this append alone, if its remains can be cleared away; else the partition."""
         try:
             active.append(parts, headers)
-        except BaseException:
+        except BaseException as error:
             try:
                 active.clear_tail()
             except StorageFault as fault:
                 self._gate.fail(fault)
+                if isinstance(error, StorageFault):
+                    error.left_remains = True
             raise
 
     def _begin_epochs(self, headers: Sequence[BatchHeader]) -> None:

@@ -188,6 +188,30 @@ def test_missing_topics_and_files(braid: Braid, topic: str, tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_nothing_into_a_missing_topic_is_no_success_and_create_makes_it(
+    dialect: str, braid_server_shared: ServerProcess
+) -> None:
+    braid, name = Braid(braid_server_shared, dialect), fresh("made")
+    assert f"no topic '{name}'; create it with `braid topic create {name}`" in braid.fails(3, "produce", name)
+    for _ in range(2):
+        braid.ok("produce", name, "--create", stdin="hello\n")
+    assert braid.ok("consume", name) == "hello\nhello\n"
+
+
+def test_a_full_disk_is_tried_for_as_long_as_was_said_and_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("braidlog.cli.records.produce.RETRIES_LOOK_SECONDS", 0.05)
+    with ServerProcess(tmp_path / "data", "--set", f"disk_reserve_bytes={1 << 60}") as server:
+        braid = Braid(server)
+        braid.ok("topic", "create", "t")
+        until(lambda: "fewer than disk_reserve_bytes" in server.errors(), "the disk is found full")
+        said = braid.fails(3, "produce", "t", "--timeout", "3", stdin="one\n").splitlines()
+    full = "t/0: this node's disk is full; records can be written again once there is room (KAFKA_STORAGE_ERROR)"
+    assert said == [f"braid: trying for 3 s: {full}", "braid: 0 of 1 record acknowledged", f"braid: {full}"]
+
+
 def test_what_a_dialect_cannot(braid_server_shared: ServerProcess) -> None:
     braid, name = Braid(braid_server_shared, "mlog"), fresh("mlog")
     braid.ok("topic", "create", name)

@@ -41,6 +41,8 @@ class _Attempt(NamedTuple):
     written: Written | None
     code: E
     text: str | None
+    is_dropped: bool = False
+    """The disk refused it, and nothing of it was kept."""
 
 
 async def produce(
@@ -112,8 +114,10 @@ async def _attempt(
         if compressed:
             await services.intake.check(name, partition.index, records, header, allowance)
         written = services.append.write(name, partition.index, records, records_checked=compressed, headers=[header])
-    except (BrokerError, StorageFault, ProtocolError) as error:
+    except (BrokerError, ProtocolError) as error:
         return _Attempt(partition.index, None, code_of(error), text_of(error))
+    except StorageFault as fault:
+        return _Attempt(partition.index, None, code_of(fault), text_of(fault), is_dropped=not fault.left_remains)
     return _Attempt(partition.index, written, E.NONE, None)
 
 
@@ -137,7 +141,11 @@ def _size(message: d.ProduceRequest) -> int:
 async def _settle(attempt: _Attempt, acks: Acks, timeout_ms: int, services: Services) -> d.ProduceResponsePartition:
     """The answer for one partition, once what was written is kept as the producer asked."""
     if attempt.written is None:
-        return d.ProduceResponsePartition(attempt.number, attempt.code, -1, error_message=attempt.text)
+        # The code says that a disk failed, not whether the batch is in the log; that a record is named says that it is not.
+        dropped = [d.ProduceResponseRecordError(0, attempt.text)] if attempt.is_dropped else []
+        return d.ProduceResponsePartition(
+            attempt.number, attempt.code, -1, record_errors=dropped, error_message=attempt.text
+        )
     try:
         appended = await services.append.acknowledge(attempt.written, acks=acks, timeout_ms=max(timeout_ms, 0))
     except (BrokerError, StorageFault) as error:

@@ -88,7 +88,7 @@ async def _run(node: Node, plan: Plan, source: Clicks, ledger: Ledger) -> None:
     Interrupts(stopping.set)
     async with node.connect_aio() as client:
         await client.admin.ensure_topic(plan.topic, plan.partitions if client.capabilities.partitions else 1)
-        async with delivering(client, ledger, linger_ms=5) as producer:
+        async with delivering(client, ledger, node.timeout, linger_ms=5) as producer:
             await _send(client, producer, plan, source, ledger, stopping)
 
 

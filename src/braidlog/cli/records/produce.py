@@ -29,7 +29,9 @@ from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.client.session import Client
 from braidlog.model.errors import BrokerError
 from braidlog.model.record_json import ParsedRecord
+from braidlog.tasks import Tasks
 
+RETRIES_LOOK_SECONDS = 1.0
 T = TypeVar("T")
 Reader = Callable[[bytes], ParsedRecord]
 
@@ -79,10 +81,32 @@ def deliver(work: Coroutine[Any, Any, T], ledger: Ledger) -> T:
         end(INTERRUPTED, f"gave up; {ledger}")
 
 
+class Retries:
+    """Says why nothing moves, once for each reason."""
+
+    def __init__(self, producer: Producer, seconds_max: float) -> None:
+        self._producer = producer
+        self._seconds_max = seconds_max
+        self._said = ""
+
+    async def look(self) -> None:
+        why = str(self._producer.retrying or "")
+        if why and why != self._said:
+            self._said = why
+            say(f"trying for {self._seconds_max:g} s: {why}")
+
+
 @asynccontextmanager
-async def delivering(client: Client, ledger: Ledger, **options: Any) -> AsyncIterator[Producer]:  # noqa: ANN401 - the producer's
+async def delivering(
+    client: Client,
+    ledger: Ledger,
+    seconds_max: float,
+    **options: Any,  # noqa: ANN401 - the producer's
+) -> AsyncIterator[Producer]:
     """A producer for as long as there is something to send; then every outcome is waited for. Why one failed is in the ledger."""
-    producer = client.producer(**options)
+    producer = client.producer(delivery_timeout=seconds_max, send_timeout=seconds_max, **options)
+    tasks = Tasks()
+    tasks.every(RETRIES_LOOK_SECONDS, Retries(producer, seconds_max).look, "what is tried again")
     try:
         with ledger.noting_failures():
             yield producer
@@ -92,12 +116,14 @@ async def delivering(client: Client, ledger: Ledger, **options: Any) -> AsyncIte
     except asyncio.CancelledError:
         client.abandon()  # or closing it would wait for the same answers once more
         raise
+    finally:
+        await tasks.stop()
 
 
 @click.command(
     epilog="""\b
 Example:
-  echo hello | braid produce greetings
+  echo hello | braid produce greetings --create
   braid produce users -K : < users.txt                  each line is KEY:VALUE
   braid produce clicks -f '%k\\t%T\\t%s' clicks.tsv       key, milliseconds, value
   braid consume clicks --json | braid produce copy --json
@@ -137,6 +163,7 @@ Example:
 @click.option(
     "--at-least-once", is_flag=True, help="Where a protocol cannot recognise a retry: rather twice than unknown."
 )
+@click.option("--create", is_flag=True, help="Make the topic first, if it is not there.")
 @with_node
 def produce(  # noqa: PLR0913 - one parameter an option
     node: Node,
@@ -152,6 +179,7 @@ def produce(  # noqa: PLR0913 - one parameter an option
     form: str,
     acks: str,
     at_least_once: bool,
+    create: bool,
     **defaults: Any,  # noqa: ANN401 - the fields of RecordDefaults
 ) -> None:
     """Write each line of the FILEs, or of standard input, to TOPIC as a record; `-` is standard input too.
@@ -171,7 +199,7 @@ def produce(  # noqa: PLR0913 - one parameter an option
         raise click.UsageError(str(error)) from error
     options = {"acks": acks, "retries": "at-least-once" if at_least_once else "safe"}
     ledger = Ledger()
-    interrupted = deliver(_produce(node, topic, lines, reader, ledger, options), ledger)
+    interrupted = deliver(_produce(node, topic, lines, reader, ledger, options, create=create), ledger)
     _report(topic, ledger, interrupted=interrupted)
 
 
@@ -188,14 +216,25 @@ def _reader(form: str, shape: str | None, separator: str | None, defaults: Recor
 
 
 async def _produce(
-    node: Node, topic: str, lines: Lines, reader: Reader, ledger: Ledger, options: dict[str, str]
+    node: Node,
+    topic: str,
+    lines: Lines,
+    reader: Reader,
+    ledger: Ledger,
+    options: dict[str, str],
+    *,
+    create: bool,
 ) -> bool:
     """Whether it was interrupted."""
     async with node.connect_aio() as client:
+        if create:
+            await client.admin.ensure_topic(topic)
         with lines:
             interrupts = Interrupts(lambda: _read_no_more(lines, ledger))
-            async with delivering(client, ledger, **options) as producer:
+            async with delivering(client, ledger, node.timeout, **options) as producer:
                 await _send(producer, topic, lines, reader, ledger)
+                if not ledger.sent:
+                    await client.admin.partition_count(topic)  # nothing into no topic is no success
         return interrupts.count > 0
 
 

@@ -208,7 +208,12 @@ class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver):
         )
         answer: d.ProduceResponse = await self.ask(message, leader, PRODUCE, timeout_ms)
         stored = only([part for each in answer.responses for part in each.partition_responses], "Produce")
-        self.check_code(stored.error_code, stored.error_message, place=place)
+        if stored.error_code:
+            error = self.refuse(stored.error_code, stored.error_message, place=place)
+            if stored.record_errors and error.reason is Refusal.TIMED_OUT:
+                # Records are named only of a batch that was dropped: what the code leaves open is answered.
+                error = RefusedError(Refusal.BUSY, self.name, error.code, error.words)
+            raise error
         if stored.base_offset < 0:
             raise NoAnswerError(f"kafka acknowledged {batch.topic}/{batch.partition}, and did not say where it is")
         return [Placed(batch.topic, batch.partition, stored.base_offset + at) for at in range(len(batch.records))]
