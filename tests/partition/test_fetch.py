@@ -11,6 +11,7 @@ from braidlog.partition.append import Acks
 from braidlog.partition.fetch import Outcome, Wanted
 from braidlog.partition.hosted import Role
 from braidlog.partition.reading import HERE_RECORDS_MAX, Fetched
+from braidlog.storage.checking import CheckBudget
 
 MANY = 1 << 20
 
@@ -454,3 +455,19 @@ def test_a_time_within_a_large_batch(node: Node) -> None:
     node.run(node.services.append.append("a", 0, large_batch(3000, 1000)))
     assert node.run(node.services.fetch.offset_at("a", 0, 1234)) == (1234, 1234)
     assert node.run(node.services.fetch.offset_at("a", 0, 3000)) is None
+
+
+def test_no_more_is_checked_in_one_turn_than_it_has_time_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that wants more is given it all the same, in several turns."""
+    for partition in range(3):
+        for _ in range(200):
+            node.append("a", b"v" * 1000, partition=partition)
+        node.services.hosting.partition("a", partition).log.forget_checks()
+    monkeypatch.setattr(CheckBudget.__init__, "__defaults__", (64 * 1024,))
+    wanted = [Wanted("a", partition, 0, MANY) for partition in range(3)]
+    first, *others = node.run(node.services.fetch.fetch(wanted, bytes_max=4 * MANY))
+    assert first.slice is not None
+    assert 0 < first.slice.size <= 2 * 64 * 1024
+    assert sizes(others) == [None, None]
+    patient = node.run(node.services.fetch.fetch(wanted, bytes_max=4 * MANY, bytes_min=500_000, wait_ms=30_000))
+    assert sum(result.slice.size for result in patient if result.slice is not None) >= 500_000

@@ -18,7 +18,8 @@ from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.budget import Budget
 from braidlog.server.worker_process import WorkerProcess, WorkerSettings
-from braidlog.worker.jobs import CheckRecords, ClipRecords
+from braidlog.storage.log import Log
+from braidlog.worker.jobs import CheckRecords, ClipRecords, ScrubSegment, read_scrubbed
 
 MANY = 1 << 28
 SECONDS_MAX = 120
@@ -90,6 +91,30 @@ def test_jobs_are_done_and_answered_in_order() -> None:
         assert [row[3] for row in decode_batch(clipped.payload, decompressed_bytes_max=0)] == [b"990", b"991", b"992"]
         assert sum(worker.report().jobs) == 2
         assert worker.held_bytes() == 0
+
+    play(scene)
+
+
+def test_a_segment_is_read_where_it_is(tmp_path: Path) -> None:
+    with Log(str(tmp_path / "data")) as log:
+        topic = log.create_topic("t")
+        for number in range(20):
+            topic.append(b"%d" % number)
+        path = topic.partition(0).segments[0].path
+    rotten = bytearray(Path(path).read_bytes())
+    rotten[-3] ^= 1
+    Path(path).write_bytes(rotten)
+
+    async def scene(worker: WorkerProcess) -> None:
+        first = ScrubSegment(path, 0, 0, 0, 0, 500, [(0, 0)])
+        found = read_scrubbed((await worker.do(first, b"")).payload)
+        assert (found.is_end, found.damaged) == (False, [])
+        assert 500 <= found.bytes_read < 600
+        rest = ScrubSegment(path, 0, 0, found.position, found.offset, MANY, [(0, 0)])
+        found = read_scrubbed((await worker.do(rest, b"")).payload)
+        assert (found.is_end, found.damaged) == (True, [19])
+        gone = ScrubSegment(path + "x", 0, 0, 0, 0, MANY, [])
+        assert read_scrubbed((await worker.do(gone, b"")).payload).is_end
 
     play(scene)
 

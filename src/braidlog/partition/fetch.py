@@ -14,7 +14,7 @@ import msgspec
 from braidlog.codec.batch import read_header
 from braidlog.codec.records import decode_batch, decode_section
 from braidlog.codec.section import Row
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
@@ -33,6 +33,7 @@ from braidlog.partition.reading import (
     decode_columns,
 )
 from braidlog.replication.replicas import ReplicaFetched
+from braidlog.storage.checking import CheckBudget
 from braidlog.storage.partition import FileSlice
 from braidlog.worker.jobs import ClipRecords, Worker
 
@@ -158,7 +159,11 @@ class Fetch:
         view = _View(committed_only=committed_only, replica=replica, leader_only=leader_only)
         while True:
             watched: list[HostedPartition] = []
-            outcomes, size = self._collect(wanted, watched, bytes_max, view)
+            budget = CheckBudget()
+            outcomes, size = self._collect(wanted, watched, bytes_max, view, budget)
+            if size < enough and len(watched) == len(wanted) and budget.is_spent:
+                await _breathe()  # there is more, and the next look finds this part checked
+                continue
             if size >= enough or len(watched) < len(wanted) or not await self._more(watched, deadline):
                 self._count(wanted, outcomes)
                 return outcomes
@@ -170,7 +175,12 @@ class Fetch:
                 self.bytes_read += outcome.slice.size
 
     def _collect(
-        self, wanted: Sequence[Wanted], served: list[HostedPartition], bytes_max: int, view: "_View"
+        self,
+        wanted: Sequence[Wanted],
+        served: list[HostedPartition],
+        bytes_max: int,
+        view: "_View",
+        budget: CheckBudget,
     ) -> tuple[list[Outcome], int]:
         """What there is now, and how many bytes; `served` gets the partitions that can be.
 
@@ -184,7 +194,9 @@ class Fetch:
                 hosted = self._find(want, leader_only=view.leader_only)
                 room = min(want.bytes_max, left)
                 upto = view.limit(hosted)
-                found = hosted.log.slice_at(want.offset, room, upto=upto) if room > 0 or nothing_yet else None
+                found = None
+                if room > 0 or nothing_yet:
+                    found = hosted.log.slice_at(want.offset, room, upto=upto, budget=budget)
             except (BrokerError, StorageFault) as error:
                 outcomes.append(error)
                 continue
@@ -314,6 +326,9 @@ class Fetch:
             except LargeBatch as large:
                 clipped, after = await self._clip(large.batch, offset, limits)
                 found, offset = decode([(clipped, 0, read_header(clipped))], offset, after, limits=limits)
+            except ProtocolError:
+                hosted.log.check_again(offset)  # it was whole when it was last checked
+                raise
             self.records_read -= fetched.slice.next_offset - offset  # found, and not taken
             if found:
                 return found, offset, fetched.high_watermark

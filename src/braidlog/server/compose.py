@@ -25,7 +25,9 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.report import Welcome
 from braidlog.model.world import World
+from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.opening import open_beside
+from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
 from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, ServerConfig, TlsConfig, check_exposure
 from braidlog.server.connection_limits import ConnectionLimits
@@ -53,6 +55,8 @@ log = logging.getLogger("braidlog.server")
 
 EXPIRE_SECONDS = 1.0
 RETAIN_SECONDS = 30.0
+SCRUB_AFTER_SECONDS = 60.0
+"""A node that has just been started has more to do than to read its segments."""
 REPLICA_LAG_MS_MAX = 30_000
 CONSOLE: Final = "__console"
 STRANGERS_SHARE: Final = 4
@@ -95,6 +99,8 @@ class Server:
         self._wire_log: Recorder | None = None
         self._world: LoopWorld | None = None
         self._worker: WorkerProcess | None = None
+        self._scrubber: Scrubber | None = None
+        self._told_damages: dict[str, int] = {}
         self._console: ConsoleProcess | None = None
         self.services: Services | None = None
 
@@ -148,6 +154,10 @@ class Server:
         self._tasks.every(SWEEP_SECONDS, self._sweep, "sweep")
         self._tasks.every(EXPIRE_SECONDS, self._expire, "expire")
         self._tasks.every(RETAIN_SECONDS, self._retain, "retain")
+        self._scrubber = Scrubber(self._folder, self.services.hosting, world, self._worker, config.scrub, log.error)
+        self._tasks.every(config.scrub.check_hours * 3600, self._scrubber.forget_checks, "forget-checks")
+        if config.scrub.bytes_per_second:
+            self._tasks.spawn(self._scrub(self._scrubber), "scrub")
         reserve = DiskReserve(
             partial(free_bytes, config.data_dir),
             config.disk_reserve_bytes,
@@ -171,8 +181,15 @@ class Server:
         for name, number, fault in opened.faults:
             log.error("%s/%d is offline: %s", name, number, fault)
         for hosted in opened.partitions:
-            for damage in hosted.damages:
-                log.error("%s is damaged and takes no writes: %s", hosted, damage)
+            self._tell_damages(hosted)
+
+    def _tell_damages(self, hosted: HostedPartition) -> None:
+        """One line for each damage, whoever found it."""
+        told = self._told_damages.get(str(hosted), 0)
+        for damage in hosted.damages[told:]:
+            log.error("%s is damaged and takes no writes: %s", hosted, damage)
+        if len(hosted.damages) != told:
+            self._told_damages[str(hosted)] = len(hosted.damages)
 
     def _open_store(self) -> None:
         """Recover the key-value store. Like a partition: if it cannot be opened it is offline, and the rest is served."""
@@ -342,12 +359,23 @@ class Server:
         """Let old records and old values go, beside the loop."""
         assert self.services is not None
         for hosted in self.services.hosting.opened():
+            self._tell_damages(hosted)
             if not hosted.is_gone and not hosted.damages:
                 await self._keep_up(partial(self.services.hosting.keep_up, hosted, self._clock.now_ms()), str(hosted))
         await self._keep_up(self.services.journal.maintain, "the coordinator's log")
         for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
             log.info("group %r was empty for long, and is forgotten", name)
         await self.services.owners.forget_unused()
+
+    async def _scrub(self, scrubber: Scrubber) -> None:
+        pause = SCRUB_AFTER_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                pause = await scrubber.step()
+            except StorageFault as fault:
+                log.error("scrubbing: %s", fault)  # noqa: TRY400 - the fault says where
+                pause = SCRUB_AFTER_SECONDS
 
     async def _keep_up(self, trim: Callable[[], None], name: str) -> None:
         """One partition that cannot be kept up (deleted meanwhile, its disk is broken) does not stop the others."""
@@ -370,6 +398,8 @@ class Server:
         if self.services is not None:
             await _offline_by_fault(self.services.keyvalue.drain, "kv-feed")
         await self._tasks.stop()
+        if self._scrubber is not None and not self._scrubber.progress.is_done:
+            await _offline_by_fault(partial(asyncio.to_thread, self._scrubber.save), "scrub")
         if self._wire_log is not None:
             wire_log, self._wire_log = self._wire_log, None
             wire_log.close()

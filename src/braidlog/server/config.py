@@ -23,6 +23,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import ADMIN_PORT
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.partition.intake import DecompressionLimits
+from braidlog.partition.scrubbing import ScrubSettings
 from braidlog.server.gatekeeper import StrangerLimits
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.worker_process import WorkerSettings
@@ -179,6 +180,14 @@ class WorkerConfig(WorkerSettings, frozen=True, forbid_unknown_fields=True):
         _check_bounds(self, dict.fromkeys(self.__struct_fields__, (1, 2**40)) | bytes_min | seconds)
 
 
+class ScrubConfig(ScrubSettings, frozen=True, forbid_unknown_fields=True):
+    """How often and how fast what is on the disk is checked again."""
+
+    def __post_init__(self) -> None:
+        hours = dict.fromkeys(("round_hours", "check_hours"), (0.001, 1e6))
+        _check_bounds(self, {"bytes_per_second": (0, 2**40), **hours})
+
+
 class QuotasConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes per second of one principal, all its connections together; -1 is no limit. `principals`: other rates for some."""
 
@@ -258,6 +267,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auth: AuthConfig = AuthConfig()
     limits: LimitsConfig = LimitsConfig()
     worker: WorkerConfig = WorkerConfig()
+    scrub: ScrubConfig = ScrubConfig()
     quotas: QuotasConfig = QuotasConfig()
     wire_log: WireLogConfig = WireLogConfig()
     kv: KeyValueSettings = KeyValueSettings()

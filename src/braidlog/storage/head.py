@@ -134,6 +134,11 @@ def read_mark(data: bytes, base_offset: int, generation: int) -> Mark | None:
     return Mark._make(_MARK.unpack(body))
 
 
+def read_generation(data: bytes) -> int:
+    """As the head says, believed or not."""
+    return int.from_bytes(data[12:16], "big")
+
+
 def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[SegmentHead, Mark | None]:
     """The head and, if it holds, the mark; `BadHead` if this is not the segment it should be."""
     if len(data) < DATA_START:

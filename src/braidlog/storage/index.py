@@ -78,6 +78,10 @@ class SparseIndex:
         self.is_stale |= self.saved > number
         self.saved = min(self.saved, number)
 
+    def forget_checks(self) -> None:
+        """What was checked was checked too long ago."""
+        self.verified = bytearray(len(self))
+
     def seal(self, end: Entry) -> None:
         self.end = end
 

@@ -27,6 +27,7 @@ from braidlog.codec.batch import (
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.chain import SegmentChain
+from braidlog.storage.checking import CheckBudget
 from braidlog.storage.checkpoints import STATE_MAGIC, Checkpoints
 from braidlog.storage.damage import Damage
 from braidlog.storage.durability import Durability
@@ -297,10 +298,13 @@ class PartitionLog:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def slice_at(self, offset: int, bytes_max: int, *, upto: int | None = None) -> FileSlice | None:
+    def slice_at(
+        self, offset: int, bytes_max: int, *, upto: int | None = None, budget: CheckBudget | None = None
+    ) -> FileSlice | None:
         """The batches from the one that holds `offset`, below `upto` (default: the end): a slice of one segment file.
 
-        At least one batch, however large, else about `bytes_max` bytes. None where there is nothing to read yet.
+        At least one batch, however large, else about `bytes_max` bytes. None where there is nothing to read yet, or nothing
+        that could be checked within `budget` (default: one of its own, which is enough for a batch).
         """
         with self._lock:
             limit = self._state.end_offset if upto is None else min(upto, self._state.end_offset)
@@ -319,7 +323,7 @@ class PartitionLog:
             if not segment.base_offset <= offset < segment.next_offset:
                 raise self._missing(offset)
             try:
-                extent = segment.extent(offset, max(bytes_max, 1), limit, epochs)
+                extent = segment.extent(offset, max(bytes_max, 1), limit, epochs, budget)
             except BadBatch as bad:
                 raise self._note_damage(segment, bad) from bad
             if extent.end == extent.position:
@@ -332,6 +336,24 @@ class PartitionLog:
         """The bytes of `slice_at`; empty where there is nothing to read yet."""
         found = self.slice_at(offset, bytes_max, upto=upto)
         return b"" if found is None else found.read()
+
+    def forget_checks(self) -> None:
+        """What was checked before now is checked again before it is read."""
+        with self._lock:
+            for segment in self._chain.segments:
+                segment.forget_checks()
+
+    def check_again(self, offset: int) -> None:
+        """Somebody found damage at an offset: look, and if it is so, note it and raise what every reader will be told."""
+        with self._lock:
+            segment = self._chain.holding(offset)
+            if not segment.base_offset <= offset < segment.next_offset:
+                return
+            segment.forget_checks(offset)
+            try:
+                segment.extent(offset, 1, self._state.end_offset, self._state.epochs)
+            except BadBatch as bad:
+                raise self._note_damage(segment, bad) from bad
 
     def _missing(self, offset: int) -> StorageFault:
         """No segment holds an offset of the log: that was reported when the log was opened."""

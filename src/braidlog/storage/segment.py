@@ -2,7 +2,7 @@
 
 Knows: how far the file is durable, where each offset is. Refuses to know: other segments, producers, policies.
 Invariant: bytes below the mark were on the disk when the mark was written; no slice leaves here whose bytes have not been
-checked once since the segment was opened.
+checked since the segment was opened, or since `forget_checks`.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from braidlog.codec.batch import BatchHeader
 from braidlog.model.errors import StorageFault
+from braidlog.storage.checking import CheckBudget
 from braidlog.storage.damage import Damage
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk, File, join
@@ -313,25 +314,36 @@ class Segment:
         stop = self.size if end is None else end
         return walk(self.file, entry.position, stop, entry.offset, epochs=epochs, check=check)
 
-    def verify(self, position: int, end: int, epochs: EpochHistory) -> None:
-        """Check every index interval that [position, end) touches and that was not checked since the segment was opened.
+    def verify(self, position: int, end: int, epochs: EpochHistory, budget: CheckBudget) -> Entry | None:
+        """Check every index interval that [position, end) touches and whose check does not count any more.
 
-        Damage behind `end` is left for whoever reads there.
+        Damage behind `end` is left for whoever reads there. When the budget is spent, the entry from which nothing was checked.
         """
         index = self.index
         number = index.floor_position(position)
-        while number < len(index) and index.entry(number).position < end:
+        while number < len(index) and (entry := index.entry(number)).position < end:
             if not index.verified[number]:
-                stop = index.interval_end(number, self.size)
+                if budget.is_spent:
+                    return entry
+                stop, batches = index.interval_end(number, self.size), 0
                 try:
                     for _ in self.walk_from(number, end=stop, check=True, epochs=epochs):
-                        pass
+                        batches += 1
                 except BadBatch as bad:
                     if bad.position >= end:
-                        return
+                        return None
                     raise
                 index.verified[number] = True
+                budget.spend(stop - entry.position, batches)
             number += 1
+        return None
+
+    def forget_checks(self, offset: int | None = None) -> None:
+        """Check again before the next slice leaves: everything, or the interval that holds `offset`."""
+        if offset is not None:
+            self.index.verified[self.index.floor_offset(offset)] = False
+        elif self._index is not None:
+            self._index.forget_checks()
 
     def locate(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
         """Position and base offset of the batch that holds `offset`."""
@@ -346,8 +358,13 @@ class Segment:
                 return found.position, found.header.base_offset
         raise AssertionError(f"offset {offset} is not in the segment [{self.base_offset}, {self.next_offset})")
 
-    def extent(self, offset: int, bytes_max: int, upto: int, epochs: EpochHistory) -> Extent:
-        """The whole batches from the one that holds `offset`, below offset `upto`: at least one, about `bytes_max` bytes."""
+    def extent(
+        self, offset: int, bytes_max: int, upto: int, epochs: EpochHistory, budget: CheckBudget | None = None
+    ) -> Extent:
+        """The whole batches from the one that holds `offset`, below offset `upto`: at least one, about `bytes_max` bytes.
+
+        Fewer, down to none, where the budget for checks is spent before they are checked.
+        """
         position, base = self.locate(offset, epochs)
         if upto >= self.next_offset:
             limit, limit_offset = self.size, self.next_offset
@@ -361,11 +378,14 @@ class Segment:
             else:
                 end, next_offset = self._step(position, base, bytes_max, limit)
         try:
-            self.verify(position, end, epochs)
+            unchecked = self.verify(position, end, epochs, budget or CheckBudget())
         except BadBatch as bad:
             if bad.position <= position:
                 raise
             end, next_offset = bad.position, bad.offset  # what stands before the damage is whole
+        else:
+            if unchecked is not None:
+                end, next_offset = max((position, base), (unchecked.position, unchecked.offset))
         self._remember(next_offset, end)
         return Extent(position, end, base, next_offset)
 

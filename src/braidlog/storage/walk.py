@@ -114,11 +114,13 @@ class Gap(NamedTuple):
     next_offset: int | None
 
 
-def walk_past(file: File, start: int, end: int, offset: int) -> Iterator[Found | Gap]:
+def walk_past(
+    file: File, start: int, end: int, offset: int, *, epochs: EpochHistory | None = None
+) -> Iterator[Found | Gap]:
     """As `walk`, but what is no batch is yielded as a gap, and stepped over."""
     while True:
         try:
-            yield from walk(file, start, end, offset)
+            yield from walk(file, start, end, offset, epochs=epochs)
         except BadBatch as bad:
             found = resume(file, end, bad)
             if found is not None:

@@ -1,6 +1,6 @@
 """`python -m braidlog.worker CHANNEL BYTES`: the process, with a socket that its node has made. Not for people to start.
 
-Knows: one socket, one job at a time, when to end. Refuses to know: files, the network, any state of the node.
+Knows: one socket, one job at a time, when to end. Refuses to know: the network, the state of the node, files that no job names.
 Invariants: it takes no more than BYTES of memory (a job that needs more fails, and the next one is done); it ends when its node
 does, by whatever death: between jobs its channel reads an end of file, in the middle of one the kernel ends it.
 """
@@ -12,6 +12,7 @@ import socket
 import sys
 
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
+from braidlog.storage.files import OsDisk
 from braidlog.worker.jobs import FRAME, MESSAGE_BYTES_MAX, Done, Failed, Job, frame, read_job
 from braidlog.worker.perform import perform
 
@@ -53,7 +54,7 @@ def serve(channel: socket.socket, bytes_max: int) -> None:
 
 def _do(job: Job, payload: bytearray) -> tuple[Done | Failed, bytes]:
     try:
-        answer = perform(job, payload)
+        answer = perform(job, payload, OsDisk())
     except BrokerError as error:
         return Failed(error.reason.name, str(error)), b""
     except ProtocolError as error:

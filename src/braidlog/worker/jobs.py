@@ -1,7 +1,8 @@
 """The jobs a node gives to its worker process, and what comes back.
 
 Knows: shapes, and how a job travels. Refuses to know: how a job is done (`perform.py`), who runs it.
-Invariant: a job says how much memory it may take; its payload is bytes beside it, which are never copied into a message.
+Invariant: a job says how much memory it may take; its payload is bytes beside it, which are never copied into a message. A job
+about a file names it, and changes nothing that is in use.
 
     frame    u32 length of the message | u32 length of the payload | message (msgpack) | payload
 """
@@ -36,7 +37,35 @@ class ClipRecords(msgspec.Struct, frozen=True, tag=True):
     start_timestamp_ms: int | None = None
 
 
-Job = CheckRecords | ClipRecords
+class ScrubSegment(msgspec.Struct, frozen=True, tag=True):
+    """Is what the disk has of a closed segment whole? From a place on, about `bytes_max` bytes. Answers with `Scrubbed`."""
+
+    path: str
+    base_offset: int
+    generation: int
+    """Of the file that `position` and `offset` are about; another one is read from its beginning."""
+    position: int
+    offset: int
+    bytes_max: int
+    epochs: list[tuple[int, int]]
+    """Which epoch wrote from which offset on; none: epochs are not checked."""
+
+
+class Scrubbed(msgspec.Struct, frozen=True):
+    """Where a `ScrubSegment` has come to; at the end of the file if that is so."""
+
+    generation: int
+    position: int
+    offset: int
+    bytes_read: int
+    is_end: bool
+    damaged: list[int] = []
+    """Offsets at which there is no whole batch."""
+    fault: str = ""
+    """Why the rest could not be read; empty also for a file that is gone, as segments do."""
+
+
+Job = CheckRecords | ClipRecords | ScrubSegment
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -71,6 +100,7 @@ class Worker(Protocol):
 
 _encode = msgspec.msgpack.Encoder().encode
 read_job = msgspec.msgpack.Decoder(Job).decode
+read_scrubbed = msgspec.msgpack.Decoder(Scrubbed).decode
 read_outcome = msgspec.msgpack.Decoder(Done | Failed).decode
 
 

@@ -1,20 +1,26 @@
-"""How each job is done: a function of its job and payload, without state, I/O or time."""
+"""How each job is done: a function of its job, its payload and the files it names, without state or time."""
+
+import msgspec
 
 from braidlog.codec.batch import read_header
 from braidlog.codec.compression import DecompressedTooLarge
 from braidlog.codec.kernel import check_records
 from braidlog.codec.records import clip_batch, read_section
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
-from braidlog.worker.jobs import Answer, Buffer, CheckRecords, ClipRecords, Job
+from braidlog.storage.files import Disk
+from braidlog.worker.jobs import Answer, Buffer, CheckRecords, ClipRecords, Job, ScrubSegment
+from braidlog.worker.scrub import scrub
 
 
-def perform(job: Job, payload: Buffer) -> Answer:
+def perform(job: Job, payload: Buffer, disk: Disk) -> Answer:
     """Do it. `BrokerError` or `ProtocolError` says what is wrong with the payload."""
     match job:
         case CheckRecords():
             return _check(job, payload)
         case ClipRecords():
             return _clip(job, payload)
+        case ScrubSegment():
+            return Answer(0, msgspec.msgpack.encode(scrub(job, disk)))
 
 
 def _check(job: CheckRecords, batch: Buffer) -> Answer:

@@ -321,6 +321,25 @@ def test_a_partition_that_stopped_says_so_for_itself() -> None:
     assert "/" not in told.error_message
 
 
+def test_a_batch_that_rots_on_the_disk_of_a_running_node_is_not_sent() -> None:
+    door = Door()
+    door.node.create("t")
+    door.node.append("t", b"whole")
+    door.node.append("t", b"rotten")
+    log = door.services.hosting.partition("t", 0).log
+    log.roll(0)
+    assert codes(door.ask(fetch_of(("t", 0, 0)), 12)) == [0]
+    segment = log.segments[0]
+    door.node.disk.flip_bit(segment.path, (segment.size - 2) * 8)
+    log.forget_checks()
+    answer = door.ask(fetch_of(("t", 0, 0)), 12)
+    assert codes(answer) == [0]
+    assert values_of(answer.responses[0].partitions[0].records.read()) == [(0, b"whole")]
+    answer = door.ask(fetch_of(("t", 0, 1)), 12)
+    assert codes(answer) == [E.KAFKA_STORAGE_ERROR]
+    assert not answer.responses[0].partitions[0].records
+
+
 def test_a_fetch_ends_when_its_topic_does_and_does_not_take_a_new_one_for_it() -> None:
     door = Door()
     door.node.create("t")

@@ -2,6 +2,8 @@
 
 import gc
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +12,11 @@ from pyspark.sql.types import StructType, _parse_datatype_json_string
 from tests.spark.source.topics import Row, World
 
 import braidlog
+from braidlog import Log
 from braidlog.client.drivers.kafka.bulk import EARLIEST, LATEST
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ConnectError
+from braidlog.model.errors import StorageFault
 from braidlog.spark.columns import ColumnError
 from braidlog.spark.connections import Connection, borrowed, close_idle
 from braidlog.spark.options import OptionError
@@ -222,6 +226,22 @@ def test_what_goes_between_planning_and_reading_is_a_loss(world: World, folder: 
     ]
     gone = Range(topic, 0, 0, 3)
     assert batches(skipping, gone) == []
+
+
+def test_a_batch_that_rots_in_a_folder_is_not_read_though_it_was_whole_before(tmp_path: Path) -> None:
+    with Log(str(tmp_path / "data")) as log:
+        for value in (b"whole", b"rotten"):
+            log.ensure_topic("t").append(value)
+        path = Path(log.topic("t").partition(0).segments[0].path)
+    asked = Query({"path": str(tmp_path / "data"), "subscribe": "t"}, streaming=False)
+    (wanted,) = whole(asked)
+    assert len(batches(asked, wanted, "value")[0]) == 2
+    rotten, before = bytearray(path.read_bytes()), path.stat()
+    rotten[-3] ^= 1
+    path.write_bytes(rotten)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # a disk that forgets writes nothing
+    with pytest.raises(StorageFault, match="offsets from 1 "):
+        batches(asked, wanted, "value")
 
 
 def test_a_server_that_is_not_there_is_said() -> None:

@@ -151,6 +151,7 @@ def _from_folder(query: Query, wanted: Range) -> Iterator[Chunk]:
         try:
             if partition is None:
                 partition = _folder(query, anew=looks > 0).partition(wanted.place)
+                partition.forget_checks()  # this process may have looked at it days ago
             first = min(partition.start_offset, wanted.end)
             if at < first:
                 Losses(query).handle([Lost(*wanted.place, at, first, DELETED)])
