@@ -1,7 +1,7 @@
 """Where the metadata log is kept, as a port; and this node's image of it.
 
 Knows: how a decision is taken at an image, proposed, and taken again if the log has moved on meanwhile. Refuses to know: where
-the log is (`local.py`), what an event means (`image.py`).
+the log is (`local.py`, `etcd/`), what an event means (`image.py`).
 Invariant: the image holds exactly the entries up to `seq`, and no entry that is not durable.
 """
 
@@ -31,6 +31,10 @@ class Conflict(NamedTuple):
     seq: int
 
 
+class TrimmedError(Exception):
+    """Entries that were not followed yet have been let go: their image is to be loaded."""
+
+
 class MetadataStore(Protocol):
     """A log of entries, numbered from 1 on without gaps."""
 
@@ -47,7 +51,7 @@ class MetadataStore(Protocol):
         ...
 
     def follow(self, after: int) -> Sequence[Entry]:
-        """The durable entries beyond `after`, in order."""
+        """The durable entries beyond `after`, in order. `TrimmedError`: they are in an image by now, load it."""
         ...
 
     async def save(self, image: Image, seq: int) -> None:
@@ -75,7 +79,7 @@ class Metadata:
             while events := decide(self.image):
                 self.image.check_all(events)
                 outcome = await self._store.propose(events, after=self.seq)
-                self._catch_up()
+                self.catch_up()
                 if not isinstance(outcome, Conflict):
                     await self._store.save(self.image, self.seq)
                     return
@@ -84,15 +88,23 @@ class Metadata:
         """As `change`, for whoever has the store alone: while a node starts, before anyone is served."""
         self.image.check_all(events)
         self._store.write_durably(events)
-        self._catch_up()
+        self.catch_up()
 
     def take_touched(self) -> set[str]:
         """The topics that were changed since this was last asked."""
         touched, self._touched = self._touched, set()
         return touched
 
-    def _catch_up(self) -> None:
-        for entry in self._store.follow(self.seq):
+    def catch_up(self) -> None:
+        """Apply what the log has beyond the image."""
+        try:
+            entries = self._store.follow(self.seq)
+        except TrimmedError:
+            self._touched.update(self.image.topics)
+            self.image, self.seq = self._store.load()
+            self._touched.update(self.image.topics)
+            entries = self._store.follow(self.seq)
+        for entry in entries:
             assert entry.seq == self.seq + 1, "entries are applied in order, each once"
             for event in entry.events:
                 self.image.apply(event)

@@ -41,7 +41,7 @@ class ServerProcess:
         command = [sys.executable, "-m", "braidlog.cli", "serve", "--data-dir", self.data_dir]
         if not self._held:
             self._held = {
-                name: _hold_port() for name in (*(f"listeners.{each}.port" for each in dialects()), "admin.port")
+                name: hold_port() for name in (*(f"listeners.{each}.port" for each in dialects()), "admin.port")
             }
         for name, (_, port) in self._held.items():
             command += ["--set", f"{name}={port}"]
@@ -137,7 +137,7 @@ class ServerProcess:
         self._held = {}
 
 
-def _hold_port() -> tuple[int, int]:
+def hold_port() -> tuple[int, int]:
     """A free port that nobody else is given as long as the socket is open; who asks for it by number may listen there."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))  # a port of its own: with SO_REUSEADDR before this, two may get the same

@@ -1,0 +1,129 @@
+"""Keys and values of the metadata log in etcd (docs/formats/metadata.md).
+
+    <prefix>/head                      {"cluster":"…","seq":17,"digest":"…"}          the last entry
+    <prefix>/events/00000000000000000017   {"seq":17,"by":"n1","nonce":"…","before":"…","events":[…]}
+    <prefix>/image/00000000000000000017/0000   a piece of an image; …/end  {"pieces":3,"digest":"…","entry":"…"}
+    <prefix>/tick/<node>               a number that grows: who sees it on a watch knows that the watch is alive
+    <prefix>/alive/<node>              under a lease
+
+`before` and `digest` chain the entries: a log that was set back to an older copy, or is another one, does not fit.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from braidlog.cluster.etcd.port import Range
+from braidlog.cluster.events import Envelope, Event, pack, unpack
+from braidlog.model.errors import StorageFault
+
+ENTRY_BYTES_MAX: Final = 1024 * 1024
+"""etcd refuses requests above 1.5 MiB, and values grow by a third on the way there."""
+PIECE_BYTES: Final = 512 * 1024
+NO_ENTRY: Final = ""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The end of the log: the number of its last entry, and that entry's digest."""
+
+    cluster: str
+    seq: int = 0
+    digest: str = NO_ENTRY
+
+
+class Written(msgspec.Struct, frozen=True):
+    """An entry as it is kept: who proposed it, and with which nonce, tells a proposer whether it is the one it sent."""
+
+    seq: int
+    by: str
+    nonce: str
+    before: str
+    events: list[Envelope]
+
+
+class ImageEnd(msgspec.Struct, frozen=True):
+    """Written after all pieces of an image; an image without it does not exist."""
+
+    pieces: int
+    digest: str
+    entry: str
+    """The digest of the last entry in it."""
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def encode_entry(seq: int, by: str, nonce: str, before: str, events: Sequence[Event]) -> bytes:
+    return msgspec.json.encode(Written(seq, by, nonce, before, pack(events)))
+
+
+def decode_entry(value: bytes, seq: int, before: str) -> tuple[Written, list[Event]]:
+    """The entry, if it is that one and follows the entry with the digest `before`."""
+    try:
+        written = msgspec.json.decode(value, type=Written)
+        events = unpack(written.events)
+    except msgspec.MsgspecError as error:
+        raise StorageFault(f"entry {seq} of the metadata log does not decode: {error}") from error
+    if written.seq != seq or written.before != before:
+        raise StorageFault(f"entry {seq} of the metadata log in etcd does not follow the one before it")
+    return written, events
+
+
+class Keys:
+    """The names below one prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix.strip("/")
+        self.head = self._key("head")
+        self.events = _below(self._key("events/"))
+        self.images = _below(self._key("image/"))
+        self.ticks = _below(self._key("tick/"))
+        self.alive = _below(self._key("alive/"))
+
+    def _key(self, rest: str) -> bytes:
+        return f"/{self._prefix}/{rest}".encode()
+
+    def event(self, seq: int) -> bytes:
+        return self.events.first + b"%020d" % seq
+
+    def events_after(self, seq: int) -> Range:
+        return Range(self.event(seq + 1), self.events.end)
+
+    def events_before(self, seq: int) -> Range:
+        return Range(self.events.first, self.event(seq))
+
+    def seq_of(self, key: bytes) -> int:
+        return int(key[len(self.events.first) :])
+
+    def image(self, seq: int) -> Range:
+        return _below(self.images.first + b"%020d/" % seq)
+
+    def image_seq(self, key: bytes) -> int:
+        return int(key[len(self.images.first) :][:20])
+
+    def images_before(self, seq: int) -> Range:
+        return Range(self.images.first, self.image(seq).first)
+
+    def piece(self, seq: int, number: int) -> bytes:
+        return self.image(seq).first + b"%04d" % number
+
+    def image_end(self, seq: int) -> bytes:
+        return self.image(seq).first + b"end"
+
+    def tick(self, node: str) -> bytes:
+        return self.ticks.first + node.encode()
+
+    def life(self, node: str) -> bytes:
+        return self.alive.first + node.encode()
+
+
+def one(key: bytes) -> Range:
+    return Range(key, key + b"\0")
+
+
+def _below(prefix: bytes) -> Range:
+    """Every key that begins so; the prefix ends with a slash, and the character after it is the next one."""
+    return Range(prefix, prefix[:-1] + bytes([prefix[-1] + 1]))

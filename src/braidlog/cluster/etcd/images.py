@@ -1,0 +1,120 @@
+"""Reading the whole metadata log, and the images that stand for its beginning.
+
+Invariants: what `load` returns is the state at one revision of etcd; an image counts once its end is written, and then it is
+complete; entries are let go only below the older of two images, so that whoever reads an image finds the entries after it.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd, Keys, decode_entry, digest, one
+from braidlog.cluster.etcd.port import Etcd, EtcdCompactedError, Holds, Item, Put, Range
+from braidlog.cluster.image import Image
+from braidlog.model.errors import StorageFault
+
+T = TypeVar("T")
+
+IMAGES_KEPT: Final = 2
+ITEMS_PER_READ: Final = 64
+"""Of up to a mebibyte each."""
+LOADS_MAX: Final = 5
+
+
+class Loaded(NamedTuple):
+    """The state at one revision."""
+
+    head: Head
+    image: Image
+    events_since_image: int
+    revision: int
+
+
+async def read_head(etcd: Etcd, keys: Keys) -> tuple[Head, int] | None:
+    """The head, and the revision at which it was read; None where no cluster was begun."""
+    reading = await etcd.read(one(keys.head))
+    if not reading.items:
+        return None
+    return _decode(reading.items[0].value, Head, "the head"), reading.revision
+
+
+async def load(etcd: Etcd, keys: Keys) -> Loaded | None:
+    for _ in range(LOADS_MAX):
+        found = await read_head(etcd, keys)
+        if found is None:
+            return None
+        head, revision = found
+        try:
+            image, seq, last = await _newest_image(etcd, keys, revision)
+            events_count = 0
+            async for item in read_all(etcd, keys.events_after(seq), revision):
+                seq += 1
+                _, events = decode_entry(item.value, seq, last)
+                for event in events:
+                    image.apply(event)
+                last = digest(item.value)
+                events_count += len(events)
+        except EtcdCompactedError:  # while this was read, others made a snapshot and let the revision go
+            continue
+        if (seq, last) != (head.seq, head.digest):
+            raise StorageFault(f"the metadata log in etcd ends with entry {seq}, its head says {head.seq}")
+        return Loaded(head, image, events_count, revision)
+    raise StorageFault(f"etcd was compacted {LOADS_MAX} times while the metadata log was read")
+
+
+async def read_all(etcd: Etcd, keys: Range, revision: int = 0) -> AsyncIterator[Item]:
+    """A range in parts, all of one revision."""
+    more = True
+    while more:
+        reading = await etcd.read(keys, limit=ITEMS_PER_READ, revision=revision)
+        for item in reading.items:
+            yield item
+        more, revision = reading.more, revision or reading.revision
+        if reading.items:
+            keys = Range(reading.items[-1].key + b"\0", keys.end)
+
+
+async def _ends(etcd: Etcd, keys: Keys, revision: int) -> list[int]:
+    """The numbers of the images that are complete, in order."""
+    reading = await etcd.read(keys.images, revision=revision, keys_only=True)
+    return [keys.image_seq(item.key) for item in reading.items if item.key == keys.image_end(keys.image_seq(item.key))]
+
+
+async def _newest_image(etcd: Etcd, keys: Keys, revision: int) -> tuple[Image, int, str]:
+    ends = await _ends(etcd, keys, revision)
+    if not ends:
+        return Image(), 0, NO_ENTRY
+    seq = ends[-1]
+    pieces = [item async for item in read_all(etcd, keys.image(seq), revision)]
+    end = _decode(pieces.pop().value, ImageEnd, "an image's end")  # sorts behind the numbers of the pieces
+    data = b"".join(piece.value for piece in pieces)
+    if len(pieces) != end.pieces or digest(data) != end.digest:
+        raise StorageFault(f"the image of metadata entry {seq} in etcd is damaged")
+    return _decode(data, Image, f"the image of entry {seq}"), seq, end.entry
+
+
+async def write_image(etcd: Etcd, keys: Keys, seq: int, entry: str, data: bytes) -> None:
+    """All pieces, then the end. Two nodes that write the same image write the same bytes."""
+    pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+    for number, piece in enumerate(pieces):
+        await etcd.write([Put(keys.piece(seq, number), piece)])
+    end = msgspec.json.encode(ImageEnd(len(pieces), digest(data), entry))
+    await etcd.write([Put(keys.image_end(seq), end)], conditions=[Holds(keys.image_end(seq), None)])
+
+
+async def let_go(etcd: Etcd, keys: Keys) -> None:
+    """Keep two images and the entries after the older one. What followers have not seen yet they find in an image."""
+    ends = await _ends(etcd, keys, 0)
+    if len(ends) < IMAGES_KEPT:
+        return
+    oldest = ends[-IMAGES_KEPT]
+    outcome = await etcd.write([], deletes=[keys.images_before(oldest), keys.events_before(oldest + 1)])
+    await etcd.compact(outcome.revision)
+
+
+def _decode(data: bytes, kind: type[T], what: str) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise StorageFault(f"{what} of the metadata log in etcd does not decode: {error}") from error

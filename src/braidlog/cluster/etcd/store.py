@@ -1,0 +1,344 @@
+"""The metadata log of a cluster, kept in etcd.
+
+Knows: how an entry is proposed, what to do when nobody answers, how others' entries are followed. Refuses to know: what events
+mean, HTTP.
+Invariants: entries are taken in order, each once, and only those that etcd has; every entry names the one before it by digest;
+a proposal is written right after the entry it was made at, or not at all; one whose outcome is not known is asked about until
+it is.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from braidlog.cluster.etcd import images
+from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Head, Keys, decode_entry, digest, encode_entry, one
+from braidlog.cluster.etcd.outage import Outage
+from braidlog.cluster.etcd.port import (
+    Change,
+    Etcd,
+    EtcdAwayError,
+    EtcdCompactedError,
+    EtcdError,
+    EtcdRefusedError,
+    Holds,
+    Put,
+    Watch,
+)
+from braidlog.cluster.events import Event
+from braidlog.cluster.image import Image
+from braidlog.cluster.local import SNAPSHOT_EVERY
+from braidlog.cluster.store import Conflict, Entry, TrimmedError
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.turns import Turns
+from braidlog.model.world import World
+
+log = logging.getLogger("braidlog.metadata")
+
+PROPOSE_SECONDS_MAX: Final = 10.0
+"""How long a proposal is repeated while nobody answers."""
+AGAIN_SECONDS: Final = 0.05
+WATCH_AGAIN_SECONDS: Final = 0.2
+TICK_SECONDS: Final = 2.0
+_TURN = "the metadata log"
+
+
+class Position(NamedTuple):
+    """How far a node has come in the log of which cluster; kept durably before the node acts on it."""
+
+    cluster: str
+    seq: int
+    digest: str
+
+
+class EtcdStore:
+    """A `MetadataStore`: `open` before anything else, then `follow_changes` and `check_watch` in tasks."""
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        world: World,
+        *,
+        prefix: str,
+        node: str,
+        new_nonce: Callable[[], str],
+        snapshot_every: int = SNAPSHOT_EVERY,
+        propose_seconds_max: float = PROPOSE_SECONDS_MAX,
+    ) -> None:
+        self._etcd = etcd
+        self._world = world
+        self._keys = Keys(prefix)
+        self._node = node
+        self._new_nonce = new_nonce
+        self._snapshot_every = snapshot_every
+        self._propose_seconds_max = propose_seconds_max
+        self._turns = Turns(world)
+        self._head = Head("")
+        self._events_since_image = 0
+        self._recent: list[Entry] = []
+        self._loaded: Image | None = None
+        self._loaded_seq = 0
+        self._own_nonce = ""
+        self._own_seq = 0
+        self._watch: Watch | None = None
+        self._tick_seen = 0
+        self._is_closed = False
+        self.outage: Outage | None = None
+        """While etcd does not answer: since when, and why."""
+        self.arrived: Callable[[], None] = lambda: None
+        """Called when there are entries to follow that others wrote."""
+
+    @property
+    def position(self) -> Position:
+        return Position(self._head.cluster, self._head.seq, self._head.digest)
+
+    # -- begin -------------------------------------------------------------------------------------------------
+
+    async def found_cluster(self, cluster: str) -> None:
+        """Begin an empty log. Refused where one has begun: two clusters would write into each other's."""
+        head = Put(self._keys.head, msgspec.json.encode(Head(cluster)))
+        try:
+            await self._etcd.write([head], conditions=[Holds(self._keys.head, None)])
+        except EtcdAwayError:  # perhaps it was done
+            await self._etcd.write([head], conditions=[Holds(self._keys.head, None)])
+        found = await images.read_head(self._etcd, self._keys)
+        if found is None or found[0].cluster != cluster:
+            raise BrokerError(
+                Reason.VERSION_CONFLICT,
+                f"etcd holds another cluster at {self._keys.head.decode()!r}; choose another prefix for this one",
+            )
+
+    async def open(self, known: Position | None = None) -> None:
+        """Read everything. `known`: what this node had applied when it stopped."""
+        if known is not None:
+            await self._check_known(known)
+        await self._load()
+
+    async def _check_known(self, known: Position) -> None:
+        """An etcd that was set back, or is another one, must not make this node forget what it has acted on."""
+        found = await images.read_head(self._etcd, self._keys)
+        head = found[0] if found else Head("")
+        if head.cluster != known.cluster:
+            raise StorageFault(
+                f"etcd holds cluster {head.cluster!r}, and this node belongs to {known.cluster!r}: "
+                "check the addresses of etcd and the prefix"
+            )
+        there = head.digest if head.seq == known.seq else await self._digest_at(known.seq)
+        if head.seq < known.seq or there not in (None, known.digest):
+            raise StorageFault(_set_back(known.seq, head.seq))
+
+    async def _digest_at(self, seq: int) -> str | None:
+        """The digest of an entry; None if it was let go after a snapshot."""
+        found = await self._etcd.read(one(self._keys.event(seq)))
+        return digest(found.items[0].value) if found.items else None
+
+    async def _load(self) -> int:
+        """Everything anew; returns the revision at which it was read."""
+        loaded = await images.load(self._etcd, self._keys)
+        if loaded is None:
+            raise BrokerError(
+                Reason.UNAVAILABLE,
+                f"etcd holds no cluster at {self._keys.head.decode()!r}; begin one: braid cluster init",
+            )
+        if loaded.head.seq < self._head.seq:  # meanwhile others brought more
+            return loaded.revision
+        self._recent.clear()
+        self._head = loaded.head
+        self._loaded, self._loaded_seq = loaded.image, loaded.head.seq
+        self._events_since_image = loaded.events_since_image
+        return loaded.revision
+
+    def load(self) -> tuple[Image, int]:
+        """What was read by `open`, or anew since; handed over once."""
+        image, self._loaded = self._loaded, None
+        assert image is not None, "the image is handed over once each time it was read"
+        return image, self._loaded_seq
+
+    # -- propose -----------------------------------------------------------------------------------------------
+
+    async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
+        async with self._turns.take(_TURN):
+            if after != self._head.seq:
+                return Conflict(self._head.seq)
+            return await self._write_entry(events, after + 1)
+
+    async def _write_entry(self, events: Sequence[Event], seq: int) -> int | Conflict:
+        """Ask until it is known who wrote entry `seq`: the same request twice is written once."""
+        self._own_nonce, self._own_seq = self._new_nonce(), 0
+        value = encode_entry(seq, self._node, self._own_nonce, self._head.digest, events)
+        if len(value) > ENTRY_BYTES_MAX:
+            raise BrokerError(
+                Reason.RECORD_TOO_LARGE,
+                f"a change of metadata of {len(value)} bytes; at most {ENTRY_BYTES_MAX} go at once",
+            )
+        head = Head(self._head.cluster, seq, digest(value))
+        puts = [Put(self._keys.event(seq), value), Put(self._keys.head, msgspec.json.encode(head))]
+        conditions = [Holds(self._keys.head, msgspec.json.encode(self._head)), Holds(self._keys.event(seq), None)]
+        until = self._world.monotonic() + self._propose_seconds_max
+        while self._head.seq < seq:
+            try:
+                outcome = await self._etcd.write(puts, conditions=conditions)
+                if outcome.done:
+                    self._take(Entry(seq, events), self._own_nonce, head)
+                else:
+                    await self._catch_up()
+            except EtcdRefusedError as error:
+                raise BrokerError(Reason.UNAVAILABLE, f"the change was not made: {error}") from error
+            except EtcdAwayError as error:
+                self._note(error)
+                if self._world.monotonic() >= until:
+                    raise BrokerError(
+                        Reason.UNAVAILABLE, f"etcd does not answer, so the change may be made or not: {error}"
+                    ) from error
+                await self._world.wakeup().wait(AGAIN_SECONDS)
+        self.outage = None
+        if self._own_seq == 0 and self._loaded_seq >= seq:  # it was read as part of an image: nobody can tell
+            raise BrokerError(
+                Reason.UNAVAILABLE, "the metadata went on too far meanwhile; the change may be made or not: look"
+            )
+        return seq if self._own_seq == seq else Conflict(self._head.seq)
+
+    def _take(self, entry: Entry, nonce: str, head: Head) -> None:
+        """The next entry, whoever brings it first: the answer to a proposal, a watch, a read."""
+        if entry.seq <= self._head.seq:
+            return
+        assert entry.seq == self._head.seq + 1
+        if nonce == self._own_nonce:
+            self._own_seq = entry.seq
+        self._recent.append(entry)
+        self._events_since_image += len(entry.events)
+        self._head = head
+
+    # -- follow ------------------------------------------------------------------------------------------------
+
+    def follow(self, after: int) -> Sequence[Entry]:
+        if after < self._loaded_seq and self._loaded is not None:
+            raise TrimmedError
+        self._recent = [entry for entry in self._recent if entry.seq > after]
+        return list(self._recent)
+
+    async def _catch_up(self) -> int:
+        """Read what is missing; returns the revision up to which nothing is."""
+        known = self._head  # it may go on while this waits
+        found = await images.read_head(self._etcd, self._keys)
+        if found is None:
+            raise StorageFault(_set_back(known.seq, 0))
+        head, revision = found
+        if head.cluster != known.cluster or head.seq < known.seq or (head.seq == known.seq and head != known):
+            raise StorageFault(_set_back(known.seq, head.seq))
+        if head.seq <= self._head.seq:
+            return revision
+        try:
+            async for item in images.read_all(self._etcd, self._keys.events_after(self._head.seq), revision):
+                if not self._take_written(item.key, item.value):
+                    return await self._load_again()
+        except EtcdCompactedError:
+            return await self._load_again()
+        if self._head.seq < head.seq:
+            return await self._load_again()
+        self.arrived()
+        return revision
+
+    async def _load_again(self) -> int:
+        revision = await self._load()
+        self.arrived()
+        return revision
+
+    def _take_written(self, key: bytes, value: bytes) -> bool:
+        """An entry that etcd holds. False: one before it is missing."""
+        seq = self._keys.seq_of(key)
+        if seq <= self._head.seq:
+            return True
+        if seq > self._head.seq + 1:
+            return False
+        written, events = decode_entry(value, seq, self._head.digest)
+        self._take(Entry(seq, events), written.nonce, Head(self._head.cluster, seq, digest(value)))
+        return True
+
+    async def follow_changes(self) -> None:
+        """Until `close`: take the entries of others as they come."""
+        while not self._is_closed:
+            try:
+                revision = await self._catch_up()
+                self._watch = await self._etcd.watch([self._keys.events, one(self._keys.tick(self._node))], revision)
+                self.outage = None
+                while self._take_changes(await self._watch.next()):
+                    pass
+            except EtcdCompactedError:
+                log.info("the watch of the metadata fell behind what etcd keeps; reading anew")
+            except EtcdError as error:
+                self._note(error)
+                if not self._is_closed:
+                    await self._world.wakeup().wait(WATCH_AGAIN_SECONDS)
+
+    def _take_changes(self, changes: Sequence[Change]) -> bool:
+        """False: something is missing in between, read it."""
+        before = self._head.seq
+        whole = all(self._take_change(change) for change in changes)
+        if self._head.seq > before:
+            self.arrived()
+        return whole
+
+    def _take_change(self, change: Change) -> bool:
+        if change.value is None:
+            return True  # an entry was let go
+        if self._keys.events.has(change.key):
+            return self._take_written(change.key, change.value)
+        self._tick_seen = int(change.value)
+        return True
+
+    async def check_watch(self) -> None:
+        """Until `close`: a silent watch looks like a quiet one. Write a tick; a watch that does not show it is opened anew."""
+        tick = 0
+        while not self._is_closed:
+            tick += 1
+            watch = self._watch
+            try:
+                await self._etcd.write([Put(self._keys.tick(self._node), b"%d" % tick)])
+            except EtcdError as error:
+                self._note(error)
+                watch = None
+            await self._world.wakeup().wait(TICK_SECONDS)
+            if watch is not None and watch is self._watch and self._tick_seen != tick:
+                log.warning("the watch of the metadata shows nothing; opening it anew")
+                watch.stop()
+
+    def _note(self, error: EtcdError) -> None:
+        if self.outage is None:
+            self.outage = Outage(self._world.monotonic(), str(error))
+            log.warning("%s", self.outage.report(self._world.monotonic()))
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    async def save(self, image: Image, seq: int) -> None:
+        if self._events_since_image < self._snapshot_every:
+            return
+        copy, entry = image.copy(), self._head.digest
+        async with self._turns.take(_TURN):
+            if seq != self._head.seq:
+                return  # whoever made the later entry saves a later image
+            data = await self._world.blocking(lambda: msgspec.json.encode(copy, order="sorted"))
+            try:
+                await images.write_image(self._etcd, self._keys, seq, entry, data)
+                await images.let_go(self._etcd, self._keys)
+            except EtcdError as error:  # entries are all there: the next change tries again
+                self._note(error)
+                return
+            self._events_since_image = 0
+
+    def write_durably(self, _: Sequence[Event]) -> None:
+        raise AssertionError("nobody has a cluster's log alone")
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._watch is not None:
+            self._watch.stop()
+
+
+def _set_back(known: int, there: int) -> str:
+    return (
+        f"etcd was set back: this node has applied metadata entry {known}, and etcd ends with {there} or has another there; "
+        "restore a newer copy of etcd, or let the nodes agree anew: braid cluster recover"
+    )

@@ -1,0 +1,1 @@
+"""etcd as the node reaches it: a client of its HTTP gateway."""

@@ -1,0 +1,256 @@
+"""A client of etcd, by its HTTP/JSON gateway.
+
+Knows: etcd's calls and errors, which members there are, how long to wait. Refuses to know: what the keys mean.
+Invariants: a write that may have reached a member is never sent again by this client: whoever asked knows whether it may be
+repeated. A read is, at the other members, until all were asked twice.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, TypeVar
+
+import h11
+import msgspec
+
+from braidlog.cluster.etcd.port import (
+    Change,
+    EtcdAwayError,
+    EtcdCompactedError,
+    EtcdError,
+    EtcdLeaseError,
+    EtcdRefusedError,
+    Holds,
+    Outcome,
+    Put,
+    Range,
+    Reading,
+)
+from braidlog.server.etcd import calls
+from braidlog.server.etcd.http import Answer, Connection, Endpoint, parse_endpoint
+from braidlog.server.etcd.versions import check_version
+
+T = TypeVar("T")
+
+IDLE_CONNECTIONS_MAX: Final = 4
+ROUNDS: Final = 2
+BYTES_PER_SECOND_MIN: Final = 1_000_000
+_UNREACHED = (OSError, TimeoutError, h11.LocalProtocolError)
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How etcd is reached."""
+
+    endpoints: list[str]
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    """Sent as it is, in place of user and password."""
+    read_seconds_max: float = 1.0
+    write_seconds_max: float = 0.25
+    """Of a proposal. It is safe to repeat, and another member may be faster."""
+
+
+class Gateway:
+    """`Etcd`, for one node. The endpoint that answered last is asked first."""
+
+    def __init__(self, settings: GatewaySettings, tls: ssl.SSLContext | None = None) -> None:
+        self._settings = settings
+        self._tls = tls
+        self._endpoints = [parse_endpoint(url) for url in settings.endpoints]
+        assert self._endpoints
+        self._idle: list[Connection] = []
+        self._token = settings.token
+        self._watches: set[GatewayWatch] = set()
+
+    # -- the port ----------------------------------------------------------------------------------------------
+
+    async def read(self, keys: Range, *, limit: int = 0, revision: int = 0, keys_only: bool = False) -> Reading:
+        request = calls.RangeRequest(keys.first, keys.end, limit, revision, keys_only)
+        answer = await self._ask("kv/range", request, calls.RangeAnswer)
+        return Reading([kv.item() for kv in answer.kvs], answer.header.revision, answer.more)
+
+    async def write(
+        self, puts: Sequence[Put], *, deletes: Sequence[Range] = (), conditions: Sequence[Holds] = ()
+    ) -> Outcome:
+        answer = await self._tell("kv/txn", calls.transaction(puts, deletes, conditions), calls.TxnAnswer)
+        return Outcome(answer.succeeded, answer.header.revision)
+
+    async def compact(self, revision: int) -> None:
+        with contextlib.suppress(EtcdCompactedError):  # by another, further
+            await self._tell("kv/compaction", calls.CompactRequest(revision), calls.AnyAnswer)
+
+    async def grant(self, seconds: int) -> int:
+        return (await self._tell("lease/grant", calls.GrantRequest(seconds), calls.GrantAnswer)).ID
+
+    async def keep_alive(self, lease: int) -> bool:
+        answer = await self._tell("lease/keepalive", calls.LeaseRequest(lease), calls.KeepAliveAnswer)
+        return answer.result.TTL > 0
+
+    async def revoke(self, lease: int) -> None:
+        with contextlib.suppress(EtcdLeaseError):
+            await self._tell("lease/revoke", calls.LeaseRequest(lease), calls.AnyAnswer)
+
+    async def watch(self, ranges: Sequence[Range], after: int) -> "GatewayWatch":
+        requests = [calls.watch_request(number, keys, after + 1) for number, keys in enumerate(ranges, 1)]
+        body = b"".join(map(msgspec.json.encode, requests))
+        connection = await self._first_reached()
+        try:
+            async with asyncio.timeout(self._settings.read_seconds_max):
+                await connection.send("/v3/watch", body, self._token)
+        except _UNREACHED as error:
+            connection.close()
+            raise EtcdAwayError(_said(connection.endpoint, error)) from error
+        watch = GatewayWatch(connection)
+        self._watches = {each for each in self._watches if not each.is_over} | {watch}
+        return watch
+
+    async def check_versions(self) -> None:
+        """Refuse members that are known to lose data, by name; at least one must answer."""
+        failures = []
+        for endpoint in self._endpoints:
+            try:
+                async with asyncio.timeout(self._settings.read_seconds_max):
+                    answer = await self._exchange(await self._take(endpoint), "/version", b"")
+                check_version(msgspec.json.decode(answer.body, type=calls.VersionAnswer).etcdserver, str(endpoint))
+            except _UNREACHED as error:
+                failures.append(_said(endpoint, error))
+            except msgspec.MsgspecError as error:
+                raise EtcdRefusedError(f"{endpoint} is no etcd: {error}") from error
+        if len(failures) == len(self._endpoints):
+            raise EtcdAwayError("; ".join(failures))
+
+    def close(self) -> None:
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+        for watch in self._watches:
+            watch.stop()
+
+    # -- one call ----------------------------------------------------------------------------------------------
+
+    async def _ask(self, call: str, request: object, kind: type[T]) -> T:
+        """A read: any member may answer it, as often as it takes."""
+        body = msgspec.json.encode(request)
+        failures: list[str] = []
+        for endpoint in [*self._endpoints] * ROUNDS:
+            try:
+                async with asyncio.timeout(self._settings.read_seconds_max):
+                    return await self._call(await self._take(endpoint), call, body, kind)
+            except _UNREACHED as error:
+                failures.append(_said(endpoint, error))
+            except EtcdAwayError as error:
+                failures.append(str(error))
+            self._ask_last(endpoint)
+        raise EtcdAwayError("; ".join(dict.fromkeys(failures)))
+
+    async def _tell(self, call: str, request: object, kind: type[T]) -> T:
+        """A write: to the first member that can be reached, once."""
+        body = msgspec.json.encode(request)
+        connection = await self._first_reached()
+        try:
+            async with asyncio.timeout(self._settings.write_seconds_max + len(body) / BYTES_PER_SECOND_MIN):
+                return await self._call(connection, call, body, kind)
+        except _UNREACHED as error:
+            self._ask_last(connection.endpoint)
+            raise EtcdAwayError(_said(connection.endpoint, error)) from error
+        except EtcdAwayError:
+            self._ask_last(connection.endpoint)
+            raise
+
+    async def _first_reached(self) -> Connection:
+        failures = []
+        for endpoint in list(self._endpoints):
+            try:
+                async with asyncio.timeout(self._settings.read_seconds_max):
+                    return await self._take(endpoint)
+            except _UNREACHED as error:
+                failures.append(_said(endpoint, error))
+                self._ask_last(endpoint)
+        raise EtcdAwayError("; ".join(failures))
+
+    async def _call(self, connection: Connection, call: str, body: bytes, kind: type[T]) -> T:
+        answer = await self._exchange(connection, f"/v3/{call}", body)
+        if self._settings.user and calls.is_signed_out(answer):  # before it looked at the call
+            self._token = ""
+            answer = await self._exchange(await self._take(connection.endpoint), f"/v3/{call}", body)
+        return calls.read_answer(answer, kind, str(connection.endpoint))
+
+    async def _sign_in(self, connection: Connection) -> None:
+        request = calls.SignInRequest(self._settings.user, self._settings.password)
+        await connection.send("/v3/auth/authenticate", msgspec.json.encode(request), "")
+        answer = await connection.receive()
+        self._token = calls.read_answer(answer, calls.SignInAnswer, str(connection.endpoint)).token
+        if not connection.is_reusable():
+            raise ConnectionError(f"{connection.endpoint} closed the connection")
+
+    async def _exchange(self, connection: Connection, path: str, body: bytes) -> Answer:
+        try:
+            await connection.send(path, body, self._token)
+            answer = await connection.receive()
+        except BaseException:
+            connection.close()
+            raise
+        if connection.is_reusable() and len(self._idle) < IDLE_CONNECTIONS_MAX:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return answer
+
+    async def _take(self, endpoint: Endpoint) -> Connection:
+        """A connection that is signed in."""
+        idle = next((each for each in self._idle if each.endpoint == endpoint), None)
+        if idle is not None:
+            self._idle.remove(idle)
+        if idle is None or idle.is_closing():
+            idle = await Connection.open(endpoint, self._tls)
+        if self._settings.user and not self._token:
+            try:
+                await self._sign_in(idle)
+            except BaseException:
+                idle.close()
+                raise
+        return idle
+
+    def _ask_last(self, endpoint: Endpoint) -> None:
+        if self._endpoints[0] == endpoint:
+            self._endpoints.append(self._endpoints.pop(0))
+
+
+class GatewayWatch:
+    """One endless answer."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lines: AsyncIterator[Answer] = connection.lines()
+        self.is_over = False
+
+    async def next(self) -> Sequence[Change]:
+        member = str(self._connection.endpoint)
+        try:
+            async for line in self._lines:
+                result = calls.read_answer(line, calls.WatchAnswer, member).result
+                if result.compact_revision:
+                    raise EtcdCompactedError(f"{member} keeps nothing from before revision {result.compact_revision}")
+                if result.canceled:
+                    raise EtcdAwayError(f"{member} ended the watch: {result.cancel_reason}")
+                if result.events:
+                    return [event.change() for event in result.events]
+        except _UNREACHED as error:
+            self.stop()
+            raise EtcdAwayError(_said(self._connection.endpoint, error)) from error
+        except EtcdError:
+            self.stop()
+            raise
+        raise EtcdAwayError(f"{member} ended the watch")
+
+    def stop(self) -> None:
+        self.is_over = True
+        self._connection.close()
+
+
+def _said(endpoint: Endpoint, error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return f"{endpoint} does not answer"
+    return str(error) if str(endpoint) in str(error) else f"{endpoint}: {error}"

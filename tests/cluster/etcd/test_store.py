@@ -1,0 +1,259 @@
+"""The metadata log in the model of etcd: proposals whose outcome nobody knows, watches that miss something, logs set back."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from random import Random
+
+import pytest
+from tests.model.manual_world import Job, ManualWorld
+
+from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Keys
+from braidlog.cluster.etcd.port import Put
+from braidlog.cluster.etcd.store import EtcdStore, Position
+from braidlog.cluster.events import AddNode, Event, IdBlock
+from braidlog.cluster.image import Image
+from braidlog.cluster.store import Metadata
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
+
+PREFIX = "braid/test"
+BLOCK = 10
+
+
+class Node:
+    """A store and the image that follows it."""
+
+    def __init__(self, cluster: "Cluster", name: str, *, known: Position | None = None) -> None:
+        self.name = name
+        self.client = ModelClient(cluster.etcd)
+        nonces = count(1)
+        self.store = EtcdStore(
+            self.client,
+            cluster.world,
+            prefix=PREFIX,
+            node=name,
+            new_nonce=lambda: f"{name}-{next(nonces)}",
+            snapshot_every=cluster.snapshot_every,
+        )
+        cluster.run(self.store.open(known))
+        self.metadata = Metadata(self.store, cluster.world)
+        self.store.arrived = self.metadata.catch_up
+        self.jobs = [cluster.world.spawn(self.store.follow_changes()), cluster.world.spawn(self.store.check_watch())]
+
+
+class Cluster:
+    def __init__(self, *, snapshot_every: int = 1_000, rng: Random | None = None) -> None:
+        self.world = ManualWorld(ManualClock(), rng=rng)
+        self.etcd = ModelEtcd(self.world)
+        self.snapshot_every = snapshot_every
+        founder = EtcdStore(ModelClient(self.etcd), self.world, prefix=PREFIX, node="0", new_nonce=lambda: "0")
+        self.run(founder.found_cluster("c1"))
+
+    def run(self, coroutine: object, ms: int = 100) -> object:
+        job: Job[object] = self.world.spawn(coroutine)  # type: ignore[arg-type]
+        self.world.advance(ms)
+        return job.result()
+
+    def entries(self) -> int:
+        return len(self.etcd.read(Keys(PREFIX).events, 0, 0, keys_only=True).items)
+
+
+def next_block(image: Image) -> Sequence[Event]:
+    return [IdBlock(taken=image.ids_taken + BLOCK)]
+
+
+def fates(*first: Fate, of: str = "write") -> Callable[[str], Fate]:
+    """The first calls of that name meet these, all others are done."""
+    left: Iterator[Fate] = iter(first)
+    return lambda name: next(left, Fate.DONE) if name == of else Fate.DONE
+
+
+def test_what_one_node_writes_the_others_apply() -> None:
+    cluster = Cluster()
+    one_node, other = Node(cluster, "1"), Node(cluster, "2")
+    cluster.run(one_node.metadata.change(lambda _: [AddNode(node_id="1", addr="a:1")]))
+    assert other.metadata.image.nodes == one_node.metadata.image.nodes != {}
+    assert other.store.position == one_node.store.position == Position("c1", 1, other.store.position.digest)
+    assert Node(cluster, "3").metadata.image == other.metadata.image
+
+
+@pytest.mark.parametrize("fate", [Fate.NOT_ARRIVED, Fate.NOT_ANSWERED, Fate.LATE])
+def test_a_block_of_ids_is_given_once_whatever_became_of_the_answer(fate: Fate) -> None:
+    cluster = Cluster()
+    node = Node(cluster, "1")
+    before = node.metadata.image.ids_taken
+    node.client.fate = fates(fate)
+    cluster.run(node.metadata.change(next_block), ms=1_000)
+    cluster.etcd.deliver_late()
+    cluster.world.advance(5_000)
+    assert node.metadata.image.ids_taken == before + BLOCK
+    assert cluster.entries() == 1
+    assert Node(cluster, "2").metadata.image.ids_taken == before + BLOCK
+
+
+def test_who_lost_looks_again_before_it_proposes() -> None:
+    """Both take a block at once, and the first answer of one is lost: two entries, two different blocks."""
+    cluster = Cluster()
+    nodes = [Node(cluster, "1"), Node(cluster, "2")]
+    before = nodes[0].metadata.image.ids_taken
+    nodes[1].client.fate = fates(Fate.NOT_ANSWERED, Fate.NOT_ANSWERED)
+    jobs = [cluster.world.spawn(node.metadata.change(next_block)) for node in nodes]
+    cluster.world.advance(2_000)
+    for job in jobs:
+        job.result()
+    assert [node.metadata.image.ids_taken for node in nodes] == [before + 2 * BLOCK] * 2
+    assert cluster.entries() == 2
+
+
+def test_nobody_answers_for_long() -> None:
+    cluster = Cluster()
+    node = Node(cluster, "1")
+    node.client.fate = lambda _: Fate.NOT_ARRIVED
+    job = cluster.world.spawn(node.metadata.change(next_block))
+    cluster.world.advance(15_000)
+    with pytest.raises(BrokerError, match="may be made or not") as refused:
+        job.result()
+    assert refused.value.reason is Reason.UNAVAILABLE
+    assert node.store.outage is not None
+    words = node.store.outage.report(cluster.world.monotonic())
+    assert len(words.splitlines()) == 10
+    assert "nobody answers" in words
+    node.client.fate = lambda _: Fate.DONE
+    cluster.run(node.metadata.change(next_block), ms=1_000)
+    assert node.store.outage is None
+
+
+def test_an_entry_that_is_too_large_is_refused_before_it_is_sent() -> None:
+    cluster = Cluster()
+    node = Node(cluster, "1")
+    with pytest.raises(BrokerError) as refused:
+        cluster.run(node.metadata.change(lambda _: [AddNode(node_id="1", addr="a" * ENTRY_BYTES_MAX)]))
+    assert refused.value.reason is Reason.RECORD_TOO_LARGE
+    assert cluster.entries() == 0
+
+
+def test_a_watch_that_is_deaf_is_opened_anew() -> None:
+    cluster = Cluster()
+    writer, deaf = Node(cluster, "1"), Node(cluster, "2")
+    cluster.world.advance(3_000)
+    for watch in cluster.etcd.watches:
+        watch.is_deaf = True
+    cluster.run(writer.metadata.change(next_block), ms=1_000)
+    assert deaf.metadata.seq == 0
+    cluster.world.advance(10_000)
+    assert deaf.metadata.seq == writer.metadata.seq == 1
+
+
+def test_snapshots_replace_entries_and_followers_that_were_away_read_them() -> None:
+    cluster = Cluster(snapshot_every=10)
+    writer, away = Node(cluster, "1"), Node(cluster, "2")
+    away.client.fate = lambda _: Fate.NOT_ARRIVED
+    for watch in cluster.etcd.watches[1:]:
+        watch.stop()
+    for _ in range(55):
+        cluster.run(writer.metadata.change(next_block))
+    assert cluster.entries() == 55 - 40
+    assert cluster.etcd.compacted > 0
+    assert away.metadata.seq == 0
+    away.client.fate = lambda _: Fate.DONE
+    cluster.world.advance(5_000)
+    assert away.metadata.image == writer.metadata.image
+    assert Node(cluster, "3").metadata.image == writer.metadata.image
+    images = cluster.etcd.read(Keys(PREFIX).images, 0, 0, keys_only=True).items
+    assert [item.key.rpartition(b"image/")[2] for item in images] == [
+        b"%020d/%s" % (n, part) for n in (40, 50) for part in (b"0000", b"end")
+    ]
+
+
+def test_an_image_without_its_end_does_not_exist() -> None:
+    cluster = Cluster(snapshot_every=10)
+    node = Node(cluster, "1")
+    for _ in range(12):
+        cluster.run(node.metadata.change(next_block))
+    keys = Keys(PREFIX)
+    cluster.etcd.write([Put(keys.piece(11, 0), b"half")], [], [])
+    assert Node(cluster, "2").metadata.image == node.metadata.image
+    cluster.etcd.write([Put(keys.piece(10, 0), b"{}")], [], [])
+    with pytest.raises(StorageFault, match="image of metadata entry 10"):
+        Node(cluster, "3")
+
+
+@pytest.mark.parametrize("back", [1, 3])
+def test_an_etcd_that_was_set_back_is_refused(back: int) -> None:
+    """By a node that runs, and by one that starts and remembers how far it was."""
+    cluster = Cluster()
+    node = Node(cluster, "1")
+    for _ in range(4):
+        cluster.run(node.metadata.change(next_block))
+    known = node.store.position
+    older = Cluster()
+    other = Node(older, "1")
+    for _ in range(4 - back):
+        older.run(other.metadata.change(next_block))
+    with pytest.raises(StorageFault, match="set back"):
+        Node(older, "1", known=known)
+    for _ in range(back):  # as far as the first, with other entries
+        older.run(other.metadata.change(lambda _: [AddNode(node_id="9", addr="x:1")]))
+    with pytest.raises(StorageFault, match="set back"):
+        Node(older, "1", known=known)
+    older.etcd.world = cluster.world
+    node.client.etcd = older.etcd  # the members were replaced under a running node
+    with pytest.raises(StorageFault, match="set back"):
+        cluster.run(node.store.propose([IdBlock(taken=10_000)], after=4), ms=1_000)
+
+
+def test_another_cluster_is_refused() -> None:
+    cluster = Cluster()
+    with pytest.raises(StorageFault, match="belongs to 'c0'"):
+        Node(cluster, "1", known=Position("c0", 0, ""))
+    store = EtcdStore(ModelClient(cluster.etcd), cluster.world, prefix=PREFIX, node="1", new_nonce=lambda: "n")
+    with pytest.raises(BrokerError, match="another cluster"):
+        cluster.run(store.found_cluster("c2"))
+    elsewhere = EtcdStore(ModelClient(cluster.etcd), cluster.world, prefix="else", node="1", new_nonce=lambda: "n")
+    with pytest.raises(BrokerError, match="no cluster"):
+        cluster.run(elsewhere.open())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_node_applies_the_same_entries_each_once(seed: int) -> None:
+    """Three nodes take blocks of ids while calls get lost, answers get lost, and some arrive late."""
+    rng = Random(seed)
+    cluster = Cluster(snapshot_every=15, rng=Random(seed))
+    nodes = [Node(cluster, str(number)) for number in range(3)]
+    before = nodes[0].metadata.image.ids_taken
+    weights = rng.choice([(8, 1, 1, 1), (4, 1, 2, 2), (20, 0, 1, 0)])
+    for node in nodes:
+        node.client.fate = lambda _: rng.choices(list(Fate), weights)[0]
+    blocks: list[int] = []
+
+    async def take(node: Node) -> None:
+        taken: list[int] = []
+
+        def decide(image: Image) -> Sequence[Event]:
+            taken.append(image.ids_taken + BLOCK)
+            return [IdBlock(taken=taken[-1])]
+
+        await node.metadata.change(decide)
+        blocks.append(taken[-1])
+
+    unknown = 0
+    for _ in range(20):
+        jobs = [cluster.world.spawn(take(node)) for node in nodes]
+        cluster.world.advance(rng.randrange(20, 400))
+        if rng.random() < 0.2:
+            cluster.etcd.deliver_late()
+        for watch in [watch for watch in cluster.etcd.watches if rng.random() < 0.05]:
+            watch.stop()
+        cluster.world.advance(12_000)
+        unknown += sum(job.error is not None for job in jobs)
+    for node in nodes:
+        node.client.fate = lambda _: Fate.DONE
+    cluster.etcd.deliver_late()
+    cluster.world.advance(15_000)
+    assert len(set(blocks)) == len(blocks), "a block was given twice"
+    images = [node.metadata.image for node in nodes] + [Node(cluster, "9").metadata.image]
+    assert all(image == images[0] for image in images)
+    given = (images[0].ids_taken - before) // BLOCK
+    assert len(blocks) <= given <= len(blocks) + unknown
+    assert given >= 20

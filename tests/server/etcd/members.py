@@ -1,0 +1,82 @@
+"""Real members of etcd on loopback, each a process with a folder of its own."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from tests.debian import have
+
+from braidlog.testing.server import hold_port
+
+START_SECONDS_MAX = 60.0
+
+
+class Member:
+    """One process. `stop` and `start` keep its folder."""
+
+    def __init__(self, name: str, folder: Path, client: int, peer: int, cluster: str) -> None:
+        self.name = name
+        self.url = f"http://127.0.0.1:{client}"
+        self._folder = folder
+        self._words = [
+            "etcd", "--name", name, "--data-dir", str(folder / name),
+            "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+            "--listen-peer-urls", f"http://127.0.0.1:{peer}", "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}",
+            "--initial-cluster", cluster,
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> None:
+        with (self._folder / f"{self.name}.log").open("ab") as log:
+            self._process = subprocess.Popen([*self._words, *options], stdout=log, stderr=log)
+
+    def wait_until_healthy(self) -> None:
+        until = time.monotonic() + START_SECONDS_MAX
+        while True:
+            assert self._process is not None
+            assert self._process.poll() is None, f"{self.name} has ended"
+            with contextlib.suppress(URLError, OSError), urlopen(f"{self.url}/health", timeout=5) as answer:
+                if b'"true"' in answer.read():
+                    return
+            assert time.monotonic() < until, f"{self.name} is not healthy"
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@contextlib.contextmanager
+def members(folder: Path, count: int, *options: str) -> Iterator[list[Member]]:
+    have("etcd", "etcd-server")
+    assert shutil.which("etcd")
+    held = [hold_port() for _ in range(2 * count)]
+    ports = [port for _, port in held]
+    cluster = ",".join(f"m{number}=http://127.0.0.1:{ports[2 * number + 1]}" for number in range(count))
+    all_of_them = [
+        Member(f"m{number}", folder, ports[2 * number], ports[2 * number + 1], cluster) for number in range(count)
+    ]
+    try:
+        for member in all_of_them:
+            member.start(*options)
+        for member in all_of_them:
+            member.wait_until_healthy()
+        yield all_of_them
+    finally:
+        for member in all_of_them:
+            member.kill()
+        for holder, _ in held:
+            os.close(holder)

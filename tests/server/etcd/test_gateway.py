@@ -1,0 +1,229 @@
+"""The client, and the metadata log on it, against real members of etcd that die, stop and fill up."""
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.cluster.etcd.script import Script
+from tests.cluster.etcd.test_model import ANSWERS
+from tests.cluster.etcd.test_store import BLOCK, next_block
+from tests.debian import have
+from tests.server.etcd.members import Member, members
+
+from braidlog.cluster.etcd.port import EtcdAwayError, EtcdRefusedError, Put, Range
+from braidlog.cluster.etcd.store import EtcdStore
+from braidlog.cluster.store import Metadata
+from braidlog.model.clock import SystemClock
+from braidlog.model.errors import BrokerError
+from braidlog.server.etcd.gateway import Gateway, GatewaySettings
+from braidlog.server.etcd.http import Endpoint, parse_endpoint
+from braidlog.server.etcd.versions import check_version
+from braidlog.server.world import LoopWorld
+from braidlog.storage.commit import Flusher
+
+ALL = Range(b"/s/", b"/s0")
+SECONDS_MAX = 120.0
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
+    with members(tmp_path_factory.mktemp("etcd"), 3) as started:
+        yield started
+
+
+def play(scene: Callable[[Gateway], Awaitable[None]], urls: list[str], seconds: float = 30.0, **words: str) -> None:
+    """With time-outs that a busy machine does not reach, where silence is not what the scene is about."""
+
+    async def run() -> None:
+        settings = GatewaySettings(endpoints=urls, read_seconds_max=seconds, write_seconds_max=seconds, **words)
+        etcd = Gateway(settings)
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                await scene(etcd)
+        finally:
+            etcd.close()
+
+    asyncio.run(run())
+
+
+class Node:
+    """The metadata log of one node on real etcd."""
+
+    def __init__(self, etcd: Gateway, name: str, prefix: str, propose_seconds_max: float = SECONDS_MAX) -> None:
+        world = LoopWorld(SystemClock(), cast("Flusher", None))  # nothing is synced here
+        nonces = iter(range(1_000_000))
+        self.store = EtcdStore(
+            etcd,
+            world,
+            prefix=prefix,
+            node=name,
+            new_nonce=lambda: f"{name}-{next(nonces)}",
+            snapshot_every=20,
+            propose_seconds_max=propose_seconds_max,
+        )
+        self._world = world
+        self.moved = asyncio.Event()
+
+    async def open(self) -> "Node":
+        await self.store.open()
+        self.metadata = Metadata(self.store, self._world)
+        self.store.arrived = self._catch_up
+        self._tasks = [asyncio.create_task(self.store.follow_changes()), asyncio.create_task(self.store.check_watch())]
+        return self
+
+    def _catch_up(self) -> None:
+        self.metadata.catch_up()
+        self.moved.set()
+
+    async def reach(self, seq: int) -> None:
+        while self.metadata.seq < seq:
+            self.moved.clear()
+            await self.moved.wait()
+
+    async def close(self) -> None:
+        self.store.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def test_a_real_etcd_answers_the_script_as_it_did(three: list[Member]) -> None:
+    async def scene(etcd: Gateway) -> None:
+        await etcd.check_versions()
+        given = await Script(etcd).play()
+        assert [repr(each) for each in given] == ANSWERS.read_text().splitlines()
+
+    play(scene, [member.url for member in three])
+
+
+def test_nodes_follow_each_other_while_a_member_dies_and_comes_back(three: list[Member]) -> None:
+    async def scene(etcd: Gateway) -> None:
+        founder = Node(etcd, "1", "deaths")
+        await founder.store.found_cluster("c")
+        nodes = [await founder.open(), await Node(etcd, "2", "deaths").open()]
+        before = nodes[0].metadata.image.ids_taken
+        for round_ in range(24):
+            if round_ == 8:
+                three[0].kill()
+            if round_ == 16:
+                three[0].start()
+            await nodes[round_ % 2].metadata.change(next_block)
+        for node in nodes:
+            await node.reach(24)
+        assert {node.metadata.image.ids_taken for node in nodes} == {before + 24 * BLOCK}
+        fresh = await Node(etcd, "3", "deaths").open()
+        assert fresh.metadata.image == nodes[0].metadata.image
+        for node in [*nodes, fresh]:
+            await node.close()
+
+    try:
+        play(scene, [member.url for member in three])
+    finally:
+        three[0].wait_until_healthy()
+
+
+def test_without_a_majority_nothing_is_changed_and_it_says_so(three: list[Member]) -> None:
+    async def away(etcd: Gateway) -> None:
+        node = Node(etcd, "1", "majority", propose_seconds_max=1.0)
+        await node.store.found_cluster("c")
+        await node.open()
+        three[1].signal(signal.SIGSTOP)
+        three[2].signal(signal.SIGSTOP)
+        with pytest.raises(BrokerError, match="may be made or not"):
+            await node.metadata.change(next_block)
+        assert node.store.outage is not None
+        assert "does not answer" in node.store.outage.cause
+        await node.close()
+
+    async def back(etcd: Gateway) -> None:
+        node = await Node(etcd, "1", "majority").open()
+        before = node.metadata.image.ids_taken
+        await node.metadata.change(next_block)
+        assert node.metadata.image.ids_taken in (before + BLOCK, before + 2 * BLOCK)  # the first one may be made yet
+        fresh = await Node(etcd, "2", "majority").open()
+        await node.reach(fresh.metadata.seq)
+        assert fresh.metadata.image == node.metadata.image
+        await node.close()
+        await fresh.close()
+
+    urls = [member.url for member in three]
+    try:
+        play(away, urls, seconds=2.0)
+    finally:
+        three[1].signal(signal.SIGCONT)
+        three[2].signal(signal.SIGCONT)
+    play(back, urls)
+
+
+def test_a_full_etcd_refuses_and_says_what_to_do(tmp_path: Path) -> None:
+    async def scene(etcd: Gateway) -> None:
+        async def fill() -> None:
+            for number in range(200):
+                await etcd.write([Put(b"/s/%d" % number, bytes(1024 * 1024))])
+
+        with pytest.raises(EtcdRefusedError, match=r"database space exceeded; free it: etcdctl compact"):
+            await fill()
+        assert (await etcd.read(ALL, limit=1)).items
+
+    with members(tmp_path, 1, "--quota-backend-bytes", str(16 * 1024 * 1024)) as started:
+        play(scene, [started[0].url])
+
+
+def test_signing_in(tmp_path: Path) -> None:
+    def etcdctl(*words: str) -> None:
+        subprocess.run(
+            ["etcdctl", f"--endpoints={started[0].url}", *words], check=True, capture_output=True, timeout=60
+        )
+
+    async def write(etcd: Gateway) -> None:
+        assert (await etcd.write([Put(b"/s/a", b"1")])).done
+        etcd._token = "made.up"
+        assert (await etcd.write([Put(b"/s/a", b"2")])).done
+        assert (await etcd.read(ALL)).items[0].value == b"2"
+
+    async def refused(etcd: Gateway) -> None:
+        with pytest.raises(EtcdRefusedError, match=r"check user, password and token in \[cluster\]"):
+            await etcd.write([Put(b"/s/a", b"3")])
+
+    with members(tmp_path, 1) as started:
+        have("etcdctl", "etcd-client")
+        etcdctl("user", "add", "root:secret")
+        etcdctl("auth", "enable")
+        play(write, [started[0].url], user="root", password="secret")
+        play(refused, [started[0].url], user="root", password="wrong")
+        play(refused, [started[0].url])
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    async def scene(etcd: Gateway) -> None:
+        for call in (etcd.read(ALL), etcd.write([Put(b"a", b"b")]), etcd.watch([ALL], 0), etcd.check_versions()):
+            with pytest.raises(EtcdAwayError, match=r"http://127.0.0.1:\d+"):
+                await call
+
+    with members(tmp_path, 1) as started:
+        url = started[0].url
+        started[0].kill()
+        play(scene, [url])
+
+
+@pytest.mark.parametrize("version", ["3.4.22", "3.4.23", "3.5.6", "3.5.21", "3.6.0", "3.7.3", "v3.5.7+git"])
+def test_versions_that_are_taken(version: str) -> None:
+    check_version(version, "it")
+
+
+@pytest.mark.parametrize("version", ["3.3.27", "3.4.21", "3.5.0", "3.5.5", "2.3.8", "unknown"])
+def test_versions_that_are_refused_by_name(version: str) -> None:
+    with pytest.raises(EtcdRefusedError, match=version):
+        check_version(version, "it")
+
+
+def test_addresses() -> None:
+    assert parse_endpoint("https://etcd.example:443") == Endpoint("etcd.example", 443, tls=True)
+    assert parse_endpoint("10.0.0.1") == Endpoint("10.0.0.1", 2379, tls=False)
+    for wrong in ("ftp://x", "http://", "http://x/path"):
+        with pytest.raises(ValueError, match=r"it looks like http://10\.0\.0\.1:2379"):
+            parse_endpoint(wrong)
