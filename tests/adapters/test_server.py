@@ -321,6 +321,45 @@ def test_connections_that_there_are_no_descriptors_for_are_not_promised(tmp_path
     assert done.returncode == 0, done.stderr
 
 
+def test_more_partitions_than_descriptors(tmp_path: Path) -> None:
+    """What is open for a partition is closed when others need it: none of them is refused, stopped or lost."""
+    partitions, limit = range(400), 300
+    with ServerProcess(tmp_path / "data", open_files_max=limit) as server:
+        with Client(server) as client:
+            client.create("t", len(partitions))
+            for value in (b"a", b"b"):
+                client.send(*(m.Produce(topic="t", partition=number, records=[value]) for number in partitions))
+                assert [client.receive().base_offset for _ in partitions] == [int(value == b"b")] * len(partitions)
+            assert len(os.listdir(f"/proc/{server.pid}/fd")) < 100
+        assert server.stop() == 0
+        server.start()
+        with Client(server) as client:
+            for number in partitions:
+                assert [record.payload for record in client.fetch("t", partition=number).records] == [b"a", b"b"]
+            assert len(os.listdir(f"/proc/{server.pid}/fd")) < 100
+            client.send(*(m.Produce(topic="t", partition=number, records=[b"c"]) for number in partitions))
+            assert [client.receive().base_offset for _ in partitions] == [2] * len(partitions)
+        assert server.stop() == 0
+
+
+def test_a_limit_too_low_for_a_node_is_refused(tmp_path: Path) -> None:
+    done = serve_with_descriptors("-n 100", tmp_path / "a")
+    assert "RLIMIT_NOFILE" in done.stderr
+    assert "ulimit -n" in done.stderr
+
+
+def test_a_port_that_is_taken_fails_before_anything_is_recovered(tmp_path: Path) -> None:
+    """Recovery may take long: who starts a second node by mistake is told first, and nothing was touched."""
+    data = tmp_path / "data"
+    write_topic(data, "t", encode_batch([b"x"], base_timestamp=1))
+    before = sorted((path, path.stat().st_mtime_ns) for path in data.rglob("0*/*") if path.is_file())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = braid("serve", "--free-ports", "--data-dir", str(data), "--set", f"listeners.flux.port={port}")
+    check_refused(done, "flux", str(port), "in use")
+    assert before == sorted((path, path.stat().st_mtime_ns) for path in data.rglob("0*/*") if path.is_file())
+
+
 # ── TLS ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

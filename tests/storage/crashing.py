@@ -18,6 +18,7 @@ from braidlog.model.settings import Flush, settings_from
 from braidlog.storage.commit import GroupCommit
 from braidlog.storage.log import Log, Topic
 from braidlog.storage.partition import PartitionLog
+from braidlog.storage.pool import OPEN_FILES_MAX
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Operation, SimulatedDisk
 
@@ -315,8 +316,8 @@ class World:
     def is_open(self) -> bool:
         return self._log is not None and not self._log.is_closed
 
-    def open(self) -> None:
-        self._log = Log(FOLDER, disk=self.disk, clock=self.clock)
+    def open(self, *, open_files_max: int = OPEN_FILES_MAX) -> None:
+        self._log = Log(FOLDER, disk=self.disk, clock=self.clock, open_files_max=open_files_max)
 
     def close(self) -> None:
         self.log.close()

@@ -30,6 +30,26 @@ def appends(world: World) -> None:
     world.close()
 
 
+def few_files(world: World) -> None:
+    """More partitions than files that may be open: each append takes the file for writing from another partition."""
+    world.open(open_files_max=1)
+    world.create("t", partitions=3)
+    world.create("os", flush="os", flush_window_bytes=1 << 20)
+    for _ in range(2):
+        for number in range(3):
+            world.append("t", number, size=60)
+            world.append("os", size=1100, pid=9)  # not synced when the next one wants to open its file
+    world.append("t", 1, size=1500, sync=False)
+    world.append("t", 1, size=2500, sync=False)  # rolls; the next append syncs both segments of another partition
+    world.append("t", 2)
+    world.sync("t", 1)
+    world.close()
+    world.open()
+    world.append("t", 0)
+    world.append("os")
+    world.close()
+
+
 def lazy(world: World) -> None:
     """A topic whose appends are not synced: two rolls go by before the first sync."""
     world.open()
@@ -234,6 +254,7 @@ ALL = {
     work.__name__: work
     for work in (
         appends,
+        few_files,
         lazy,
         retention,
         deletion,

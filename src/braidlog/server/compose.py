@@ -1,13 +1,14 @@
 """Put a server together: the only place that knows every part.
 
 Knows: what stands on what, in which order it starts and stops. Refuses to know: how any of it works.
-Start: folder and lock, services (recovery), listeners. Stop: no new connections, answer what was asked, sync everything, note the
-clean stop, give the folder free.
+Start: folder and lock, ports, services (recovery), listeners. Stop: no new connections, answer what was asked, sync everything,
+note the clean stop, give the folder free.
 """
 
 import asyncio
 import logging
 import secrets
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -32,10 +33,11 @@ from braidlog.server.budget import Budget
 from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, ServerConfig, TlsConfig, check_exposure
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
-from braidlog.server.descriptors import Complaints, connections_that_fit, raise_limit
+from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.listener import SWEEP_SECONDS, Listener
+from braidlog.server.ports import close, listen
 from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
 from braidlog.server.session import Session
@@ -92,6 +94,7 @@ class Server:
         self._descriptors = raise_limit()
         connections_max = connections_that_fit(config.limits.connections_max, self._descriptors)
         self._connection_limits = ConnectionLimits(connections_max, config.limits.connections_per_peer_max)
+        self._bound: dict[str, list[socket.socket]] = {}
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
         self._flusher: Flusher | None = None
@@ -115,7 +118,9 @@ class Server:
     async def _start(self) -> None:
         config = self.config
         asyncio.get_running_loop().set_exception_handler(Complaints())
-        self._folder = DataFolder(self._disk, config.data_dir, self._clock)
+        open_files_max = files_that_fit(self._connection_limits.connections_max, self._descriptors)
+        self._folder = DataFolder(self._disk, config.data_dir, self._clock, open_files_max=open_files_max)
+        self._take_ports()
         self._flusher = Flusher(self._clock)
         authorize = Authorize(config.auth.tokens, config.auth.rules, has_users=bool(config.auth.users))
         world = self._world = LoopWorld(self._clock, self._flusher)
@@ -152,6 +157,7 @@ class Server:
             options = {each.name: getattr(settings, each.name) for each in dialect.listener_options}
             await self._listen(name, make_adapter(name, self.services, **options))
         self._tasks.every(SWEEP_SECONDS, self._sweep, "sweep")
+        self._tasks.every(SWEEP_SECONDS, partial(world.blocking, self._folder.pool.make_room), "close-files")
         self._tasks.every(EXPIRE_SECONDS, self._expire, "expire")
         self._tasks.every(RETAIN_SECONDS, self._retain, "retain")
         self._scrubber = Scrubber(self._folder, self.services.hosting, world, self._worker, config.scrub, log.error)
@@ -169,6 +175,13 @@ class Server:
         log.info(
             "up to %d connections, %d files and sockets", self._connection_limits.connections_max, self._descriptors
         )
+
+    def _take_ports(self) -> None:
+        """Before anything is recovered, which may take long: who connects meanwhile waits until the node is ready."""
+        for name in dialects():
+            settings: ListenerConfig = getattr(self.config.listeners, name)
+            if settings.enabled:
+                self._bound[name] = listen(settings.host, settings.port, f"listener {name}")
 
     async def _open_partitions(self) -> None:
         """Recover all partitions. One that cannot be opened is offline, loudly; the others are served."""
@@ -225,7 +238,7 @@ class Server:
             gatekeeper=self._gatekeeper,
             session=Session if self._wire_log is None else partial(WatchedSession, self._wire_log),
         )
-        await listener.start(settings.host, settings.port)
+        await listener.start(settings.host, settings.port, self._bound.pop(dialect))
         self.listeners[dialect] = listener
 
     # -- the console -----------------------------------------------------------------------------------------
@@ -389,6 +402,9 @@ class Server:
 
     async def stop(self) -> None:
         """Drain, flush, sync, let go."""
+        for sockets in self._bound.values():  # of a start that failed
+            close(sockets)
+        self._bound.clear()
         if self._console is not None:
             console, self._console = self._console, None
             await console.stop()

@@ -21,9 +21,10 @@ from typing import Final
 
 import msgspec
 
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.report import LINE_BYTES_MAX, Question, Reply, WatchedPiece, Welcome
 from braidlog.server.connection_tap import ConnectionTap
+from braidlog.server.ports import close, listen
 from braidlog.server.reporting import Reporter
 
 log = logging.getLogger("braidlog.admin")
@@ -35,7 +36,6 @@ GOODBYE_SECONDS_MAX: Final = 5.0
 WATCHES_MAX: Final = 16
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Watched pieces that the console has not taken; beyond, they are dropped."""
-BACKLOG: Final = 128
 
 _encode = msgspec.json.Encoder().encode
 _questions = msgspec.json.Decoder(Question)
@@ -43,18 +43,11 @@ _questions = msgspec.json.Decoder(Question)
 
 def bind(host: str, port: int) -> socket.socket:
     """The admin port, not yet served by anyone: who connects meanwhile waits in line."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.listen(BACKLOG)
-    except OSError as error:
-        bound.close()
-        raise BrokerError(
-            Reason.INVALID_SETTING,
-            f"the admin port cannot listen on {host}:{port}: {error.strerror or error} (admin.port, admin.enabled)",
-        ) from error
+        bound, *others = listen(host, port, "the admin port")
+    except BrokerError as error:
+        raise BrokerError(error.reason, f"{error} (admin.port, admin.enabled)") from error
+    close(others)
     return bound
 
 

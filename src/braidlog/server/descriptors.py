@@ -10,11 +10,18 @@ import logging
 import resource
 from typing import Any
 
+from braidlog.model.errors import BrokerError, Reason
+
 log = logging.getLogger("braidlog.server")
 
 _UNLIMITED = 1 << 20
 _SHARE = 3 / 4
 """Of all descriptors, at most this part is for connections."""
+_DESCRIPTORS_MIN = 128
+_COME_AND_GO = 48
+"""Descriptors for all else: ports, pipes to other processes, files that are read or written once, the node's own logs."""
+_FILES_MIN = 8
+_FILES_MAX = 2048
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _COMPLAIN_SECONDS = 10.0
 
@@ -25,6 +32,21 @@ def raise_limit() -> int:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return _UNLIMITED if hard == resource.RLIM_INFINITY else hard
+
+
+def files_that_fit(connections: int, limit: int) -> int:
+    """How many files of each kind the log may keep open: for reading, and for writing. What is left is for what comes and goes.
+
+    A limit that does not leave enough for a node to work with is refused.
+    """
+    if limit < _DESCRIPTORS_MIN:
+        raise BrokerError(
+            Reason.INVALID_SETTING,
+            f"this process may have {limit} files and sockets open (RLIMIT_NOFILE), and a node needs {_DESCRIPTORS_MIN}: "
+            "raise the limit with `ulimit -n` or LimitNOFILE",
+        )
+    room = (limit - connections - _COME_AND_GO) // 2
+    return min(max(room, _FILES_MIN), _FILES_MAX)
 
 
 def connections_that_fit(wanted: int, limit: int) -> int:

@@ -10,15 +10,15 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
-from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.budget import Budget
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.gatekeeper import Gatekeeper
+from braidlog.server.ports import BACKLOG, listen
 from braidlog.server.session import Session, SessionOwner
 from braidlog.server.session_limits import SessionLimits
 
@@ -27,7 +27,6 @@ log = logging.getLogger("braidlog.listener")
 _numbers = count(1)
 
 SWEEP_SECONDS = 1.0
-BACKLOG = 1024
 HANDSHAKE_SECONDS_MAX = 5.0
 FAREWELL_SECONDS_MAX = 1.0
 """How long a TLS client may take to say goodbye too."""
@@ -58,7 +57,7 @@ class Listener(SessionOwner):
         self.tls = tls
         self._quotas = quotas
         self._gatekeeper = gatekeeper
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._sessions: set[Session] = set()
         self._drained: asyncio.Event | None = None
         self.host = ""
@@ -72,29 +71,25 @@ class Listener(SessionOwner):
 
     @property
     def is_serving(self) -> bool:
-        return self._server is not None and self._server.is_serving()
+        return bool(self._servers) and all(server.is_serving() for server in self._servers)
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int, bound: Sequence[socket.socket] = ()) -> None:
+        """Serve a port; `bound` are its sockets, if it was taken before."""
         loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
+        for each in bound or listen(host, port, f"listener {self.adapter.dialect}"):
+            server = await loop.create_server(
                 lambda: self._session(
                     self.adapter, self, self._session_limits, self._budget, self._quotas, self._gatekeeper
                 ),
-                host,
-                port,
+                sock=each,
                 ssl=self.tls,
                 backlog=BACKLOG,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self.tls else None,
                 ssl_shutdown_timeout=FAREWELL_SECONDS_MAX if self.tls else None,
             )
-        except OSError as error:
-            raise BrokerError(
-                Reason.INVALID_SETTING,
-                f"listener {self.adapter.dialect} cannot listen on {host}:{port}: {error.strerror or error}",
-            ) from error
+            self._servers.append(server)
         self.host = host
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = self._servers[0].sockets[0].getsockname()[1]
 
     # -- account ---------------------------------------------------------------------------------------------
 
@@ -139,8 +134,8 @@ class Listener(SessionOwner):
 
     async def stop(self, drain_seconds: float) -> None:
         """Accept no more, let what was asked be answered, then close."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for session in list(self._sessions):
             session.drain()
         if self._sessions:

@@ -10,19 +10,21 @@ from collections.abc import Sequence
 from braidlog.storage.checkpoints import write_snapshot
 from braidlog.storage.files import Disk, join
 from braidlog.storage.head import SegmentHead, log_name, state_name
-from braidlog.storage.pool import FilePool
+from braidlog.storage.pool import FilePool, Holder
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import StateImage
 
 
 class SegmentChain:
-    def __init__(self, disk: Disk, folder: str, pool: FilePool, segments: list[Segment]) -> None:
+    def __init__(self, disk: Disk, folder: str, pool: FilePool, segments: list[Segment], holder: Holder) -> None:
         self._disk = disk
         self._folder = folder
         self._pool = pool
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
+        self._holder = holder
         self.active = segments[-1]
+        self.active.holder = holder
         self.pending: list[Segment] = []
         """Full segments that were not synced since they were full."""
         self._names_changed = False
@@ -44,7 +46,9 @@ class SegmentChain:
         # The snapshot lets a later truncation or a lost checkpoint rebuild the state from here instead of from the start.
         write_snapshot(self._disk, self._folder, image)
         head = SegmentHead(self.active.head.identity, base, now_ms, 0)
+        self._pool.enlist(self._holder)
         segment = Segment.create(self._disk, self._folder, head, self._pool, interval_bytes)
+        segment.holder = self._holder
         self.pending.append(self.active)
         self._segments.append(segment)
         self._bases.append(base)
@@ -80,8 +84,14 @@ class SegmentChain:
         self._bases = [segment.base_offset for segment in self._segments]
         self.active = self._segments[-1]
 
+    def close_active(self) -> None:
+        """Close the file for writing; the next write opens it again."""
+        self.active.retire()
+        self._pool.dismiss(self._holder)
+
     def let_go(self) -> None:
         """Close the files."""
         for segment in self._segments:
             segment.retire()
             self._pool.drop(segment.path)
+        self._pool.dismiss(self._holder)

@@ -4,6 +4,8 @@ Knows: the durable offset, what was appended since. Refuses to know: batches, wh
 Invariants: nothing below `durable_offset` can be lost by a crash; older segments are synced first; a failed sync is final.
 """
 
+import contextlib
+
 from braidlog.model.errors import StorageFault
 from braidlog.storage.chain import SegmentChain
 from braidlog.storage.checkpoints import Checkpoints
@@ -14,7 +16,7 @@ from braidlog.storage.state import PartitionState, StateImage
 
 
 class Durability:
-    """Every method is called with `gate.sync_lock` held: one sync at a time."""
+    """Every method but `maybe_let_go` is called with `gate.sync_lock` held: one sync at a time."""
 
     def __init__(self, gate: Gate, chain: SegmentChain, state: PartitionState, checkpoints: Checkpoints) -> None:
         self._gate = gate
@@ -83,12 +85,48 @@ class Durability:
             position = reached.position - window_bytes
         self._forgotten = (active.base_offset, position)
 
+    def maybe_let_go(self, window_bytes: int, *, settled_only: bool) -> bool:
+        """See `Holder.maybe_let_go`. Called without a lock; both together are held by nobody who writes or syncs."""
+        if not self._gate.sync_lock.acquire(blocking=False):
+            return False
+        try:
+            if not self._gate.lock.acquire(blocking=False):
+                return False
+            try:
+                return self._let_go(window_bytes, settled_only=settled_only)
+            finally:
+                self._gate.lock.release()
+        finally:
+            self._gate.sync_lock.release()
+
+    def _let_go(self, window_bytes: int, *, settled_only: bool) -> bool:
+        """After a fault there is nothing more to lose: the partition has stopped, and says why."""
+        active = self._chain.active
+        settled = active.is_settled and not self._chain.pending and self.durable_offset == self._state.end_offset
+        if not settled and self._gate.fault is None:
+            if settled_only:
+                return False
+            with contextlib.suppress(StorageFault):
+                self.sync(None, window_bytes)
+                self._settle(active)
+        self._chain.close_active()
+        return True
+
+    def _settle(self, active: Segment) -> None:
+        """Make the mark durable too, before the file is closed."""
+        try:
+            active.sync_file()
+        except StorageFault as fault:
+            self._gate.fail(fault)
+            raise
+
     def checkpoint(self, copies: int, *, clean_stop: bool) -> None:
         """Save the state at the end of the log, all of which was just synced. Called with `gate.lock` held."""
         active = self._chain.active
         try:
             active.save_index(sealed=False)
-            active.sync_file()
+            if not active.is_settled:
+                active.sync_file()
             self._checkpoints.save(lambda _: self._state.image(clean_stop=clean_stop), copies)
         except StorageFault as fault:
             self._gate.fail(fault)

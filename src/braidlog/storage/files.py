@@ -19,6 +19,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 Buffer = bytes | bytearray | memoryview
 
 _IOVECS_MAX = 1024  # Linux's IOV_MAX: writev refuses more
+_TOO_MANY_OPEN = " (RLIMIT_NOFILE; raise it with `ulimit -n` or LimitNOFILE)"
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -104,7 +105,8 @@ def _faults(path: str, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageFault(f"cannot {doing}: {error.strerror or error}", path) from error
+        hint = _TOO_MANY_OPEN if error.errno == errno.EMFILE else ""
+        raise StorageFault(f"cannot {doing}: {error.strerror or error}{hint}", path) from error
 
 
 def is_full(fault: StorageFault) -> bool:

@@ -28,7 +28,7 @@ from braidlog.model.settings import TopicSettings
 from braidlog.storage.files import Disk, join, parent
 from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
-from braidlog.storage.pool import FilePool
+from braidlog.storage.pool import OPEN_FILES_MAX, FilePool
 from braidlog.storage.slots import SlotPair, load_newest
 
 FOLDER_MAGIC = b"BRAIDFLD"
@@ -61,12 +61,21 @@ class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
 class DataFolder:
     """The topics of one folder. `read_only` looks without a lock and without changing anything."""
 
-    def __init__(self, disk: Disk, path: str, clock: Clock, *, create: bool = True, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        clock: Clock,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        open_files_max: int = OPEN_FILES_MAX,
+    ) -> None:
         self._disk = disk
         self._clock = clock
         self._read_only = read_only
         self.path = path
-        self.pool = FilePool(disk)
+        self.pool = FilePool(disk, open_files_max)
         self.notes: list[str] = []
         self.broken_topics: dict[str, str] = {}
         self._topics: dict[str, tuple[str, TopicMeta]] = {}

@@ -31,6 +31,7 @@ from braidlog.storage.compaction import Compacted, Compaction
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.storage.folder import DataFolder, TopicMeta
 from braidlog.storage.partition import Appended, FileSlice, PartitionLog
+from braidlog.storage.pool import OPEN_FILES_MAX
 from braidlog.storage.retention import retain
 from braidlog.storage.transactions import ranges
 
@@ -295,11 +296,19 @@ def _changed(source: PartitionLog, why: str) -> StorageFault:
 class Log:
     """A data folder opened by this process alone. Use it in a `with` block, or `close` it."""
 
-    def __init__(self, path: str, *, create: bool = True, disk: Disk | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        create: bool = True,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        open_files_max: int = OPEN_FILES_MAX,
+    ) -> None:
         self.clock = clock or SystemClock()
         self.disk = disk or OsDisk()
         self.lock = threading.RLock()
-        self.folder = DataFolder(self.disk, str(path), self.clock, create=create)
+        self.folder = DataFolder(self.disk, str(path), self.clock, create=create, open_files_max=open_files_max)
         self._topics: dict[str, Topic] = {}
         self._flusher: Flusher | None = None
         self.is_closed = False

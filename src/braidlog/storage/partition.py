@@ -11,7 +11,6 @@ in (segment), fold it into the state. `sync` makes it durable. `slice_at` finds 
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from braidlog.codec.batch import (
     PLACED_BYTES,
@@ -31,13 +30,13 @@ from braidlog.storage.checking import CheckBudget
 from braidlog.storage.checkpoints import STATE_MAGIC, Checkpoints
 from braidlog.storage.damage import Damage
 from braidlog.storage.durability import Durability
-from braidlog.storage.files import Buffer, Disk, File
+from braidlog.storage.files import Buffer, Disk
 from braidlog.storage.gate import Gate
 from braidlog.storage.head import Identity, SegmentHead
 from braidlog.storage.pool import FilePool
 from braidlog.storage.produced import check_produced
 from braidlog.storage.recovery import Recovered, Recovery
-from braidlog.storage.segment import Segment
+from braidlog.storage.segment import FileSlice, Segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import PartitionState, StateImage, encode_image
 from braidlog.storage.transactions import Aborted
@@ -47,19 +46,6 @@ from braidlog.storage.writing import Appended, Writer
 __all__ = ["FIRST_EPOCH", "Appended", "FileSlice", "PartitionLog"]
 
 FIRST_EPOCH = 0
-
-
-class FileSlice(NamedTuple):
-    """Bytes of a segment file: whole batches that hold offsets [offset, next_offset), fit for `sendfile`."""
-
-    file: File
-    position: int
-    size: int
-    offset: int
-    next_offset: int
-
-    def read(self) -> bytes:
-        return self.file.read_at(self.size, self.position)
 
 
 class PartitionLog:
@@ -90,10 +76,12 @@ class PartitionLog:
     def _adopt(self, recovered: Recovered) -> None:
         """Take over what recovery found. All of it is durable."""
         self._state = recovered.state
-        self._chain = SegmentChain(self._disk, self.folder, self._pool, recovered.segments)
+        self._chain = SegmentChain(self._disk, self.folder, self._pool, recovered.segments, self)
         self._checkpoints = Checkpoints(recovered.slots, self._state.image())
         self._durability = Durability(self._gate, self._chain, self._state, self._checkpoints)
         self._writer = Writer(self._gate, self._chain, self._state, self._checkpoints, self._durability)
+        if not self._gate.closed:
+            self._pool.enlist(self)
 
     @classmethod
     def create(
@@ -474,6 +462,10 @@ class PartitionLog:
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a rewritten segment (already durable and renamed into place) where `old` stood."""
         self._chain.replace(old, new)
+
+    def maybe_let_go(self, *, settled_only: bool) -> bool:
+        """See `Holder`."""
+        return self._durability.maybe_let_go(self.settings.flush_window_bytes, settled_only=settled_only)
 
     def stop(self, fault: StorageFault) -> None:
         """A change of files failed half-way: what is in memory may not be what is on the disk. Opening again sorts it out."""

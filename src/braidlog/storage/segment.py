@@ -28,7 +28,7 @@ from braidlog.storage.head import (
     state_name,
 )
 from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
-from braidlog.storage.pool import FilePool
+from braidlog.storage.pool import FilePool, Holder
 from braidlog.storage.walk import BadBatch, Found, resume, walk
 
 _HINTS_MAX = 64
@@ -44,8 +44,24 @@ class Extent(NamedTuple):
     next_offset: int
 
 
+class FileSlice(NamedTuple):
+    """Bytes of a segment file: whole batches that hold offsets [offset, next_offset), fit for `sendfile`."""
+
+    file: File
+    position: int
+    size: int
+    offset: int
+    next_offset: int
+
+    def read(self) -> bytes:
+        return self.file.read_at(self.size, self.position)
+
+
 class Segment:
-    """A segment in use. The last one of a log is active: it alone is written to, through the file it holds."""
+    """A segment in use. The last one of a log is active: it alone is written to.
+
+    Its file for writing is opened when it is needed, and closed when others need theirs more (storage/pool.py).
+    """
 
     def __init__(
         self,
@@ -66,6 +82,11 @@ class Segment:
         self._read_only = False
         self._hints: dict[int, int] = {}
         self._writer: File | None = None
+        self.holder: Holder | None = None
+        """Who is asked to let go of the file for writing; without one it stays open until the segment is retired."""
+        self.is_settled = True
+        """Whether all that was written, the mark too, was synced: only then may the file be closed, or an error of the disk that
+        comes after the close would be heard by nobody."""
         self.path = join(folder, name or log_name(head.base_offset))
         self.head = head
         self.mark = mark
@@ -93,6 +114,7 @@ class Segment:
         writer.write_at((pack_head(head) + pack_mark(mark, seed)).ljust(DATA_START, b"\0"), 0)
         segment = cls(disk, folder, head, mark, DATA_START, pool)
         segment._writer = writer
+        segment.is_settled = False
         segment._index = SparseIndex(head.base_offset, head.generation, interval_bytes)
         return segment
 
@@ -113,24 +135,29 @@ class Segment:
         """The file to read from; it stays open as long as the caller holds it."""
         return self._writer or self._pool.get(self.path)
 
-    def activate(self) -> None:
-        """Open for writing."""
-        if self._writer is None:
+    def activate(self) -> File:
+        """The file to write to, opened if it is not."""
+        writer = self._writer
+        if writer is None:
+            if self.holder is not None:
+                self._pool.enlist(self.holder)
             self._pool.drop(self.path)
-            self._writer = self._disk.open(self.path, writable=True)
+            writer = self._writer = self._disk.open(self.path, writable=True)
+        return writer
 
     def retire(self) -> None:
-        """No more writes: reads go through the pool from now on."""
-        if self._writer is not None:
-            self._writer = None
+        """Close the file for writing: reads go through the pool from now on."""
+        self._writer = None
 
     # -- writing ---------------------------------------------------------------------------------------------
 
     def append(self, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """Write batches at the end. If the disk refuses, the caller must `clear_tail` before anything else is written."""
-        assert self._writer is not None, "append to a retired segment"
+        writer = self._writer
+        assert writer is not None, "append to a retired segment"
         position = self.size
-        end = position + self._writer.append(parts, position)
+        self.is_settled = False
+        end = position + writer.append(parts, position)
         for header in headers:
             self.take(position, header, verified=True)
             position += header.size_bytes
@@ -142,20 +169,21 @@ class Segment:
 
         The next, shorter append would leave its remains where recovery looks, and remains can be whole batches.
         """
-        assert self._writer is not None
-        self._writer.truncate(self.size)
-        self._writer.sync()
+        self.activate().truncate(self.size)
+        self.is_settled = False
+        self.sync_file()
 
     def write_again(self) -> None:
         """Write the head and what lies above the mark once more, for the next sync to make durable.
 
         After a failed sync the page cache shows bytes that the disk does not have and that no later sync would write.
         """
-        assert self._writer is not None
-        self._writer.write_at(self._writer.read_at(DATA_START, 0), 0)
+        writer = self.activate()
+        self.is_settled = False
+        writer.write_at(writer.read_at(DATA_START, 0), 0)
         for position in range(self.mark.position, self.size, _COPY_BYTES):
             size = min(_COPY_BYTES, self.size - position)
-            self._writer.write_at(self._writer.read_at(size, position), position)
+            writer.write_at(writer.read_at(size, position), position)
 
     def take(self, position: int, header: BatchHeader, *, verified: bool) -> None:
         """Account for a batch that is in the file."""
@@ -175,19 +203,26 @@ class Segment:
         self.set_mark(reached)
 
     def set_mark(self, mark: Mark) -> None:
-        assert self._writer is not None
+        writer = self.activate()
+        self.is_settled = False
         seed = mark_seed(self.base_offset, self.head.generation)
         try:
-            self._writer.write_at(pack_mark(mark, seed), MARK_AT)
+            writer.write_at(pack_mark(mark, seed), MARK_AT)
         except StorageFault:
             with contextlib.suppress(StorageFault):  # half a mark would be taken for damage; the old one is true too
-                self._writer.write_at(pack_mark(self.mark, seed), MARK_AT)
+                writer.write_at(pack_mark(self.mark, seed), MARK_AT)
             raise
         self.mark = mark
 
     def sync_file(self) -> None:
-        assert self._writer is not None
-        self._writer.sync()
+        """Make durable what was written. Always asks the disk: a length that is seen may not be durable (a killed process's)."""
+        writer = self.activate()
+        self.is_settled = True  # first: an append while this runs is for the next one
+        try:
+            writer.sync()
+        except StorageFault:
+            self.is_settled = False
+            raise
 
     def seal(self, reached: Mark) -> None:
         """Make a full segment durable with its mark and its index, and let go of its writer."""
@@ -197,8 +232,7 @@ class Segment:
         self.retire()
 
     def forget(self, position: int, size: int) -> None:
-        assert self._writer is not None
-        self._writer.forget(position, size)
+        self.activate().forget(position, size)
 
     def save_index(self, *, sealed: bool, count: int | None = None) -> None:
         index = self.index
@@ -208,14 +242,12 @@ class Segment:
 
     def cut(self, position: int, next_offset: int) -> None:
         """Drop everything from `position` on, durably; the mark goes down first, or the cut would look like damage."""
-        self.activate()
-        writer = self._writer
-        assert writer is not None
+        writer = self.activate()
         if self.mark.position >= position:  # equal: what is seen may be a lowered mark whose sync failed
             self.set_mark(Mark(position, next_offset))
-            writer.sync()
+            self.sync_file()
         writer.truncate(position)
-        writer.sync()
+        self.sync_file()
         self.size = position
         self.next_offset = next_offset
         self._hints.clear()

@@ -94,6 +94,7 @@ class Writer:
 
     def _write_active(self, active: Segment, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """A refused write (a full disk) fails this append alone, if its remains can be cleared away; else the partition."""
+        active.activate()  # outside: a file that cannot be opened leaves nothing to clear away
         try:
             active.append(parts, headers)
         except BaseException as error:

@@ -22,14 +22,23 @@ STOP_SECONDS_MAX = 60
 
 
 class ServerProcess:
-    """`braid serve` on free ports over a data folder; with `admin`, its console too, at `admin_url`."""
+    """`braid serve` on free ports over a data folder; with `admin`, its console too, at `admin_url`.
+
+    `open_files_max`: how many files and sockets it may have open (`ulimit -n`).
+    """
 
     def __init__(
-        self, data_dir: str | Path, *arguments: str, environment: dict[str, str] | None = None, admin: bool = False
+        self,
+        data_dir: str | Path,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        admin: bool = False,
+        open_files_max: int | None = None,
     ) -> None:
         self.data_dir = str(data_dir)
         self._arguments = arguments if admin else ("--set", "admin.enabled=false", *arguments)
         self._environment = environment or {}
+        self._open_files_max = open_files_max
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
         self._held: dict[str, tuple[int, int]] = {}
@@ -39,6 +48,8 @@ class ServerProcess:
 
     def start(self) -> Self:
         command = [sys.executable, "-m", "braidlog.cli", "serve", "--data-dir", self.data_dir]
+        if self._open_files_max is not None:
+            command = ["sh", "-c", f'ulimit -n {self._open_files_max}; exec "$@"', "sh", *command]
         if not self._held:
             self._held = {
                 name: hold_port() for name in (*(f"listeners.{each}.port" for each in dialects()), "admin.port")

@@ -1,0 +1,37 @@
+"""Ports, taken before anyone is served: one that is in use fails a start at once, before anything was recovered.
+
+Invariant: who connects between `listen` and the first turn of the one who serves the port waits in the kernel's line.
+"""
+
+import socket
+from collections.abc import Iterable
+
+from braidlog.model.errors import BrokerError, Reason
+
+BACKLOG = 1024
+
+
+def listen(host: str, port: int, who: str) -> list[socket.socket]:
+    """A socket for each address that `host` stands for, listening."""
+    bound: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            each = socket.socket(family, kind, protocol)
+            bound.append(each)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.setblocking(False)  # noqa: FBT003 - the name says what
+            each.bind(address)
+            each.listen(BACKLOG)
+    except OSError as error:
+        close(bound)
+        why = (error.strerror or str(error)).lower()
+        raise BrokerError(Reason.INVALID_SETTING, f"{who} cannot listen on {host}:{port}: {why}") from error
+    return bound
+
+
+def close(sockets: Iterable[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
