@@ -1,5 +1,6 @@
 """The console in a browser: what moves while a log moves, what is typed and comes back, what must not run."""
 
+import itertools
 import json
 import re
 import shlex
@@ -288,6 +289,61 @@ def test_a_page_finds_the_node_that_comes_after_one_that_was_killed(browser: Bro
                 client.producer().send_and_wait("again", b"after")
             expect(rows).to_have_count(2)
             expect(rows.first).to_contain_text("after")
+
+
+def test_a_page_says_that_the_node_does_not_answer_any_more(browser: Browser, tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", admin=True) as node:
+        with opened(browser, node.admin_url, forgiven="ERR_|htmx:") as page:
+            live = page.locator("#live")
+            expect(live.locator(".pill")).to_have_text("ready")
+            expect(page.locator("#stale")).to_be_hidden()
+            node.kill()
+            expect(page.locator("#stale")).to_contain_text("the node does not answer: no connection. Trying again.")
+            expect(live).to_have_css("filter", "grayscale(1)")
+            node.restart()
+            expect(page.locator("#stale")).to_be_hidden()
+            expect(live).to_have_css("filter", "none")
+
+
+def test_figures_move_and_focus_selection_and_scrolling_stay(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/topics", width=380) as page:
+        row = page.locator("tr", has=page.get_by_role("link", name="orders", exact=True))
+        row.get_by_role("link").focus()
+        row.get_by_role("link").evaluate("each => getSelection().selectAllChildren(each)")
+        page.locator(".scroll").evaluate("each => { each.scrollLeft = 30; }")
+        before = row.locator("td").nth(1).inner_text()
+        with braidlog.connect(kafka(filled)) as client:
+            client.admin.create_topic("aaa-first")  # a row before it
+            client.producer().send_and_wait("orders", b"one more")
+        expect(page.get_by_role("link", name="aaa-first")).to_be_visible()
+        expect(row.locator("td").nth(1)).not_to_have_text(before)
+        expect(row.get_by_role("link")).to_be_focused()
+        assert page.evaluate("getSelection().toString()") == "orders"
+        assert page.locator(".scroll").evaluate("each => each.scrollLeft") == 30
+        with braidlog.connect(kafka(filled)) as client:
+            client.admin.delete_topic("aaa-first")
+        expect(page.get_by_role("link", name="aaa-first")).to_have_count(0)
+        expect(row.get_by_role("link")).to_be_focused()
+
+
+def test_the_labels_of_a_plot_do_not_overlap(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, filled.admin_url, width=500) as page:
+        expect(page.locator("[data-plot=rates]")).to_have_attribute("data-points", re.compile("[2-9]|[0-9]{2}"))
+        page.evaluate("""() => {
+            const draw = CanvasRenderingContext2D.prototype.fillText;
+            window.drawn = [];
+            CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+              if (/^[0-9:]{8}$/.test(text)) window.drawn.push([x, this.measureText(text).width]);
+              return draw.apply(this, arguments);
+            };
+        }""")
+        for width in range(400, 900, 20):  # each draws it anew, with other distances
+            page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        labels = page.evaluate("window.drawn")  # from left to right, of one drawing after the other
+        apart = [(right - left, width) for (left, width), (right, _) in itertools.pairwise(labels) if right > left]
+        assert apart
+        assert all(distance > width for distance, width in apart), labels
 
 
 def test_light_and_dark(browser: Browser, filled: ServerProcess) -> None:

@@ -31,6 +31,71 @@
     if (event.detail.requestConfig.verb === "post" && event.detail.xhr.status === 403) event.detail.shouldSwap = true;
   });
 
+  // -- what is asked for again and again -------------------------------------------------------------------------
+  // The new figures are put into the elements that are there: focus, selection and scrolling stay where they are.
+
+  const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.dataset.key ?? (node.id || null) : null);
+  const morphAttributes = (old, fresh) => {
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    for (const { name } of [...old.attributes]) if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
+  };
+  const morphChildren = (old, fresh) => {
+    const wanted = new Set([...fresh.childNodes].map(keyOf)), kept = new Map();
+    for (const child of [...old.childNodes]) {
+      const key = keyOf(child);
+      if (key !== null && wanted.has(key)) kept.set(key, child);
+      else if (key !== null) child.remove();
+    }
+    let at = old.firstChild;
+    for (const next of [...fresh.childNodes]) {
+      const key = keyOf(next);
+      if (key !== null && kept.has(key)) {
+        while (at && at !== kept.get(key) && keyOf(at) === null) { const gone = at; at = at.nextSibling; gone.remove(); }
+        if (at === kept.get(key)) at = at.nextSibling; else old.insertBefore(kept.get(key), at);
+        morph(kept.get(key), next);
+      } else if (key === null && at && keyOf(at) === null && at.nodeName === next.nodeName) {
+        const same = at;
+        at = at.nextSibling;
+        morph(same, next);
+      } else old.insertBefore(next, at);
+    }
+    while (at) { const gone = at; at = at.nextSibling; gone.remove(); }
+  };
+  const morph = (old, fresh) => {
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.data !== fresh.data) old.data = fresh.data;
+      return;
+    }
+    morphAttributes(old, fresh);
+    morphChildren(old, fresh);
+  };
+  htmx.defineExtension("morph", {
+    isInlineSwap: (style) => style === "morph",
+    handleSwap: (style, target, fragment) => {
+      if (style !== "morph") return false;
+      if (fragment.firstElementChild) morph(target, fragment.firstElementChild); else stale("it answered with another page");
+      return [target];
+    },
+  });
+
+  const POLL_MS_MAX = 8000;
+  const isPoll = (event) => event.detail.elt?.getAttribute("hx-swap") === "morph";
+  let heard = new Date();
+  const stale = (why) => {
+    $("#stale").textContent = `The figures are from ${heard.toLocaleTimeString("en-GB")}, the node does not answer: ${why}. Trying again.`;
+    $("#stale").hidden = false;
+    document.body.classList.add("stale");
+  };
+  document.body.addEventListener("htmx:configRequest", (event) => { if (isPoll(event)) event.detail.timeout = POLL_MS_MAX; });
+  document.body.addEventListener("htmx:afterRequest", (event) => {
+    if (!isPoll(event)) return;
+    const status = event.detail.xhr.status;
+    if (!event.detail.successful) return stale(status ? event.detail.xhr.responseText.trim().slice(0, 200) || `status ${status}` : "no connection");
+    heard = new Date();
+    $("#stale").hidden = true;
+    document.body.classList.remove("stale");
+  });
+
   // -- search --------------------------------------------------------------------------------------------------
 
   const dialog = $("#search"), words = $("#search-words"), found = $("#search-found");
@@ -254,6 +319,7 @@
     },
   };
   const POINTS_MAX = 300;
+  const CLOCK_WIDTH = 72;
   const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
   const plotPage = (box) => {
     const kind = PLOTS[box.dataset.plot], data = [[], ...kind.lines.map(() => [])];
@@ -265,7 +331,7 @@
         width: box.clientWidth,
         height: 220,
         scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 10)] } },
-        axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 64 }],
+        axes: [{ ...axis, space: CLOCK_WIDTH, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 64 }],
         series: [{ value: (_, at) => (at === null ? "" : clock(at)) }, ...kind.lines.map(([label, color]) => ({ label, stroke: css(color), width: 2, fill: `${css(color)}22`, points: { show: false } }))],
       }, data, box);
     };
