@@ -6,7 +6,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import check_topic_name
 
 
-@pytest.mark.parametrize("name", ["a", "A-z.0_9", "CON", "...", ".a", "-", "_", "a" * 249])
+@pytest.mark.parametrize("name", ["a", "A-z.0_9", "CON", "...", ".a", "-", "_", "=", "kind=orders", "a" * 249])
 def test_legal(name: str) -> None:
     assert check_topic_name(name) == name
 

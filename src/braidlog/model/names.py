@@ -8,7 +8,7 @@ import re
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 
-_LEGAL = re.compile(r"[A-Za-z0-9._-]+")
+_LEGAL = re.compile(r"[A-Za-z0-9._=-]+")  # Kafka's own rule lacks the `=` that Cursus's clients use
 
 
 def check_topic_name(name: str) -> str:
@@ -18,7 +18,7 @@ def check_topic_name(name: str) -> str:
     elif name in (".", ".."):
         fault = f"{name!r} is a folder, not a topic name"
     elif _LEGAL.fullmatch(name) is None:
-        fault = f"topic name {name[:60]!r} has characters outside A-Z a-z 0-9 . _ -"
+        fault = f"topic name {name[:60]!r} has characters outside A-Z a-z 0-9 . _ - ="
     else:
         return name
     raise BrokerError(Reason.INVALID_TOPIC_NAME, fault)
