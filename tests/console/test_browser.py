@@ -292,17 +292,19 @@ def test_a_page_finds_the_node_that_comes_after_one_that_was_killed(browser: Bro
 
 
 def test_a_page_says_that_the_node_does_not_answer_any_more(browser: Browser, tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data", admin=True) as node:
-        with opened(browser, node.admin_url, forgiven="ERR_|htmx:") as page:
-            live = page.locator("#live")
-            expect(live.locator(".pill")).to_have_text("ready")
-            expect(page.locator("#stale")).to_be_hidden()
-            node.kill()
-            expect(page.locator("#stale")).to_contain_text("the node does not answer: no connection. Trying again.")
-            expect(live).to_have_css("filter", "grayscale(1)")
-            node.restart()
-            expect(page.locator("#stale")).to_be_hidden()
-            expect(live).to_have_css("filter", "none")
+    with (
+        ServerProcess(tmp_path / "data", admin=True) as node,
+        opened(browser, node.admin_url, forgiven="ERR_|htmx:") as page,
+    ):
+        live = page.locator("#live")
+        expect(live.locator(".pill")).to_have_text("ready")
+        expect(page.locator("#stale")).to_be_hidden()
+        node.kill()
+        expect(page.locator("#stale")).to_contain_text("the node does not answer: no connection. Trying again.")
+        expect(live).to_have_css("filter", "grayscale(1)")
+        node.restart()
+        expect(page.locator("#stale")).to_be_hidden()
+        expect(live).to_have_css("filter", "none")
 
 
 def test_figures_move_and_focus_selection_and_scrolling_stay(browser: Browser, filled: ServerProcess) -> None:

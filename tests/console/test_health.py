@@ -25,7 +25,8 @@ def test_a_good_node_is_ready(node: ServerProcess) -> None:
     assert status == 200
     assert set(found) == {"node", "listeners", "disk", "partitions", "keyvalue"}
     assert all(check["ok"] for check in found.values())
-    assert ask(f"{node.admin_url}/healthz").json() == {"status": "alive"}
+    for path in ("/healthz", "/health"):
+        assert ask(f"{node.admin_url}{path}").json() == {"status": "alive"}
 
 
 def test_too_little_room_is_a_reason(tmp_path: Path) -> None:

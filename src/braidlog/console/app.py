@@ -46,6 +46,7 @@ def make_app(node: Node, port: int) -> ASGIApp:
     routes = [
         # -- for machines
         Route("/healthz", machines.healthz),
+        Route("/health", machines.healthz),  # as Cursus's broker calls it
         Route("/readyz", machines.readyz),
         Route("/metrics", machines.scrape),
         Route("/api/topics", machines.topics),

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from braidlog.model.clock import Clock
 
-HEALTH: Final = frozenset({"/healthz", "/readyz"})
+HEALTH: Final = frozenset({"/health", "/healthz", "/readyz"})
 OPEN: Final = HEALTH | {"/login"}
 ALWAYS: Final = HEALTH | {"/metrics"}
 """Answered however many other requests are under way: what looks after the node must not mistake a crowd for its death."""

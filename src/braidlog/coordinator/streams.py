@@ -210,10 +210,7 @@ class EventStreams:
         """Keep a snapshot; an older version does not replace a newer one."""
         current = self.version(topic, key)
         if not 0 <= snapshot.version <= current:
-            raise BrokerError(
-                Reason.VERSION_CONFLICT,
-                f"stream {_shown(key)} of {topic!r} is at version {current}, it has no version {snapshot.version}",
-            )
+            raise VersionConflict(topic, key, current=current, expected=snapshot.version)
         known = self.snapshot(topic, key)
         if known is None or known.version <= snapshot.version:
             await self._snapshots.journal.settled(self._snapshots.put(topic, key.hex(), value=snapshot))

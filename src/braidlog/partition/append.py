@@ -149,6 +149,24 @@ class Append:
         overlap = (producer.batches[-1].last_sequence - header.base_sequence + 1) % SEQUENCES
         return overlap if overlap < header.record_count else 0
 
+    def written_before(self, topic: str, partition: int, header: BatchHeader) -> Written | None:
+        """The last batch of an idempotent producer, if the log has had all of this one, however long ago.
+
+        The log itself knows a producer's last few batches: Kafka's producers cannot repeat older ones. Who can is answered as for
+        the last one: if that is kept, all before it are.
+        """
+        hosted = self._hosting.partition(topic, partition)
+        producer = hosted.log.state.producers.find(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch or not producer.batches:
+            return None
+        if any(each.base_sequence == header.base_sequence for each in producer.batches):
+            return None  # the log knows where it is
+        last = producer.batches[-1]
+        behind = (last.last_sequence - header.base_sequence + 1) % SEQUENCES
+        if not header.record_count <= behind < SEQUENCES // 2:
+            return None
+        return Written(hosted, Appended(last.base_offset, last.last_offset, duplicate=True), self._world.now_ms())
+
     async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int) -> None:
         """Wait until the in-sync replicas have it. If they do not in time the producer does not know: it is not taken back."""
         deadline = self._world.monotonic() + min(timeout_ms, ACKS_TIMEOUT_MS_MAX) / 1000

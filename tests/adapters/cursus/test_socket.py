@@ -121,17 +121,56 @@ def test_a_batch_that_is_half_led_elsewhere(client: Client) -> None:
 
 
 def test_patterns(client: Client) -> None:
+    """All topics that match are merged into one frame, by offset; offsets are committed and fetched for all of them."""
     for name in ("pat.a", "pat.b", "pat.c"):
         client.ok(f"CREATE topic={name} partitions={3 if name == 'pat.c' else 1}")
     client.ack(batch("pat.b", b"b"))
-    client.ack(batch("pat.c", b"c0", b"c1"))
-    for offset, topic, payloads in ((0, "pat.b", [b"b"]), (1, "pat.c", [b"c1"]), (2, "pat.a", [])):
-        client.send(f"CONSUME topic=pat.? partition=0 offset={offset}")
+    client.ack(batch("pat.c", b"c0", b"c1", b"c2"))
+
+    def consume(words: str) -> list[tuple[int, bytes]]:
+        client.send(f"CONSUME {words}")
         found = read_batch(client.read())[0]
-        assert (found.topic, [r.payload for r in found.records]) == (topic, payloads)
-    client.send("CONSUME topic=p*c partition=2 offset=0")
-    assert read_batch(client.read())[0].topic == "pat.c"
+        assert found.topic == words.split(maxsplit=1)[0].removeprefix("topic=")
+        return [(each.offset, each.payload) for each in found.records]
+
+    assert consume("topic=pat.? partition=0 offset=0") == [(0, b"b"), (0, b"c0"), (1, b"c1"), (2, b"c2")]
+    assert consume("topic=pat.? partition=0 offset=1") == [(1, b"c1"), (2, b"c2")]
+    assert consume("topic=pat.? partition=0 offset=9") == []
+    assert consume("topic=p*c partition=2 offset=0") == []
+    client.ack(batch("pat.a", b"a0", b"a1", b"a2"))
+    # Each has its share of a frame; nothing is beyond the end of a share that is not all there is.
+    assert consume("topic=pat.[ac] partition=0 offset=0".replace("[ac]", "*") + " batch=6") == [
+        (0, b"a0"), (0, b"b"), (0, b"c0"), (1, b"a1"), (1, b"c1"),
+    ]  # fmt: skip
     assert client.ask("CONSUME topic=pat.* partition=9 offset=0").startswith("ERROR: partition_not_found")
+    assert client.ask("FETCH_OFFSET topic=pat.* partition=0 group=wild") == "OK offset=0"
+    client.ok("COMMIT_OFFSET topic=pat.? partition=0 group=wild offset=1")
+    client.ok("COMMIT_OFFSET topic=pat.c partition=0 group=wild offset=2")
+    found = [client.ask(f"FETCH_OFFSET topic=pat.{name} partition=0 group=wild") for name in "abc*"]
+    assert found == ["OK offset=1", "OK offset=1", "OK offset=2", "OK offset=1"]
+    assert client.ask("FETCH_OFFSET topic=nowhere.* partition=0 group=wild").startswith("ERROR: topic_not_found")
+
+
+def test_an_envelopes_topic_means_nothing(client: Client) -> None:
+    for topic in (b"", b"admin", b"orders", b"x" * 255):
+        assert client.ask(len(topic).to_bytes(2, "big") + topic + b"LIST_GROUPS").startswith("OK count=")
+    assert client.ask(b"\x00\x20orders").startswith("ERROR: malformed_input")
+
+
+def test_a_topics_name_may_hold_an_equals_sign(client: Client) -> None:
+    client.ok("CREATE topic=kind=orders partitions=1")
+    client.ack(batch("kind=orders", b"v"))
+    assert [record.payload for record in client.consume("kind=orders")] == [b"v"]
+    assert "kind=orders" in client.ask("LIST")
+
+
+def test_a_heartbeat_of_an_old_generation_in_both_spellings(client: Client) -> None:
+    client.ok("CREATE beating 1")
+    client.ok("JOIN_GROUP beating beats first")
+    client.ok("JOIN_GROUP beating beats second")
+    assert client.ask("HEARTBEAT beating beats first first 1").startswith("ERROR: REBALANCE_REQUIRED")
+    told = client.ask("HEARTBEAT topic=beating group=beats member=first generation=1")
+    assert told == "ERROR: GEN_MISMATCH current=2 requested=1 group=beats member=first"
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -153,6 +192,12 @@ def test_a_retry_with_more_behind_it(client: Client) -> None:
     assert client.ack(batch("retried", b"1", b"2", **say))["last_offset"] == 1
     assert [r.payload for r in client.consume("retried")] == [b"1", b"2", b"3", b"4", b"5"]
     assert client.ack(batch("retried", b"7", first=7, **say))["error"].startswith("idempotency_gap")
+    for number in range(6, 13):  # more batches than the log remembers of a producer
+        client.ack(batch("retried", b"%d" % number, first=number, **say))
+    for old in (batch("retried", b"1", b"2", **say), batch("retried", b"4", first=4, **say)):
+        told = client.ack(old)
+        assert (told["status"], told["last_offset"]) == ("OK", 11)
+    assert len(client.consume("retried")) == 12
 
 
 def test_an_idempotent_batch_is_of_one_mind(client: Client) -> None:

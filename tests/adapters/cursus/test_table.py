@@ -6,6 +6,7 @@ The tests iterate over OPERATIONS and ErrorCode: a row that nobody provokes here
 import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from itertools import count
 
 import pytest
@@ -151,6 +152,7 @@ def served_describe(c: Client) -> None:
 def served_metadata(c: Client) -> None:
     here = ":".join(map(str, c.socket.getpeername()))
     assert c.ask("METADATA topic=plain") == f"OK topic=plain partitions=2 leaders={here},{here} epochs=1,1"
+    assert "leaders=none " in c.ask("METADATA topic=follow")
 
 
 def served_list_offsets(c: Client) -> None:
@@ -179,9 +181,11 @@ def served_status(c: Client) -> None:
     assert (told["status"], told["topic_name"], told["generation"], told["state"]) == ("OK", "plain", 2, "Stable")
     assert {m["member_id"]: m["assignments"] for m in told["members"]} == {"m1": [0], "m2": [1]}
     assert (told["member_count"], told["partition_count"]) == (2, 2)
+    assert datetime.fromisoformat(told["last_rebalance"]) <= datetime.now(UTC)
     committer = fresh("group")
     c.ok(f"COMMIT plain {committer} 0 1")
     assert json.loads(c.ask(f"GROUP_STATUS group={committer}"))["topic_name"] == "plain"
+    assert "last_rebalance" not in json.loads(c.ask(f"GROUP_STATUS group={committer}"))
 
 
 def served_events(c: Client) -> None:

@@ -56,8 +56,9 @@ CREDENTIALS = st.one_of(st.none(), st.builds(Credentials, WORD, WORD))
 
 def _of_type(kind: Any, *, line: bool) -> st.SearchStrategy[Any]:
     if get_origin(kind) in {Union, UnionType}:
-        (some,) = (option for option in get_args(kind) if option is not NoneType)
-        return st.one_of(st.none(), _of_type(some, line=line))
+        (some,) = (option for option in get_args(kind) if option not in (NoneType, msgspec.UnsetType))
+        nothing = st.none() if NoneType in get_args(kind) else st.just(msgspec.UNSET)
+        return st.one_of(nothing, _of_type(some, line=line))
     if get_origin(kind) is Annotated:
         meta = get_args(kind)[1]
         return st.integers(meta.ge, meta.le)

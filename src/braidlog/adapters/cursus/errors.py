@@ -13,7 +13,7 @@ from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
-from braidlog.wire.cursus.batch import Batch
+from braidlog.wire.cursus.batch import Batch, Spelling
 from braidlog.wire.cursus.failures import ErrorCode as E
 from braidlog.wire.cursus.failures import Failure, echo, failure_line
 from braidlog.wire.cursus.messages import Request
@@ -122,6 +122,9 @@ def _code(request: Request, error: BrokerError) -> E:
         return E.NOT_AUTHORIZED_FOR_TOPIC
     if error.reason is Reason.VERSION_CONFLICT and isinstance(message, r.SaveSnapshot):
         return E.SNAPSHOT_VERSION_EXCEEDS_STREAM
+    if error.reason is Reason.STALE_GENERATION and isinstance(message, r.Heartbeat):
+        # The document's clients know this answer of a heartbeat; the published ones read the numbers of the other.
+        return E.REBALANCE_REQUIRED if request.spelling is Spelling.DOCUMENT else E.GEN_MISMATCH
     return CODES[error.reason]
 
 
@@ -139,8 +142,10 @@ def _fields(request: Request, error: BrokerError, permission: str) -> dict[str, 
         case StaleGeneration():
             group, member = echo(message.group), echo(message.member)
             return {"current": error.current, "requested": error.requested, "group": group, "member": member}
-        case VersionConflict() if isinstance(message, r.AppendStream):
-            return {"current": error.current, "expected": message.version}  # the version the writer wanted to be next
+        case VersionConflict():
+            # The version that the writer wanted to be next, or that its snapshot is of.
+            asked = "expected" if isinstance(message, r.AppendStream) else "version"
+            return {"current": error.current, asked: message.version}
     topic = {"topic": echo(message.topic)} if hasattr(message, "topic") else {}
     if _is_about_topic(request, error):
         return {**topic, "operation": permission}
@@ -148,5 +153,4 @@ def _fields(request: Request, error: BrokerError, permission: str) -> dict[str, 
         return {"command": request.operation.name, "permission": error.permission}
     if topic and error.reason in _ABOUT_TOPIC:
         return topic
-    version = {"version": message.version} if isinstance(message, r.SaveSnapshot) else {}
-    return {**version, "reason": error}
+    return {"reason": error}

@@ -22,6 +22,7 @@ from braidlog.coordinator.groups.group import Group, Member, Membership
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
+from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch
@@ -31,6 +32,8 @@ from braidlog.wire.cursus.messages import OPERATIONS, Request
 
 PARTITIONS_DEFAULT = 4
 HOUR_MS = 3_600_000
+NO_LEADER = "none"
+"""Instead of an address: nothing in a list is empty."""
 FEATURES = ("batches", "gzip", "groups", "streaming", "idempotence", "event_sourcing", "transactions")
 
 _CLEANUP = {"delete": False, "compact": True}
@@ -88,11 +91,10 @@ async def list_topics(_: Request, services: Services, conversation: Conversation
 
 
 async def describe(message: r.Describe, services: Services, conversation: Conversation) -> a.TopicDescription:
-    leader = show_address(conversation.address)
     shown = [
         a.PartitionDescription(
             hosted.number,
-            leader,
+            _leader(hosted, conversation),
             (hosted.replicas.leader, *(replica.node for replica in hosted.replicas.followers)),
             tuple(hosted.replicas.in_sync),
             hosted.end_offset,
@@ -105,8 +107,13 @@ async def describe(message: r.Describe, services: Services, conversation: Conver
 
 async def metadata(message: r.GetMetadata, services: Services, conversation: Conversation) -> a.TopicMetadata:
     hosted = services.hosting.partitions(message.topic)
-    leaders = (show_address(conversation.address),) * len(hosted)
+    leaders = tuple(_leader(each, conversation) for each in hosted)
     return a.TopicMetadata(message.topic, len(hosted), leaders, tuple(str(h.leader_epoch) for h in hosted))
+
+
+def _leader(hosted: HostedPartition, conversation: Conversation) -> str:
+    """This node, where it leads; of a partition that it follows it does not know who does."""
+    return show_address(conversation.address) if hosted.role is Role.LEADER else NO_LEADER
 
 
 async def list_offsets(message: r.ListOffsets, services: Services, _: Conversation) -> a.OffsetList:
@@ -187,13 +194,18 @@ async def group_status(message: r.GroupStatus, services: Services, _: Conversati
         member_count=len(members),
         partition_count=sum(services.hosting.meta(name).partitions for name in topics if services.hosting.exists(name)),
         members=tuple(members),
+        last_rebalance=_show_time(group.changed_ms),
     )
 
 
 def _show_member(group: Group, member: Member) -> a.MemberDescription:
-    seen = datetime.fromtimestamp(member.seen_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
     shares = group.assignment.get(member.member, {})
-    return a.MemberDescription(member.member, seen, tuple(sorted({p for share in shares.values() for p in share})))
+    own = tuple(sorted({p for share in shares.values() for p in share}))
+    return a.MemberDescription(member.member, _show_time(member.seen_ms), own)
+
+
+def _show_time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
 
 
 # -- commits -------------------------------------------------------------------------------------------------------
@@ -206,8 +218,9 @@ async def commit(message: r.Commit, services: Services, _: Conversation) -> a.Ok
     return a.Ok()
 
 
-async def commit_offset(message: r.CommitOffset, services: Services, _: Conversation) -> a.Ok:
-    wanted = [Commit(message.topic, message.partition, message.offset)]
+async def commit_offset(message: r.CommitOffset, services: Services, conversation: Conversation) -> a.Ok:
+    topics = reading.topics_of(services, conversation, message.topic, message.partition)
+    wanted = [Commit(topic, message.partition, message.offset) for topic in topics]
     if message.member and message.generation is not None:
         await services.groups.commit(message.group, message.member, message.generation, wanted, forward_only=True)
     else:
@@ -221,10 +234,13 @@ async def batch_commit(message: r.BatchCommit, services: Services, _: Conversati
     return a.BatchCommitted(len(wanted))
 
 
-async def fetch_offset(message: r.FetchOffset, services: Services, _: Conversation) -> a.CommittedOffset:
-    services.hosting.partition(message.topic, message.partition).require_leader()
-    found = services.offsets.committed(message.group, message.topic, message.partition)
-    return a.CommittedOffset(0 if found is None else found.offset)
+async def fetch_offset(message: r.FetchOffset, services: Services, conversation: Conversation) -> a.CommittedOffset:
+    """Of several topics the least: whoever goes on there misses nothing of any."""
+    topics = reading.topics_of(services, conversation, message.topic, message.partition)
+    for topic in topics:
+        services.hosting.partition(topic, message.partition).require_leader()
+    found = [services.offsets.committed(message.group, topic, message.partition) for topic in topics]
+    return a.CommittedOffset(min(0 if each is None else each.offset for each in found))
 
 
 # -- the connection itself -----------------------------------------------------------------------------------------
@@ -319,8 +335,8 @@ class CursusAdapter(RoutedAdapter):
         r.RegisterGroup: Route(register, Operation.READ, _topic, needs=(_READ_GROUP,)),
         r.ListGroups: Route(list_groups, Operation.DESCRIBE),
         r.GroupStatus: _row(group_status, None, _nothing, _DESCRIBE_GROUP),
-        r.FetchOffset: _row(fetch_offset, Operation.READ, _topic, _DESCRIBE_GROUP),
-        r.CommitOffset: _row(commit_offset, Operation.READ, _topic, _READ_GROUP),
+        r.FetchOffset: _row(fetch_offset, Operation.READ, _topic_or_pattern, _DESCRIBE_GROUP),
+        r.CommitOffset: _row(commit_offset, Operation.READ, _topic_or_pattern, _READ_GROUP),
         r.AppendStream: _row(events.append_stream, Operation.WRITE, _topic),
         r.ReadStream: Route(events.read_stream, Operation.READ, _topic),
         r.StreamVersion: _row(events.stream_version, Operation.READ, _topic),

@@ -149,8 +149,10 @@ async def _append_once(
     producer = await services.named_producers.resolve(first.producer_id, first.epoch)
     now_ms = services.world.now_ms()
     data = _encode(records, producer, now_ms)
-    known = services.append.stored_before(topic, partition, read_header(data))
-    if known:
+    header = read_header(data)
+    if (written := services.append.written_before(topic, partition, header)) is not None:
+        return await services.append.acknowledge(written, acks=acks)
+    if known := services.append.stored_before(topic, partition, header):
         data = _encode(records[known:], producer, now_ms)
     return await services.append.append(topic, partition, data, acks=acks)
 

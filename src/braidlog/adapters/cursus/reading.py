@@ -27,6 +27,8 @@ STREAM_BYTES = 1024 * 1024
 RECORDS_MAX = 10_000
 WAIT_MS_MAX = 30_000
 KEEP_ALIVE_MS = 2_000
+TOPICS_MATCHED_MAX = 1_000
+UNBOUNDED = 2**63
 REMOVED = (Reason.GROUP_NOT_FOUND, Reason.MEMBER_NOT_FOUND, Reason.STALE_GENERATION, Reason.PARTITION_NOT_ASSIGNED)
 
 _ISOLATION = {"": True, "read_committed": True, "read_uncommitted": False}
@@ -42,17 +44,40 @@ async def consume(request: Request, services: Services, conversation: Conversati
     return await _read(request, services, conversation, message.topic, wait_ms=min(message.wait_ms, WAIT_MS_MAX))
 
 
-async def _consume_matching(request: Request, services: Services, conversation: Conversation) -> Batch | PackedBatch:
-    """A frame names one topic: it is the first, by name, that has something at that offset."""
+async def _consume_matching(request: Request, services: Services, conversation: Conversation) -> Batch:
+    """What all topics that match have from the offset on, merged by offset; the frame names them as they were asked for.
+
+    Where one of them has more than its share of a frame, nothing beyond its last offset is given of any: whoever goes on
+    after the last record misses nothing of what was there.
+    """
     message: r.Consume = request.message
-    topics = _matching(services, conversation, message.topic, message.partition)
-    for topic in topics:
-        hosted = services.hosting.partition(topic, message.partition)
-        if hosted.start_offset <= message.offset < hosted.high_watermark:
-            found = await _read(request, services, conversation, topic, wait_ms=0)
-            if isinstance(found, PackedBatch) or found.records:
-                return found
-    return Batch(topics[0], message.partition, ())
+    topics = topics_of(services, conversation, message.topic, message.partition)
+    filled = [topic for topic in topics if _has(services, topic, message.partition, message.offset)]
+    merged: list[tuple[int, str, Record]] = []
+    until = UNBOUNDED
+    for topic in filled:
+        found = await services.fetch.records(
+            topic,
+            message.partition,
+            max(message.offset, services.hosting.partition(topic, message.partition).start_offset),
+            bytes_max=max(READ_BYTES // len(filled), 1),
+            records_max=max(min(message.records_max or RECORDS_MAX, RECORDS_MAX) // len(filled), 1),
+            committed_only=_ISOLATION[message.isolation_level],
+            leader_only=True,
+        )
+        merged += [(record.offset, topic, record) for record in found.records]
+        if _has(services, topic, message.partition, found.next_offset):
+            until = min(until, found.next_offset)
+    records = [each[2] for each in sorted(merged, key=lambda each: each[:2]) if each[0] < until]
+    batch, count = fit(request, conversation, message.topic, message.partition, records)
+    if count == len(records):
+        return batch
+    whole = sum(each.offset < records[count].offset for each in records[:count])
+    return Batch(batch.topic, batch.partition, batch.records[: whole or count])
+
+
+def _has(services: Services, topic: str, partition: int, offset: int) -> bool:
+    return offset < services.hosting.partition(topic, partition).high_watermark
 
 
 async def _read(
@@ -148,8 +173,10 @@ def is_pattern(topic: str) -> bool:
     return "*" in topic or "?" in topic
 
 
-def _matching(services: Services, conversation: Conversation, pattern: str, partition: int) -> list[str]:
-    """The topics that match, may be read and have that partition."""
+def topics_of(services: Services, conversation: Conversation, pattern: str, partition: int) -> list[str]:
+    """The topic, if it is one; else those that match, may be read and have that partition, the first by name."""
+    if not is_pattern(pattern):
+        return [pattern]
     allowed = services.authorize.is_allowed
     names = [name for name in services.hosting.names() if matches(pattern, name)]
     readable = [name for name in names if allowed(conversation.principal, Operation.READ, name)]
@@ -158,7 +185,7 @@ def _matching(services: Services, conversation: Conversation, pattern: str, part
     found = [name for name in readable if partition < services.hosting.meta(name).partitions]
     if not found:
         raise BrokerError(Reason.PARTITION_NOT_FOUND, f"no topic of {pattern[:60]!r} has a partition {partition}")
-    return found
+    return found[:TOPICS_MATCHED_MAX]
 
 
 def matches(pattern: str, name: str) -> bool:

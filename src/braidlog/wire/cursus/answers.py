@@ -218,7 +218,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
     member_count: int = 0
     partition_count: int = 0
     members: tuple[MemberDescription, ...] = ()
-    last_rebalance: str = ""
+    last_rebalance: str | msgspec.UnsetType = msgspec.UNSET
     status: str = "OK"
 
 

@@ -7,7 +7,7 @@ answers one request before it takes the next (a stream is never answered, only p
 
     frame      u32 length | body                         length 0: a keep-alive from the broker, an empty command to it
     body       BA7C…                                     a batch
-               u16 length of topic | topic | text        a command in an envelope, whose topic is "" or "admin"
+               u16 length of topic | topic | text        a command in an envelope, whose topic is read and means nothing
                text                                      a command as it is (its first byte is a letter, an envelope's is 0)
                1F 8B…                                    any of these, compressed
 """
@@ -49,7 +49,8 @@ from braidlog.wire.cursus.requests import Acks, Credentials, ReadStream, Stream
 from braidlog.wire.sizes import count_fitting
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-ENVELOPE_TOPICS = {b"", b"admin"}
+ENVELOPE_TOPIC_BYTES_MAX = 255
+"""One more, and the first byte would not tell an envelope from a command."""
 
 _LENGTH = Struct(">I")
 _SHORT = Struct(">H")
@@ -185,9 +186,9 @@ class ClientConnection(Answered):
         super().__init__()
         self.frame_bytes_max = frame_bytes_max
         self._spelling = spelling
-        if envelope is not None and envelope.encode() not in ENVELOPE_TOPICS:
-            raise ValueError("an envelope's topic is empty or admin")
-        self._envelope = b"" if envelope is None else _SHORT.pack(len(envelope)) + envelope.encode()
+        if envelope is not None and len(envelope.encode()) > ENVELOPE_TOPIC_BYTES_MAX:
+            raise ValueError(f"an envelope's topic has at most {ENVELOPE_TOPIC_BYTES_MAX} bytes")
+        self._envelope = b"" if envelope is None else _SHORT.pack(len(envelope.encode())) + envelope.encode()
         self._compressor = choose(compression, compressors)
         self._asked: deque[Operation] = deque()
         self._contents: a.StreamContents | None = None
@@ -251,8 +252,8 @@ def _unwrap(body: bytes) -> bytes:
     if not body.startswith(b"\x00"):
         return body
     end = 2 + int.from_bytes(body[:2], "big")
-    if len(body) < end or body[2:end] not in ENVELOPE_TOPICS:
-        raise CommandError(Failure.of(ErrorCode.MALFORMED_INPUT, reason="an envelope's topic is empty or admin")).at(0)
+    if len(body) < end:
+        raise CommandError(Failure.of(ErrorCode.MALFORMED_INPUT, reason="an envelope ends before its topic does")).at(0)
     return body[end:]
 
 
