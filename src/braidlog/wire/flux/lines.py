@@ -47,9 +47,10 @@ ERROR_CHARS_MAX: Final = 500
 _FIELDS_MAX = 64
 _ARGUMENTS_MAX = max(len(operation.arguments) for operation in BY_COMMAND.values())
 
-# A list is the one value with blanks in it. No item of a list has a bracket or an equals sign, so a name that begins with a
-# bracket, such as the host `[::1]`, cannot be mistaken for the beginning of one.
+# A list is the one value with blanks in it. Where the table does not say that a value is one, a list with an equals sign in it is
+# none: a name that begins with a bracket, such as the host `[::1]`, must not be mistaken for the beginning of one.
 _FIELD = re.compile(rb"([a-z_]+)=(\[[^\[\]=]*\]|[^ ]*)(?: +|$)")
+_LIST_FIELD = re.compile(rb"([a-z_]+)=(\[[^\[\]]*\])(?: +|$)")
 _CODE = re.compile(r"[A-Z_]{1,64}")
 
 
@@ -329,7 +330,7 @@ def read_payload(request: Request, payload: bytes) -> Answer:
         if payload not in (b"", operation.text.encode()):  # the protocol document also knows a success without payload
             raise ProtocolError(f"{shown(payload)} stands where {operation.text} must stand")
         return operation.answer()
-    words = _read_fields(payload)
+    words = _read_fields(payload, {part.word for part in operation.payload if part.kind.shape.startswith("[")})
     values: dict[str, Any] = {}
     for part in operation.payload:
         if part.word not in words:
@@ -342,11 +343,13 @@ def read_payload(request: Request, payload: bytes) -> Answer:
     return operation.answer(**values)
 
 
-def _read_fields(payload: bytes) -> dict[str, bytes]:
+def _read_fields(payload: bytes, lists: set[str]) -> dict[str, bytes]:
     fields: dict[str, bytes] = {}
     position = 0
     while position < len(payload):
-        found = _FIELD.match(payload, position)
+        found = _LIST_FIELD.match(payload, position)
+        if found is None or found[1].decode() not in lists:
+            found = _FIELD.match(payload, position)
         if found is None or (word := found[1].decode()) in fields:
             raise ProtocolError(f"{shown(payload[position:])} is not word=value, or the word comes twice")
         if len(fields) == _FIELDS_MAX:
