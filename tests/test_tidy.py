@@ -254,6 +254,29 @@ def test_a_missing_file_is_noticed() -> None:
     ]
 
 
+# ── Steps give the same twice ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unordered(text: str) -> list[int]:
+    """Lines that make a set, or order by address: what is iterated in another order in the next process."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Set() | ast.SetComp() | ast.Call(func=ast.Name(id="set" | "frozenset" | "hash" | "id")):
+                found.append(node.lineno)
+    return found
+
+
+def test_decisions_do_not_depend_on_the_order_of_sets() -> None:
+    for path in (SOURCE / "replication").glob("*.py"):
+        assert unordered(path.read_text(encoding="utf-8")) == [], path.relative_to(ROOT)
+
+
+def test_an_unordered_decision_is_noticed() -> None:
+    text = "a = {1, 2}\nb = {x for x in a}\nc = set(a)\nd = {1: 2}\ne = sorted(d)\nf = hash(d)\n"
+    assert unordered(text) == [1, 2, 3, 6]
+
+
 # ── Words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -118,12 +118,14 @@ class ReplicaSet:
                     if replica.in_sync and replica.last_fetch_ms < now_ms - lag_ms_max:
                         self._change(replica, in_sync=False)
         after = self._members()
-        changed = tuple((node, node in after) for node in sorted(before ^ after))
+        changed = tuple(
+            (node, node in after) for node in sorted({**before, **after}) if (node in before) != (node in after)
+        )
         moved = self.advance(log.counted_offset) != watermark
         return Ready(changed, self._high_watermark, bool(changed) or moved or isinstance(message, Placed))
 
-    def _members(self) -> set[str]:
-        return {replica.node for replica in self._followers.values() if replica.in_sync}
+    def _members(self) -> dict[str, Replica]:
+        return {node: replica for node, replica in self._followers.items() if replica.in_sync}
 
     def _fetched(self, replica: Replica, offset: int, leader_end: int, now_ms: int) -> None:
         if offset > leader_end:

@@ -1,0 +1,184 @@
+"""A follower in one epoch: asks its leader, cuts what the leader does not have, appends what it sends.
+
+Invariants: one question is under way at a time, and only its own answer counts; asking from n says that everything below n is
+safe here; what is below the watermark is never cut, but after an unclean election.
+"""
+
+import msgspec
+
+from braidlog.replication.leader import wanted_sync
+from braidlog.replication.messages import (
+    Answer,
+    Assigned,
+    Batch,
+    Complaint,
+    CorruptAnswer,
+    Diverging,
+    Fetch,
+    Fetched,
+    Refused,
+    StartAnew,
+)
+from braidlog.replication.ready import (
+    NOTHING,
+    Apply,
+    DropAbove,
+    Effect,
+    LossPossible,
+    Ready,
+    Resign,
+    RestartAt,
+    Trim,
+    Truncate,
+    Watermark,
+    Write,
+)
+from braidlog.replication.replica_state import Follower, Replica, Stepped, counted_end
+
+CORRUPT_ANSWERS_MAX = 2
+"""So many answers with a wrong checksum in a row, and the leader is asked to look at its file."""
+
+
+def begin(replica: Replica, message: Assigned) -> Stepped:
+    leader = message.assignment.leader
+    assert leader is not None
+    after, ready = ask(replica, Follower(leader))
+    return after, Ready(apply=(DropAbove(replica.watermark),)).then(ready)
+
+
+def ask(replica: Replica, follower: Follower) -> Stepped:
+    if follower.asked is not None:
+        return replica, NOTHING
+    if not may_ask(replica):
+        return replica.now(role=follower), Ready(wanted_sync(replica))
+    question = Fetch(
+        node=replica.node,
+        incarnation=replica.incarnation,
+        leader=follower.leader,
+        epoch=replica.epoch,
+        offset=replica.log.end,
+        last_epoch=replica.log.last_record_epoch,
+        start=replica.log.start,
+    )
+    return replica.now(role=msgspec.structs.replace(follower, asked=question)), Ready(send=(question,))
+
+
+def may_ask(replica: Replica) -> bool:
+    """The leader takes what we ask from for safe here."""
+    return counted_end(replica) == replica.log.end
+
+
+def ask_again(replica: Replica, follower: Follower) -> Stepped:
+    """The question or its answer was lost, or we were refused."""
+    return ask(replica, msgspec.structs.replace(follower, asked=None))
+
+
+def answered(replica: Replica, follower: Follower, answer: Answer) -> Stepped:
+    if not is_for_my_question(follower, answer):
+        return replica, NOTHING
+    follower = msgspec.structs.replace(follower, asked=None)
+    match answer:
+        case Fetched():
+            return _fetched(replica, msgspec.structs.replace(follower, agrees=True, corrupt_answers=0), answer)
+        case Diverging():
+            return _cut(replica, follower, truncation_point(replica, answer))
+        case StartAnew(start=start):
+            return _started_anew(replica, follower, start)
+        case Refused():
+            # Time or the metadata will tell when to ask again: at once would be a loop.
+            return replica.now(role=follower), NOTHING
+
+
+def is_for_my_question(follower: Follower, answer: Answer) -> bool:
+    """A late answer describes a log that we do not have any more."""
+    return answer.question == follower.asked
+
+
+# ── Parting logs ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def truncation_point(replica: Replica, answer: Diverging) -> int:
+    """KIP-279: where the leader's last epoch that is not above ours ended, there or here, whichever is lower."""
+    _, our_end = replica.log.end_of(answer.epoch)
+    return max(replica.log.start, min(answer.end, our_end))
+
+
+def _cut(replica: Replica, follower: Follower, end: int) -> Stepped:
+    lowered = _lowered(replica, end)
+    replica = replica.now(log=replica.log.truncated(end), watermark=min(replica.watermark, end))
+    after, ready = ask(replica, follower)
+    return after, Ready((Truncate(end),), apply=(*lowered, DropAbove(end))).then(ready)
+
+
+def _started_anew(replica: Replica, follower: Follower, start: int) -> Stepped:
+    lowered = _lowered(replica, start)
+    # What is below the leader's beginning was committed: it could not have been deleted otherwise.
+    replica = replica.now(log=replica.log.restarted(start), watermark=start)
+    after, ready = ask(replica, follower)
+    return after, Ready((RestartAt(start),), apply=(*lowered, DropAbove(start), Watermark(start))).then(ready)
+
+
+def _lowered(replica: Replica, end: int) -> tuple[Apply, ...]:
+    """Refuse to lose what is committed; an unclean election has lost it already."""
+    if end >= replica.watermark:
+        return ()
+    is_unclean = replica.assignment.unclean_epoch > max(replica.log.last_record_epoch, 0)
+    assert is_unclean, f"asked to cut to {end}, but everything below {replica.watermark} is committed"
+    return (LossPossible(end, replica.watermark),)
+
+
+# ── Records ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _fetched(replica: Replica, follower: Follower, answer: Fetched) -> Stepped:
+    log, persist = replica.log, list[Effect]()
+    for batch in answer.batches:
+        if batch.end <= log.end:
+            continue
+        if log.latest_epoch > batch.epoch and log.epochs[-1][1] >= log.end:
+            # An epoch that wrote nothing here: it is no part of the leader's history, and must not be of ours.
+            log = log.truncated(log.end)
+            persist.append(Truncate(log.end))
+        fitting = fitted(log.start, log.end, batch)
+        log = log.appended(fitting.end, fitting.epoch)
+        persist.append(Write(fitting))
+    if log.start < answer.start <= log.end:
+        log = log.trimmed(answer.start)
+        persist.append(Trim(answer.start))
+    watermark = learned_watermark(replica.watermark, answer.watermark, log.end)
+    told: tuple[Apply, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
+    after, ready = ask(replica.now(log=log, watermark=watermark), follower)
+    return after, Ready(tuple(persist), apply=told).then(ready)
+
+
+def fitted(start: int, end: int, batch: Batch) -> Batch:
+    """The batch as it can follow our end. The leader sends whole batches: the first may begin before it."""
+    assert batch.base <= end, f"a batch begins at {batch.base}, the log ends at {end}"
+    if end in (batch.base, start):
+        return batch
+    assert batch.is_empty, f"a batch from {batch.base} to {batch.end} has records on both sides of our end {end}"
+    return msgspec.structs.replace(batch, base=end)
+
+
+def learned_watermark(known: int, told: int, end: int) -> int:
+    """A new leader may know less than we do: what is committed stays committed."""
+    return max(known, min(told, end))
+
+
+# ── Damage ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def corrupt(replica: Replica, follower: Follower, message: CorruptAnswer) -> Stepped:
+    if message.question != follower.asked:
+        return replica, NOTHING
+    count = follower.corrupt_answers + 1
+    follower = msgspec.structs.replace(follower, asked=None, corrupt_answers=count % CORRUPT_ANSWERS_MAX)
+    if count < CORRUPT_ANSWERS_MAX:
+        return ask(replica, follower)
+    complaint = Complaint(replica.node, replica.epoch, replica.log.end)
+    return replica.now(role=follower), Ready(send=(complaint,))
+
+
+def damaged(replica: Replica) -> Stepped:
+    """This copy counts for nothing any more; it is copied anew under another registration of its damage."""
+    return replica.now(role=None), Ready(send=(Resign(replica.node, replica.epoch),))

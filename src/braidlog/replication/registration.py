@@ -1,0 +1,44 @@
+"""Whether a node that starts still has all that it once promised: whether it is whole, for one partition.
+
+A promise outlives the process in the page cache, and the machine only on the disk.
+"""
+
+import msgspec
+
+
+class Life(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of a node, as it registers."""
+
+    boot_id: str
+    """Changes when the machine starts, not when the process does."""
+    folder_id: str
+    remembers: int = 0
+    """The last incarnation that its folder knows of: less than the metadata's if it is a copy or a backup."""
+    stopped_cleanly: bool = False
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """A life with the incarnation that the metadata gave it."""
+
+    incarnation: int
+    life: Life
+
+
+def is_whole(before: Registration | None, now: Life, *, flush_on_ack: bool, is_damaged: bool) -> bool:
+    """`flush_on_ack` as it was when the node last registered; `is_damaged` of this partition's copy, found when it was opened."""
+    if before is None or is_damaged or not is_same_folder(before, now):
+        return False
+    return now.stopped_cleanly or flush_on_ack or is_same_boot(before, now)
+
+
+def is_same_folder(before: Registration, now: Life) -> bool:
+    return now.folder_id == before.life.folder_id and now.remembers == before.incarnation
+
+
+def is_same_boot(before: Registration, now: Life) -> bool:
+    return now.boot_id == before.life.boot_id
+
+
+def may_register(before: Registration | None, now: Life, *, lease_lives: bool) -> bool:
+    """Another folder under the same number is another node, until the old one is certainly gone."""
+    return before is None or not lease_lives or now.folder_id == before.life.folder_id

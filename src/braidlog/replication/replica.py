@@ -1,0 +1,148 @@
+"""The replica of one partition on one node: `step(replica, message, now_ms)` gives what it is now, and what is to be done.
+
+Knows: its log in summary, its watermark, whether it leads or follows. Refuses to know: disks, sockets, clocks, chance.
+Invariants: it acts on no metadata before that holds its own registration; the watermark never falls while the node runs, but
+after an unclean election; an epoch that is over is never returned to.
+"""
+
+from braidlog.model.errors import Reason
+from braidlog.replication import follower as following
+from braidlog.replication import leader as leading
+from braidlog.replication.messages import (
+    Append,
+    Assigned,
+    Await,
+    ChangeRefused,
+    Complaint,
+    CorruptAnswer,
+    Damaged,
+    DeleteBelow,
+    Diverging,
+    EpochBegun,
+    Fetch,
+    Fetched,
+    Message,
+    Refusal,
+    Refused,
+    StartAnew,
+    Synced,
+    Tick,
+)
+from braidlog.replication.ready import NOTHING, Failed, Ready, Stopped
+from braidlog.replication.replica_state import Follower, Leader, Replica, Stepped
+
+__all__ = ["readable_end", "step"]
+
+
+def step(replica: Replica, message: Message, now_ms: int) -> Stepped:
+    """Take a message in. Pure: the same three arguments give the same two results."""
+    match message:
+        case Assigned():
+            return _assigned(replica, message, now_ms)
+        case Synced():
+            return _synced(replica, message)
+        case _ if isinstance(replica.role, Leader):
+            return _lead(replica, replica.role, message, now_ms)
+        case _ if isinstance(replica.role, Follower):
+            return _follow(replica, replica.role, message)
+    return replica, _turned_away(replica, message)
+
+
+def readable_end(replica: Replica) -> int:
+    """Readers see what is below, on a leader and on a follower alike."""
+    return replica.watermark
+
+
+def _assigned(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
+    registered = message.incarnation_of(replica.node)
+    if not is_own_registration(replica, registered):
+        is_replaced = registered is not None and registered > replica.incarnation
+        return replica, Ready(apply=(Stopped(),)) if is_replaced else NOTHING
+    assignment, known = message.assignment, replica.assigned
+    if known is not None and assignment.partition_epoch < known.assignment.partition_epoch:
+        return replica, NOTHING
+    replica = replica.now(assigned=message)
+    if assignment.leader_epoch == replica.epoch and replica.role is not None:
+        if isinstance(replica.role, Leader):
+            return leading.reassigned(replica, replica.role, message)
+        return replica.now(role=replica.role if replica.node in assignment.replicas else None), NOTHING
+    if assignment.leader_epoch <= replica.epoch:
+        return replica, NOTHING
+    ended, over = leading.ended(replica, replica.role) if isinstance(replica.role, Leader) else (replica, NOTHING)
+    ended = ended.now(epoch=assignment.leader_epoch, role=None)
+    if replica.node not in assignment.replicas or assignment.leader is None:
+        return ended, over
+    if assignment.leader == replica.node:
+        after, ready = leading.begin(ended, message, now_ms)
+    else:
+        after, ready = following.begin(ended, message)
+    return after, over.then(ready)
+
+
+def is_own_registration(replica: Replica, registered: int | None) -> bool:
+    """Metadata from before our registration is of another life: acting on it would resume an epoch with a shorter log."""
+    return registered == replica.incarnation
+
+
+def _synced(replica: Replica, message: Synced) -> Stepped:
+    if message.cuts != replica.log.cuts:
+        return replica, NOTHING
+    replica = replica.now(log=replica.log.synced(message.end))
+    match replica.role:
+        case Leader():
+            return leading.advanced(replica, replica.role)
+        case Follower():
+            return following.ask(replica, replica.role)
+    return replica, NOTHING
+
+
+def _lead(replica: Replica, leader: Leader, message: Message, now_ms: int) -> Stepped:
+    match message:
+        case Fetch():
+            return leading.fetched(replica, leader, message, now_ms)
+        case EpochBegun():
+            return leading.epoch_begun(replica, leader, message)
+        case ChangeRefused():
+            return leading.change_refused(replica, leader, message)
+        case Tick():
+            return leading.tick(replica, leader, now_ms)
+        case Complaint():
+            return leading.complained(replica, leader, message)
+        case Damaged():
+            return leading.damaged(replica, leader)
+    return _serve(replica, leader, message)
+
+
+def _serve(replica: Replica, leader: Leader, message: Message) -> Stepped:
+    match message:
+        case Append():
+            return leading.append(replica, leader, message)
+        case Await():
+            return leading.await_commit(replica, leader, message)
+        case DeleteBelow():
+            return leading.delete_below(replica, leader, message)
+    return replica, NOTHING
+
+
+def _follow(replica: Replica, follower: Follower, message: Message) -> Stepped:
+    match message:
+        case Fetched() | Diverging() | StartAnew() | Refused():
+            return following.answered(replica, follower, message)
+        case CorruptAnswer():
+            return following.corrupt(replica, follower, message)
+        case Tick():
+            return following.ask_again(replica, follower)
+        case Damaged():
+            return following.damaged(replica)
+    return replica, _turned_away(replica, message)
+
+
+def _turned_away(replica: Replica, message: Message) -> Ready:
+    """What only a leader can answer."""
+    match message:
+        case Fetch():
+            refusal = Refusal.FENCED_EPOCH if message.epoch < replica.epoch else Refusal.UNKNOWN_EPOCH
+            return Ready(send=(Refused(message, refusal, replica.epoch),))
+        case Append(token) | Await(token) | DeleteBelow(token):
+            return Ready(apply=(Failed(token, Reason.NOT_LEADER),))
+    return NOTHING
