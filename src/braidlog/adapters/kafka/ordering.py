@@ -2,8 +2,8 @@
 
 Knows: which requests may be under way together. Refuses to know: what any of them does.
 Invariants: a request begins when every earlier one of its connection has ended, or is of a kind whose effects it cannot see;
-those that wait begin in the order in which they came. So produces behind produces share a sync, reads wait beside reads, and
-whatever else is asked behind either sees what they did.
+those that wait begin in the order in which they came. So produces behind produces share a sync, reads wait beside reads and
+members beside members, and whatever else is asked behind any of them sees what they did.
 """
 
 from collections import deque
@@ -24,6 +24,9 @@ class Effect(Enum):
     """Records. Appended as soon as it begins, so that others of this kind may follow before it is acknowledged."""
     READS = auto()
     """Nothing."""
+    JOINS = auto()
+    """Who is in a group. Known as soon as it begins; what is waited for is the others. A client that gives up its join sends
+    another behind it, which takes its place."""
 
 
 EFFECTS: Mapping[Key, Effect] = {
@@ -31,6 +34,10 @@ EFFECTS: Mapping[Key, Effect] = {
     Key.FETCH: Effect.READS,
     Key.LIST_OFFSETS: Effect.READS,
     Key.OFFSET_FOR_LEADER_EPOCH: Effect.READS,
+    Key.JOIN_GROUP: Effect.JOINS,
+    Key.SYNC_GROUP: Effect.JOINS,
+    Key.HEARTBEAT: Effect.JOINS,
+    Key.LEAVE_GROUP: Effect.JOINS,
 }
 """Of those that may take long and are often sent several at a time; all others are `CHANGES`, and most of them end at once."""
 
