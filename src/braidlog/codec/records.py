@@ -29,7 +29,7 @@ from braidlog.codec.columns import Columns
 from braidlog.codec.compression import Compression, compress, decompress
 from braidlog.codec.crc import crc32c
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.kernel import check_records, decode_records, encode_records, select_records
+from braidlog.codec.kernel import check_records, decode_records, encode_records, scan_keys, select_records
 from braidlog.codec.section import INT64_MAX, INT64_MIN, Header, Row
 
 # key: version i16 = 0, kind i16            value: version i16 = 0, coordinator epoch i32
@@ -183,6 +183,15 @@ def check_batch_records(
     """
     section = read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
     return check_records(section, header.record_count, header.last_offset_delta, header.base_timestamp, dense=dense)
+
+
+def check_section(section: Buffer, header: BatchHeader, *, keyed: bool) -> None:
+    """Raise unless every record of a producer's own batch is sound and, if `keyed`, has a key: compaction goes by them."""
+    check_records(section, header.record_count, header.last_offset_delta, header.base_timestamp, dense=True)
+    if keyed and any(key is None for _, key, _ in scan_keys(section, header.record_count, header.last_offset_delta)):
+        raise ProtocolError(
+            "a compacted topic takes no record without a key; give each one a key, or set compact = false"
+        )
 
 
 def clip_batch(

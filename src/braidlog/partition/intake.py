@@ -14,8 +14,7 @@ import msgspec
 
 from braidlog.codec.batch import HEADER_BYTES, BatchHeader
 from braidlog.codec.compression import DecompressedTooLarge
-from braidlog.codec.kernel import check_records
-from braidlog.codec.records import read_section
+from braidlog.codec.records import check_section, read_section
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosting import Hosting
@@ -119,24 +118,25 @@ class Intake:
         hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
         check_produced(header, memoryview(batch), 0, hosted.log.settings, records_checked=True)
+        keyed = hosted.log.settings.compact
         compressed_bytes = header.size_bytes - HEADER_BYTES
         bytes_max = min(self._limits.of(compressed_bytes), allowance.bytes_left)
         if compressed_bytes <= HERE_COMPRESSED_BYTES_MAX and allowance.here_left > 0:
-            size = _check_here(batch, header, min(bytes_max, allowance.here_left))
+            size = _check_here(batch, header, min(bytes_max, allowance.here_left), keyed=keyed)
             if size is not None:
                 allowance.take(size, here=True)
                 return
         if bytes_max <= 0:
             raise BrokerError(Reason.RECORD_TOO_LARGE, _too_large(self._limits.decompressed_bytes_max))
-        answer = await self._worker.do(CheckRecords(bytes_max), batch)
+        answer = await self._worker.do(CheckRecords(bytes_max, keyed), batch)
         allowance.take(answer.number, here=False)
 
 
-def _check_here(batch: Buffer, header: BatchHeader, bytes_max: int) -> int | None:
+def _check_here(batch: Buffer, header: BatchHeader, bytes_max: int, *, keyed: bool) -> int | None:
     """What the records take when decompressed; None if it is more than `bytes_max`."""
     try:
         section = read_section(batch, 0, header, decompressed_bytes_max=bytes_max)
-        check_records(section, header.record_count, header.last_offset_delta, header.base_timestamp, dense=True)
+        check_section(section, header, keyed=keyed)
     except DecompressedTooLarge:
         return None
     except ProtocolError as error:

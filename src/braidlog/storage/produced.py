@@ -1,7 +1,7 @@
 """What a producer may send: the checks of one batch on its way in."""
 
 from braidlog.codec.batch import CONTROL, BatchHeader, check_crc
-from braidlog.codec.records import check_batch_records
+from braidlog.codec.records import check_section, read_section
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import TopicSettings
@@ -28,6 +28,7 @@ def check_produced(
         raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")
     if not records_checked:
         try:
-            check_batch_records(data, position, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+            section = read_section(data, position, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+            check_section(section, header, keyed=settings.compact)
         except ProtocolError as error:
             raise BrokerError(Reason.INVALID_RECORD, str(error)) from error

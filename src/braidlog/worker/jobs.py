@@ -25,6 +25,8 @@ class CheckRecords(msgspec.Struct, frozen=True, tag=True):
     """Is every record of this batch sound? The payload is the batch, whole and with a CRC that holds."""
 
     decompressed_bytes_max: int
+    keyed: bool = False
+    """Whether every record must have a key: the topic is compacted."""
 
 
 class ClipRecords(msgspec.Struct, frozen=True, tag=True):

@@ -4,8 +4,7 @@ import msgspec
 
 from braidlog.codec.batch import read_header
 from braidlog.codec.compression import DecompressedTooLarge
-from braidlog.codec.kernel import check_records
-from braidlog.codec.records import clip_batch, read_section
+from braidlog.codec.records import check_section, clip_batch, read_section
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.storage.files import Disk
 from braidlog.worker.jobs import Answer, Buffer, CheckRecords, ClipRecords, Job, ScrubSegment
@@ -27,7 +26,7 @@ def _check(job: CheckRecords, batch: Buffer) -> Answer:
     header = read_header(batch)
     try:
         section = read_section(batch, 0, header, decompressed_bytes_max=job.decompressed_bytes_max)
-        check_records(section, header.record_count, header.last_offset_delta, header.base_timestamp, dense=True)
+        check_section(section, header, keyed=job.keyed)
     except DecompressedTooLarge as error:
         raise BrokerError(Reason.RECORD_TOO_LARGE, str(error)) from error
     except ProtocolError as error:

@@ -15,6 +15,7 @@ from braidlog.wire.kafka.apis import BY_KEY, Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.messages import topics as m
 from braidlog.wire.kafka.messages import transactions as t
 
 PRODUCE_VERSIONS = range(BY_KEY[Key.PRODUCE].versions.first, BY_KEY[Key.PRODUCE].versions.last + 1)
@@ -54,6 +55,21 @@ def test_a_batch_comes_back_as_it_went(client: Client, topic: str, compression: 
         back = records[at : at + len(sent)]
         assert struct.unpack_from(">q", back)[0] == 3 * number
         assert back[8:12] + back[16:] == sent[8:12] + sent[16:]
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
+@pytest.mark.parametrize("size", [10, 2_000_000])
+def test_a_compacted_topic_takes_no_record_without_a_key(client: Client, compression: Compression, size: int) -> None:
+    """Small ones are looked into on the loop, large ones by the worker."""
+    name = f"compacted-{uuid.uuid4().hex}"
+    settings = [m.ConfigValue("cleanup.policy", "compact")]
+    told = client.ask(m.CreateTopicsRequest([m.CreateTopicsRequestTopic(name, 1, 1, configs=settings)]))
+    assert told.topics[0].error_code == 0
+    value = b"v" * size
+    refused = client.produce(name, batch_of(value, value, keys=[b"k", None], compression=compression))
+    assert refused.error_code == E.INVALID_RECORD
+    assert "without a key" in (refused.error_message or "")
+    assert client.produce(name, batch_of(value, value, keys=[b"k", b""], compression=compression)).error_code == 0
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
