@@ -74,7 +74,8 @@ def test_an_empty_key_lets_nobody_in(node: Node) -> None:
         ("*", SALT, 4096, bytes(32)),
         ("user", SALT, 4095, bytes(32)),
         ("user", SALT, 1_000_001, bytes(32)),
-        ("user", b"short", 4096, bytes(32)),
+        ("user", b"", 4096, bytes(32)),
+        ("user", bytes(1025), 4096, bytes(32)),
         ("user", SALT, 4096, bytes(31)),
     ],
 )

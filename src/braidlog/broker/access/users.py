@@ -25,7 +25,7 @@ from braidlog.model.world import World
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 1_000_000
-_SALT_BYTES = (8, 1024)
+_SALT_BYTES = (1, 1024)
 DECOY_USERS_MAX = 64
 _NOBODY = Credential(bytes(16), ITERATIONS_MIN, b"", b"")
 _VERIFIER = re.compile(r"(SCRAM-SHA-(?:256|512))\$(\d{1,9}):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)")
