@@ -367,3 +367,32 @@ def test_kafka_python(address: str) -> None:
         assert "kp" not in admin.list_topics()
     finally:
         admin.close()
+
+
+def test_settings_of_nodes_are_shown_and_not_changed(asker: Asker) -> None:
+    def described(name: str) -> Any:
+        (told,) = asker.ask(m.DescribeConfigsRequest([m.DescribeConfigsRequestResource(4, name)])).results
+        return told
+
+    assert {each.name: each.value for each in described("0").configs}["group.min.session.timeout.ms"] == "6000"
+    assert (described("").error_code, described("").configs) == (0, []), "what all nodes have in common"
+    assert described("7").error_code == E.INVALID_REQUEST
+    for name in ("", "0"):
+        change = m.IncrementalAlterConfigsRequestConfig("log.retention.ms", 0, "1")
+        wanted = m.IncrementalAlterConfigsRequestResource(4, name, [change])
+        (told,) = asker.ask(m.IncrementalAlterConfigsRequest([wanted])).responses
+        assert told.error_code == E.INVALID_REQUEST
+        assert "braid config" in told.error_message
+
+
+def test_what_has_settings_is_listed(asker: Asker) -> None:
+    create(asker, "listed-with-settings")
+
+    def listed(*types: int, version: int = 1) -> Any:
+        told = asker.ask(m.ListConfigResourcesRequest(list(types)), version)
+        return told.error_code, {(each.resource_type, each.resource_name) for each in told.config_resources}
+
+    assert listed(4, 16) == (0, {(4, "0")})
+    assert {(2, "listed-with-settings"), (4, "0")} <= listed()[1]
+    assert listed(version=0) == (0, set()), "clients' metrics"
+    assert listed(99) == (E.UNSUPPORTED_VERSION, set())

@@ -111,7 +111,8 @@ def test_what_is_refused(asker: Asker) -> None:
     told = asker.alone("refused")
     assert asker.join("refused", "stranger").error_code == E.UNKNOWN_MEMBER_ID
     assert asker.join("").error_code == E.INVALID_GROUP_ID
-    assert asker.join("refused", session_timeout_ms=1).error_code == E.INVALID_SESSION_TIMEOUT
+    for timeout_ms in (1, 5_999, 1_800_001):
+        assert asker.join("refused", session_timeout_ms=timeout_ms).error_code == E.INVALID_SESSION_TIMEOUT
     other = [g.JoinGroupRequestProtocol("other", b"")]
     assert asker.join("refused", protocols=other).error_code == E.INCONSISTENT_GROUP_PROTOCOL
     assert asker.join("refused", protocol_type="connect").error_code == E.INCONSISTENT_GROUP_PROTOCOL
@@ -499,3 +500,34 @@ def test_subscriptions_of_foreign_clients_are_understood() -> None:
     for size in range(len(theirs)):
         assert set(topics_read("consumer", theirs[:size])) <= {"a", "bc"}
     assert topics_read("consumer", b"\xff" * 40) == []
+
+
+def test_what_one_may_do_with_a_group_is_told_to_who_asks(asker: Asker) -> None:
+    asker.alone("allowed")
+    asked = g.DescribeGroupsRequest(["allowed", "not-there"], include_authorized_operations=True)
+    bits = (1 << 3) | (1 << 6) | (1 << 8)
+    assert [each.authorized_operations for each in asker.ask(asked, 5).groups] == [bits, bits], "read, delete, describe"
+    (unasked,) = asker.ask(g.DescribeGroupsRequest(["allowed"]), 5).groups
+    assert unasked.authorized_operations == -(2**31)
+
+
+def test_who_gives_up_a_join_that_waits_may_leave_on_the_same_connection(asker: Asker, server: ServerProcess) -> None:
+    """What is asked behind a join that waits for others is answered after it, and counts before."""
+    told = asker.alone("given-up")
+    with Asker(server.address("kafka")) as other:
+        first = other.ask(join_of("given-up"), 9)
+        other.send(join_of("given-up", first.member_id), 9)
+        other.send(g.LeaveGroupRequest("given-up", members=[g.LeaveGroupRequestMember(first.member_id)]), 5)
+
+        def members() -> list[str]:
+            beat = asker.ask(g.HeartbeatRequest("given-up", 1, told.member_id))
+            assert beat.error_code in (E.NONE, E.REBALANCE_IN_PROGRESS), "the one that waits for us is still there"
+            (group,) = asker.ask(g.DescribeGroupsRequest(["given-up"])).groups
+            return [each.member_id for each in group.members] if beat.error_code else []
+
+        wait_until(lambda: members() == [told.member_id])
+
+
+def join_of(group: str, member: str = "") -> g.JoinGroupRequest:
+    protocols = [g.JoinGroupRequestProtocol("range", b"metadata")]
+    return g.JoinGroupRequest(group, 10_000, 10_000, member, protocol_type="consumer", protocols=protocols)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.adapters.kafka.asker import Asker, wait_until
+from tests.adapters.kafka.client import batch_of, produce_of
 from tests.adapters.kafka.clients import (
     AclBinding,
     AclBindingFilter,
@@ -28,9 +29,10 @@ from tests.adapters.kafka.clients import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from tests.adapters.kafka.test_served import Door, Talk
 
 from braidlog.adapters.kafka.scram import Scram, ScramError
-from braidlog.broker.access.authorize import hash_token
+from braidlog.broker.access.authorize import Operation, Rule, hash_token
 from braidlog.broker.access.users import Hash, credential_of, salt_password, show_verifier
 from braidlog.cluster.events import Credential
 from braidlog.testing.server import ServerProcess
@@ -515,3 +517,59 @@ def test_without_rules_there_are_no_lists(tmp_path: Path) -> None:
         asked = s.CreateAclsRequest([s.CreateAclsRequestCreation(2, "x", 3, "User:x", "*", 3, 3)])
         assert [each.error_code for each in asker.ask(asked).results] == [E.SECURITY_DISABLED]
         assert asker.ask(s.DeleteAclsRequest([s.AclFilter(1)])).filter_results[0].error_code == (E.SECURITY_DISABLED)
+
+
+# -- saying it again (KIP-368) -------------------------------------------------------------------------------------
+
+
+def secure_door() -> tuple[Door, Talk]:
+    door = Door(tokens=True, reauthentication_ms=60_000)
+    for name in ("alice", "bob"):
+        salted = salt_password(Hash.SHA_256, b"pencil", b"7 bytes", 4096)
+        door.node.run(door.services.users.put(name, Hash.SHA_256, b"7 bytes", 4096, salted))
+    return door, Talk("anonymous")
+
+
+def say(door: Door, talk: Talk, name: str) -> Any:
+    assert door.ask(s.SaslHandshakeRequest("PLAIN"), 1, talk=talk).error_code == 0
+    return door.ask(s.SaslAuthenticateRequest(f"\0{name}\0pencil".encode()), 2, talk=talk)
+
+
+def test_who_does_not_say_it_again_in_time_is_closed_upon() -> None:
+    door, talk = secure_door()
+    assert say(door, talk, "alice").session_lifetime_ms == 60_000
+    door.node.clock.advance(59_000)
+    assert door.ask(c.MetadataRequest([]), talk=talk) is not None
+    assert say(door, talk, "alice").error_code == 0
+    door.node.clock.advance(59_000)
+    assert door.ask(c.MetadataRequest([]), talk=talk) is not None
+    door.node.clock.advance(2_000)
+    assert door.ask(c.ApiVersionsRequest("x", "y"), talk=talk) is not None
+    assert not talk.is_closing
+    assert door.ask(c.MetadataRequest([]), talk=talk) is None
+    assert talk.is_closing
+
+
+def test_a_connection_stays_the_same_users() -> None:
+    door, talk = secure_door()
+    assert say(door, talk, "alice").error_code == 0
+    assert say(door, talk, "bob").error_code == E.SASL_AUTHENTICATION_FAILED
+    assert (talk.principal, talk.is_closing) == ("alice", True)
+
+
+def test_scram_is_offered_only_where_somebody_could_pass_it() -> None:
+    door = Door(tokens=True)
+    told = door.ask(s.SaslHandshakeRequest("SCRAM-SHA-256"), 1, talk=Talk())
+    assert (told.error_code, told.mechanisms) == (E.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+    assert tuple(secure_door()[0].ask(s.SaslHandshakeRequest("PLAIN"), 1, talk=Talk()).mechanisms) == MECHANISMS
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_who_may_only_read_a_topic_hears_that_it_may_not_write_it(idempotent: bool) -> None:
+    door = Door(None, Rule("alice", [Operation.READ, Operation.DESCRIBE], topic="read-only"))
+    door.node.create("read-only")
+    begun = door.ask(t.InitProducerIdRequest(transactional_id=None))
+    assert begun.error_code == 0
+    producer = (begun.producer_id, begun.producer_epoch, 0) if idempotent else (-1, -1, -1)
+    told = door.ask(produce_of(("read-only", 0, batch_of(b"x", producer=producer))), 9)
+    assert told.responses[0].partition_responses[0].error_code == E.TOPIC_AUTHORIZATION_FAILED

@@ -29,6 +29,10 @@ class Talk:
         self.address = ("here.example", 9092)
         self.peer = "there"
         self.is_closing = False
+        self.connection = ServerConnection()
+
+    async def judge(self, holds: Any) -> bool:
+        return bool(await holds())
 
     def close(self) -> None:
         self.is_closing = True

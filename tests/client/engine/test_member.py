@@ -147,7 +147,7 @@ class LostPartition:
 
 @pytest.mark.parametrize("column", GROUPS)
 def test_a_member_that_lost_its_partition_cannot_commit_it(column: str, braid_server_shared: ServerProcess) -> None:
-    more = "?session_timeout_ms=1500" if column == "kafka" else ""
+    more = "?session_timeout_ms=6000" if column == "kafka" else ""
 
     async def test() -> None:
         async with aio.connect(server_url(column, braid_server_shared) + more) as client:

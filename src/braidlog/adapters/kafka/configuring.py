@@ -12,14 +12,15 @@ from typing import Any
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
-from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of
+from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of_cluster
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Refusal as Refused
-from braidlog.adapters.kafka.routes import Route, on_topics
+from braidlog.adapters.kafka.routes import Route, on_topics, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.settings import Kind, Shown, Source
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
+from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -28,12 +29,17 @@ from braidlog.wire.kafka.messages import topics as m
 from braidlog.wire.kafka.rows import Message
 
 Config = m.DescribeConfigsResponseConfig
+NODE_SETTINGS = (
+    "settings of nodes are not changed over Kafka's protocol; set them in the node's file, its environment or with --set, and "
+    "start it again (`braid config` shows them)"
+)
 Incremental = m.IncrementalAlterConfigsRequestResource
 
 
 class Resource(IntEnum):
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
 
 
 class Change(IntEnum):
@@ -47,7 +53,13 @@ class Change(IntEnum):
 
 
 async def describe(
-    request: Request, services: Services, _: Conversation, denied: Denied, *, creating: Creating
+    request: Request,
+    services: Services,
+    _: Conversation,
+    denied: Denied,
+    *,
+    creating: Creating,
+    session_timeout_ms_min: int,
 ) -> m.DescribeConfigsResponse:
     message: m.DescribeConfigsRequest = request.message
     results = []
@@ -55,7 +67,8 @@ async def describe(
         code, text, configs = E.NONE, None, []
         try:
             denied.check(_name(resource))
-            configs = _configs(resource, message, services, creating)
+            node = _of_node(services, creating, session_timeout_ms_min)
+            configs = _configs(resource, message, services, node)
         except (BrokerError, StorageFault) as error:
             code, text = _code(resource.resource_type, error), text_of(error)
         results.append(
@@ -68,13 +81,15 @@ def _configs(
     resource: m.DescribeConfigsRequestResource,
     message: m.DescribeConfigsRequest,
     services: Services,
-    creating: Creating,
+    node: list[Config],
 ) -> list[Config]:
     if resource.resource_type == Resource.TOPIC:
         shown = settings.show(services.configs.describe(resource.resource_name))
         told = [_to_message(each, message) for each in shown]
-    elif resource.resource_type == Resource.BROKER and resource.resource_name in ("", str(services.brokers.own_number)):
-        told = _of_node(services, creating)
+    elif resource.resource_type == Resource.BROKER and not resource.resource_name:
+        told = []  # what all nodes have in common: no setting of theirs is changed over this protocol
+    elif resource.resource_type == Resource.BROKER and resource.resource_name == str(services.brokers.own_number):
+        told = node
     else:
         raise _unknown(resource.resource_type, resource.resource_name)
     wanted = resource.configuration_keys
@@ -96,7 +111,7 @@ def _to_message(shown: Shown, message: m.DescribeConfigsRequest) -> Config:
     )
 
 
-def _of_node(services: Services, creating: Creating) -> list[Config]:
+def _of_node(services: Services, creating: Creating, session_timeout_ms_min: int) -> list[Config]:
     """What Kafka's tools look for in a broker; all of it is set in this node's own configuration."""
     defaults = services.configs.defaults()
     rows = (
@@ -111,8 +126,27 @@ def _of_node(services: Services, creating: Creating) -> list[Config]:
         ("log.segment.bytes", str(defaults["segment_bytes"]), Kind.INT),
         ("message.max.bytes", str(defaults["batch_bytes_max"]), Kind.INT),
         ("min.insync.replicas", str(defaults["min_in_sync"]), Kind.INT),
+        ("group.min.session.timeout.ms", str(session_timeout_ms_min), Kind.INT),
+        ("group.max.session.timeout.ms", str(SESSION_TIMEOUT_MS_MAX), Kind.INT),
     )
     return [Config(name, value, True, Source.STATIC_BROKER, config_type=kind) for name, value, kind in rows]  # noqa: FBT003 - a row
+
+
+async def list_resources(
+    request: Request, services: Services, conversation: Conversation
+) -> m.ListConfigResourcesResponse:
+    """What has settings. Version 0 asks for clients' metrics only, of which there are none."""
+    message: m.ListConfigResourcesRequest = request.message
+    wanted = set(message.resource_types) or (set(Resource) if request.version else set())
+    if not wanted <= set(Resource):
+        raise Refusal(E.UNSUPPORTED_VERSION, f"nothing of type {min(wanted - set(Resource))} has settings here")
+    topics = services.authorize.visible(conversation.principal, services.hosting.names())
+    names: dict[int, list[str]] = {Resource.TOPIC: topics, Resource.BROKER: [str(services.brokers.own_number)]}
+    return m.ListConfigResourcesResponse(
+        config_resources=[
+            m.ListConfigResourcesResponseResource(name, kind) for kind in sorted(wanted) for name in names.get(kind, ())
+        ]
+    )
 
 
 # -- changing ----------------------------------------------------------------------------------------------------
@@ -178,6 +212,8 @@ async def _alter(
     only_check: bool,
 ) -> None:
     name = resource.resource_name
+    if resource.resource_type == Resource.BROKER:
+        raise Refusal(E.INVALID_REQUEST, NODE_SETTINGS)
     if resource.resource_type != Resource.TOPIC:
         raise _unknown(resource.resource_type, name)
     denied.check(name)
@@ -188,7 +224,7 @@ async def _alter(
 def _unknown(kind: int, name: str) -> Refusal:
     if kind == Resource.BROKER:
         return Refusal(
-            E.INVALID_REQUEST, f"node {name[:20]!r} is not this one, or its settings stand in its configuration"
+            E.INVALID_REQUEST, f"there is no node {name[:20]!r}; `--describe --entity-type brokers` lists them"
         )
     return Refusal(E.INVALID_REQUEST, f"nothing of type {kind} has settings here")
 
@@ -216,13 +252,19 @@ def _refusal(response: type[Message], answers: str, answer: Callable[..., Any]) 
     return refuse
 
 
-def routes(creating: Creating) -> dict[Key, Route]:
+def routes(creating: Creating, session_timeout_ms_min: int) -> dict[Key, Route]:
     described = _refusal(m.DescribeConfigsResponse, "results", m.DescribeConfigsResponseResult)
     altered = _refusal(m.AlterConfigsResponse, "responses", m.ConfiguredResource)
     some_altered = _refusal(m.IncrementalAlterConfigsResponse, "responses", m.ConfiguredResource)
     return {
         Key.DESCRIBE_CONFIGS: on_topics(
-            partial(describe, creating=creating), Operation.DESCRIBE, described, _resources
+            partial(describe, creating=creating, session_timeout_ms_min=session_timeout_ms_min),
+            Operation.DESCRIBE,
+            described,
+            _resources,
+        ),
+        Key.LIST_CONFIG_RESOURCES: Route(
+            list_resources, Operation.DESCRIBE, refusal=whole(m.ListConfigResourcesResponse), said=said_of_cluster
         ),
         Key.ALTER_CONFIGS: on_topics(alter, Operation.ALTER, altered, _resources),
         Key.INCREMENTAL_ALTER_CONFIGS: on_topics(alter_some, Operation.ALTER, some_altered, _resources),

@@ -5,6 +5,7 @@ Invariant: every group, member and partition of a request has an answer of its o
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
@@ -13,11 +14,9 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, named, unknown
 from braidlog.adapters.routing import Denied, Handler, Need
 from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.coordinator.groups.messages import Joining, MemberIdRequired, State
-from braidlog.coordinator.groups.service import GroupView, MemberView
+from braidlog.coordinator.groups.messages import Joining, MemberIdRequired
 from braidlog.coordinator.offsets import Commit, Committed
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.wire.kafka import consumer
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -30,19 +29,8 @@ ID_REQUIRED_SINCE = 4
 SKIPPING_SINCE = 9
 SEVERAL_SINCE = 8
 """The first version of OffsetFetch that asks for several groups."""
-NOT_FOUND_SINCE = 6
-"""The first version of DescribeGroups that says so of a group that is not there; before, it is "Dead"."""
-GROUP_TYPE = "classic"
 COORDINATED = {0: Kind.GROUP, 1: Kind.TRANSACTIONAL_ID}
 """What FindCoordinator may look for."""
-
-STATES: dict[State, str] = {
-    State.EMPTY: "Empty",
-    State.JOINING: "PreparingRebalance",
-    State.SYNCING: "CompletingRebalance",
-    State.STABLE: "Stable",
-}
-DEAD = "Dead"
 
 
 # -- coordinators ------------------------------------------------------------------------------------------------
@@ -96,8 +84,12 @@ def refuse_coordinator(request: Request, code: E, text: str) -> c.FindCoordinato
 # -- members -----------------------------------------------------------------------------------------------------
 
 
-async def join(request: Request, services: Services, conversation: Conversation) -> g.JoinGroupResponse:
+async def join(
+    request: Request, services: Services, conversation: Conversation, *, session_timeout_ms_min: int
+) -> g.JoinGroupResponse:
     message: g.JoinGroupRequest = request.message
+    if message.session_timeout_ms < session_timeout_ms_min:
+        return refuse_join(request, E.INVALID_SESSION_TIMEOUT, "")
     told_ms = message.rebalance_timeout_ms
     asked = Joining(
         member=message.member_id,
@@ -351,95 +343,12 @@ async def delete_offsets(
     )
 
 
-# -- looking and deleting ----------------------------------------------------------------------------------------
-
-
-async def describe(request: Request, services: Services, _: Conversation, denied: Denied) -> g.DescribeGroupsResponse:
-    message: g.DescribeGroupsRequest = request.message
-    return g.DescribeGroupsResponse(
-        groups=[_described(name, request.version, services, denied) for name in message.groups]
-    )
-
-
-def _described(name: str, version: int, services: Services, denied: Denied) -> g.DescribeGroupsResponseGroup:
-    refused = denied.get((Kind.GROUP, name))
-    if refused is not None:
-        return g.DescribeGroupsResponseGroup(code_of(refused), str(refused), name)
-    try:
-        view = services.groups.describe(name)
-    except BrokerError as error:
-        code, text = (coordinator_code(error), str(error)) if version >= NOT_FOUND_SINCE else (E.NONE, None)
-        return g.DescribeGroupsResponseGroup(code, text, name, DEAD)
-    return g.DescribeGroupsResponseGroup(
-        group_id=name,
-        group_state=STATES[view.state],
-        protocol_type=_protocol_type(view),
-        protocol_data=view.protocol,
-        members=[_member(view, member) for member in view.members],
-    )
-
-
-def _protocol_type(view: GroupView) -> str:
-    """Members of groups in which the broker assigns are consumers, whatever door they came through."""
-    return view.protocol_type if view.is_classic else consumer.PROTOCOL_TYPE
-
-
-def _member(view: GroupView, member: MemberView) -> g.DescribeGroupsResponseMember:
-    metadata, assignment = member.metadata, member.assignment
-    if not view.is_classic:
-        metadata, assignment = consumer.subscription(member.topics), consumer.assignment(member.shares)
-    return g.DescribeGroupsResponseMember(
-        member.member, member.instance, member.client, member.host, metadata, assignment
-    )
-
-
-def refuse_describe(request: Request, code: E, text: str) -> g.DescribeGroupsResponse:
-    groups = [g.DescribeGroupsResponseGroup(code, text, name) for name in request.message.groups]
-    return g.DescribeGroupsResponse(groups=groups)
-
-
-async def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
-    message: g.ListGroupsRequest = request.message
-    visible = services.authorize.visible(conversation.principal, services.groups.names(), Kind.GROUP)
-    views = map(services.groups.describe, visible)
-    shown = [
-        g.ListGroupsResponseGroup(view.name, _protocol_type(view), STATES[view.state], GROUP_TYPE)
-        for view in views
-        if _is_wanted(STATES[view.state], message.states_filter) and _is_wanted(GROUP_TYPE, message.types_filter)
-    ]
-    return g.ListGroupsResponse(groups=shown)
-
-
-def _is_wanted(word: str, wanted: Iterable[str]) -> bool:
-    words = {each.lower() for each in wanted}
-    return not words or word.lower() in words
-
-
-async def delete(request: Request, services: Services, _: Conversation, denied: Denied) -> g.DeleteGroupsResponse:
-    message: g.DeleteGroupsRequest = request.message
-    results = []
-    for name in message.groups_names:
-        code = E.NONE
-        try:
-            denied.check((Kind.GROUP, name))
-            await services.groups.delete(name)
-        except (BrokerError, StorageFault) as error:
-            code = coordinator_code(error)
-        results.append(g.DeleteGroupsResponseResult(name, code))
-    return g.DeleteGroupsResponse(results=results)
-
-
-def refuse_delete(request: Request, code: E, _: str) -> g.DeleteGroupsResponse:
-    names = request.message.groups_names
-    return g.DeleteGroupsResponse(results=[g.DeleteGroupsResponseResult(name, code) for name in names])
-
-
 def _route(handler: Handler, operation: Operation, refusal: Refusal, *each: Need) -> Route:
     """The row of a request about one group: what it needs on that, and on each topic that it names."""
     return Route(handler, None, needs=(on_group(operation),), each=each, refusal=refusal, said=said_by_coordinator)
 
 
-def _each_group(
+def each_group(
     handler: Handler, operation: Operation, refusal: Refusal, find: Callable[..., Iterable[str]], *each: Need
 ) -> Route:
     """The row of a request about several groups, each with an answer of its own."""
@@ -456,34 +365,30 @@ def _topics_fetched(request: Request, services: Services) -> Iterable[str]:
     return resolved(services, ((topic.name, topic.topic_id) for topics in asked for topic in topics))
 
 
-ROUTES: dict[Key, Route] = {
-    Key.FIND_COORDINATOR: Route(
-        find_coordinator,
-        None,
-        each=(_coordinated(Kind.GROUP), _coordinated(Kind.TRANSACTIONAL_ID)),
-        refusal=refuse_coordinator,
-    ),
-    Key.JOIN_GROUP: _route(join, Operation.READ, refuse_join),
-    Key.SYNC_GROUP: _route(sync, Operation.READ, whole(g.SyncGroupResponse)),
-    Key.HEARTBEAT: _route(heartbeat, Operation.READ, whole(g.HeartbeatResponse)),
-    Key.LEAVE_GROUP: _route(leave, Operation.READ, whole(g.LeaveGroupResponse)),
-    Key.OFFSET_COMMIT: _route(
-        commit,
-        Operation.READ,
-        lambda request, code, _: _commits(request.message, lambda: code),
-        Need(Operation.READ, topics_by_id),
-    ),
-    Key.OFFSET_FETCH: _each_group(
-        fetch, Operation.DESCRIBE, refuse_fetch, _groups_fetched, Need(Operation.DESCRIBE, _topics_fetched)
-    ),
-    Key.OFFSET_DELETE: _route(
-        delete_offsets, Operation.DELETE, whole(g.OffsetDeleteResponse), Need(Operation.READ, topics_named)
-    ),
-    Key.DESCRIBE_GROUPS: _each_group(
-        describe, Operation.DESCRIBE, refuse_describe, lambda request, _: request.message.groups
-    ),
-    Key.LIST_GROUPS: Route(list_groups, None, refusal=whole(g.ListGroupsResponse), said=said_by_coordinator),
-    Key.DELETE_GROUPS: _each_group(
-        delete, Operation.DELETE, refuse_delete, lambda request, _: request.message.groups_names
-    ),
-}
+def routes(session_timeout_ms_min: int) -> dict[Key, Route]:
+    return {
+        Key.FIND_COORDINATOR: Route(
+            find_coordinator,
+            None,
+            each=(_coordinated(Kind.GROUP), _coordinated(Kind.TRANSACTIONAL_ID)),
+            refusal=refuse_coordinator,
+        ),
+        Key.JOIN_GROUP: _route(
+            partial(join, session_timeout_ms_min=session_timeout_ms_min), Operation.READ, refuse_join
+        ),
+        Key.SYNC_GROUP: _route(sync, Operation.READ, whole(g.SyncGroupResponse)),
+        Key.HEARTBEAT: _route(heartbeat, Operation.READ, whole(g.HeartbeatResponse)),
+        Key.LEAVE_GROUP: _route(leave, Operation.READ, whole(g.LeaveGroupResponse)),
+        Key.OFFSET_COMMIT: _route(
+            commit,
+            Operation.READ,
+            lambda request, code, _: _commits(request.message, lambda: code),
+            Need(Operation.READ, topics_by_id),
+        ),
+        Key.OFFSET_FETCH: each_group(
+            fetch, Operation.DESCRIBE, refuse_fetch, _groups_fetched, Need(Operation.DESCRIBE, _topics_fetched)
+        ),
+        Key.OFFSET_DELETE: _route(
+            delete_offsets, Operation.DELETE, whole(g.OffsetDeleteResponse), Need(Operation.READ, topics_named)
+        ),
+    }

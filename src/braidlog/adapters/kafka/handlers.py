@@ -17,6 +17,7 @@ from braidlog.adapters.kafka import (
     admin,
     configuring,
     fetching,
+    group_admin,
     groups,
     listing,
     metadata,
@@ -47,8 +48,17 @@ class KafkaAdapter(RoutedAdapter):
     uses = Services
     ordered = True
 
-    def __init__(self, services: Services, *, auto_create: bool = True, partitions: int = 1) -> None:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        auto_create: bool = True,
+        partitions: int = 1,
+        session_timeout_ms_min: int = 6_000,
+        reauthentication_ms: int = 0,
+    ) -> None:
         super().__init__(services)
+        self._sasl = security.Sasl(reauthentication_ms)
         self._world = services.world
         self._orders: WeakKeyDictionary[Conversation, Order] = WeakKeyDictionary()
         made = Creating(auto_create, partitions)
@@ -57,12 +67,13 @@ class KafkaAdapter(RoutedAdapter):
             **producing.ROUTES,
             **fetching.ROUTES,
             **listing.ROUTES,
-            **groups.ROUTES,
+            **groups.routes(session_timeout_ms_min),
+            **group_admin.ROUTES,
             **transactions.ROUTES,
             **staging.ROUTES,
             **admin.routes(made),
-            **configuring.routes(made),
-            **security.routes(),
+            **configuring.routes(made, session_timeout_ms_min),
+            **security.routes(self._sasl),
             **acls.ROUTES,
         }
         self.served: Served = {key: BY_KEY[key].versions for key in self.table}
@@ -90,6 +101,8 @@ class KafkaAdapter(RoutedAdapter):
         route = self.table[request.api.key]
         if not route.before_authentication and self._is_stranger(conversation):
             return self._turn_away(conversation, request, "before authentication")
+        if not route.before_authentication and self._sasl.is_expired(conversation, self._world.monotonic()):
+            return self._turn_away(conversation, request, "after its session's lifetime, without authentication anew")
         too_much = excess(request.api.key, request.message)
         if too_much is not None:
             return self._turn_away(conversation, request, too_much)

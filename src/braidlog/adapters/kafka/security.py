@@ -2,11 +2,13 @@
 
 Knows: mechanisms, the order of an exchange, Kafka's numbers for hashes. Refuses to know: what a user may do, how passwords are
 kept.
+Where `reauthentication_ms` is set, a connection has to say again who it is before so long (KIP-368), and stays the same one.
 Invariants: a connection is somebody only after a whole exchange; whoever fails hears it late (the node's gatekeeper sees to
 that) and is closed upon; what is wrong is not said in detail. A password of PLAIN may also be a token of the configuration.
 """
 
 import secrets
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from braidlog.adapters.contract import Conversation
@@ -39,18 +41,40 @@ class _Exchange:
         self.scram: Scram | None = None
 
 
+class _Known(NamedTuple):
+    """Who a connection is, and until when by this node's clock, where it has to be said again."""
+
+    name: str
+    until: float
+
+
+def mechanisms(services: Services) -> list[str]:
+    """What is offered. No user has a verifier: nobody could pass SCRAM, which tokens are no passwords for."""
+    return list(MECHANISMS) if services.users.names() else [PLAIN]
+
+
 class Sasl:
-    """The handlers, and the exchanges that are under way."""
+    """The handlers, the exchanges that are under way, and until when who has had one is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, lifetime_ms: int = 0) -> None:
+        self._lifetime_ms = lifetime_ms
         self._exchanges: WeakKeyDictionary[ServerConnection, _Exchange] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[ServerConnection, _Known] = WeakKeyDictionary()
 
-    async def handshake(self, request: Request, _: Services, conversation: Conversation) -> s.SaslHandshakeResponse:
+    async def handshake(
+        self, request: Request, services: Services, conversation: Conversation
+    ) -> s.SaslHandshakeResponse:
         message: s.SaslHandshakeRequest = request.message
-        if message.mechanism not in MECHANISMS:
-            return s.SaslHandshakeResponse(E.UNSUPPORTED_SASL_MECHANISM, list(MECHANISMS))
+        offered = mechanisms(services)
+        if message.mechanism not in offered:
+            return s.SaslHandshakeResponse(E.UNSUPPORTED_SASL_MECHANISM, offered)
         self._exchanges[conversation.connection] = _Exchange(message.mechanism)
-        return s.SaslHandshakeResponse(mechanisms=list(MECHANISMS))
+        return s.SaslHandshakeResponse(mechanisms=offered)
+
+    def is_expired(self, conversation: Conversation, now: float) -> bool:
+        """Whether this client should have said again by now who it is."""
+        known = self._known.get(conversation.connection) if self._lifetime_ms else None
+        return known is not None and now >= known.until
 
     async def authenticate(
         self, request: Request, services: Services, conversation: Conversation
@@ -72,9 +96,15 @@ class Sasl:
         proof = _Proof(exchange, token, services)
         if not await (conversation.prove(*proof.token) if proof.token else conversation.judge(proof.holds)):
             return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong")
+        before = self._known.get(conversation.connection)
+        if before is not None and before.name != proof.name:
+            conversation.close()
+            return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "a connection stays the same user's")
         conversation.principal = proof.name
         conversation.connection.authenticated()
-        return s.SaslAuthenticateResponse(auth_bytes=proof.answer)
+        until = services.world.monotonic() + self._lifetime_ms / 1000
+        self._known[conversation.connection] = _Known(proof.name, until)
+        return s.SaslAuthenticateResponse(auth_bytes=proof.answer, session_lifetime_ms=self._lifetime_ms)
 
     def _begin(self, kind: Hash, services: Services) -> Scram:
         def find(name: str) -> Credential | None:
@@ -193,8 +223,7 @@ def refuse_alter_users(request: Request, code: E, text: str) -> s.AlterUserScram
     )
 
 
-def routes() -> dict[Key, Route]:
-    sasl = Sasl()
+def routes(sasl: Sasl) -> dict[Key, Route]:
     return {
         Key.SASL_HANDSHAKE: Route(sasl.handshake, None, refusal=refuse_handshake, before_authentication=True),
         Key.SASL_AUTHENTICATE: Route(

@@ -4,7 +4,7 @@ import base64
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.services import Services
-from braidlog.broker.access.authorize import Operation
+from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.rows import NO_UUID
 
@@ -20,13 +20,18 @@ OPERATION_BITS: dict[Operation, int] = {
 """The numbers of Kafka's own operations, which are also the bits in `authorized_operations`."""
 
 
+GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+
+
 def may(services: Services, conversation: Conversation, operation: Operation, topic: str | None) -> bool:
     return services.authorize.is_allowed(conversation.principal, operation, topic)
 
 
-def operations(services: Services, conversation: Conversation, topic: str | None) -> int:
-    """What this client may do, as Kafka's bits."""
-    return sum(1 << bit for operation, bit in OPERATION_BITS.items() if may(services, conversation, operation, topic))
+def operations(services: Services, conversation: Conversation, name: str | None, kind: Kind = Kind.TOPIC) -> int:
+    """What this client may do with a topic or a group, as Kafka's bits."""
+    is_allowed = services.authorize.is_allowed
+    wanted = GROUP_OPERATIONS if kind is Kind.GROUP else OPERATION_BITS
+    return sum(1 << OPERATION_BITS[each] for each in wanted if is_allowed(conversation.principal, each, name, kind))
 
 
 def named(services: Services, name: str | None, topic_id: bytes) -> str | None:

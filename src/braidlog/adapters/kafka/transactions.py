@@ -55,7 +55,10 @@ def _said(request: Request, code: E) -> E:
 
 
 async def init_producer_id(request: Request, services: Services, _: Conversation) -> t.InitProducerIdResponse:
-    """A producer without transactions gets a new id whenever it asks: what it had belongs to its past."""
+    """A producer without transactions gets a new id whenever it asks: what it had belongs to its past.
+
+    Nothing is needed for that: who may write nowhere is told so of the topic that it writes to, and not here of the cluster.
+    """
     message: t.InitProducerIdRequest = request.message
     if message.transactional_id is None:
         return t.InitProducerIdResponse(producer_id=await services.producer_ids.take())
@@ -315,10 +318,6 @@ def refuse_producers(request: Request, code: E, text: str) -> t.DescribeProducer
 
 
 _WRITE = on_transactional_id(Operation.WRITE)
-_WRITE_SOMETHING = Need(
-    Operation.WRITE, lambda request, _: () if request.message.transactional_id is not None else (None,)
-)
-"""Of a producer without transactions: that there is some topic which it may write to."""
 
 
 def _route(handler: Handler, refusal: Refusal, *more: Need) -> Route:
@@ -326,7 +325,7 @@ def _route(handler: Handler, refusal: Refusal, *more: Need) -> Route:
 
 
 ROUTES: dict[Key, Route] = {
-    Key.INIT_PRODUCER_ID: _route(init_producer_id, refuse_init, _WRITE_SOMETHING),
+    Key.INIT_PRODUCER_ID: _route(init_producer_id, refuse_init),
     Key.ADD_PARTITIONS_TO_TXN: on_topics(
         add_partitions, Operation.WRITE, refuse_partitions, said=_said, needs=(_WRITE,)
     ),

@@ -15,6 +15,8 @@ DIALECT: Final = Dialect(
     listener_options=(
         ListenerOption("auto_create", default=True),
         ListenerOption("partitions", 1, (1, PARTITIONS_PER_TOPIC_MAX)),
+        ListenerOption("session_timeout_ms_min", 6_000, (100, 1_800_000)),
+        ListenerOption("reauthentication_ms", 0, (0, 2**40)),
     ),
     table="apis",
     request_id="CorrID",

@@ -89,6 +89,7 @@ class Key(IntEnum):
     DESCRIBE_PRODUCERS = 61, transactions, "0-0", 0
     DESCRIBE_TRANSACTIONS = 65, transactions, "0-0", 0
     LIST_TRANSACTIONS = 66, transactions, "0-1", 0
+    LIST_CONFIG_RESOURCES = 74, topics, "0-1", 0
     DESCRIBE_TOPIC_PARTITIONS = 75, cluster, "0-0", 0
     COMMIT_BATCH = 0x6272, staging, "0-0", 0
     ABORT_BATCH = 0x6273, staging, "0-0", 0

@@ -5,7 +5,7 @@ Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what s
 
 from typing import Annotated
 
-from braidlog.wire.kafka.messages.parts import Outcome, Throttled, TopicPartitions
+from braidlog.wire.kafka.messages.parts import Outcome, Throttled, ThrottledOutcome, TopicPartitions
 from braidlog.wire.kafka.rows import I8, I16, I32, I64, NO_UUID, Bool, Message, Text, Uuid
 
 
@@ -201,6 +201,19 @@ class IncrementalAlterConfigsRequest(Message, frozen=True):
 
 class IncrementalAlterConfigsResponse(AlterConfigsResponse, frozen=True):
     pass
+
+
+class ListConfigResourcesRequest(Message, frozen=True):
+    resource_types: Annotated[list[I8], "1+"] = []
+
+
+class ListConfigResourcesResponseResource(Message, frozen=True):
+    resource_name: Text = ""
+    resource_type: Annotated[I8, "1+"] = 16
+
+
+class ListConfigResourcesResponse(ThrottledOutcome, frozen=True):
+    config_resources: list[ListConfigResourcesResponseResource] = []
 
 
 class DescribeLogDirsRequest(Message, frozen=True):

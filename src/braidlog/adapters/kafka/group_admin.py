@@ -1,0 +1,137 @@
+"""Groups as an administrator sees them: what there is, who is in it, and that it goes.
+
+Knows: Kafka's words for states. Refuses to know: how members get what they have (`groups.py` serves them).
+Invariant: every group of a request has an answer of its own; groups of both kinds are told alike.
+"""
+
+from collections.abc import Callable, Iterable
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
+from braidlog.adapters.kafka.groups import each_group
+from braidlog.adapters.kafka.routes import Route, whole
+from braidlog.adapters.kafka.services import Services
+from braidlog.adapters.kafka.topics import operations
+from braidlog.adapters.routing import Denied
+from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.coordinator.groups.messages import State
+from braidlog.coordinator.groups.service import GroupView, MemberView
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.wire.kafka import consumer
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.rows import UNASKED
+
+NOT_FOUND_SINCE = 6
+"""The first version of DescribeGroups that says so of a group that is not there; before, it is "Dead"."""
+GROUP_TYPE = "classic"
+STATES: dict[State, str] = {
+    State.EMPTY: "Empty",
+    State.JOINING: "PreparingRebalance",
+    State.SYNCING: "CompletingRebalance",
+    State.STABLE: "Stable",
+}
+DEAD = "Dead"
+
+
+async def describe(
+    request: Request, services: Services, conversation: Conversation, denied: Denied
+) -> g.DescribeGroupsResponse:
+    message: g.DescribeGroupsRequest = request.message
+
+    def allowed(name: str) -> int:
+        wanted = message.include_authorized_operations
+        return operations(services, conversation, name, Kind.GROUP) if wanted else UNASKED
+
+    return g.DescribeGroupsResponse(
+        groups=[_described(name, request.version, services, denied, allowed) for name in message.groups]
+    )
+
+
+def _described(
+    name: str, version: int, services: Services, denied: Denied, allowed: Callable[[str], int]
+) -> g.DescribeGroupsResponseGroup:
+    refused = denied.get((Kind.GROUP, name))
+    if refused is not None:
+        return g.DescribeGroupsResponseGroup(code_of(refused), str(refused), name)
+    try:
+        view = services.groups.describe(name)
+    except BrokerError as error:
+        code, text = (coordinator_code(error), str(error)) if version >= NOT_FOUND_SINCE else (E.NONE, None)
+        return g.DescribeGroupsResponseGroup(code, text, name, DEAD, authorized_operations=allowed(name))
+    return g.DescribeGroupsResponseGroup(
+        group_id=name,
+        group_state=STATES[view.state],
+        protocol_type=_protocol_type(view),
+        protocol_data=view.protocol,
+        members=[_member(view, member) for member in view.members],
+        authorized_operations=allowed(name),
+    )
+
+
+def _protocol_type(view: GroupView) -> str:
+    """Members of groups in which the broker assigns are consumers, whatever door they came through."""
+    return view.protocol_type if view.is_classic else consumer.PROTOCOL_TYPE
+
+
+def _member(view: GroupView, member: MemberView) -> g.DescribeGroupsResponseMember:
+    metadata, assignment = member.metadata, member.assignment
+    if not view.is_classic:
+        metadata, assignment = consumer.subscription(member.topics), consumer.assignment(member.shares)
+    return g.DescribeGroupsResponseMember(
+        member.member, member.instance, member.client, member.host, metadata, assignment
+    )
+
+
+def refuse_describe(request: Request, code: E, text: str) -> g.DescribeGroupsResponse:
+    groups = [g.DescribeGroupsResponseGroup(code, text, name) for name in request.message.groups]
+    return g.DescribeGroupsResponse(groups=groups)
+
+
+async def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
+    message: g.ListGroupsRequest = request.message
+    visible = services.authorize.visible(conversation.principal, services.groups.names(), Kind.GROUP)
+    views = map(services.groups.describe, visible)
+    shown = [
+        g.ListGroupsResponseGroup(view.name, _protocol_type(view), STATES[view.state], GROUP_TYPE)
+        for view in views
+        if _is_wanted(STATES[view.state], message.states_filter) and _is_wanted(GROUP_TYPE, message.types_filter)
+    ]
+    return g.ListGroupsResponse(groups=shown)
+
+
+def _is_wanted(word: str, wanted: Iterable[str]) -> bool:
+    words = {each.lower() for each in wanted}
+    return not words or word.lower() in words
+
+
+async def delete(request: Request, services: Services, _: Conversation, denied: Denied) -> g.DeleteGroupsResponse:
+    message: g.DeleteGroupsRequest = request.message
+    results = []
+    for name in message.groups_names:
+        code = E.NONE
+        try:
+            denied.check((Kind.GROUP, name))
+            await services.groups.delete(name)
+        except (BrokerError, StorageFault) as error:
+            code = coordinator_code(error)
+        results.append(g.DeleteGroupsResponseResult(name, code))
+    return g.DeleteGroupsResponse(results=results)
+
+
+def refuse_delete(request: Request, code: E, _: str) -> g.DeleteGroupsResponse:
+    names = request.message.groups_names
+    return g.DeleteGroupsResponse(results=[g.DeleteGroupsResponseResult(name, code) for name in names])
+
+
+ROUTES: dict[Key, Route] = {
+    Key.DESCRIBE_GROUPS: each_group(
+        describe, Operation.DESCRIBE, refuse_describe, lambda request, _: request.message.groups
+    ),
+    Key.LIST_GROUPS: Route(list_groups, None, refusal=whole(g.ListGroupsResponse), said=said_by_coordinator),
+    Key.DELETE_GROUPS: each_group(
+        delete, Operation.DELETE, refuse_delete, lambda request, _: request.message.groups_names
+    ),
+}
