@@ -11,6 +11,8 @@ class Pipe:
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.asked = bytearray()
+        """What the client sent; empty if the proxy does not remember."""
+        self.asked_bytes = 0
         self.answered = 0
         self._ends = (client, server)
 
@@ -22,8 +24,9 @@ class Pipe:
 class Proxy:
     """Listens on a free port. `cut_asked_at`/`cut_answered_at`: so many bytes of a connection get through, then it is cut."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, *, remembers: bool = True) -> None:
         self.server_port = port
+        self._remembers = remembers
         self.port = 0
         self.pipes: list[Pipe] = []
         self.cut_asked_at: int | None = None
@@ -73,17 +76,22 @@ class Proxy:
         with contextlib.suppress(OSError, asyncio.CancelledError):
             await asyncio.gather(self._forward(reader, server_writer, pipe), self._back(server_reader, writer, pipe))
         pipe.cut()
+        if not self._remembers:
+            self.pipes.remove(pipe)
+            self._tasks.discard(task)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pipe: Pipe) -> None:
         while data := await reader.read(65536):
-            room = None if self.cut_asked_at is None else max(self.cut_asked_at - len(pipe.asked), 0)
+            room = None if self.cut_asked_at is None else max(self.cut_asked_at - pipe.asked_bytes, 0)
             if room is not None and len(data) > room:
                 writer.write(data[:room])
                 await writer.drain()
                 writer.close()  # not aborted: what was let through arrives
                 await writer.wait_closed()
                 raise ConnectionResetError(self._cut())
-            pipe.asked += data
+            pipe.asked_bytes += len(data)
+            if self._remembers:
+                pipe.asked += data
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError

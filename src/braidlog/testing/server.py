@@ -27,6 +27,9 @@ class ServerProcess:
     `open_files_max`: how many files and sockets it may have open (`ulimit -n`).
     """
 
+    module = "braidlog.cli"
+    """What is run; a test may run it with parts of it replaced."""
+
     def __init__(
         self,
         data_dir: str | Path,
@@ -47,7 +50,7 @@ class ServerProcess:
         self.admin_port: int | None = None
 
     def start(self) -> Self:
-        command = [sys.executable, "-m", "braidlog.cli", "serve", "--data-dir", self.data_dir]
+        command = [sys.executable, "-m", self.module, "serve", "--data-dir", self.data_dir]
         if self._open_files_max is not None:
             command = ["sh", "-c", f'ulimit -n {self._open_files_max}; exec "$@"', "sh", *command]
         if not self._held:
