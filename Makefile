@@ -38,7 +38,7 @@ test: check ## set up, check, and pass all tests, WORKERS (default 2) at a time
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # No Java, browser or client of others; of the ports and the client what needs no long conversation; no campaigns.
-QUICK := $(filter-out $(addprefix tests/,__pycache__/ adapters/ client/ console/ docs/ interop/ spark/ test_examples.py),$(wildcard tests/*/ tests/test_*.py)) \
+QUICK := $(filter-out $(addprefix tests/,__pycache__/ adapters/ attack/ client/ console/ docs/ interop/ spark/ test_examples.py),$(wildcard tests/*/ tests/test_*.py)) \
   $(foreach kind,blocking delivery errors facade producing records round_trip rules schemes served services streams table, \
     $(wildcard $(addsuffix /test_$(kind).py,tests/adapters tests/adapters/* tests/client tests/client/* tests/client/drivers/kafka))) \
   $(addprefix --ignore=tests/,broker/test_keyvalue.py server/test_wirelog.py tools/test_repair.py $(addprefix tools/wire/test_,dissector.py round_trip.py tap.py)) \
@@ -70,6 +70,10 @@ KILL_ROUNDS ?= 50
 kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (default 50), and check all it promised
 	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/adapters/mayfly/test_kill.py tests/client/drivers/kafka/test_staging_kill.py -s
 	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/client/drivers/test_faults.py -k kill_9
+
+ATTACK_SECONDS ?= 120
+attack: setup ## a node under attack for ATTACK_SECONDS (default 120): clients on every port, kills, power cuts, faults; ATTACK_SEED repeats
+	$(BIN)/python -m tests.attack.campaign --seconds $(ATTACK_SECONDS) $(if $(ATTACK_SEED),--seed $(ATTACK_SEED))
 
 SPARK_KILL_ROUNDS ?= 20
 spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)
@@ -120,4 +124,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test quick lines dev demo crash kill spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile pictures interop interop-peer
+.PHONY: help setup check test quick lines dev demo crash kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile pictures interop interop-peer

@@ -18,7 +18,7 @@ settings.register_profile(
 settings.load_profile("braidlog")
 
 TESTS = Path(__file__).parent
-DEAREST = ("spark", "docs", "interop", "console", "test_examples.py")
+DEAREST = ("spark", "docs", "interop", "console", "attack", "test_examples.py")
 """What has the longest tests comes first, so that no worker waits for the other's last one; and Spark's come to one worker:
 the other begins with the second half, and then takes over from the end."""
 

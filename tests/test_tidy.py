@@ -82,6 +82,7 @@ WAYS = {
 }
 """Test files named after a way of testing instead of a module, and what each of them does."""
 FOLDERS = {
+    "attack": "a whole node under attack, its clients' histories checked",
     "docs": "the blocks of README and guides, executed",
     "interop": "clients and test suites of others",
     "spark/kv": "short for spark/keyvalue",

@@ -1,0 +1,169 @@
+"""What is done to the node: one method each, chosen by a seed, over when the node serves again.
+
+Knows: the process, its disk, its clock, its connections. Refuses to know: what clients make of it.
+"""
+
+import contextlib
+import random
+import shutil
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.adapters.hostility import STRANGERS
+from tests.attack.attacked import AttackedNode, Proxies
+from tests.attack.disk import Disk
+from tests.attack.node import Fault
+
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.dialect import dialects
+
+TWO_DAYS_MS = 2 * 24 * 3600 * 1000
+CUTS = 12
+ACTS = 20
+SHUTTER_SECONDS = 0.05
+
+
+def _wait(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+class Nemeses:
+    """`counts` says what was done, `skipped` what could not be, and why."""
+
+    def __init__(self, node: AttackedNode, disk: Disk, proxies: Proxies, rng: random.Random, folder: Path) -> None:
+        self._node = node
+        self._disk = disk
+        self._proxies = proxies
+        self._rng = rng
+        self._folder = folder
+        self.judge_damaged: Callable[[ServerProcess | None, float], None] = lambda node, copied: None
+        """Looks at a node over a damaged copy, or at None if it does not start; and when the copy was made."""
+        self.counts: Counter[str] = Counter()
+        self.skipped: dict[str, str] = {}
+        self.table: dict[str, Callable[[], None]] = {
+            "kill -9": self.kill,
+            "power cut": self.cut_power,
+            "unsynced lost": self.lose_unsynced,
+            "pause": self.pause,
+            "cut connections": self.cut_connections,
+            "clock jump": self.jump,
+            "full disk": self.fill,
+            "EIO": self.fail_syncs,
+            "hostile clients": self.be_hostile,
+            "damaged copy": self.damage,
+        }
+
+    def do(self, name: str) -> None:
+        self.table[name]()
+        if name not in self.skipped:
+            self.counts[name] += 1
+
+    def kill(self) -> None:
+        self._node.kill()
+        self._node.restart()
+
+    def cut_power(self) -> None:
+        if self._disk.reason:
+            self.skipped["power cut"] = self._disk.reason
+            return
+        self._node.cut_power()
+        self._node.restart()
+
+    def lose_unsynced(self) -> None:
+        self._node.kill()
+        self.counts["names and ends lost"] += self._node.lose_unsynced()
+        self._node.restart()
+
+    def pause(self) -> None:
+        self._node.pause(self._rng.uniform(0.2, 2))
+
+    def cut_connections(self) -> None:
+        for _ in range(CUTS):
+            self._proxies.cut(self._rng, self._rng.choice(sorted(dialects())))
+            _wait(SHUTTER_SECONDS)
+
+    def jump(self) -> None:
+        """Two days ahead, two days back, and right again, in one life of the node."""
+        ahead = [TWO_DAYS_MS, -TWO_DAYS_MS]
+        self._rng.shuffle(ahead)
+        for ahead_ms in (*ahead, 0):
+            self._node.control.set(ahead_ms=ahead_ms)
+            _wait(self._rng.uniform(0.1, 0.5))
+
+    def fill(self) -> None:
+        """On a disk of its own it is really full; elsewhere every write that needs room is refused."""
+        with contextlib.ExitStack() as stack:
+            if self._disk.reason:
+                self._node.control.set(fault=Fault.FULL)
+                stack.callback(self._node.control.set)
+            else:
+                self._disk.fill()
+                stack.callback(self._disk.clear)
+            _wait(self._rng.uniform(0.5, 1.5))
+
+    def fail_syncs(self) -> None:
+        """A partition whose sync failed takes no writes until it is opened again, so the node is started anew."""
+        self._node.control.set(fault=Fault.EIO)
+        _wait(self._rng.uniform(0.1, 0.5))
+        self._node.kill()
+        self._node.control.set()
+        self._node.restart()
+
+    def be_hostile(self) -> None:
+        """Lying lengths, bombs, endless requests and strangers' protocols, beside the others and not through the proxies."""
+        from tests.adapters.attackers import WAYS, Attacker  # noqa: PLC0415 - its bombs take a while to make
+
+        ports = self._node.ports_of_its_own
+        attackers = [Attacker(ports[dialect], dialect, way) for dialect in sorted(ports) for way in WAYS]
+        try:
+            for attacker in attackers:
+                attacker.open_fire()
+            for stranger in STRANGERS.values():
+                for port in ports.values():
+                    self._strange(port, stranger)
+            for _ in range(ACTS):
+                for attacker in attackers:
+                    attacker.act()
+        finally:
+            for attacker in attackers:
+                attacker.socket.close()
+        self.counts["hostile connections"] += len(attackers) + len(STRANGERS) * len(ports)
+
+    def _strange(self, port: int, said: bytes) -> None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 60) as peer:
+            peer.sendall(said)
+
+    def damage(self) -> None:
+        """A bit of one file of a copy is turned; whoever reads there is told the truth or nothing."""
+        copy = self._folder / "copy"
+        copied = time.monotonic()
+        # A clean stop: after a kill, damage to the very last records is taken for a write that was not finished.
+        self._node.stop()
+        shutil.copytree(self._disk.data, copy)
+        self._node.restart()
+        try:
+            files = sorted(path for path in copy.rglob("*") if path.is_file() and path.stat().st_size > 0)
+            path = self._rng.choice([path for path in files if path.name != "LOCK"])
+            data = bytearray(path.read_bytes())
+            data[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
+            path.write_bytes(data)
+            self.counts["bits turned"] += 1
+            self._judge(copy, copied)
+        finally:
+            shutil.rmtree(copy)
+
+    def _judge(self, copy: Path, copied: float) -> None:
+        node = ServerProcess(copy)
+        try:
+            node.start()
+        except RuntimeError:
+            self.counts["refused to start damaged"] += 1
+            self.judge_damaged(None, copied)
+            return
+        with contextlib.ExitStack() as stack:
+            stack.push(node.__exit__)
+            self.judge_damaged(node, copied)
