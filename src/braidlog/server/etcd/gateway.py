@@ -203,7 +203,10 @@ class Gateway:
         idle = next((each for each in self._idle if each.endpoint == endpoint), None)
         if idle is not None:
             self._idle.remove(idle)
-        if idle is None or idle.is_closing():
+            if idle.is_closing():
+                idle.close()
+                idle = None
+        if idle is None:
             idle = await Connection.open(endpoint, self._tls)
         if self._settings.user and not self._token:
             try:

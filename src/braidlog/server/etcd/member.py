@@ -1,0 +1,180 @@
+"""A member of etcd that a node runs beside itself.
+
+Knows: a process of its own, its folder, the file that says which process it is. Refuses to know: what is kept in it.
+Invariants: a member outlives the node that started it, by whatever death: the next start finds it by its file and adopts it; a
+clean stop ends it, last. At most one process runs over a folder. A program that is known to lose data is not started.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from braidlog.cluster.etcd.port import EtcdRefusedError
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.server.etcd.http import Connection, parse_endpoint
+from braidlog.server.etcd.versions import check_version
+
+PACKAGE: Final = "braidlog_etcd"
+START_SECONDS_MAX: Final = 30.0
+STOP_SECONDS_MAX: Final = 30.0
+LOOK_SECONDS: Final = 0.05
+LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One member among those of `initial_cluster` (`name=peer-url,…`)."""
+
+    name: str
+    client_url: str
+    peer_url: str
+    initial_cluster: str
+    heartbeat_ms: int = 50
+    election_ms: int = 500
+
+
+class _Running(msgspec.Struct, frozen=True):
+    """The process over a folder. Numbers of processes come again; together with the time of its start one does not."""
+
+    pid: int
+    started: int
+
+
+def find_program() -> str:
+    """The etcd that was installed with us, or the one on the PATH."""
+    with contextlib.suppress(ImportError):
+        return str(importlib.import_module(PACKAGE).PROGRAM)
+    found = shutil.which("etcd")
+    if found is None:
+        raise BrokerError(
+            Reason.UNAVAILABLE,
+            "no etcd found; install one: apt-get install etcd-server, or make etcd in a checkout of braidlog (Go 1.26), "
+            "or name running members in [cluster] etcd",
+        )
+    return found
+
+
+def check_program(program: str) -> None:
+    """Refuse versions that are known to lose data, before one of them has written anything."""
+    said = subprocess.run(  # noqa: S603 - the program that the operator installed
+        [program, "--version"], capture_output=True, text=True, timeout=START_SECONDS_MAX, check=False
+    )
+    first = said.stdout.partition("\n")[0]
+    try:
+        check_version(first.removeprefix("etcd Version: "), program)
+    except EtcdRefusedError as error:
+        raise BrokerError(Reason.UNAVAILABLE, str(error)) from error
+
+
+class Member:
+    """`await start()`, and `await stop()` as the last thing a node does."""
+
+    def __init__(self, settings: MemberSettings, folder: Path, program: str) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._program = program
+        self._file = folder / "process.json"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> bool:
+        """True: it was running already, and is ours now. Returns when it can be asked, with or without the other members."""
+        if adopted := self._running() is not None:
+            await self._wait_until_asked()
+            return adopted
+        check_program(self._program)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._launch()
+        await self._wait_until_asked()
+        return False
+
+    def _launch(self) -> None:
+        settings = self._settings
+        path = self._folder / "etcd.log"
+        if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+            path.replace(self._folder / "etcd.log.1")
+        words = {
+            "name": settings.name,
+            "data-dir": str(self._folder / "data"),
+            "listen-client-urls": settings.client_url,
+            "advertise-client-urls": settings.client_url,
+            "listen-peer-urls": settings.peer_url,
+            "initial-advertise-peer-urls": settings.peer_url,
+            "initial-cluster": settings.initial_cluster,
+            "heartbeat-interval": str(settings.heartbeat_ms),
+            "election-timeout": str(settings.election_ms),
+        }
+        with path.open("ab") as log:
+            # A session of its own: Ctrl-C in the node's terminal is for the node, which ends its member when it has ended itself.
+            self._child = subprocess.Popen(  # noqa: S603 - the program that the operator installed
+                [self._program, *(f"--{name}={value}" for name, value in words.items())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        running = _Running(self._child.pid, _started(self._child.pid) or 0)
+        part = self._file.with_suffix(".part")
+        part.write_bytes(msgspec.json.encode(running))
+        part.replace(self._file)
+
+    def _running(self) -> _Running | None:
+        if self._child is not None:
+            self._child.poll()  # a child that has ended is there until someone asks
+        try:
+            running = msgspec.json.decode(self._file.read_bytes(), type=_Running)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+        return running if _started(running.pid) == running.started else None
+
+    async def _wait_until_asked(self) -> None:
+        """Until it tells its version, which it does without a majority too."""
+        endpoint = parse_endpoint(self._settings.client_url)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS_MAX):
+                while self._running() is not None:
+                    with contextlib.suppress(OSError):
+                        connection = await Connection.open(endpoint, None)
+                        try:
+                            await connection.send("/version", b"", "")
+                            await connection.receive()
+                        finally:
+                            connection.close()
+                        return
+                    await asyncio.sleep(LOOK_SECONDS)
+        raise BrokerError(
+            Reason.UNAVAILABLE,
+            f"etcd does not answer on {endpoint}: {self._last_words()} (all of it in {self._folder.name}/etcd.log)",
+        )
+
+    def _last_words(self) -> str:
+        lines = (self._folder / "etcd.log").read_bytes().splitlines() or [b"it said nothing"]
+        return lines[-1].decode(errors="replace")[:300]
+
+    async def stop(self) -> None:
+        """It syncs what it has and hands over its leadership; one that does not end is killed, which loses nothing."""
+        running = self._running()
+        if running is not None:
+            os.kill(running.pid, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS_MAX):
+                    while self._running() is not None:  # noqa: ASYNC110 - one that is no child of ours tells nobody
+                        await asyncio.sleep(LOOK_SECONDS)
+            if self._running() is not None:
+                os.kill(running.pid, signal.SIGKILL)
+        self._file.unlink(missing_ok=True)
+
+
+def _started(pid: int) -> int | None:
+    """When a process was started, in the kernel's ticks; None if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] == "Z" else int(fields[19])

@@ -1,0 +1,105 @@
+"""A member that a node runs beside itself: it outlives the node, is found again, and ends with a clean stop."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.debian import have
+
+from braidlog.cluster.etcd.port import Put, Range
+from braidlog.model.errors import BrokerError
+from braidlog.server.etcd import member
+from braidlog.server.etcd.gateway import Gateway, GatewaySettings
+from braidlog.server.etcd.member import Member, MemberSettings, check_program, find_program
+from braidlog.testing.server import hold_port
+
+NODE = """
+import asyncio, sys
+from pathlib import Path
+import msgspec
+from braidlog.server.etcd.member import Member, MemberSettings, find_program
+settings = msgspec.json.decode(sys.argv[1], type=MemberSettings)
+print(asyncio.run(Member(settings, Path(sys.argv[2]), find_program()).start()), flush=True)
+sys.stdin.read()
+"""
+ALL = Range(b"/", b"0")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _program() -> None:
+    have("etcd", "etcd-server")
+
+
+def settings() -> MemberSettings:
+    (holder, client), (other, peer) = hold_port(), hold_port()
+    os.close(holder)
+    os.close(other)
+    peer_url = f"http://127.0.0.1:{peer}"
+    return MemberSettings(
+        name="m", client_url=f"http://127.0.0.1:{client}", peer_url=peer_url, initial_cluster=f"m={peer_url}"
+    )
+
+
+def test_a_member_outlives_a_node_that_is_killed_and_is_adopted(tmp_path: Path) -> None:
+    wanted = settings()
+    command = [sys.executable, "-c", NODE, msgspec.json.encode(wanted).decode(), str(tmp_path / "etcd")]
+    node = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert node.stdout is not None
+    assert node.stdout.readline() == b"False\n"
+    node.kill()
+    node.communicate()
+
+    async def next_life() -> None:
+        adopted = Member(wanted, tmp_path / "etcd", find_program())
+        etcd = Gateway(GatewaySettings(endpoints=[wanted.client_url], read_seconds_max=30, write_seconds_max=30))
+        try:
+            assert await adopted.start() is True
+            assert (await etcd.write([Put(b"/a", b"1")])).done
+            await adopted.stop()
+            assert await adopted.start() is False
+            assert [item.value for item in (await etcd.read(ALL)).items] == [b"1"]
+        finally:
+            etcd.close()
+            await adopted.stop()
+
+    asyncio.run(next_life())
+    assert not (tmp_path / "etcd" / "process.json").exists()
+
+
+def test_another_process_with_its_number_is_not_taken_for_it(tmp_path: Path) -> None:
+    """The machine was started again, and the number in the file is somebody else's."""
+    wanted = settings()
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        (tmp_path / "process.json").write_text(f'{{"pid":{stranger.pid},"started":1}}')
+        ours = Member(wanted, tmp_path, find_program())
+        assert asyncio.run(ours.start()) is False
+        asyncio.run(ours.stop())
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_member_that_cannot_start_says_why(tmp_path: Path) -> None:
+    wanted = settings()
+    (tmp_path / "data").write_text("not a folder")
+    with pytest.raises(BrokerError, match=r"etcd does not answer on http://127\.0\.0\.1:\d+: .*data"):
+        asyncio.run(Member(wanted, tmp_path, find_program()).start())
+
+
+def test_no_etcd_or_one_that_loses_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "etcd"
+    program.write_text("#!/bin/sh\necho 'etcd Version: 3.5.1'\n")
+    program.chmod(0o755)
+    with pytest.raises(BrokerError, match=r"is etcd 3\.5\.1, whose members can differ for good"):
+        check_program(str(program))
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(member, "PACKAGE", "no_such_package")
+    with pytest.raises(BrokerError, match="apt-get install etcd-server"):
+        find_program()
