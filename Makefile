@@ -115,6 +115,11 @@ bench-console: setup ## what the admin port costs: produce throughput without it
 bench-hostile: setup ## a good client's p99 beside a thousand hostile connections and without them, in one run
 	$(BIN)/python -m benchmarks.hostile $(BENCH)
 
+etcd: setup ## build etcd 3.7 from its Go module (Go 1.26) into a wheel, braidlog-etcd, and install it into .venv
+	cd packaging/etcd && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o braidlog_etcd/etcd .
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir packaging/etcd/dist ./packaging/etcd
+	$(BIN)/python -m pip install --quiet --force-reinstall packaging/etcd/dist/braidlog_etcd-*.whl
+
 pictures: setup ## the console's pictures in docs/pictures, taken anew
 	$(BIN)/python -m tests.console.pictures
 
@@ -124,4 +129,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test quick lines dev demo crash kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile pictures interop interop-peer
+.PHONY: help setup check test quick lines dev demo crash kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile etcd pictures interop interop-peer

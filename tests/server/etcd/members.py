@@ -1,8 +1,7 @@
-"""Real members of etcd on loopback, each a process with a folder of its own."""
+"""Real members of etcd on loopback, each a process with a folder of its own. ETCD names another program than Debian's."""
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -26,7 +25,7 @@ class Member:
         self.url = f"http://127.0.0.1:{client}"
         self._folder = folder
         self._words = [
-            "etcd", "--name", name, "--data-dir", str(folder / name),
+            os.environ.get("ETCD", "etcd"), "--name", name, "--data-dir", str(folder / name),
             "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
             "--listen-peer-urls", f"http://127.0.0.1:{peer}", "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}",
             "--initial-cluster", cluster,
@@ -62,7 +61,6 @@ class Member:
 @contextlib.contextmanager
 def members(folder: Path, count: int, *options: str) -> Iterator[list[Member]]:
     have("etcd", "etcd-server")
-    assert shutil.which("etcd")
     held = [hold_port() for _ in range(2 * count)]
     ports = [port for _, port in held]
     cluster = ",".join(f"m{number}=http://127.0.0.1:{ports[2 * number + 1]}" for number in range(count))
