@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.attack.unsynced import Notebook, lose_unsynced
+from tests.attack.unsynced import NOT_KEPT, Notebook, lose_unsynced
 
 
 class Folder:
@@ -93,3 +93,9 @@ def test_names_made_during_a_sync_are_not_synced_by_it(folder: Folder) -> None:
     folder.make("new", b"")
     folder.notebook.note("names", folder.path, lines)
     assert folder.lose() == {"old": b"old"}
+
+
+def test_what_could_not_be_kept_is_lost_for_good(folder: Folder) -> None:
+    os.unlink(folder.path / "old")
+    folder.notebook.note("gone", folder.path / "old", NOT_KEPT)
+    assert folder.lose() == {}

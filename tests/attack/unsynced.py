@@ -10,16 +10,19 @@ One line for each event, tabs between its words:
     open  inode size       a file was opened for writing, with this size
     sync  inode size       so much of it is durable
     made  path             a file or a folder
-    moved old new aside    `aside` is a link to what stood at `new`, or -
-    gone  path aside       `aside` is a link to the file, or - for a folder
+    moved old new aside    `aside` is a link to what stood at `new`, - if nothing did, ? if it could not be kept
+    gone  path aside       `aside` is a link to the file, - for a folder, ? if it could not be kept
     names folder count     the names of this folder are durable, as the first `count` lines left them
 """
 
+import errno
 import os
 import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+
+NOT_KEPT = "?"
 
 
 class Notebook:
@@ -29,6 +32,8 @@ class Notebook:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._lock = threading.Lock()
         self._aside = aside
+        self._kept = 0
+        self._aside.mkdir(exist_ok=True)  # now: when it is needed, the disk may be full
         self.lines = path.read_bytes().count(b"\n")
 
     def note(self, *words: object) -> None:
@@ -38,13 +43,18 @@ class Notebook:
             self.lines += 1
 
     def keep(self, path: str) -> str:
-        """A link to a file that is about to lose its name."""
+        """A link to a file that is about to lose its name; where there is no room for one, the name is lost for good."""
         if not os.path.isfile(path):
             return "-"
         with self._lock:
-            self._aside.mkdir(exist_ok=True)
-            kept = self._aside / f"{len(os.listdir(self._aside))}-{os.path.basename(path)}"
-        os.link(path, kept)
+            self._kept += 1
+            kept = self._aside / f"{os.getpid()}-{self._kept}"
+        try:
+            os.link(path, kept)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            return NOT_KEPT
         return str(kept)
 
 
@@ -83,7 +93,7 @@ def _unmake(path: str) -> bool:
 
 
 def _move_back(old: str, new: str, aside: str) -> bool:
-    if not os.path.exists(new):
+    if aside == NOT_KEPT or not os.path.exists(new):
         return False
     os.rename(new, old)
     if aside != "-":
@@ -92,7 +102,7 @@ def _move_back(old: str, new: str, aside: str) -> bool:
 
 
 def _bring_back(path: str, aside: str) -> bool:
-    if os.path.exists(path) or not os.path.isdir(os.path.dirname(path)):
+    if aside == NOT_KEPT or os.path.exists(path) or not os.path.isdir(os.path.dirname(path)):
         return False
     os.mkdir(path) if aside == "-" else os.link(aside, path)
     return True
