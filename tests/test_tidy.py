@@ -46,6 +46,7 @@ WAYS = {
     "kill": "kill -9 of a real process",
     "kills": "kill -9 of real processes",
     "life": "from start to stop",
+    "limits": "one too many of what a node keeps",
     "locking": "two processes, one folder",
     "log_model": "random operations against a list in memory",
     "machine": "commands that look at this machine",

@@ -8,6 +8,7 @@ from tests.model.manual_world import ManualWorld
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, open_services
 from braidlog.codec.records import encode_batch
+from braidlog.coordinator.holdings import Holdings
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.append import Acks
@@ -31,6 +32,7 @@ class Node:
         name: str = "0",
         defaults: TopicSettings | None = None,
         kv: KeyValueSettings | None = None,
+        holdings: Holdings | None = None,
     ) -> None:
         self.disk = disk or SimulatedDisk()
         self.clock = clock or ManualClock()
@@ -46,6 +48,7 @@ class Node:
             defaults=defaults or TopicSettings(),
             authorize=Authorize({}, []),
             kv=kv,
+            holdings=holdings,
         )
 
     def restarted(self, disk: SimulatedDisk | None = None) -> "Node":

@@ -11,6 +11,7 @@ from tests.broker.node import Node, batch_of
 from braidlog.broker.services import JOURNAL_TOPIC
 from braidlog.cluster.events import DeleteTopic
 from braidlog.coordinator.groups.assignors import Assignor
+from braidlog.coordinator.holdings import Holdings, StateLimits
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.streams import Snapshot
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -274,6 +275,52 @@ def test_after_a_deletion_the_disk_refused_only_a_restart_knows(node: Node) -> N
     again = node.restarted()
     assert again.values("a") == [b"x"]
     assert again.services.offsets.committed("g", "a", 0) is not None, "it did not end, so its commits did not either"
+
+
+# -- how many ------------------------------------------------------------------------------------------------
+
+
+def test_a_node_has_so_many_partitions_and_no_more() -> None:
+    node = Node(holdings=Holdings(StateLimits(partitions_max=5)))
+    topics = node.services.topics
+    node.create("a", 3)
+    assert reason_of(node, topics.create("b", 3)) is Reason.QUOTA_EXCEEDED
+    node.create("b", 2)
+    assert reason_of(node, topics.grow("a", 4)) is Reason.QUOTA_EXCEEDED
+    assert reason_of(node, topics.use("c", 1, by="alice")) is Reason.QUOTA_EXCEEDED
+    for count in (0, 10_001):
+        assert reason_of(node, topics.create("c", count)) is Reason.INVALID_PARTITION_COUNT
+    node.run(topics.delete("b"))
+    node.create("c", 2)
+
+
+def test_partitions_are_their_makers_also_after_a_restart() -> None:
+    holdings = Holdings(StateLimits(partitions_max=8), is_shared=True)
+    node = Node(holdings=holdings)
+    node.create("a", 3, by="alice")
+    again = Node(node.disk.after_kill(), node.clock, holdings=holdings)
+    topics = again.services.topics
+    assert reason_of(again, topics.create("b", 2, by="alice")) is Reason.QUOTA_EXCEEDED
+    assert reason_of(again, topics.grow("a", 5)) is Reason.QUOTA_EXCEEDED
+    again.create("b", 4, by="bob")
+    again.create("c", 1, by="alice")
+
+
+def test_topics_that_are_made_by_being_used_have_a_rate_for_each_principal() -> None:
+    node = Node(holdings=Holdings(StateLimits(topics_per_second=2.0, topics_burst=2)))
+    topics = node.services.topics
+    for name in ("a", "b", "a"):
+        node.run(topics.use(name, 1, by="alice"))
+    assert reason_of(node, topics.use("c", 1, by="alice")) is Reason.UNAVAILABLE
+    together = [node.spawn(topics.use("d", 1, by="bob")) for _ in range(5)]
+    node.world.settle()
+    assert {job.result().name for job in together} == {"d"}, "one topic counts once, however many use it at once"
+    node.run(topics.use("d2", 1, by="bob"))
+    assert reason_of(node, topics.use("no name", 1, by="alice")) is Reason.INVALID_TOPIC_NAME
+    node.world.advance(500)
+    node.run(topics.use("c", 1, by="alice"))
+    assert reason_of(node, topics.use("e", 1, by="alice")) is Reason.UNAVAILABLE
+    node.run(topics.create("e", 1, by="alice"))
 
 
 # -- growth --------------------------------------------------------------------------------------------------

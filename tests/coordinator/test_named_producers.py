@@ -5,8 +5,8 @@ from random import Random
 import pytest
 from tests.broker.node import Node
 
-from braidlog.coordinator import named_producers as named
-from braidlog.coordinator.named_producers import EPOCH_MAX, NamedProducer
+from braidlog.coordinator.holdings import StateKind
+from braidlog.coordinator.named_producers import EPOCH_MAX, UNUSED_MS_MAX, NamedProducer
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.testing.faults import Crash
 
@@ -46,12 +46,26 @@ def test_names_have_bounds(name: str) -> None:
     assert refused.value.reason is Reason.INVALID_RECORD
 
 
-def test_the_oldest_name_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named, "NAMES_MAX", 3)
+def test_a_name_that_nobody_uses_is_forgotten_on_disk_too() -> None:
     node = Node()
-    ids = [resolve(node, name, 0).producer_id for name in "abcd"]
-    assert resolve(node, "d", 0).producer_id == ids[3]
+    ids = [resolve(node, name, 0).producer_id for name in "ab"]
+    node.clock.advance(UNUSED_MS_MAX)
+    assert resolve(node, "b", 0).producer_id == ids[1]
+    node.clock.advance(1)
+    assert node.run(node.services.named_producers.expire()) == ["a"]
+    for each in (node, node.restarted()):
+        assert each.services.holdings.used(StateKind.NAMED_PRODUCERS) == 1
+        assert resolve(each, "b", 0).producer_id == ids[1]
     assert resolve(node, "a", 0).producer_id not in ids
+
+
+def test_a_name_of_an_earlier_run_has_its_time_from_the_start_of_this_one() -> None:
+    node = Node()
+    known = resolve(node, "a", 0)
+    node.clock.advance(2 * UNUSED_MS_MAX)
+    again = node.restarted()
+    assert again.run(again.services.named_producers.expire()) == []
+    assert resolve(again, "a", 0) == known
 
 
 @pytest.mark.parametrize("seed", range(20))

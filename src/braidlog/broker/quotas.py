@@ -8,8 +8,9 @@ A request that is over is served and pauses the next one: who is slowed down nev
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ BURST_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 30.0
 """A pause is no longer than this, whatever was moved: a connection must not look dead."""
 BUCKETS_MAX = 100_000
+K = TypeVar("K", bound=Hashable)
 
 
 class Direction(StrEnum):
@@ -43,23 +45,55 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TokenBucket:
-    """Tokens are bytes. They come at `rate` up to one burst; a request may leave a debt, which is the pause."""
+    """Tokens are bytes, or requests. They come at `rate` up to one burst; a request may leave a debt, which is the pause."""
 
-    __slots__ = ("_at", "_tokens", "rate")
+    __slots__ = ("_at", "_burst", "_tokens", "rate")
 
-    def __init__(self, rate: int, now: float) -> None:
+    def __init__(self, rate: float, now: float, burst: float | None = None) -> None:
         self.rate = rate
-        self._tokens = rate * BURST_SECONDS
+        self._tokens = self._burst = rate * BURST_SECONDS if burst is None else burst
         self._at = now
+
+    def _refill(self, now: float) -> None:
+        elapsed = max(now - self._at, 0.0)
+        self._at = max(now, self._at)
+        self._tokens = min(self._tokens + elapsed * self.rate, self._burst)
+
+    def take_whole(self, now: float) -> float:
+        """Take one token if there is one (0), else none: return the seconds until there will be."""
+        self._refill(now)
+        if self._tokens < 1:
+            return (1 - self._tokens) / self.rate
+        self._tokens -= 1
+        return 0.0
 
     def take(self, count: int, now: float) -> float:
         """Take `count` bytes; return the seconds to pause before the next request."""
-        elapsed = max(now - self._at, 0.0)
-        self._at = max(now, self._at)
-        self._tokens = min(self._tokens + elapsed * self.rate, self.rate * BURST_SECONDS) - count
+        self._refill(now)
+        self._tokens -= count
         # What a pause at its longest cannot pay off is forgiven, else one huge request would close the door for hours.
         self._tokens = max(self._tokens, -PAUSE_SECONDS_MAX * self.rate)
         return max(-self._tokens / self.rate, 0.0)
+
+
+class Buckets(Generic[K]):
+    """One bucket for each who was heard of lately."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[K, TokenBucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def get(self, key: K, make: Callable[[], TokenBucket]) -> TokenBucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = make()
+            if len(self._buckets) > BUCKETS_MAX:
+                self._buckets.popitem(last=False)  # the one not heard of for longest: its debt is paid by now
+        else:
+            self._buckets.move_to_end(key)
+        return bucket
 
 
 class Quotas:
@@ -68,7 +102,7 @@ class Quotas:
     def __init__(self, default: Rates | None = None, principals: Mapping[str, Rates] | None = None) -> None:
         self._default = default or Rates()
         self._principals = dict(principals or {})
-        self._buckets: OrderedDict[tuple[str, Direction], TokenBucket] = OrderedDict()
+        self._buckets: Buckets[tuple[str, Direction]] = Buckets()
         self.is_unlimited = all(
             rates.of(direction) == UNLIMITED
             for rates in (self._default, *self._principals.values())
@@ -80,12 +114,4 @@ class Quotas:
         rate = self._principals.get(principal, self._default).of(direction)
         if rate == UNLIMITED:
             return 0.0
-        key = (principal, direction)
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            bucket = self._buckets[key] = TokenBucket(rate, now)
-            if len(self._buckets) > BUCKETS_MAX:
-                self._buckets.popitem(last=False)  # the one not heard of for longest: its debt is paid by now
-        else:
-            self._buckets.move_to_end(key)
-        return bucket.take(count, now)
+        return self._buckets.get((principal, direction), lambda: TokenBucket(rate, now)).take(count, now)

@@ -26,13 +26,14 @@ from braidlog.coordinator.groups.group import GroupImage
 from braidlog.coordinator.groups.messages import ClassicGroupImage
 from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.coordinator.groups.service import Groups, Reads
+from braidlog.coordinator.holdings import COMMIT_BYTES, PLACE_BYTES, Account, Holdings, StateKind
 from braidlog.coordinator.journal import Journal, Key, Table, load_tables
 from braidlog.coordinator.named_producers import NamedProducer, NamedProducers
 from braidlog.coordinator.offsets import Committed, Offsets
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.coordinator.staging import Sink, Staging
-from braidlog.coordinator.streams import EventStreams, Snapshot
-from braidlog.coordinator.transactions import Transaction, Transactions
+from braidlog.coordinator.streams import EventStreams, Snapshot, snapshot_name
+from braidlog.coordinator.transactions import UNUSED_MS_MAX, Transaction, Transactions
 from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener
@@ -84,6 +85,7 @@ class Services(msgspec.Struct, frozen=True):
     keyvalue: KeyValue
     metadata: Metadata
     journal: Journal
+    holdings: Holdings
 
     def only(self, kind: type[T]) -> T:
         """Those that a struct of services names, each under the name it has here."""
@@ -104,6 +106,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     reads: Reads = lambda _, __: (),
     worker: Worker | None = None,
     decompression: DecompressionLimits | None = None,
+    holdings: Holdings | None = None,
+    transactional_id_expiration_ms: int = UNUSED_MS_MAX,
 ) -> Services:
     """Open every service over a data folder, but for the key-value store: whoever serves it opens it.
 
@@ -125,20 +129,36 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         "snapshot": Snapshot,
         "owner": Owner,
     }
-    tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
+    holdings = holdings or Holdings()
+    accounts = {
+        "offset": Account(holdings, StateKind.GROUPS, lambda committed: len(committed.metadata)),
+        "named-producer": Account(holdings, StateKind.NAMED_PRODUCERS),
+        "transaction": Account(holdings, StateKind.TRANSACTIONAL_IDS, _size_of),
+        "sink": Account(holdings, StateKind.SINKS),
+        "snapshot": Account(holdings, StateKind.SNAPSHOTS, lambda found: len(found.payload), snapshot_name),
+    }
+    tables = {kind: Table(journal, kind, value_type, accounts.get(kind)) for kind, value_type in kinds.items()}
     load_tables(journal, list(tables.values()), _refuse_unknown)
-    offsets = Offsets(tables["offset"], hosting, world)
+    offsets = Offsets(tables["offset"], hosting, world, holdings)
     producer_ids = ProducerIds(metadata, world)
-    transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world)
+    transactions = Transactions(
+        tables["transaction"],
+        producer_ids,
+        hosting,
+        offsets,
+        world,
+        holdings,
+        unused_ms_max=transactional_id_expiration_ms,
+    )
     append = Append(hosting, world, transactions.check_append)
     registry = GroupRegistry(
-        tables["group"], tables["classic-group"], hosting.partition_count, world, rebalance_delay_ms
+        tables["group"], tables["classic-group"], hosting.partition_count, world, holdings, rebalance_delay_ms
     )
     groups = Groups(registry, offsets, hosting, world, reads)
-    streams = EventStreams(hosting, append, tables["snapshot"], world)
+    streams = EventStreams(hosting, append, tables["snapshot"], world, holdings)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
         reconciler.when_changed(listener)
-    topics = Topics(reconciler, hosting, world, defaults)
+    topics = Topics(reconciler, hosting, world, defaults, holdings)
     placement = Placement(metadata, reconciler, hosting, world)
     return Services(
         world=world,
@@ -155,9 +175,9 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         groups=groups,
         streams=streams,
         producer_ids=producer_ids,
-        named_producers=NamedProducers(tables["named-producer"], producer_ids, world),
+        named_producers=NamedProducers(tables["named-producer"], producer_ids, world, holdings),
         transactions=transactions,
-        staging=Staging(tables["sink"], transactions, world),
+        staging=Staging(tables["sink"], transactions, world, holdings),
         authorize=authorize,
         rules=Rules(metadata, authorize),
         owners=Owners(tables["owner"], {Kind.GROUP: groups.names, Kind.TRANSACTIONAL_ID: transactions.names}, world),
@@ -165,7 +185,12 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         keyvalue=KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident),
         metadata=metadata,
         journal=journal,
+        holdings=holdings,
     )
+
+
+def _size_of(found: Transaction) -> int:
+    return len(found.partitions) * PLACE_BYTES + len(found.offsets) * COMMIT_BYTES
 
 
 def _store_in(folder: DataFolder, settings: KeyValueSettings, world: World) -> Callable[[Listener | None], LocalStore]:

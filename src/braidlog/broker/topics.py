@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
+from braidlog.broker.quotas import Buckets, TokenBucket
 from braidlog.cluster.events import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Event
 from braidlog.cluster.image import Image, Topic
+from braidlog.coordinator.holdings import NODE, Holdings
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings, settings_from
@@ -25,9 +27,20 @@ from braidlog.partition.reconciler import Reconciler
 class Topics:
     """The use case."""
 
-    def __init__(self, reconciler: Reconciler, hosting: Hosting, world: World, defaults: TopicSettings) -> None:
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        hosting: Hosting,
+        world: World,
+        defaults: TopicSettings,
+        holdings: Holdings | None = None,
+    ) -> None:
         self._reconciler = reconciler
         self._world = world
+        self._holdings = holdings or Holdings()
+        self._rates: Buckets[str] = Buckets()
+        """How fast each principal may have topics made by using them."""
+        self._being_made: set[str] = set()
         self.hosting = hosting
         self.defaults = defaults
 
@@ -39,14 +52,21 @@ class Topics:
         settings: dict[str, Any] | None = None,
         followers: Sequence[str] | None = None,
         min_in_sync: int = 1,
+        by: str = NODE,
     ) -> Topic:
-        """Create a topic; it is durable when this returns."""
+        """Create a topic for the principal `by`; it is durable when this returns."""
         self.check_new_name(name)
         wanted = settings_from({**msgspec.to_builtins(self.defaults), **(settings or {})})
-        return await self._create(name, partitions, wanted, followers or (), min_in_sync)
+        return await self._create(name, partitions, wanted, followers or (), min_in_sync, by)
 
     async def _create(
-        self, name: str, partitions: int, settings: TopicSettings, followers: Sequence[str] = (), min_in_sync: int = 1
+        self,
+        name: str,
+        partitions: int,
+        settings: TopicSettings,
+        followers: Sequence[str] = (),
+        min_in_sync: int = 1,
+        by: str = NODE,
     ) -> Topic:
         created = CreateTopic(
             topic=name,
@@ -56,15 +76,62 @@ class Topics:
             created_ms=self._world.now_ms(),
             replicas=tuple(dict.fromkeys((self.hosting.node, *followers))),
             min_in_sync=min_in_sync,
+            created_by=by,
         )
+
+        def decide(image: Image) -> list[Event]:
+            image.check(created)  # first: what makes no sense is refused as that
+            if name not in PUBLISHED:
+                self._check_room(image, partitions, by)
+            return [created]
+
         try:
-            await self._reconciler.change(name, lambda _: [created])
+            await self._reconciler.change(name, decide)
         except StorageFault:
             # The folder cannot be made: who asked is told that the topic was not created, so it must not come up later.
             with contextlib.suppress(StorageFault, BrokerError):
                 await self._delete(name, created.topic_id)
             raise
         return self.hosting.meta(name)
+
+    def _check_room(self, image: Image, more: int, by: str) -> None:
+        """Refuse partitions beyond what the node, or the principal, may have."""
+        limit = self._holdings.limits.partitions_max
+        used = sum(topic.partitions for topic in image.topics.values())
+        if used + more > limit:
+            raise BrokerError(
+                Reason.QUOTA_EXCEEDED,
+                f"this node has {used} partitions and may have {limit}, not {more} more: delete topics, or raise "
+                "state.partitions_max",
+            )
+        own = sum(topic.partitions for topic in image.topics.values() if topic.created_by == by)
+        self._holdings.check_share("partitions", by, own, more, limit)
+
+    async def use(self, name: str, partitions: int, *, by: str) -> Topic:
+        """The topic if it is there, else a new one that is made by being used: that has a rate."""
+        found = self.hosting.find(name)
+        if found is not None:
+            return found
+        if name in self._being_made:  # by another who was faster: one topic counts once
+            return await self.ensure(name, partitions, by=by)
+        self.check_new_name(name)
+        self._check_rate(name, by)
+        self._being_made.add(name)
+        try:
+            return await self.ensure(name, partitions, by=by)
+        finally:
+            self._being_made.discard(name)
+
+    def _check_rate(self, name: str, by: str) -> None:
+        limits, now = self._holdings.limits, self._world.monotonic()
+        rate = self._rates.get(by, lambda: TokenBucket(limits.topics_per_second, now, limits.topics_burst))
+        seconds = rate.take_whole(now)
+        if seconds:
+            raise BrokerError(
+                Reason.UNAVAILABLE,
+                f"topic {name!r} is not made now: {by!r} has made many by using them (state.topics_per_second); "
+                f"try again in {seconds:.1f} s, or create it by request",
+            )
 
     async def publish(self, name: str, settings: TopicSettings) -> HostedPartition:
         """The partition of a topic that the broker writes for others to read; made if it is not there."""
@@ -85,14 +152,20 @@ class Topics:
             raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
 
     async def ensure(
-        self, name: str, partitions: int, *, settings: dict[str, Any] | None = None, grow: bool = False
+        self,
+        name: str,
+        partitions: int,
+        *,
+        settings: dict[str, Any] | None = None,
+        grow: bool = False,
+        by: str = NODE,
     ) -> Topic:
         """The topic if it is there, else a new one; two who ask at once get the same.
 
         One that is there gets the `settings` that differ and, with `grow`, the partitions it lacks; it never loses any.
         """
         try:
-            topic = self.hosting.find(name) or await self.create(name, partitions, settings=settings)
+            topic = self.hosting.find(name) or await self.create(name, partitions, settings=settings, by=by)
         except BrokerError as error:
             if error.reason is not Reason.TOPIC_EXISTS or not self.hosting.exists(name):
                 raise
@@ -116,8 +189,14 @@ class Topics:
         await self._reconciler.change(name, decide)
 
     async def grow(self, name: str, partitions: int) -> Topic:
+        """More partitions. They count for who made the topic, whoever asks for them."""
+
         def decide(image: Image) -> list[Event]:
-            return [AddPartitions(topic=name, topic_id=image.topic(name).topic_id, partitions=partitions)]
+            topic = image.topic(name)
+            grown = AddPartitions(topic=name, topic_id=topic.topic_id, partitions=partitions)
+            image.check(grown)
+            self._check_room(image, partitions - topic.partitions, topic.created_by)
+            return [grown]
 
         refuse_internal(name)
         await self._reconciler.change(name, decide)

@@ -37,6 +37,7 @@ class CreateTopic(TopicEvent, frozen=True, kw_only=True):
     replicas: tuple[str, ...]
     leader_epoch: int = FIRST_LEADER_EPOCH
     min_in_sync: int = 1
+    created_by: str = ""
 
 
 class DeleteTopic(TopicEvent, frozen=True, kw_only=True):

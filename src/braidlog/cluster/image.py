@@ -52,6 +52,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     replicas: tuple[str, ...]
     """What a new partition begins with."""
     assignments: tuple[Assignment, ...]
+    created_by: str = ""
+    """The principal whose request made it."""
 
     @property
     def partitions(self) -> int:
@@ -251,6 +253,7 @@ class Image(msgspec.Struct):
             settings=event.settings,
             created_ms=event.created_ms,
             min_in_sync=event.min_in_sync,
+            created_by=event.created_by,
             replicas=event.replicas,
             assignments=(_first(event.replicas, event.leader_epoch),) * event.partitions,
         )

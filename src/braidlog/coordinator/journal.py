@@ -12,6 +12,7 @@ from typing import Any, NewType
 import msgspec
 
 from braidlog.codec.records import encode_batch
+from braidlog.coordinator.holdings import Account
 from braidlog.model.errors import StorageFault
 from braidlog.model.internal_log import InternalLog
 from braidlog.model.world import World
@@ -67,22 +68,28 @@ class Journal:
 
 
 class Table:
-    """The entries of one kind: keys that begin with the same word, values of one type."""
+    """The entries of one kind: keys that begin with the same word, values of one type. `account` counts what they hold."""
 
-    def __init__(self, journal: Journal, kind: str, value_type: type[Any]) -> None:
+    def __init__(self, journal: Journal, kind: str, value_type: type[Any], account: Account | None = None) -> None:
         self.kind = kind
         self.journal = journal
+        self._account = account
         self._decoder = msgspec.json.Decoder(value_type)
         self.values: dict[Key, Any] = {}
 
     def load(self, key: Key, raw: bytes | None) -> None:
-        if raw is None:
-            self.values.pop(key, None)
-            return
         try:
-            self.values[key] = self._decoder.decode(raw)
+            self.set(key, None if raw is None else self._decoder.decode(raw))
         except msgspec.MsgspecError as error:
             raise StorageFault(f"the entry {key} of the coordinator's log does not decode: {error}") from error
+
+    def set(self, key: Key, value: msgspec.Struct | None) -> None:
+        """In memory only: what the journal says already."""
+        before = self.values.pop(key, None) if value is None else self.values.get(key)
+        if value is not None:
+            self.values[key] = value
+        if self._account is not None:
+            self._account.moved(key, before, value)
 
     def get(self, *key: str | int) -> Any:  # noqa: ANN401 - the type is the table's
         return self.values.get((self.kind, *key))
@@ -110,10 +117,7 @@ def put_together(entries: Sequence[tuple[Table, Key, msgspec.Struct | None]]) ->
     full = [(table, (table.kind, *key), value) for table, key, value in entries]
     mark = entries[0][0].journal.write([(key, value) for _, key, value in full])
     for table, key, value in full:
-        if value is None:
-            table.values.pop(key, None)
-        else:
-            table.values[key] = value
+        table.set(key, value)
     return mark
 
 

@@ -7,14 +7,17 @@ be a stranger, and stored twice. A higher foreign epoch is the next epoch of the
 
 import msgspec
 
+from braidlog.coordinator.holdings import NODE, Holdings, StateKind
 from braidlog.coordinator.journal import Table
 from braidlog.coordinator.producer_ids import ProducerIds
+from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 
-NAMES_MAX = 100_000
+UNUSED_MS_MAX = 7 * 24 * 3600 * 1000
+"""A name that nobody used for so long is forgotten: if it comes back it is a new producer, whose old retries are not known."""
 EPOCH_MAX = 2**15 - 1
 
 
@@ -29,18 +32,25 @@ class NamedProducer(msgspec.Struct, frozen=True):
 class NamedProducers:
     """The use case."""
 
-    def __init__(self, table: Table, ids: ProducerIds, world: World) -> None:
+    def __init__(self, table: Table, ids: ProducerIds, world: World, holdings: Holdings) -> None:
         self._table = table
         self._ids = ids
+        self._holdings = holdings
         self._turns = Turns(world)
+        self._steady = SteadyClock(world)
+        self._used_ms = {str(name): self._steady.now_ms() for (name,), _ in table.items()}
+        """When each was last used; of an earlier run nothing is known, so that each has its time from the start of this one."""
 
-    async def resolve(self, name: str, foreign_epoch: int) -> NamedProducer:
-        """The id and epoch to write with. Raises if a newer producer of the same name is known."""
+    async def resolve(self, name: str, foreign_epoch: int, *, by: str = NODE) -> NamedProducer:
+        """The id and epoch to write with, for the principal `by`. Raises if a newer producer of the same name is known."""
         known = self._current(name, foreign_epoch)
+        if known is not None:
+            self._used_ms[name] = self._steady.now_ms()
         if known is not None and not self._turns.is_held(name):
             return known  # nearly always: no wait, so that requests stay in the order they came
         async with self._turns.take(name):
-            return self._current(name, foreign_epoch) or await self._begin(name, foreign_epoch)
+            with self._holdings.admitted(StateKind.NAMED_PRODUCERS, name, by):
+                return self._current(name, foreign_epoch) or await self._begin(name, foreign_epoch)
 
     def _current(self, name: str, foreign_epoch: int) -> NamedProducer | None:
         known: NamedProducer | None = self._table.get(name)
@@ -63,12 +73,17 @@ class NamedProducers:
             chosen = NamedProducer(await self._ids.take(), 0, foreign_epoch)
         else:
             chosen = NamedProducer(known.producer_id, known.epoch + 1, foreign_epoch)
-        self._make_room()
-        await self._table.journal.settled(self._table.put(name, value=chosen))
+        mark = self._table.put(name, value=chosen)
+        self._used_ms[name] = self._steady.now_ms()
+        await self._table.journal.settled(mark)
         return chosen
 
-    def _make_room(self) -> None:
-        """Forget the one that began longest ago. If it comes back it is a new producer: its old retries are not known."""
-        if len(self._table.values) >= NAMES_MAX:
-            oldest = next(iter(self._table.values))
-            self._table.drop(*oldest[1:])
+    async def expire(self) -> list[str]:
+        """Forget names that nobody used for long."""
+        before_ms = self._steady.now_ms() - UNUSED_MS_MAX
+        gone = [name for name, at_ms in self._used_ms.items() if at_ms < before_ms and not self._turns.is_held(name)]
+        mark = self._table.put_many([((name,), None) for name in gone])
+        for name in gone:
+            del self._used_ms[name]
+        await self._table.journal.settled(mark)
+        return gone

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from braidlog.coordinator.holdings import NODE, Holdings, StateKind
 from braidlog.coordinator.journal import Mark, Table
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
@@ -43,10 +44,11 @@ class Commit(msgspec.Struct, frozen=True):
 class Offsets:
     """The use case."""
 
-    def __init__(self, table: Table, hosting: Hosting, world: World) -> None:
+    def __init__(self, table: Table, hosting: Hosting, world: World, holdings: Holdings) -> None:
         self._table = table
         self._hosting = hosting
         self._world = world
+        self._holdings = holdings
         self._by_group: dict[str, dict[Place, Committed]] = {}
         for (group, topic, partition), committed in table.items():
             self._by_group.setdefault(str(group), {})[str(topic), int(partition)] = committed
@@ -56,10 +58,15 @@ class Offsets:
 
     # -- committing ------------------------------------------------------------------------------------------
 
-    async def commit(self, group: str, commits: Sequence[Commit], *, forward_only: bool = False) -> None:
-        """Commit several partitions at once, durably. `forward_only` refuses to go back."""
+    async def commit(
+        self, group: str, commits: Sequence[Commit], *, forward_only: bool = False, by: str = NODE
+    ) -> None:
+        """Commit several partitions at once, durably, for the principal `by`. `forward_only` refuses to go back."""
         self.check(group, commits, forward_only=forward_only)
-        await self._table.journal.settled(self._put([(group, commit) for commit in commits]))
+        self._check_room(group, commits)
+        with self._holdings.admitted(StateKind.GROUPS, group, by):
+            mark = self._put([(group, commit) for commit in commits])
+        await self._table.journal.settled(mark)
 
     async def commit_staged(self, staged: Sequence[tuple[str, Commit]]) -> None:
         """What a transaction staged, (group, commit) each, as one batch. It was checked then; what is gone is left out."""
@@ -81,6 +88,26 @@ class Offsets:
                 raise BrokerError(Reason.INVALID_RECORD, "commit metadata is not Unicode text")
             if forward_only:
                 self._check_forward(group, commit)
+
+    def check_staged(self, group: str, commits: Sequence[Commit], by: str) -> None:
+        """The same for commits that a transaction stages: once that is decided nothing can be refused any more."""
+        self.check(group, commits)
+        self._check_room(group, commits)
+        self._holdings.check_new(StateKind.GROUPS, group, by)
+
+    def _check_room(self, group: str, commits: Iterable[Commit]) -> None:
+        known = self._by_group.get(group, {})
+        new = {(commit.topic, commit.partition) for commit in commits} - known.keys()
+        if not new:
+            return
+        most = self._holdings.limits.commits_per_group_max
+        if len(known) + len(new) > most:
+            raise BrokerError(
+                Reason.QUOTA_EXCEEDED,
+                f"group {group!r} has committed offsets of {len(known)} partitions, and may have {most} "
+                "(state.commits_per_group_max)",
+            )
+        self._holdings.check_room()
 
     def _check_forward(self, group: str, commit: Commit) -> None:
         known = self.committed(group, commit.topic, commit.partition)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from braidlog.coordinator.holdings import Holdings, StateKind
 from braidlog.coordinator.journal import Table
 from braidlog.coordinator.transactions import Producing, Transactions
 from braidlog.model.errors import BrokerError, Reason
@@ -57,8 +58,9 @@ class Decided(msgspec.Struct, frozen=True):
 class Staging:
     """The use case."""
 
-    def __init__(self, table: Table, transactions: Transactions, world: World) -> None:
+    def __init__(self, table: Table, transactions: Transactions, world: World, holdings: Holdings) -> None:
         self._table = table
+        self._holdings = holdings
         self._transactions = transactions
         self._world = world
         self._turns = Turns(world)
@@ -91,7 +93,8 @@ class Staging:
             left = [name for name in self._left_open(sink, batch_id) if name not in kept]
             last = Sink(batch_id, owner, writer, self._world.now_ms())
             try:
-                await self._transactions.end_together(stages, left, [(self._table, (sink,), last)])
+                with self._holdings.admitted(StateKind.SINKS, sink, owner):
+                    await self._transactions.end_together(stages, left, [(self._table, (sink,), last)])
             except BrokerError as error:
                 if error.reason not in NOT_OPEN:
                     raise

@@ -9,12 +9,14 @@ the topic has got more of them. Records of transactions are no events: they may 
 """
 
 from bisect import bisect_left
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from braidlog.codec.batch import read_header
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import decode_batch, encode_batch
+from braidlog.coordinator.holdings import NODE, Holdings, StateKind
 from braidlog.coordinator.journal import Mark, Table
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
@@ -28,6 +30,9 @@ VERSION_HEADER = "aggregateVersion"
 READ_BYTES = 1024 * 1024
 ANY_VERSION = -1
 _VERSION_DIGITS_MAX = 18
+STREAM_BYTES = 600
+EVENT_BYTES = 80
+"""What a stream, and an event of it, take in memory. Measured."""
 
 
 class StreamPosition(msgspec.Struct, frozen=True):
@@ -41,6 +46,11 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     version: int
     payload: bytes
+
+
+def snapshot_name(key: Sequence[str | int]) -> str:
+    """What a snapshot is counted under: its topic and its stream."""
+    return f"{key[-2]}/{key[-1]}"
 
 
 def _shown(key: bytes) -> str:
@@ -75,11 +85,18 @@ _NONE = Events()
 
 
 class _PartitionIndex:
-    """The streams of one partition, as far as its log was read."""
+    """The streams of one partition, as far as its log was read. `admit` is asked before each new one."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, admit: Callable[[bytes], None]) -> None:
         self.offset = start
         self.streams: dict[bytes, Events] = {}
+        self.events = 0
+        self._admit = admit
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return len(self.streams) * STREAM_BYTES + self.events * EVENT_BYTES
 
     def catch_up(self, hosted: HostedPartition) -> None:
         while self.offset < hosted.end_offset:
@@ -104,7 +121,9 @@ class _PartitionIndex:
         events = self.streams.get(key, _NONE)
         if version > events.last:
             if events is _NONE:
+                self._admit(key)
                 events = self.streams[key] = Events()
+            self.events += 1
             events.versions.append(version)
             events.offsets.append(offset)
 
@@ -120,11 +139,14 @@ def _version_in(headers: tuple[Header, ...]) -> int:
 class EventStreams:
     """The use case."""
 
-    def __init__(self, hosting: Hosting, append: Append, snapshots: Table, world: World) -> None:
+    def __init__(self, hosting: Hosting, append: Append, snapshots: Table, world: World, holdings: Holdings) -> None:
+        self._holdings = holdings
         self._hosting = hosting
         self._append = append
         self._snapshots = snapshots
         self._world = world
+        self.count = 0
+        """Streams that are known."""
         self._indexes: dict[str, tuple[str, dict[int, _PartitionIndex]]] = {}
         for topic in {str(key[0]) for key, _ in snapshots.items()}:
             if not hosting.exists(topic):  # a crash came between the topic's end and theirs
@@ -135,6 +157,9 @@ class EventStreams:
     ) -> StreamPosition:
         """Append the next event of a stream. `expected` is the version the writer knows: 0 for none, ANY_VERSION for any."""
         number, events = self._locate(topic, key)
+        if events is _NONE:
+            self._check_room(key)
+            self._holdings.check_room()
         current = events.last
         if expected not in (ANY_VERSION, current):
             raise VersionConflict(topic, key, current=current, expected=expected)
@@ -186,18 +211,42 @@ class EventStreams:
         hosted = self._hosting.partition(topic, number)
         known_id, indexes = self._indexes.get(topic, ("", {}))
         if known_id != topic_id:
+            self._forget(topic)
             indexes = {}
             self._indexes[topic] = (topic_id, indexes)
         index = indexes.get(number)
         if index is None:
-            index = indexes[number] = _PartitionIndex(hosted.start_offset)
-        index.catch_up(hosted)
+            index = indexes[number] = _PartitionIndex(hosted.start_offset, self._admit)
+        held = index.held_bytes
+        try:
+            index.catch_up(hosted)
+        finally:
+            self._holdings.bytes_held += index.held_bytes - held
         return index
+
+    def _admit(self, key: bytes) -> None:
+        self._check_room(key)
+        self.count += 1
+
+    def _check_room(self, key: bytes) -> None:
+        """Refuse one stream too many."""
+        limit = self._holdings.limits.streams_max
+        if self.count >= limit:
+            raise BrokerError(
+                Reason.QUOTA_EXCEEDED,
+                f"this node knows {self.count} event streams, and {_shown(key)} would be one too many: delete topics "
+                "with streams, or raise state.streams_max",
+            )
+
+    def _forget(self, topic: str) -> None:
+        _, indexes = self._indexes.pop(topic, ("", {}))
+        self.count -= sum(len(index.streams) for index in indexes.values())
+        self._holdings.bytes_held -= sum(index.held_bytes for index in indexes.values())
 
     async def topic_changed(self, topic: str) -> None:
         """What is known of a deleted topic's streams goes with it."""
         if not self._hosting.exists(topic):
-            self._indexes.pop(topic, None)
+            self._forget(topic)
             await self._snapshots.journal.settled(self._drop_snapshots(topic))
 
     def _drop_snapshots(self, topic: str) -> Mark:
@@ -206,14 +255,16 @@ class EventStreams:
 
     # -- snapshots -------------------------------------------------------------------------------------------
 
-    async def save_snapshot(self, topic: str, key: bytes, snapshot: Snapshot) -> None:
+    async def save_snapshot(self, topic: str, key: bytes, snapshot: Snapshot, *, by: str = NODE) -> None:
         """Keep a snapshot; an older version does not replace a newer one."""
         current = self.version(topic, key)
         if not 0 <= snapshot.version <= current:
             raise VersionConflict(topic, key, current=current, expected=snapshot.version)
         known = self.snapshot(topic, key)
         if known is None or known.version <= snapshot.version:
-            await self._snapshots.journal.settled(self._snapshots.put(topic, key.hex(), value=snapshot))
+            with self._holdings.admitted(StateKind.SNAPSHOTS, snapshot_name((topic, key.hex())), by):
+                mark = self._snapshots.put(topic, key.hex(), value=snapshot)
+            await self._snapshots.journal.settled(mark)
 
     def snapshot(self, topic: str, key: bytes) -> Snapshot | None:
         self._hosting.meta(topic)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from braidlog.codec.records import control_batch
+from braidlog.coordinator.holdings import NODE, Holdings, StateKind
 from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
 from braidlog.coordinator.offsets import Commit, Offsets, Place, check_group_name
 from braidlog.coordinator.producer_ids import ProducerIds
@@ -76,8 +77,20 @@ class Producing(NamedTuple):
 class Transactions:
     """The coordinator."""
 
-    def __init__(self, table: Table, ids: ProducerIds, hosting: Hosting, offsets: Offsets, world: World) -> None:
+    def __init__(
+        self,
+        table: Table,
+        ids: ProducerIds,
+        hosting: Hosting,
+        offsets: Offsets,
+        world: World,
+        holdings: Holdings,
+        *,
+        unused_ms_max: int = UNUSED_MS_MAX,
+    ) -> None:
         self._table = table
+        self._holdings = holdings
+        self._unused_ms_max = unused_ms_max
         self._ids = ids
         self._hosting = hosting
         self._offsets = offsets
@@ -128,7 +141,12 @@ class Transactions:
     # -- a producer's requests -------------------------------------------------------------------------------
 
     async def begin_producer(
-        self, name: str, timeout_ms: int = TIMEOUT_MS, *, expected: tuple[int, int] | None = None
+        self,
+        name: str,
+        timeout_ms: int = TIMEOUT_MS,
+        *,
+        expected: tuple[int, int] | None = None,
+        by: str = NODE,
     ) -> Transaction:
         """A producer starts (again): what it left open is aborted, and its earlier self is fenced by a new epoch.
 
@@ -142,19 +160,23 @@ class Transactions:
                 f"a transaction's timeout is 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms}",
             )
         async with self._turns.take(name):
-            known: Transaction | None = self._table.get(name)
-            if known is None:
-                return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
-            if expected is not None and self._is_retry(name, known, expected):
-                return known
-            if known.state is TxnState.ONGOING:
-                known = await self._fence(name, known)
-            known = await self._finish(name, known)
-            if known.epoch >= EPOCH_MAX:
-                return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
-            last_epoch = expected[1] if expected else NO_EPOCH
-            begun = Transaction(known.producer_id, known.epoch + 1, timeout_ms, last_epoch=last_epoch)
-            return await self._keep(name, begun)
+            with self._holdings.admitted(StateKind.TRANSACTIONAL_IDS, name, by):
+                return await self._begin_producer(name, timeout_ms, expected)
+
+    async def _begin_producer(self, name: str, timeout_ms: int, expected: tuple[int, int] | None) -> Transaction:
+        known: Transaction | None = self._table.get(name)
+        if known is None:
+            return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
+        if expected is not None and self._is_retry(name, known, expected):
+            return known
+        if known.state is TxnState.ONGOING:
+            known = await self._fence(name, known)
+        known = await self._finish(name, known)
+        if known.epoch >= EPOCH_MAX:
+            return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
+        last_epoch = expected[1] if expected else NO_EPOCH
+        begun = Transaction(known.producer_id, known.epoch + 1, timeout_ms, last_epoch=last_epoch)
+        return await self._keep(name, begun)
 
     def _is_retry(self, name: str, known: Transaction, expected: tuple[int, int]) -> bool:
         """Whether a producer asks again for the epoch it has got; refuse one that another has replaced."""
@@ -207,13 +229,14 @@ class Transactions:
         commits: Sequence[Commit],
         *,
         guard: Callable[[], None] | None = None,
+        by: str = NODE,
     ) -> Transaction:
         """Stage commits that count if and when the transaction does.
 
         A `guard` is asked in the step that stages them, and raises if who commits is not in the group any more; then the
         transaction must have begun: a commit that comes late must not begin another.
         """
-        self._offsets.check(group, commits)
+        self._offsets.check_staged(group, commits, by)
         async with self._turns.take(name):
             found = self._open(name, producer_id, epoch)
             if guard is not None:
@@ -445,7 +468,7 @@ class Transactions:
 
     def _is_unused(self, found: Transaction) -> bool:
         idle = found.state is TxnState.EMPTY or found.state in ENDED
-        return idle and self._world.now_ms() - found.used_ms > UNUSED_MS_MAX
+        return idle and self._world.now_ms() - found.used_ms > self._unused_ms_max
 
     async def _forget(self, name: str, found: Transaction) -> None:
         mark = self._table.drop(name)

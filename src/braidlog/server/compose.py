@@ -22,6 +22,7 @@ from braidlog.broker.access.authenticate import Authenticate, Pauses
 from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
+from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.report import Welcome
@@ -61,6 +62,8 @@ SCRUB_AFTER_SECONDS = 60.0
 """A node that has just been started has more to do than to read its segments."""
 REPLICA_LAG_MS_MAX = 30_000
 CONSOLE: Final = "__console"
+STATE_SHARE: Final = 2
+"""Of the memory that all may take together, one half at most is for what is kept: the other is for connections."""
 STRANGERS_SHARE: Final = 4
 """Who the console is on its own doors. On the others nobody has this name."""
 CONSOLE_CONNECTIONS_MAX: Final = 256
@@ -139,6 +142,12 @@ class Server:
             reads=topics_read,
             worker=self._worker,
             decompression=config.limits.decompression(),
+            holdings=Holdings(
+                config.state,
+                is_shared=config.knows_principals,
+                bytes_max=config.limits.memory_bytes_max // STATE_SHARE,
+            ),
+            transactional_id_expiration_ms=config.state.transactional_id_expiration_ms,
         )
         if config.auth.owner_by_first_use:
             authorize.own_by_first_use(self.services.owners)
@@ -363,6 +372,7 @@ class Server:
         assert self.services is not None
         await self.services.groups.expire()
         await self.services.transactions.expire()
+        await self.services.named_producers.expire()
         for sink in await self.services.staging.expire():
             log.info("sink %r committed nothing for long, and is forgotten", sink)
         for hosted, node in self.services.placement.expire_replicas(REPLICA_LAG_MS_MAX):

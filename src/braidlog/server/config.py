@@ -18,6 +18,8 @@ import msgspec
 from braidlog.broker.access.authorize import Rule
 from braidlog.broker.quotas import Rates
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
+from braidlog.coordinator.holdings import StateLimits
+from braidlog.coordinator.transactions import UNUSED_MS_MAX
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import ADMIN_PORT
@@ -171,6 +173,21 @@ class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
         _check_bounds(self, dict.fromkeys(self.__struct_fields__, (1, 2**40)) | dict.fromkeys(_SECONDS, (0.001, 1e9)))
 
 
+class StateConfig(StateLimits, frozen=True, forbid_unknown_fields=True):
+    """What a node keeps for its clients: how many topics' partitions, groups, transactional ids and the like, and for how long.
+
+    They and what they hold take at most half of `limits.memory_bytes_max`; beyond that nothing new is made.
+    """
+
+    transactional_id_expiration_ms: int = UNUSED_MS_MAX
+    """A transactional id that nobody used for so long is forgotten."""
+
+    def __post_init__(self) -> None:
+        counts = dict.fromkeys(self.__struct_fields__, (1, 2**40))
+        rates = {"principal_share": (0.001, 1.0), "topics_per_second": (0.001, 1e9)}
+        _check_bounds(self, counts | rates)
+
+
 class WorkerConfig(WorkerSettings, frozen=True, forbid_unknown_fields=True):
     """The process beside the node that decompresses what is too large for its loop. It is started when it is first needed."""
 
@@ -266,6 +283,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: GroupsConfig = GroupsConfig()
     auth: AuthConfig = AuthConfig()
     limits: LimitsConfig = LimitsConfig()
+    state: StateConfig = StateConfig()
     worker: WorkerConfig = WorkerConfig()
     scrub: ScrubConfig = ScrubConfig()
     quotas: QuotasConfig = QuotasConfig()
@@ -273,6 +291,12 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv: KeyValueSettings = KeyValueSettings()
     admin: AdminConfig = AdminConfig()
     log: LogConfig = LogConfig()
+
+    @property
+    def knows_principals(self) -> bool:
+        """Whether clients can say who they are, so that one of them can be told from another."""
+        tls = (getattr(self.listeners, name).tls for name in ListenersConfig.__struct_fields__)
+        return bool(self.auth.tokens or self.auth.users or any(each.client_ca for each in tls))
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):

@@ -113,12 +113,12 @@ def test_bad_member_names(group: Group, name: str) -> None:
     assert group.generation == 0
 
 
-def test_a_group_is_bounded(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MEMBERS_MAX", 2)
+def test_a_group_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group("g", lambda topic: COUNTS.get(topic, 0), members_max=2)
     monkeypatch.setattr(module, "TOPICS_MAX", 3)
     join(group, "m1")
     join(group, "m2")
-    assert reason_of(join, group, "m3") is Reason.INVALID_GROUP
+    assert reason_of(join, group, "m3") is Reason.GROUP_FULL
     assert join(group, "m1", "b"), "who is in may change"
     assert reason_of(join, group, "m1", "a", "b", "c", "d") is Reason.INVALID_GROUP
     assert len(group.members) == 2

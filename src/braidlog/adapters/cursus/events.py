@@ -67,9 +67,10 @@ async def stream_version(message: r.StreamVersion, services: Services, _: Conver
     return a.Version(services.streams.version(message.topic, _stream_key(services, message.topic, message.key)))
 
 
-async def save_snapshot(message: r.SaveSnapshot, services: Services, _: Conversation) -> a.SnapshotSaved:
+async def save_snapshot(message: r.SaveSnapshot, services: Services, conversation: Conversation) -> a.SnapshotSaved:
     key = _stream_key(services, message.topic, message.key)
-    await services.streams.save_snapshot(message.topic, key, Snapshot(message.version, message.message))
+    snapshot = Snapshot(message.version, message.message)
+    await services.streams.save_snapshot(message.topic, key, snapshot, by=conversation.principal)
     return a.SnapshotSaved(message.version, services.streams.partition_of(message.topic, key))
 
 

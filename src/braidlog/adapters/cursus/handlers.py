@@ -44,10 +44,14 @@ _ONLY = {"partitioner": "hash_key", "auth_policy": "open", "read_acl": "", "writ
 # -- topics --------------------------------------------------------------------------------------------------------
 
 
-async def create(message: r.Create, services: Services, _: Conversation) -> a.Created:
+async def create(message: r.Create, services: Services, conversation: Conversation) -> a.Created:
     partitions = PARTITIONS_DEFAULT if message.partitions is None else message.partitions
     meta = await services.topics.ensure(
-        message.topic, partitions, settings=_settings(message), grow=message.partitions is not None
+        message.topic,
+        partitions,
+        settings=_settings(message),
+        grow=message.partitions is not None,
+        by=conversation.principal,
     )
     settings: TopicSettings = meta.settings
     return a.Created(
@@ -136,15 +140,17 @@ async def find_coordinator(message: r.FindCoordinator, _: Services, conversation
 # -- groups --------------------------------------------------------------------------------------------------------
 
 
-async def register(request: Request, services: Services, _: Conversation) -> a.Registered:
+async def register(request: Request, services: Services, conversation: Conversation) -> a.Registered:
     message: r.RegisterGroup | r.Subscribe = request.message
     services.hosting.meta(message.topic)
-    await services.groups.register(message.group)
+    await services.groups.register(message.group, by=conversation.principal)
     return a.Registered(message.group, message.topic)
 
 
-async def join(message: r.JoinGroup, services: Services, _: Conversation) -> a.Assignment:
-    membership = await services.groups.join(message.group, message.member, [message.topic], assignor=Assignor.RANGE)
+async def join(message: r.JoinGroup, services: Services, conversation: Conversation) -> a.Assignment:
+    membership = await services.groups.join(
+        message.group, message.member, [message.topic], assignor=Assignor.RANGE, by=conversation.principal
+    )
     return _assignment(message.topic, membership)
 
 
@@ -211,26 +217,30 @@ def _show_time(time_ms: int) -> str:
 # -- commits -------------------------------------------------------------------------------------------------------
 
 
-async def commit(message: r.Commit, services: Services, _: Conversation) -> a.Ok:
+async def commit(message: r.Commit, services: Services, conversation: Conversation) -> a.Ok:
     services.hosting.partition(message.topic, message.partition).require_leader()
     wanted = [Commit(message.topic, message.partition, message.offset)]
-    await services.offsets.commit(message.group, wanted, forward_only=True)
+    await services.offsets.commit(message.group, wanted, forward_only=True, by=conversation.principal)
     return a.Ok()
 
 
 async def commit_offset(message: r.CommitOffset, services: Services, conversation: Conversation) -> a.Ok:
     topics = reading.topics_of(services, conversation, message.topic, message.partition)
     wanted = [Commit(topic, message.partition, message.offset) for topic in topics]
+    by = conversation.principal
     if message.member and message.generation is not None:
-        await services.groups.commit(message.group, message.member, message.generation, wanted, forward_only=True)
+        await services.groups.commit(
+            message.group, message.member, message.generation, wanted, forward_only=True, by=by
+        )
     else:
-        await services.offsets.commit(message.group, wanted, forward_only=True)
+        await services.offsets.commit(message.group, wanted, forward_only=True, by=by)
     return a.Ok()
 
 
-async def batch_commit(message: r.BatchCommit, services: Services, _: Conversation) -> a.BatchCommitted:
+async def batch_commit(message: r.BatchCommit, services: Services, conversation: Conversation) -> a.BatchCommitted:
     wanted = [Commit(message.topic, entry.partition, entry.offset) for entry in message.offsets]
-    await services.groups.commit(message.group, message.member, message.generation, wanted, forward_only=True)
+    by = conversation.principal
+    await services.groups.commit(message.group, message.member, message.generation, wanted, forward_only=True, by=by)
     return a.BatchCommitted(len(wanted))
 
 

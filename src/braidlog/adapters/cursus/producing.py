@@ -50,7 +50,8 @@ async def produce(request: Request, services: Services, conversation: Conversati
     acks = _ACKS[r.Acks(batch.acks)]
     places = _divide(services, batch)
     if batch.idempotent:
-        stored = [(await _append_once(services, batch.topic, *place, acks)).last_offset for place in places]
+        by = conversation.principal
+        stored = [(await _append_once(services, batch.topic, *place, acks, by)).last_offset for place in places]
         return _ack(batch, conversation, "OK", max(stored, default=-1))
     stored, error = await _append_each(services, batch.topic, places, acks)
     if error is None:
@@ -141,12 +142,12 @@ async def publish(request: Request, services: Services, conversation: Conversati
 
 
 async def _append_once(
-    services: Services, topic: str, partition: int, records: Sequence[BatchRecord], acks: Acks
+    services: Services, topic: str, partition: int, records: Sequence[BatchRecord], acks: Acks, by: str
 ) -> Appended:
     """Append a batch with sequences: what the log has of it already is left out."""
     services.hosting.partition(topic, partition).require_leader()
     first = check_sequences(records)
-    producer = await services.named_producers.resolve(first.producer_id, first.epoch)
+    producer = await services.named_producers.resolve(first.producer_id, first.epoch, by=by)
     now_ms = services.world.now_ms()
     data = _encode(records, producer, now_ms)
     header = read_header(data)

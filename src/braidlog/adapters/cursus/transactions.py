@@ -38,8 +38,10 @@ class TransactionHandlers:
     def __init__(self) -> None:
         self._messages: dict[str, int] = {}
 
-    async def init_producer(self, message: r.InitProducerId, services: Services, _: Conversation) -> a.ProducerSession:
-        txn = await services.transactions.begin_producer(message.transactional_id)
+    async def init_producer(
+        self, message: r.InitProducerId, services: Services, conversation: Conversation
+    ) -> a.ProducerSession:
+        txn = await services.transactions.begin_producer(message.transactional_id, by=conversation.principal)
         self._messages.pop(message.transactional_id, None)
         return a.ProducerSession(message.transactional_id, str(txn.producer_id), txn.epoch)
 
@@ -71,7 +73,7 @@ class TransactionHandlers:
         return a.TxnStaged(name, staged, message.topic, partition)
 
     async def send_offsets(
-        self, message: r.SendOffsetsToTxn, services: Services, _: Conversation
+        self, message: r.SendOffsetsToTxn, services: Services, conversation: Conversation
     ) -> a.TxnOffsetsStaged:
         name, producer_id = message.transactional_id, _producer(message.producer_id)
         services.transactions.require_ongoing(name, producer_id, message.epoch)
@@ -80,7 +82,9 @@ class TransactionHandlers:
         for commit in commits:
             group.check_owner(message.member, message.generation, commit.topic, commit.partition)
         services.offsets.check(message.group, commits, forward_only=True)
-        txn = await services.transactions.add_offsets(name, producer_id, message.epoch, message.group, commits)
+        txn = await services.transactions.add_offsets(
+            name, producer_id, message.epoch, message.group, commits, by=conversation.principal
+        )
         return a.TxnOffsetsStaged(name, len(txn.offsets))
 
     async def end(self, message: r.EndTxn, services: Services, _: Conversation) -> a.TxnState | Failure:

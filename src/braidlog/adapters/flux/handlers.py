@@ -75,7 +75,7 @@ async def _first_use(topic: str, services: Services, conversation: Conversation)
     """How many partitions the topic has; it is made now if nobody made it before, by one who may."""
     if not services.hosting.exists(topic):
         services.authorize.check(conversation.principal, Operation.CREATE, topic)
-    return (await services.topics.ensure(topic, PARTITIONS)).partitions
+    return (await services.topics.use(topic, PARTITIONS, by=conversation.principal)).partitions
 
 
 def _inclusive(high_watermark: int) -> int:
@@ -95,6 +95,7 @@ async def join(request: m.Join, services: Services, conversation: Conversation) 
         assignor=_ASSIGNORS[request.assignor],
         default_assignor=Assignor.ROUND_ROBIN,
         session_timeout_ms=SESSION_TIMEOUT_MS,
+        by=conversation.principal,
     )
     return m.Joined(membership.generation + _GENERATION_SHIFT, _assigned_partitions(membership, request.topic))
 
@@ -176,13 +177,15 @@ async def set_partition_role(
 # --- administration ---------------------------------------------------------------------------------------------------------
 
 
-async def create_topic(request: m.CreateTopic, services: Services, _: Conversation) -> m.TopicCreated:
+async def create_topic(request: m.CreateTopic, services: Services, conversation: Conversation) -> m.TopicCreated:
     replicas = request.replication_factor
     if replicas > REPLICAS_MAX:
         raise BrokerError(Reason.INVALID_SETTING, f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
     followers = [str(number) for number in range(1, replicas)]
     min_in_sync = min(MIN_IN_SYNC, replicas)
-    meta = await services.topics.create(request.topic, request.partitions, followers=followers, min_in_sync=min_in_sync)
+    meta = await services.topics.create(
+        request.topic, request.partitions, followers=followers, min_in_sync=min_in_sync, by=conversation.principal
+    )
     return m.TopicCreated(request.topic, meta.partitions, replicas, FIRST_LEADER_EPOCH, _index(services))
 
 

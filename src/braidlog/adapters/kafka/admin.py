@@ -35,7 +35,7 @@ ID_SINCE = 6
 
 
 async def create_topics(
-    request: Request, services: Services, _: Conversation, denied: Denied, *, creating: Creating
+    request: Request, services: Services, conversation: Conversation, denied: Denied, *, creating: Creating
 ) -> m.CreateTopicsResponse:
     message: m.CreateTopicsRequest = request.message
     asked = Counter(topic.name for topic in message.topics)
@@ -44,7 +44,9 @@ async def create_topics(
         try:
             _refuse_twice(topic.name, asked[topic.name])
             denied.check(topic.name)
-            result = await _create(topic, services, creating, validate_only=message.validate_only)
+            result = await _create(
+                topic, services, creating, validate_only=message.validate_only, by=conversation.principal
+            )
         except (BrokerError, StorageFault) as error:
             result = m.CreateTopicsResponseTopic(topic.name, error_code=code_of(error), error_message=text_of(error))
         results.append(result)
@@ -62,6 +64,7 @@ async def _create(
     creating: Creating,
     *,
     validate_only: bool,
+    by: str,
 ) -> m.CreateTopicsResponseTopic:
     services.topics.check_new_name(topic.name)
     partitions = _partitions(topic, services, creating)
@@ -69,7 +72,7 @@ async def _create(
     services.configs.check_new(changes)
     if not validate_only:
         min_in_sync = changes.pop(MIN_IN_SYNC, 1)
-        await services.topics.create(topic.name, partitions, settings=changes, min_in_sync=min_in_sync)
+        await services.topics.create(topic.name, partitions, settings=changes, min_in_sync=min_in_sync, by=by)
     shown = settings.show(services.configs.describe(topic.name)) if not validate_only else []
     return m.CreateTopicsResponseTopic(
         topic.name,

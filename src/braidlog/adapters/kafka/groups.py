@@ -104,7 +104,7 @@ async def join(
         knows_skipping=request.version >= SKIPPING_SINCE,
     )
     try:
-        joined = await services.groups.classic.join(message.group_id, asked)
+        joined = await services.groups.classic.join(message.group_id, asked, by=conversation.principal)
     except MemberIdRequired as required:
         return g.JoinGroupResponse(error_code=E.MEMBER_ID_REQUIRED, member_id=required.member)
     return g.JoinGroupResponse(
@@ -165,7 +165,9 @@ async def leave(request: Request, services: Services, _: Conversation) -> g.Leav
 # -- commits -----------------------------------------------------------------------------------------------------
 
 
-async def commit(request: Request, services: Services, _: Conversation, denied: Denied) -> g.OffsetCommitResponse:
+async def commit(
+    request: Request, services: Services, conversation: Conversation, denied: Denied
+) -> g.OffsetCommitResponse:
     message: g.OffsetCommitRequest = request.message
     checked = [
         _check_commit(topic, each, message, services, denied) for topic in message.topics for each in topic.partitions
@@ -179,6 +181,7 @@ async def commit(request: Request, services: Services, _: Conversation, denied: 
             message.generation_id_or_member_epoch,
             good,
             instance=message.group_instance_id,
+            by=conversation.principal,
         )
     except (BrokerError, StorageFault) as error:
         failed = coordinator_code(error)

@@ -123,9 +123,11 @@ async def _create(
             return E.UNKNOWN_TOPIC_OR_PARTITION
         if not may(services, conversation, Operation.CREATE, name):
             return E.TOPIC_AUTHORIZATION_FAILED
-        await services.topics.ensure(name, creating.partitions)
+        await services.topics.use(name, creating.partitions, by=conversation.principal)
     except (BrokerError, StorageFault) as error:
-        return code_of(error)
+        code = code_of(error)
+        # Too many at once: what clients take for a topic that is being made, and ask again.
+        return E.LEADER_NOT_AVAILABLE if code is E.COORDINATOR_NOT_AVAILABLE else code
     return E.NONE
 
 

@@ -54,7 +54,9 @@ def _said(request: Request, code: E) -> E:
 # -- producers ---------------------------------------------------------------------------------------------------
 
 
-async def init_producer_id(request: Request, services: Services, _: Conversation) -> t.InitProducerIdResponse:
+async def init_producer_id(
+    request: Request, services: Services, conversation: Conversation
+) -> t.InitProducerIdResponse:
     """A producer without transactions gets a new id whenever it asks: what it had belongs to its past.
 
     Nothing is needed for that: who may write nowhere is told so of the topic that it writes to, and not here of the cluster.
@@ -68,6 +70,7 @@ async def init_producer_id(request: Request, services: Services, _: Conversation
         message.transactional_id,
         message.transaction_timeout_ms,
         expected=None if message.producer_id < 0 else (message.producer_id, message.producer_epoch),
+        by=conversation.principal,
     )
     return t.InitProducerIdResponse(producer_id=begun.producer_id, producer_epoch=begun.epoch)
 
@@ -133,7 +136,7 @@ async def add_group(request: Request, services: Services, _: Conversation) -> t.
 
 
 async def commit_offsets(
-    request: Request, services: Services, _: Conversation, denied: Denied
+    request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> t.TxnOffsetCommitResponse:
     message: t.TxnOffsetCommitRequest = request.message
     checked = {
@@ -163,6 +166,7 @@ async def commit_offsets(
             guard=lambda: services.groups.classic.check_transactional(
                 message.group_id, message.member_id, message.generation_id, message.group_instance_id
             ),
+            by=conversation.principal,
         )
     except (BrokerError, StorageFault) as error:
         whole = coordinator_code(error)

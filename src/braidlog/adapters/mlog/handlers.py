@@ -302,9 +302,12 @@ async def apply_isr_update(
 # -- where a consumer goes on --------------------------------------------------------------------------------------
 
 
-async def commit_offset(message: m.CommitOffsetRequest, services: Services, _: Conversation) -> m.CommitOffsetResponse:
+async def commit_offset(
+    message: m.CommitOffsetRequest, services: Services, conversation: Conversation
+) -> m.CommitOffsetResponse:
     services.hosting.sole_partition(message.topic)
-    await services.offsets.commit(_group(message), [Commit(message.topic, 0, message.offset)])
+    wanted = [Commit(message.topic, 0, message.offset)]
+    await services.offsets.commit(_group(message), wanted, by=conversation.principal)
     return m.CommitOffsetResponse(success=True)
 
 
@@ -323,13 +326,15 @@ def _committed(services: Services, topic: str, group: str) -> int:
 # -- topics and nodes ----------------------------------------------------------------------------------------------
 
 
-async def create_topic(message: m.CreateTopicRequest, services: Services, _: Conversation) -> m.CreateTopicResponse:
+async def create_topic(
+    message: m.CreateTopicRequest, services: Services, conversation: Conversation
+) -> m.CreateTopicResponse:
     if message.designated_leader_node_id not in ("", services.placement.node):
         raise BrokerError(
             Reason.NOT_LEADER, f"this is node {services.placement.node}, and it creates what it leads itself"
         )
     followers = services.placement.choose_followers(message.replica_count)
-    await services.topics.create(message.topic, 1, followers=followers)
+    await services.topics.create(message.topic, 1, followers=followers, by=conversation.principal)
     return m.CreateTopicResponse(message.topic, tuple(followers) or None)
 
 

@@ -117,8 +117,9 @@ def _check_first(shown: int, found: int, offset: int) -> None:
         )
 
 
-async def commit(message: m.OffsetCommit, services: Services, _: Conversation) -> m.OffsetCommitResponse:
-    await services.offsets.commit(message.group, [Commit(message.topic, message.partition, message.offset)])
+async def commit(message: m.OffsetCommit, services: Services, conversation: Conversation) -> m.OffsetCommitResponse:
+    wanted = [Commit(message.topic, message.partition, message.offset)]
+    await services.offsets.commit(message.group, wanted, by=conversation.principal)
     return m.OffsetCommitResponse(success=True)
 
 
@@ -127,10 +128,10 @@ async def committed(message: m.OffsetFetch, services: Services, _: Conversation)
     return m.OffsetFetchResponse(offset=None if found is None else found.offset)
 
 
-async def create_topic(message: m.CreateTopic, services: Services, _: Conversation) -> m.CreateTopicResponse:
+async def create_topic(message: m.CreateTopic, services: Services, conversation: Conversation) -> m.CreateTopicResponse:
     if not 1 <= message.partition_count <= m.PARTITIONS_PER_TOPIC_MAX:
         raise BrokerError(Reason.INVALID_PARTITION_COUNT, f"a topic has 1 to {m.PARTITIONS_PER_TOPIC_MAX} partitions")
-    meta = await services.topics.create(message.topic, message.partition_count)
+    meta = await services.topics.create(message.topic, message.partition_count, by=conversation.principal)
     return m.CreateTopicResponse(success=True, partitions_created=meta.partitions)
 
 

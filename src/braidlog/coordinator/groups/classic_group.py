@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from braidlog.coordinator.groups.group import MEMBERS_MAX, StaleGeneration
+from braidlog.coordinator.groups.group import GROUP_BYTES, MEMBER_BYTES, MEMBERS_MAX, StaleGeneration, check_size
 from braidlog.coordinator.groups.messages import (
     ClassicGroupImage,
     ClassicMember,
@@ -27,12 +27,10 @@ from braidlog.coordinator.groups.messages import (
     State,
     Synced,
     Ticket,
+    check_opaque,
 )
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.limits import NAME_CHARS_MAX
 
-PROTOCOLS_MAX = 100
-OPAQUE_BYTES_MAX = 1024 * 1024
 INITIAL_DELAY_MS = 300
 """How long the first member of an empty group waits for others: a fleet that starts together is one generation, not many."""
 
@@ -40,8 +38,17 @@ INITIAL_DELAY_MS = 300
 class ClassicGroup:
     """Join, sync, heartbeat, leave, and time."""
 
-    def __init__(self, name: str, *, generation: int = 0, initial_delay_ms: int = INITIAL_DELAY_MS) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        generation: int = 0,
+        initial_delay_ms: int = INITIAL_DELAY_MS,
+        members_max: int = MEMBERS_MAX,
+    ) -> None:
         self.name = name
+        self.counted_bytes = 0
+        self._members_max = members_max
         self.generation = generation
         self._initial_delay_ms = initial_delay_ms
         self._settled: list[Ticket] = []
@@ -65,6 +72,8 @@ class ClassicGroup:
         self._initial_until_ms: int | None = None
         self._has_grown = False
         self._must_keep = False
+        self._held_bytes: int | None = None
+        """None: to be counted anew."""
 
     # -- what is kept ----------------------------------------------------------------------------------------
 
@@ -75,6 +84,14 @@ class ClassicGroup:
     @property
     def has_members(self) -> bool:
         return bool(self._members or self._pending)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory, about."""
+        if self._held_bytes is None:
+            brought = sum(member.brought_bytes for member in self._members.values())
+            self._held_bytes = GROUP_BYTES + (len(self._members) + len(self._pending)) * MEMBER_BYTES + brought
+        return self._held_bytes
 
     def image(self) -> ClassicGroupImage:
         return ClassicGroupImage(
@@ -107,6 +124,7 @@ class ClassicGroup:
             self._due_ms = now_ms + self._rebalance_timeout_ms()
 
     def take_ready(self) -> Ready:
+        self._held_bytes = None if self._must_keep else self._held_bytes
         ready = Ready(self._must_keep, self._settled)
         self._must_keep, self._settled = False, []
         return ready
@@ -121,10 +139,13 @@ class ClassicGroup:
         elif asked.instance is not None and asked.instance in self._statics:
             return self._take_over(asked, new_id, now_ms)
         elif asked.id_required and asked.instance is None:
+            self._check_size()
+            self._held_bytes = None
             self._pending[new_id] = now_ms + asked.session_timeout_ms
             self._has_grown = True
             raise MemberIdRequired(self.name, new_id)
         else:
+            self._check_size()
             member = new_id
         self._pending.pop(member, None)
         known = self._members.get(member)
@@ -139,17 +160,7 @@ class ClassicGroup:
         return self._enter_round(member, now_ms)
 
     def _check_joining(self, asked: Joining) -> None:
-        for word in (asked.member, asked.instance or "", asked.protocol_type, *(name for name, _ in asked.protocols)):
-            if len(word) > NAME_CHARS_MAX or not word.isprintable():
-                raise BrokerError(
-                    Reason.INVALID_GROUP,
-                    f"names of members and protocols have at most {NAME_CHARS_MAX} printable characters, not {word[:60]!r}",
-                )
-        if not 1 <= len(asked.protocols) <= PROTOCOLS_MAX or not asked.protocol_type:
-            raise BrokerError(
-                Reason.INCONSISTENT_PROTOCOLS, f"a member names a protocol type and 1 to {PROTOCOLS_MAX} protocols"
-            )
-        _check_opaque(sum(len(data) for _, data in asked.protocols))
+        asked.check()
         others = [m for m in self._members.values() if m.member != asked.member and not _is_same(m, asked)]
         if others:
             self._check_common(asked, others)
@@ -162,8 +173,10 @@ class ClassicGroup:
                 f"the members of group {self.name!r} speak {self.protocol_type!r} and have no protocol in common with "
                 f"this one of {asked.protocol_type!r}",
             )
-        if len(others) >= MEMBERS_MAX and asked.member not in self._members:
-            raise BrokerError(Reason.GROUP_FULL, f"group {self.name!r} has {MEMBERS_MAX} members and takes no more")
+
+    def _check_size(self) -> None:
+        """Also who was handed an id has a seat: else handing them out would have no end."""
+        check_size(self.name, len(self._members) + len(self._pending), self._members_max)
 
     def _known_or_pending(self, asked: Joining) -> str:
         if asked.instance is None and asked.member in self._pending:
@@ -172,6 +185,7 @@ class ClassicGroup:
         return asked.member
 
     def _put_member(self, member: str, asked: Joining) -> None:
+        self._held_bytes = None
         self._members[member] = ClassicMember(
             member,
             asked.instance,
@@ -361,7 +375,7 @@ class ClassicGroup:
         return ticket
 
     def _assign(self, assignments: dict[str, bytes], now_ms: int) -> None:
-        _check_opaque(sum(len(data) for data in assignments.values()))
+        check_opaque(sum(len(data) for data in assignments.values()))
         for name, member in self._members.items():
             self._members[name] = msgspec.structs.replace(member, assignment=assignments.get(name, b""))
         self.state = State.STABLE
@@ -386,6 +400,7 @@ class ClassicGroup:
     def leave(self, member: str, instance: str | None, now_ms: int) -> None:
         """Go. A static member may be sent away by its instance alone."""
         if instance is None and self._pending.pop(member, None) is not None:
+            self._held_bytes = None
             self._maybe_end_round(now_ms)
             return
         found = self._find(member or self._statics.get(instance or "", ""), instance)
@@ -396,6 +411,7 @@ class ClassicGroup:
         """Let time do its work: take out who is overdue, end what is due. Returns who went."""
         for member in [member for member, until in self._pending.items() if now_ms > until]:
             del self._pending[member]
+            self._held_bytes = None
         gone = [m.member for m in self.members if self._is_overdue(m, now_ms)]
         if self.state is State.SYNCING and now_ms >= self._due_ms:
             # The leader is one of them, else there would be an assignment: so this always begins a new round.
@@ -426,6 +442,7 @@ class ClassicGroup:
         self._maybe_end_round(now_ms)
 
     def _unseat(self, member: str) -> None:
+        self._held_bytes = None
         found = self._members.pop(member)
         self._seen.pop(member)
         self._synced.discard(member)
@@ -481,11 +498,3 @@ def _is_same(member: ClassicMember, asked: Joining) -> bool:
 def _common(members: Iterable[ClassicMember]) -> set[str]:
     spoken = [{name for name, _ in member.protocols} for member in members]
     return set.intersection(*spoken) if spoken else set()
-
-
-def _check_opaque(size: int) -> None:
-    if size > OPAQUE_BYTES_MAX:
-        raise BrokerError(
-            Reason.INVALID_GROUP,
-            f"a member brings at most {OPAQUE_BYTES_MAX} bytes of metadata or assignments, not {size}",
-        )

@@ -12,6 +12,7 @@ from braidlog.coordinator.groups.classic_group import ClassicGroup
 from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX, SESSION_TIMEOUT_MS_MIN
 from braidlog.coordinator.groups.messages import ClassicGroupImage, Joined, Joining, MemberIdRequired, Synced, Ticket
 from braidlog.coordinator.groups.registry import GroupRegistry
+from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.offsets import Commit, Offsets, check_group_name
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.world import Wakeup, World
@@ -39,8 +40,8 @@ class ClassicGroups:
 
     # -- membership ------------------------------------------------------------------------------------------
 
-    async def join(self, group: str, asked: Joining) -> Joined:
-        """Come in, or come again; waits until the round of joining is over."""
+    async def join(self, group: str, asked: Joining, *, by: str = NODE) -> Joined:
+        """Come in, or come again, as the principal `by`; waits until the round of joining is over."""
         check_group_name(group)
         _check_timeouts(asked)
         found = self._registry.classic(group)
@@ -48,14 +49,17 @@ class ClassicGroups:
             if asked.member:
                 raise _unknown(group, asked.member)
             found = self._registry.new_classic(group)
+        if not asked.member:
+            self._registry.holdings.check_room()
         new_id = self._new_id(asked.instance or asked.client)
-        try:
-            ticket = found.join(asked, new_id, self._registry.session_ms())
-        except MemberIdRequired:
+        with self._registry.holdings.admitted(StateKind.GROUPS, group, by):
+            try:
+                ticket = found.join(asked, new_id, self._registry.session_ms())
+            except MemberIdRequired:
+                self._registry.present(found)
+                raise
             self._registry.present(found)
-            raise
-        self._registry.present(found)
-        self._carry_out(found)
+            self._carry_out(found)
         answer = await self._wait(found, ticket)
         assert isinstance(answer, Joined)
         return answer
@@ -107,11 +111,18 @@ class ClassicGroups:
     # -- commits ---------------------------------------------------------------------------------------------
 
     async def commit(
-        self, group: str, member: str, generation: int, commits: Sequence[Commit], *, instance: str | None = None
+        self,
+        group: str,
+        member: str,
+        generation: int,
+        commits: Sequence[Commit],
+        *,
+        instance: str | None = None,
+        by: str = NODE,
     ) -> None:
         """Commit as a member of the present generation; or, with an empty id and generation -1, for a group without any."""
         self.check_commit(group, member, generation, instance)
-        await self._offsets.commit(group, commits)
+        await self._offsets.commit(group, commits, by=by)
 
     def check_commit(self, group: str, member: str, generation: int, instance: str | None) -> None:
         found = self._registry.classic(group)
@@ -147,6 +158,7 @@ class ClassicGroups:
                 raise
         elif not group.has_members and self._registry.image_of(group) is None:
             self._registry.unborn(group)
+        self._registry.recount(group)
         for ticket in ready.settled:
             ticket.mark = self._registry.mark_of(group.name)
             self._wake(ticket)
@@ -158,6 +170,7 @@ class ClassicGroups:
         group.restore(image, self._registry.session_ms())
         if image is None:
             self._registry.unborn(group)
+        self._registry.recount(group)
         for ticket in (*settled, *group.take_ready().settled):
             ticket.answer, ticket.error = None, error
             self._wake(ticket)

@@ -13,7 +13,10 @@ from braidlog.coordinator.groups.assignors import Assignment, Assignor, assign
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 
-MEMBERS_MAX = 10_000
+MEMBERS_MAX = 1_000
+GROUP_BYTES = 2_000
+MEMBER_BYTES = 600
+"""What a group and a member take in memory beside their words. Measured."""
 SESSION_TIMEOUT_MS_MIN = 100
 SESSION_TIMEOUT_MS_MAX = 1_800_000
 TOPICS_MAX = 1_000
@@ -55,8 +58,11 @@ class Group:
         image: GroupImage | None = None,
         *,
         generation: int = 0,
+        members_max: int = MEMBERS_MAX,
     ) -> None:
         self.name = name
+        self.counted_bytes = 0
+        self._members_max = members_max
         self._partitions_of = partitions_of
         self.generation = generation
         self.changed_ms = 0
@@ -73,6 +79,15 @@ class Group:
     @property
     def has_members(self) -> bool:
         return bool(self._members)
+
+    def has_member(self, member: str) -> bool:
+        return member in self._members
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory, about."""
+        wishes = sum(len(topic) for member in self._members.values() for topic in member.topics)
+        return GROUP_BYTES + len(self._members) * MEMBER_BYTES + wishes
 
     def image(self) -> GroupImage:
         return GroupImage(self.generation, self.assignor, self.members, self.assignment, self.changed_ms)
@@ -113,8 +128,8 @@ class Group:
             )
         if len(wishes) > TOPICS_MAX:
             raise BrokerError(Reason.INVALID_GROUP, f"a member reads at most {TOPICS_MAX} topics, not {len(wishes)}")
-        if len(self._members) >= MEMBERS_MAX and member not in self._members:
-            raise BrokerError(Reason.INVALID_GROUP, f"group {self.name!r} has {MEMBERS_MAX} members and takes no more")
+        if member not in self._members:
+            check_size(self.name, len(self._members), self._members_max)
 
     def _has_grown(self, topics: Iterable[str]) -> bool:
         """Whether a topic has partitions that nobody was given: they were added since."""
@@ -186,6 +201,15 @@ class Group:
 
     def _unknown(self, member: str) -> BrokerError:
         return BrokerError(Reason.MEMBER_NOT_FOUND, f"group {self.name!r} has no member {member[:60]!r}")
+
+
+def check_size(group: str, members: int, members_max: int) -> None:
+    """Refuse one more member than a group may have."""
+    if members >= members_max:
+        raise BrokerError(
+            Reason.GROUP_FULL,
+            f"group {group!r} has {members_max} members and takes no more (state.members_per_group_max)",
+        )
 
 
 class StaleGeneration(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers

@@ -9,6 +9,10 @@ import msgspec
 
 from braidlog.coordinator.journal import NOTHING
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import NAME_CHARS_MAX
+
+PROTOCOLS_MAX = 100
+OPAQUE_BYTES_MAX = 1024 * 1024
 
 
 class State(StrEnum):
@@ -33,6 +37,11 @@ class ClassicMember(msgspec.Struct, frozen=True):
 
     def metadata(self, protocol: str) -> bytes:
         return next((data for name, data in self.protocols if name == protocol), b"")
+
+    @property
+    def brought_bytes(self) -> int:
+        """What it holds of its own words and its leader's."""
+        return len(self.assignment) + sum(len(name) + len(data) for name, data in self.protocols)
 
 
 class ClassicGroupImage(msgspec.Struct, frozen=True):
@@ -62,6 +71,20 @@ class Joining(msgspec.Struct, frozen=True, kw_only=True):
     id_required: bool = False
     knows_skipping: bool = False
     """A leader that comes back can be told that it leads and need not assign anew."""
+
+    def check(self) -> None:
+        """Refuse a wish that no group can grant."""
+        for word in (self.member, self.instance or "", self.protocol_type, *(name for name, _ in self.protocols)):
+            if len(word) > NAME_CHARS_MAX or not word.isprintable():
+                raise BrokerError(
+                    Reason.INVALID_GROUP,
+                    f"names of members and protocols have at most {NAME_CHARS_MAX} printable characters, not {word[:60]!r}",
+                )
+        if not 1 <= len(self.protocols) <= PROTOCOLS_MAX or not self.protocol_type:
+            raise BrokerError(
+                Reason.INCONSISTENT_PROTOCOLS, f"a member names a protocol type and 1 to {PROTOCOLS_MAX} protocols"
+            )
+        check_opaque(sum(len(data) for _, data in self.protocols))
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -103,6 +126,14 @@ class Ticket:
     @property
     def is_settled(self) -> bool:
         return self.answer is not None or self.error is not None
+
+
+def check_opaque(size: int) -> None:
+    if size > OPAQUE_BYTES_MAX:
+        raise BrokerError(
+            Reason.INVALID_GROUP,
+            f"a member brings at most {OPAQUE_BYTES_MAX} bytes of metadata or assignments, not {size}",
+        )
 
 
 class Ready(msgspec.Struct, frozen=True):

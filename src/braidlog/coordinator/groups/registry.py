@@ -8,7 +8,8 @@ generation goes on from where it was.
 from collections.abc import Callable
 
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS, ClassicGroup
-from braidlog.coordinator.groups.group import Group
+from braidlog.coordinator.groups.group import Group, GroupImage
+from braidlog.coordinator.holdings import Holdings, StateKind
 from braidlog.coordinator.journal import NOTHING, Mark, Table, put_together
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason
@@ -30,10 +31,12 @@ class GroupRegistry:
         classic: Table,
         partitions_of: Callable[[str], int],
         world: World,
+        holdings: Holdings,
         initial_delay_ms: int = INITIAL_DELAY_MS,
     ) -> None:
         self._tables: dict[type[AnyGroup], Table] = {Group: assigned, ClassicGroup: classic}
         self._world = world
+        self.holdings = holdings
         self.steady = SteadyClock(world)
         """When members were last heard of."""
         self.journal = assigned.journal
@@ -42,7 +45,7 @@ class GroupRegistry:
         self._groups: dict[str, AnyGroup] = {}
         self._marks: dict[str, Mark] = {}
         for (name,), image in assigned.items():
-            group = self._groups[str(name)] = Group(str(name), partitions_of, image)
+            group = self._groups[str(name)] = self._restored(str(name), image)
             group.revive(self.steady.now_ms())
         for (name,), image in classic.items():
             self._groups[str(name)] = restored = self.new_classic(str(name))
@@ -50,6 +53,7 @@ class GroupRegistry:
         for found in self._groups.values():
             # Kept by a version that did not note it: count from now, or the group would be gone at once.
             found.changed_ms = found.changed_ms or world.now_ms()
+            self._count(found)
 
     def session_ms(self) -> int:
         """Time for sessions and rounds of classic groups: it does not jump with the machine's clock."""
@@ -84,10 +88,22 @@ class GroupRegistry:
 
     def new_assigned(self, name: str) -> Group:
         """A group to be put: it goes on from the generation of an empty one of the other kind."""
-        return Group(name, self.partitions_of, generation=self._generation(name))
+        return Group(name, self.partitions_of, generation=self._generation(name), members_max=self._members_max)
 
     def new_classic(self, name: str) -> ClassicGroup:
-        return ClassicGroup(name, generation=self._generation(name), initial_delay_ms=self._initial_delay_ms)
+        return ClassicGroup(
+            name,
+            generation=self._generation(name),
+            initial_delay_ms=self._initial_delay_ms,
+            members_max=self._members_max,
+        )
+
+    def _restored(self, name: str, image: GroupImage) -> Group:
+        return Group(name, self.partitions_of, image, members_max=self._members_max)
+
+    @property
+    def _members_max(self) -> int:
+        return self.holdings.limits.members_per_group_max
 
     def _generation(self, name: str) -> int:
         found = self._groups.get(name)
@@ -108,18 +124,46 @@ class GroupRegistry:
         except BaseException:
             group.changed_ms = before
             raise
-        self._groups[group.name] = group
+        self._put_in_place(group)
 
     def present(self, group: ClassicGroup) -> None:
         """Let members meet in a group that has no generation yet: there is nothing to keep of it."""
+        self._put_in_place(group)
+
+    def _put_in_place(self, group: AnyGroup) -> None:
+        """From now on it is the one of that name."""
+        before = self._groups.get(group.name)
         self._groups[group.name] = group
+        self._count(group)
+        if before is not None and before is not group:
+            self._uncount(before)
+
+    def _count(self, group: AnyGroup) -> None:
+        """What it holds now."""
+        held = group.held_bytes
+        self.holdings.change(StateKind.GROUPS, group.name, held - group.counted_bytes)
+        group.counted_bytes = held
+
+    def _uncount(self, group: AnyGroup) -> None:
+        self.holdings.change(StateKind.GROUPS, group.name, -group.counted_bytes)
+        group.counted_bytes = 0
+
+    def recount(self, group: ClassicGroup) -> None:
+        """Members have come or gone of whom nothing is kept yet."""
+        if self._groups.get(group.name) is group:
+            self._count(group)
 
     def unborn(self, group: ClassicGroup) -> None:
         """Forget a group in which nobody ever was; what is kept under its name, of the other kind, is back."""
-        self._groups.pop(group.name, None)
+        self._remove(group.name)
         image = self._tables[Group].get(group.name)
         if image is not None:
-            self._groups[group.name] = Group(group.name, self.partitions_of, image)
+            self._put_in_place(self._restored(group.name, image))
+
+    def _remove(self, name: str) -> None:
+        gone = self._groups.pop(name, None)
+        if gone is not None:
+            self._uncount(gone)
 
     def image_of(self, group: AnyGroup) -> object:
         """What is kept of it; None if nothing is."""
@@ -127,7 +171,7 @@ class GroupRegistry:
 
     def drop(self, name: str) -> Mark:
         """Forget a group; done when this returns, settled when the mark it returns is."""
-        self._groups.pop(name, None)
+        self._remove(name)
         self._marks.pop(name, None)
         there = [table for table in self._tables.values() if table.get(name) is not None]
         return put_together([(table, (name,), None) for table in there])

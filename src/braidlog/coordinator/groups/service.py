@@ -7,6 +7,7 @@ step.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -22,6 +23,7 @@ from braidlog.coordinator.groups.group import (
 )
 from braidlog.coordinator.groups.messages import State
 from braidlog.coordinator.groups.registry import AnyGroup, GroupRegistry
+from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, check_group_name
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.lag import lag_of
@@ -96,8 +98,9 @@ class Groups:
         assignor: Assignor | None = None,
         default_assignor: Assignor = Assignor.RANGE,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        by: str = NODE,
     ) -> Membership:
-        """Come into a group; the answer holds the member's share of the new generation.
+        """Come into a group, as the principal `by`; the answer holds the member's share of the new generation.
 
         Without an `assignor` the group's own stays; a new group has the default.
         """
@@ -113,21 +116,27 @@ class Groups:
         found = self._registry.assigned(group)
         if found is None:
             found, assignor = self._registry.new_assigned(group), assignor or default_assignor
-        changed = found.join(member, wanted, assignor, session_timeout_ms, self._registry.steady.now_ms())
-        if changed:
-            self._put(found)
+        with self._admitted(found, by):
+            if not found.has_member(member):
+                self._registry.holdings.check_room()
+            if found.join(member, wanted, assignor, session_timeout_ms, self._registry.steady.now_ms()):
+                self._put(found)
         # What is told is this generation, once it is durable; a later one may have begun by then and not be durable yet.
         membership = found.membership(member)
         await self._settle(found)
         return membership
 
-    async def register(self, group: str) -> None:
+    def _admitted(self, group: Group, by: str) -> AbstractContextManager[None]:
+        return self._registry.holdings.admitted(StateKind.GROUPS, group.name, by)
+
+    async def register(self, group: str, *, by: str = NODE) -> None:
         """Make a group known before its first member comes."""
         check_group_name(group)
         found = self._registry.get(group)
         if found is None:
             found = self._registry.new_assigned(group)
-            self._put(found)
+            with self._admitted(found, by):
+                self._put(found)
         await self._settle(found)
 
     async def leave(self, group: str, member: str, generation: int | None = None) -> None:
@@ -199,14 +208,21 @@ class Groups:
     # -- commits ---------------------------------------------------------------------------------------------
 
     async def commit(
-        self, group: str, member: str, generation: int, commits: Sequence[Commit], *, forward_only: bool = False
+        self,
+        group: str,
+        member: str,
+        generation: int,
+        commits: Sequence[Commit],
+        *,
+        forward_only: bool = False,
+        by: str = NODE,
     ) -> None:
         """Commit as a member: only what it owns, only in the present generation."""
         found = self.find(group)
         for commit in commits:
             found.check_owner(member, generation, commit.topic, commit.partition)
         found.heartbeat(member, generation, self._registry.steady.now_ms())
-        await self._offsets.commit(group, commits, forward_only=forward_only)
+        await self._offsets.commit(group, commits, forward_only=forward_only, by=by)
 
     # -- looking ---------------------------------------------------------------------------------------------
 
