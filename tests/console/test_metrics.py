@@ -89,6 +89,8 @@ def test_figures_are_those_of_what_was_done(figures: Samples) -> None:
     assert (value(found, "braidlog_requests_total", listener="kafka", operation="Produce") or 0) >= 2
     assert (value(found, "braidlog_sync_seconds_count") or 0) > 0
     assert (value(found, "braidlog_process_resident_bytes") or 0) > 10_000_000
+    assert value(found, "braidlog_state_entries", kind="partitions") == 3, "orders has two, and the keys' feed"
+    assert value(found, "braidlog_state_entries_limit", kind="groups") == 10_000
 
 
 def test_histograms_are_cumulative_and_end_with_all(busy: ServerProcess) -> None:
@@ -120,6 +122,8 @@ def test_a_group_has_its_lag_before_it_has_committed_anything(busy: ServerProces
         until(lambda: None not in lags())
         assert lags() == [RECORDS / 2, RECORDS / 2]
         assert value(scrape(busy), "braidlog_group_members", group="watched") == 1
+        assert value(scrape(busy), "braidlog_state_entries", kind="groups") == 2
+        assert (value(scrape(busy), "braidlog_state_bytes") or 0) > 1000
         seen = 0
         while seen < RECORDS:
             seen += len(consumer.poll())
@@ -146,7 +150,7 @@ def test_names_say_their_unit_and_kind() -> None:
         "braidlog_up", "braidlog_listener_up", "braidlog_kv_up", "braidlog_topics", "braidlog_connections",
         "braidlog_connections_limit", "braidlog_kv_keys", "braidlog_group_members", "braidlog_partitions_offline",
         "braidlog_partitions_read_only", "braidlog_process_open_files", "braidlog_process_open_files_limit",
-        "braidlog_worker_up", "braidlog_worker_jobs_waiting",
+        "braidlog_worker_up", "braidlog_worker_jobs_waiting", "braidlog_state_entries", "braidlog_state_entries_limit",
     }  # fmt: skip
     for row in TABLE:
         assert row.kind in (COUNTER, GAUGE, HISTOGRAM)

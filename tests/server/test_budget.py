@@ -49,6 +49,22 @@ def test_the_largest_is_let_go_and_the_small_stay() -> None:
     assert shared.let_go == 1
 
 
+def test_what_the_node_keeps_leaves_less_for_connections() -> None:
+    shared = budget()
+    small, large = Holder(shared, "small"), Holder(shared, "large")
+    small.hold(MEBI)
+    large.hold(6 * MEBI)
+    assert not large.is_aborted
+    shared.keep(5 * MEBI)
+    assert large.is_aborted
+    assert not small.is_aborted
+    shared.forget(large)
+    assert not shared.is_full
+    shared.keep(0)
+    small.hold(8 * MEBI)
+    assert not small.is_aborted
+
+
 def test_who_leaves_counts_until_it_is_gone() -> None:
     """Then those who waited are told."""
     shared = budget()

@@ -96,6 +96,14 @@ def _members(snapshot: Snapshot) -> Iterator[Row]:
     return (((each.group,), each.members) for each in snapshot.groups)
 
 
+def _state(snapshot: Snapshot) -> Iterator[Row]:
+    return (((each.kind,), each.used) for each in snapshot.state)
+
+
+def _state_limits(snapshot: Snapshot) -> Iterator[Row]:
+    return (((each.kind,), each.limit) for each in snapshot.state)
+
+
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 _LISTENER: Final = ("listener",)
 _PARTITION: Final = ("topic", "partition")
@@ -222,13 +230,23 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow(
         "braidlog_memory_held_bytes",
         GAUGE,
-        "Bytes of unfinished frames, answers that were not taken, long polls and what waits for the worker.",
+        "Bytes of unfinished frames, untaken answers, long polls, what waits for the worker, and what is kept for clients.",
         (),
         _of_node(lambda s: s.budget_bytes),
     ),
     MetricRow(
         "braidlog_memory_limit_bytes", GAUGE, "What these may be together.", (), _of_node(lambda s: s.budget_bytes_max)
     ),
+    MetricRow(
+        "braidlog_state_entries",
+        GAUGE,
+        "Partitions, groups, transactional ids and the like that the node keeps.",
+        ("kind",),
+        _state,
+    ),
+    MetricRow("braidlog_state_entries_limit", GAUGE, "How many it may keep.", ("kind",), _state_limits),
+    MetricRow("braidlog_state_bytes", GAUGE, "What they take in memory, about.", (), _of_node(lambda s: s.state_bytes)),
+    MetricRow("braidlog_state_limit_bytes", GAUGE, "What they may take.", (), _of_node(lambda s: s.state_bytes_max)),
     # -- the log
     MetricRow(
         "braidlog_appended_records_total",

@@ -152,6 +152,14 @@ class WorkerReport(msgspec.Struct, frozen=True):
     starts: int
 
 
+class StateReport(msgspec.Struct, frozen=True):
+    """How much the node keeps of one kind, and how much it may."""
+
+    kind: str
+    used: int
+    limit: int
+
+
 class LogReport(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions, and how far groups are behind in them."""
 
@@ -184,6 +192,9 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     keyvalue: KeyValueReport
     process: ProcessReport
     worker: WorkerReport
+    state: list[StateReport]
+    state_bytes: int
+    state_bytes_max: int
 
 
 class ConnectionReport(msgspec.Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""What all connections of a node hold in memory together: frames that are not whole yet, long polls, answers not taken yet.
+"""What all connections of a node hold in memory together: frames that are not whole yet, long polls, answers not taken yet;
+beside what the node keeps for its clients (groups, transactions), which takes room and cannot be let go.
 
 Knows: who holds how much, who waits for room. Refuses to know: why. Invariant: together they hold no more than `bytes_max` and
 what one read or one answer adds: once it is reached, whoever holds most is let go, and nobody begins anything until there is
@@ -37,6 +38,8 @@ class Budget:
     def __init__(self, bytes_max: int, now: Callable[[], float] = time.monotonic) -> None:
         self.bytes_max = bytes_max
         self.bytes_held = 0
+        self.bytes_kept = 0
+        """What the node keeps for its clients; whoever keeps it bounds it."""
         self.let_go = 0
         self._now = now
         self._counted_at = now()
@@ -46,7 +49,11 @@ class Budget:
 
     @property
     def is_full(self) -> bool:
-        return self.bytes_held >= self.bytes_max
+        return self.bytes_held >= self._bytes_for_connections
+
+    @property
+    def _bytes_for_connections(self) -> int:
+        return self.bytes_max - self.bytes_kept
 
     def note(self, holder: Holder, held: int) -> None:
         """`holder` holds so much now."""
@@ -76,6 +83,11 @@ class Budget:
         self._waiting.pop(holder, None)
         self._release()
 
+    def keep(self, kept: int) -> None:
+        """So much is kept beside what connections hold."""
+        self.bytes_kept = kept
+        self.settle()
+
     def settle(self) -> None:
         """Count anew: answers leave without anyone saying so. Done now and then, and whenever there seems to be no room."""
         self._counted_at = self._now()
@@ -88,7 +100,7 @@ class Budget:
     def _make_room(self) -> None:
         """Let the largest go. What they held counts until they are gone: a loop that is busy frees nothing."""
         staying = sum(self._held.values())
-        if staying < self.bytes_max:
+        if staying < self._bytes_for_connections:
             return
         for holder in sorted(self._held, key=self._held.__getitem__, reverse=True):
             held = self._leaving[holder] = self._held.pop(holder)
@@ -96,7 +108,7 @@ class Budget:
             self.let_go += 1
             holder.abort()
             staying -= held
-            if staying <= self.bytes_max * _ROOM:
+            if staying <= self._bytes_for_connections * _ROOM:
                 return
 
     def _release(self) -> None:

@@ -366,7 +366,7 @@ class Server:
     async def _sweep(self) -> None:
         for listener in self.listeners.values():
             await listener.sweep()
-        self._budget.settle()
+        self._budget.keep(0 if self.services is None else self.services.holdings.bytes_held)
 
     async def _expire(self) -> None:
         assert self.services is not None

@@ -17,6 +17,7 @@ import msgspec
 
 from braidlog.broker.metrics import lag_reports, partition_report
 from braidlog.broker.services import Services
+from braidlog.coordinator.holdings import StateKind
 from braidlog.kv.values import kind_of
 from braidlog.model import report as r
 from braidlog.model.clock import Clock
@@ -96,7 +97,7 @@ class Reporter:
             listeners=[self._listener(dialect, each) for dialect, each in sorted(self._listeners.items())],
             connections=len(self._connection_limits),
             connections_max=self._connection_limits.connections_max,
-            budget_bytes=self._budget.bytes_held,
+            budget_bytes=self._budget.bytes_held + services.holdings.bytes_held,
             budget_bytes_max=self._budget.bytes_max,
             let_go=self._budget.let_go,
             records_appended=services.append.records_written,
@@ -115,7 +116,19 @@ class Reporter:
             keyvalue=self._keyvalue(),
             process=self._process(),
             worker=self._worker.report(),
+            state=self._state(partitions_there),
+            state_bytes=services.holdings.bytes_held,
+            state_bytes_max=services.holdings.bytes_max,
         )
+
+    def _state(self, partitions: int) -> list[r.StateReport]:
+        """What is kept for clients, and its limits."""
+        holdings = self._services.holdings
+        return [
+            r.StateReport("partitions", partitions, holdings.limits.partitions_max),
+            *(r.StateReport(kind.value, holdings.used(kind), holdings.limits.of(kind)) for kind in StateKind),
+            r.StateReport("streams", self._services.streams.count, holdings.limits.streams_max),
+        ]
 
     def _listener(self, dialect: str, listener: Listener) -> r.ListenerReport:
         counters, sessions = listener.counters, listener.sessions
