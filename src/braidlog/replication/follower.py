@@ -7,6 +7,7 @@ safe here; what is below the watermark is never cut, but after an unclean electi
 import msgspec
 
 from braidlog.replication.leader import wanted_sync
+from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import (
     Answer,
     Assigned,
@@ -122,9 +123,13 @@ def _lowered(replica: Replica, end: int) -> tuple[Apply, ...]:
     """Refuse to lose what is committed; an unclean election has lost it already."""
     if end >= replica.watermark:
         return ()
-    is_unclean = replica.assignment.unclean_epoch > max(replica.log.last_record_epoch, 0)
-    assert is_unclean, f"asked to cut to {end}, but everything below {replica.watermark} is committed"
+    assert is_after_unclean(replica), f"asked to cut to {end}, but everything below {replica.watermark} is committed"
     return (LossPossible(end, replica.watermark),)
+
+
+def is_after_unclean(replica: Replica) -> bool:
+    """Whether, since our last record, somebody was elected who may not have had all that was committed."""
+    return replica.assignment.unclean_epoch > max(replica.log.last_record_epoch, 0)
 
 
 # ── Records ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,8 +140,7 @@ def _fetched(replica: Replica, follower: Follower, answer: Fetched) -> Stepped:
     for batch in answer.batches:
         if batch.end <= log.end:
             continue
-        if log.latest_epoch > batch.epoch and log.epochs[-1][1] >= log.end:
-            # An epoch that wrote nothing here: it is no part of the leader's history, and must not be of ours.
+        if has_idle_epoch(log, batch):
             log = log.truncated(log.end)
             persist.append(Truncate(log.end))
         fitting = fitted(log.start, log.end, batch)
@@ -149,6 +153,11 @@ def _fetched(replica: Replica, follower: Follower, answer: Fetched) -> Stepped:
     told: tuple[Apply, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
     after, ready = ask(replica.now(log=log, watermark=watermark), follower)
     return after, Ready(tuple(persist), apply=told).then(ready)
+
+
+def has_idle_epoch(log: LogSummary, batch: Batch) -> bool:
+    """An epoch that wrote nothing here: it is no part of the leader's history, and must not be of ours."""
+    return log.latest_epoch > batch.epoch and log.epochs[-1][1] >= log.end
 
 
 def fitted(start: int, end: int, batch: Batch) -> Batch:

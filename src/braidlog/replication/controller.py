@@ -1,0 +1,334 @@
+"""What one node proposes to the metadata on behalf of all: who is fenced, who leads, which moves are finished.
+
+Knows: the metadata as this node has applied it, and its own verdicts. Refuses to know: whether others propose the same.
+Safety needs no controller: each proposal names the entry that it follows, and is computed at exactly that state; of two only one
+is written. That the lowest live number goes first, and the others later, only saves them the trouble.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from braidlog.replication.assignment import Assignment, Node, left
+from braidlog.replication.election import elect, fenced, may_lead, moved
+from braidlog.replication.reassignment import finish
+from braidlog.replication.swim import Verdict
+
+STAGGER_MS = 150
+PROPOSAL_MS_MAX = 250
+"""A proposal without an answer is sent again after so long: at the same entry, so that it is written once."""
+PARTITIONS_PER_ENTRY_MAX = 3_000
+FENCED_AGAIN_MS = 60_000
+PENALTY_MS = 10_000
+PENALTY_MS_MAX = 160_000
+CALM_MS = 300_000
+"""Preferred leaders return after so long without a change of nodes."""
+
+PartitionKey = tuple[str, int]
+
+
+class Partition(msgspec.Struct, frozen=True):
+    assignment: Assignment
+    min_in_sync: int = 1
+
+
+class View(msgspec.Struct, frozen=True):
+    """The metadata as of entry `seq`."""
+
+    seq: int
+    nodes: Mapping[int, Node]
+    partitions: Mapping[PartitionKey, Partition]
+
+
+# ── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Applied(msgspec.Struct, frozen=True):
+    view: View
+
+
+class NotWritten(msgspec.Struct, frozen=True):
+    """The proposal lost the race; what won will be applied first."""
+
+    after: int
+
+
+class LeaseLost(msgspec.Struct, frozen=True):
+    """A node's lease is gone, but it answers pings; `holders` still have theirs."""
+
+    node: int
+    incarnation: int
+    holders: tuple[int, ...]
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time has passed."""
+
+
+ControllerMessage = Applied | Verdict | LeaseLost | NotWritten | Tick
+
+
+# ── What follows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FenceNode(msgspec.Struct, frozen=True):
+    node: int
+    incarnation: int
+
+
+class ChangePartition(msgspec.Struct, frozen=True):
+    """Void if the partition is in other epochs than it was."""
+
+    key: PartitionKey
+    leader_epoch: int
+    partition_epoch: int
+    after: Assignment
+
+
+class Propose(msgspec.Struct, frozen=True):
+    """One entry, to be written directly after entry `after` or not at all."""
+
+    after: int
+    events: tuple[FenceNode | ChangePartition, ...]
+
+
+# ── State ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    node: int
+    incarnation: int
+    since_ms: int
+    holders: tuple[int, ...] | None = None
+    """None: it is dead. Else it only lost its lease, and gives its leaderships to one of these."""
+
+
+class Penalty(msgspec.Struct, frozen=True):
+    """A node that is fenced again and again."""
+
+    node: int
+    fenced_ms: int
+    until_ms: int = 0
+    length_ms: int = 0
+
+
+class Flight(NamedTuple):
+    after: int
+    sent_ms: int
+
+
+class Controller(msgspec.Struct, frozen=True, kw_only=True):
+    node: int
+    view: View | None = None
+    suspects: tuple[Suspect, ...] = ()
+    penalties: tuple[Penalty, ...] = ()
+    in_flight: Flight | None = None
+    noticed_ms: int | None = None
+    """Since when there is something to do besides suspects."""
+    changed_ms: int = 0
+    """When a node last came or went."""
+
+    def now(self, **fields: object) -> "Controller":
+        return msgspec.structs.replace(self, **fields)
+
+
+Controlled = tuple[Controller, Propose | None]
+
+
+def step(controller: Controller, message: ControllerMessage, now_ms: int) -> Controlled:
+    match message:
+        case Applied(view):
+            controller = _applied(controller, view, now_ms)
+        case Verdict(node, incarnation):
+            controller = _suspected(controller, Suspect(node, incarnation, now_ms))
+        case LeaseLost(node, incarnation, holders):
+            controller = _suspected(controller, Suspect(node, incarnation, now_ms, holders))
+        case NotWritten(after):
+            if controller.in_flight is not None and controller.in_flight.after == after:
+                # Our view is the one that lost: what won has to be applied before anything makes sense again.
+                controller = controller.now(in_flight=Flight(after, now_ms))
+            return controller, None
+        case Tick():
+            pass
+    return _proposed(controller, now_ms)
+
+
+def _applied(controller: Controller, view: View, now_ms: int) -> Controller:
+    before = controller.view
+    if before is not None and view.seq <= before.seq:
+        return controller
+    changed = before is None or dict(before.nodes) != dict(view.nodes)
+    suspects = tuple(each for each in controller.suspects if _is_open(view, each))
+    return controller.now(
+        view=view,
+        suspects=suspects,
+        penalties=_penalties(controller, view, now_ms),
+        in_flight=None,
+        noticed_ms=None,
+        changed_ms=now_ms if changed else controller.changed_ms,
+    )
+
+
+def _is_open(view: View, suspect: Suspect) -> bool:
+    """Nobody has fenced it meanwhile, and it has not registered again."""
+    node = view.nodes.get(suspect.node)
+    if node is None or node.is_fenced or node.incarnation != suspect.incarnation:
+        return False
+    return suspect.holders is None or any(each.assignment.leader == suspect.node for each in view.partitions.values())
+
+
+def _suspected(controller: Controller, suspect: Suspect) -> Controller:
+    view = controller.view
+    if view is None or not _is_open(view, suspect):
+        return controller
+    others = tuple(each for each in controller.suspects if each.node != suspect.node)
+    known = next((each for each in controller.suspects if each.node == suspect.node), None)
+    if known is not None and known.holders is None:
+        return controller
+    return controller.now(suspects=(*others, suspect))
+
+
+def _penalties(controller: Controller, view: View, now_ms: int) -> tuple[Penalty, ...]:
+    """Fenced twice within a minute: it leads nothing for a while, each time twice as long."""
+    before = {} if controller.view is None else controller.view.nodes
+    found = {each.node: each for each in controller.penalties}
+    for number, node in view.nodes.items():
+        known = before.get(number)
+        if not node.is_fenced or known is None or known.is_fenced:
+            continue
+        last = found.get(number)
+        if last is None or now_ms - last.fenced_ms > max(FENCED_AGAIN_MS, last.length_ms):
+            found[number] = Penalty(number, now_ms)
+        else:
+            length = min(max(last.length_ms * 2, PENALTY_MS), PENALTY_MS_MAX)
+            found[number] = Penalty(number, now_ms, now_ms + length, length)
+    return tuple(found[number] for number in sorted(found))
+
+
+# ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _proposed(controller: Controller, now_ms: int) -> Controlled:
+    view = controller.view
+    if view is None or not _is_my_turn_to_speak(controller, view, now_ms):
+        return controller, None
+    due = tuple(each for each in controller.suspects if now_ms - each.since_ms >= _stagger(controller, view))
+    events = tuple(_fail_over(controller, view, due, now_ms))
+    if not events:
+        changes = tuple(_upkeep(controller, view, now_ms))
+        if not changes:
+            return controller.now(noticed_ms=None), None
+        noticed_ms = now_ms if controller.noticed_ms is None else controller.noticed_ms
+        controller = controller.now(noticed_ms=noticed_ms)
+        if now_ms - noticed_ms < _stagger(controller, view):
+            return controller, None
+        events = changes[:PARTITIONS_PER_ENTRY_MAX]
+    return controller.now(in_flight=Flight(view.seq, now_ms)), Propose(view.seq, events)
+
+
+def _is_my_turn_to_speak(controller: Controller, view: View, now_ms: int) -> bool:
+    """One proposal at a time; and a node that is fenced itself has other things to do."""
+    flight = controller.in_flight
+    if flight is not None and now_ms - flight.sent_ms < PROPOSAL_MS_MAX:
+        return False
+    me = view.nodes.get(controller.node)
+    return me is not None and not me.is_fenced
+
+
+def _stagger(controller: Controller, view: View) -> int:
+    """The lowest live number at once, the next 150 ms later, and so on."""
+    away = tuple(each.node for each in controller.suspects if each.holders is None)
+    ahead = [number for number, node in view.nodes.items() if not node.is_fenced and number not in away]
+    return STAGGER_MS * sum(1 for number in ahead if number < controller.node)
+
+
+def _fail_over(
+    controller: Controller, view: View, due: tuple[Suspect, ...], now_ms: int
+) -> Iterator[FenceNode | ChangePartition]:
+    """Everything about the dead in one entry: the fences first, then as many partitions as it holds. The rest is upkeep."""
+    dead = [each for each in due if each.holders is None]
+    nodes = dict(view.nodes)
+    for each in dead:
+        yield FenceNode(each.node, each.incarnation)
+        nodes[each.node] = msgspec.structs.replace(nodes[each.node], is_fenced=True)
+    count = 0
+    for key in sorted(view.partitions):
+        known = view.partitions[key]
+        after = known.assignment
+        for each in dead:
+            after = fenced(after, each.node, _leaders(controller, nodes, now_ms), known.min_in_sync)
+        for each in due:
+            if each.holders is not None and after.leader == each.node:
+                holders = {number: nodes[number] for number in each.holders if number in nodes}
+                after = moved(after, _leaders(controller, holders, now_ms), each.node)
+        if after != known.assignment and count < PARTITIONS_PER_ENTRY_MAX:
+            count += 1
+            yield _change(key, known.assignment, after)
+
+
+def _change(key: PartitionKey, before: Assignment, after: Assignment) -> ChangePartition:
+    """One entry changes a partition once, however many nodes died at a time."""
+    once = msgspec.structs.replace(
+        after,
+        partition_epoch=before.partition_epoch + 1,
+        leader_epoch=before.leader_epoch + (after.leader_epoch > before.leader_epoch),
+    )
+    return ChangePartition(key, before.leader_epoch, before.partition_epoch, once)
+
+
+def _leaders(controller: Controller, nodes: Mapping[int, Node], now_ms: int) -> dict[int, Node]:
+    """Who may be elected: also not who was fenced too often of late."""
+    barred = tuple(each.node for each in controller.penalties if now_ms < each.until_ms)
+    return {
+        number: msgspec.structs.replace(node, is_draining=True) if number in barred else node
+        for number, node in nodes.items()
+    }
+
+
+def _upkeep(controller: Controller, view: View, now_ms: int) -> Iterator[ChangePartition]:
+    """Partitions without a leader that could have one; leaders that must go; moves that are finished; preferred leaders."""
+    nodes = _leaders(controller, view.nodes, now_ms)
+    is_calm = now_ms - controller.changed_ms >= CALM_MS
+    for key in sorted(view.partitions):
+        known = view.partitions[key]
+        after = _kept_up(known, nodes, is_calm=is_calm)
+        if after != known.assignment:
+            yield _change(key, known.assignment, after)
+
+
+def _kept_up(known: Partition, nodes: dict[int, Node], *, is_calm: bool) -> Assignment:
+    before = known.assignment
+    if before.leader is None:
+        after = elect(before, nodes)
+        return after if after.leader is not None else before
+    leader = nodes.get(before.leader)
+    if leader is None or leader.is_fenced:
+        return fenced(before, before.leader, nodes, known.min_in_sync)
+    if leader.is_draining:
+        return moved(before, nodes, before.leader)
+    gone = next((node for node in before.in_sync if node not in nodes or nodes[node].is_fenced), None)
+    if gone is not None and len(before.in_sync) > 1:
+        return left(before, gone, known.min_in_sync)
+    finished = finish(before, nodes, known.min_in_sync)
+    if finished != before:
+        return finished
+    preferred = before.replicas[0]
+    if is_calm and before.leader != preferred and preferred in may_lead(nodes, before.in_sync):
+        return before.led_by(preferred)
+    return before
+
+
+__all__: Final = [
+    "Applied",
+    "ChangePartition",
+    "Controller",
+    "FenceNode",
+    "LeaseLost",
+    "NotWritten",
+    "Partition",
+    "Propose",
+    "Tick",
+    "View",
+    "step",
+]

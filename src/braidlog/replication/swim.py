@@ -1,0 +1,339 @@
+"""Who is alive, as one node sees it: pings, silence, witnesses, doubt in oneself (SWIM, Lifeguard).
+
+Knows: when it last heard of whom. Refuses to know: what a verdict leads to; it only decides when somebody proposes something.
+Invariants: silence alone accuses nobody, a second node must find the same; who was late himself begins every silence anew; an
+incarnation that never answered is accused by its lease alone.
+"""
+
+from typing import Final
+
+import msgspec
+
+PING_MS = 100
+SILENCE_MS_MAX = 500
+LATE_MS = 250
+"""A tick that comes so much too late says that we, not the others, were away."""
+DOUBT_MS = 10_000
+WITNESS_MS = 200
+"""How long a witness waits for an answer before it says that there was none."""
+LEASE_CALM_MS = 5_000
+"""After an outage of the metadata its leases count again so long after its first sign of life."""
+PING_ALL_MAX = 8
+PINGED_AT_ONCE = 3
+
+
+# ── What it is told ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Members(msgspec.Struct, frozen=True):
+    """(node, incarnation) of everyone registered and not fenced, from the metadata."""
+
+    nodes: tuple[tuple[int, int], ...]
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Every `PING_MS`. `draw` is a random number, by which some are chosen where there are too many to ping all."""
+
+    draw: int = 0
+
+
+class Pong(msgspec.Struct, frozen=True):
+    node: int
+    incarnation: int
+
+
+class ConnectionRefused(msgspec.Struct, frozen=True):
+    """A connection was reset, and the next one refused: nobody listens there."""
+
+    node: int
+
+
+class PingRequest(msgspec.Struct, frozen=True):
+    """Another node asks us to look."""
+
+    by: int
+    node: int
+    incarnation: int
+
+
+class WitnessReport(msgspec.Struct, frozen=True):
+    """What a witness found."""
+
+    by: int
+    node: int
+    incarnation: int
+    is_alive: bool
+    is_refused: bool = False
+
+
+class LeaseExpired(msgspec.Struct, frozen=True):
+    node: int
+    incarnation: int
+
+
+class MetadataTick(msgspec.Struct, frozen=True):
+    """The watch on the metadata has shown a sign of life."""
+
+
+class MetadataSilent(msgspec.Struct, frozen=True):
+    """The metadata does not answer: leases say nothing."""
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """A node says that it stops."""
+
+    node: int
+    incarnation: int
+
+
+SwimMessage = (
+    Members
+    | Tick
+    | Pong
+    | ConnectionRefused
+    | PingRequest
+    | WitnessReport
+    | LeaseExpired
+    | MetadataTick
+    | MetadataSilent
+    | Leave
+)
+
+
+# ── What follows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Ping(msgspec.Struct, frozen=True):
+    node: int
+
+
+class AskWitness(msgspec.Struct, frozen=True):
+    """Send `witness` a `PingRequest` about `node`."""
+
+    witness: int
+    node: int
+    incarnation: int
+
+
+class SendReport(msgspec.Struct, frozen=True):
+    to: int
+    report: WitnessReport
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """This incarnation is dead, as far as we can know."""
+
+    node: int
+    incarnation: int
+    cause: str
+
+
+class SwimReady(msgspec.Struct, frozen=True):
+    send: tuple[Ping | AskWitness | SendReport, ...] = ()
+    """First: to peers."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Then: to the controller of this node."""
+
+
+NOTHING: Final = SwimReady()
+
+
+# ── State ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Request(msgspec.Struct, frozen=True):
+    by: int
+    since_ms: int
+
+
+class Peer(msgspec.Struct, frozen=True):
+    node: int
+    incarnation: int
+    heard_ms: int
+    """When it last answered, or when we began to listen anew."""
+    has_answered: bool = False
+    is_refused: bool = False
+    asked_ms: int | None = None
+    """When witnesses were last asked."""
+    has_lost_lease: bool = False
+    is_condemned: bool = False
+    requests: tuple[Request, ...] = ()
+    """Who waits for our report; at most one each."""
+
+
+class Swim(msgspec.Struct, frozen=True, kw_only=True):
+    node: int
+    peers: tuple[Peer, ...] = ()
+    ticked_ms: int | None = None
+    doubts_until_ms: int = 0
+    leases_count_from_ms: int | None = None
+    """None: no sign of life of the metadata yet, or not any more."""
+
+    def peer(self, node: int, incarnation: int | None = None) -> Peer | None:
+        found = next((each for each in self.peers if each.node == node), None)
+        return found if found is not None and incarnation in (None, found.incarnation) else None
+
+    def with_peer(self, peer: Peer, **fields: object) -> "Swim":
+        changed = msgspec.structs.replace(peer, **fields)
+        return msgspec.structs.replace(
+            self, peers=tuple(changed if each.node == peer.node else each for each in self.peers)
+        )
+
+    def silence_ms_max(self, now_ms: int) -> int:
+        return SILENCE_MS_MAX * (2 if now_ms < self.doubts_until_ms else 1)
+
+
+SwimStepped = tuple[Swim, SwimReady]
+
+
+def step(swim: Swim, message: SwimMessage, now_ms: int) -> SwimStepped:
+    match message:
+        case Members():
+            return _members(swim, message, now_ms), NOTHING
+        case Tick():
+            return _ticked(swim, message, now_ms)
+        case Pong() | ConnectionRefused():
+            return _answered(swim, message, now_ms)
+        case PingRequest() | WitnessReport():
+            return _witnessed(swim, message, now_ms)
+        case Leave():
+            return _condemned(swim, swim.peer(message.node, message.incarnation), "left")
+        case LeaseExpired() | MetadataTick() | MetadataSilent():
+            return _leases(swim, message, now_ms)
+
+
+def _members(swim: Swim, message: Members, now_ms: int) -> Swim:
+    peers = tuple(
+        swim.peer(node, incarnation) or Peer(node, incarnation, now_ms)
+        for node, incarnation in sorted(message.nodes)
+        if node != swim.node
+    )
+    return msgspec.structs.replace(swim, peers=peers)
+
+
+def _ticked(swim: Swim, message: Tick, now_ms: int) -> SwimStepped:
+    if swim.ticked_ms is not None and now_ms - swim.ticked_ms > PING_MS + LATE_MS:
+        swim = _doubting(swim, now_ms)
+    swim = msgspec.structs.replace(swim, ticked_ms=now_ms)
+    send: list[Ping | AskWitness | SendReport] = [Ping(node) for node in _pinged(swim, message.draw)]
+    verdicts: list[Verdict] = []
+    for peer in swim.peers:
+        swim, reported = _reported_late(swim, peer, now_ms)
+        send += reported
+        swim, ready = _judged(swim, swim.peer(peer.node), now_ms)
+        send += ready.send
+        verdicts += ready.verdicts
+    return swim, SwimReady(tuple(send), tuple(verdicts))
+
+
+def _doubting(swim: Swim, now_ms: int) -> Swim:
+    """We were away: what we did not hear meanwhile says nothing about the others."""
+    peers = tuple(msgspec.structs.replace(each, heard_ms=now_ms, asked_ms=None) for each in swim.peers)
+    return msgspec.structs.replace(swim, peers=peers, doubts_until_ms=now_ms + DOUBT_MS)
+
+
+def _pinged(swim: Swim, draw: int) -> tuple[int, ...]:
+    nodes = tuple(each.node for each in swim.peers)
+    if len(nodes) < PING_ALL_MAX:
+        return nodes
+    return tuple(nodes[(draw + at) % len(nodes)] for at in range(PINGED_AT_ONCE))
+
+
+def _is_silent(swim: Swim, peer: Peer, now_ms: int) -> bool:
+    return now_ms - peer.heard_ms >= swim.silence_ms_max(now_ms)
+
+
+def _judged(swim: Swim, peer: Peer | None, now_ms: int) -> SwimStepped:
+    """Silent: ask the others. Silent, and its lease is gone: dead, whoever else there is."""
+    if peer is None or peer.is_condemned or not _is_silent(swim, peer, now_ms):
+        return swim, NOTHING
+    if peer.has_lost_lease and _leases_count(swim, now_ms):
+        return _condemned(swim, peer, "silent, and its lease has expired")
+    is_asked = peer.asked_ms is not None and now_ms - peer.asked_ms < SILENCE_MS_MAX
+    if not peer.has_answered or is_asked:
+        return swim, NOTHING
+    return swim.with_peer(peer, asked_ms=now_ms), SwimReady(_witnesses(swim, peer))
+
+
+def _witnesses(swim: Swim, peer: Peer) -> tuple[AskWitness, ...]:
+    return tuple(
+        AskWitness(each.node, peer.node, peer.incarnation)
+        for each in swim.peers
+        if each.node != peer.node and not each.is_condemned
+    )
+
+
+def _answered(swim: Swim, message: Pong | ConnectionRefused, now_ms: int) -> SwimStepped:
+    if isinstance(message, Pong):
+        peer = swim.peer(message.node, message.incarnation)
+        if peer is None:
+            return swim, NOTHING
+        found = WitnessReport(swim.node, peer.node, peer.incarnation, is_alive=True)
+        send = tuple(SendReport(each.by, found) for each in peer.requests)
+        return swim.with_peer(
+            peer, heard_ms=now_ms, has_answered=True, is_refused=False, asked_ms=None, requests=()
+        ), SwimReady(send)
+    peer = swim.peer(message.node)
+    if peer is None or peer.is_condemned:
+        return swim, NOTHING
+    found = WitnessReport(swim.node, peer.node, peer.incarnation, is_alive=False, is_refused=True)
+    send = tuple(SendReport(each.by, found) for each in peer.requests)
+    swim = swim.with_peer(peer, is_refused=True, requests=())
+    if not peer.has_answered:
+        return swim, SwimReady(send)
+    witnesses = _witnesses(swim, peer)
+    if not witnesses and len(swim.peers) == 1:
+        return _condemned(swim, swim.peer(peer.node), "refuses connections; there is no third node")
+    return swim.with_peer(peer, is_refused=True, requests=(), asked_ms=now_ms), SwimReady(send + witnesses)
+
+
+def _witnessed(swim: Swim, message: PingRequest | WitnessReport, now_ms: int) -> SwimStepped:
+    peer = swim.peer(message.node, message.incarnation)
+    if peer is None:
+        return swim, NOTHING
+    if isinstance(message, PingRequest):
+        if peer.is_refused:
+            found = WitnessReport(swim.node, peer.node, peer.incarnation, is_alive=False, is_refused=True)
+            return swim, SwimReady((SendReport(message.by, found), Ping(peer.node)))
+        others = tuple(each for each in peer.requests if each.by != message.by)
+        return swim.with_peer(peer, requests=(*others, Request(message.by, now_ms))), SwimReady((Ping(peer.node),))
+    if message.is_alive or peer.is_condemned or not peer.has_answered:
+        # It lives for somebody: a silence between the two of us is a matter of the network.
+        return (swim.with_peer(peer, heard_ms=now_ms) if message.is_alive else swim), NOTHING
+    if peer.is_refused and message.is_refused:
+        return _condemned(swim, peer, f"refuses connections, also those of node {message.by}")
+    if _is_silent(swim, peer, now_ms):
+        return _condemned(swim, peer, f"silent, also towards node {message.by}")
+    return swim, NOTHING
+
+
+def _reported_late(swim: Swim, peer: Peer, now_ms: int) -> tuple[Swim, list[SendReport]]:
+    due = [each for each in peer.requests if now_ms - each.since_ms >= WITNESS_MS]
+    if not due or now_ms < swim.doubts_until_ms:
+        return swim, []
+    found = WitnessReport(swim.node, peer.node, peer.incarnation, is_alive=False, is_refused=peer.is_refused)
+    left = tuple(each for each in peer.requests if each not in due)
+    return swim.with_peer(peer, requests=left), [SendReport(each.by, found) for each in due]
+
+
+def _condemned(swim: Swim, peer: Peer | None, cause: str) -> SwimStepped:
+    if peer is None or peer.is_condemned:
+        return swim, NOTHING
+    return swim.with_peer(peer, is_condemned=True), SwimReady(verdicts=(Verdict(peer.node, peer.incarnation, cause),))
+
+
+def _leases(swim: Swim, message: LeaseExpired | MetadataTick | MetadataSilent, now_ms: int) -> SwimStepped:
+    match message:
+        case LeaseExpired():
+            peer = swim.peer(message.node, message.incarnation)
+            return (swim if peer is None else swim.with_peer(peer, has_lost_lease=True)), NOTHING
+        case MetadataTick():
+            if swim.leases_count_from_ms is not None:
+                return swim, NOTHING
+            return msgspec.structs.replace(swim, leases_count_from_ms=now_ms + LEASE_CALM_MS), NOTHING
+        case MetadataSilent():
+            return msgspec.structs.replace(swim, leases_count_from_ms=None), NOTHING
+
+
+def _leases_count(swim: Swim, now_ms: int) -> bool:
+    return swim.leases_count_from_ms is not None and now_ms >= swim.leases_count_from_ms

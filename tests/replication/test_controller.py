@@ -1,0 +1,164 @@
+"""What a node proposes, and when."""
+
+from braidlog.replication.assignment import Assignment, Node, joined
+from braidlog.replication.controller import (
+    CALM_MS,
+    PARTITIONS_PER_ENTRY_MAX,
+    PENALTY_MS,
+    PROPOSAL_MS_MAX,
+    STAGGER_MS,
+    Applied,
+    ChangePartition,
+    Controller,
+    ControllerMessage,
+    FenceNode,
+    LeaseLost,
+    NotWritten,
+    Partition,
+    PartitionKey,
+    Propose,
+    Tick,
+    View,
+    step,
+)
+from braidlog.replication.reassignment import reassign
+from braidlog.replication.swim import Verdict
+
+NODES = {number: Node(incarnation=1) for number in (1, 2, 3)}
+LED_BY_3 = Assignment(replicas=(3, 1, 2), in_sync=(3, 1, 2), leader=3)
+KEY = ("orders", 0)
+DEAD = Verdict(3, 1, "silent")
+
+
+def view(seq: int = 1, nodes: dict[int, Node] | None = None, *assignments: Assignment) -> View:
+    partitions = {("orders", at): Partition(each, 2) for at, each in enumerate(assignments or (LED_BY_3,))}
+    return View(seq, NODES if nodes is None else nodes, partitions)
+
+
+def fenced(*numbers: int) -> dict[int, Node]:
+    return {number: Node(incarnation=1, is_fenced=number in numbers) for number in NODES}
+
+
+class Driver:
+    def __init__(self, node: int, first: View | None = None) -> None:
+        self.controller = Controller(node=node)
+        self.told(Applied(view() if first is None else first), 0)
+
+    def told(self, message: ControllerMessage, now_ms: int) -> Propose | None:
+        self.controller, proposal = step(self.controller, message, now_ms)
+        return proposal
+
+
+def changes(proposal: Propose | None) -> dict[PartitionKey, Assignment]:
+    assert proposal is not None
+    return {each.key: each.after for each in proposal.events if isinstance(each, ChangePartition)}
+
+
+def test_the_lowest_number_proposes_at_once_the_next_one_later() -> None:
+    first, second = Driver(1), Driver(2)
+    proposal = first.told(DEAD, 10)
+    assert proposal is not None
+    assert (proposal.after, proposal.events[0]) == (1, FenceNode(3, 1))
+    after = changes(proposal)[KEY]
+    assert (after.leader, after.leader_epoch, after.in_sync, after.partition_epoch) == (1, 2, (1, 2), 1)
+    assert second.told(DEAD, 10) is None
+    assert second.told(Tick(), 10 + STAGGER_MS - 1) is None
+    assert second.told(Tick(), 10 + STAGGER_MS) == proposal
+
+
+def test_whoever_sees_the_entry_drops_his() -> None:
+    second = Driver(2)
+    second.told(DEAD, 10)
+    moved = LED_BY_3.led_by(1, in_sync=(1, 2))
+    assert second.told(Applied(view(2, fenced(3), moved)), 100) is None
+    assert second.told(Tick(), 1000) is None
+
+
+def test_a_node_that_registered_again_is_no_suspect_any_more() -> None:
+    second = Driver(2)
+    second.told(DEAD, 10)
+    back = {**NODES, 3: Node(incarnation=5)}
+    second.told(Applied(view(2, back)), 20)
+    assert second.told(Tick(), 1000) is None
+    assert second.told(DEAD, 1000) is None, "the verdict is about another life"
+
+
+def test_a_proposal_that_lost_is_made_anew_at_the_entry_that_won() -> None:
+    first = Driver(1)
+    assert first.told(DEAD, 0) is not None
+    assert first.told(NotWritten(1), 5) is None
+    assert first.told(Tick(), 6) is None, "not at the entry that lost"
+    other = LED_BY_3.changed(in_sync=(3, 2))
+    proposal = first.told(Applied(view(2, None, other)), 10)
+    assert proposal is not None
+    assert proposal.after == 2
+    assert changes(proposal)[KEY].leader == 2, "decided at the newer state: 1 is not in sync there"
+
+
+def test_silence_about_a_proposal_is_not_an_answer() -> None:
+    first = Driver(1)
+    proposal = first.told(DEAD, 0)
+    assert first.told(Tick(), PROPOSAL_MS_MAX - 1) is None
+    assert first.told(Tick(), PROPOSAL_MS_MAX) == proposal, "the same, at the same entry: written once"
+
+
+def test_two_deaths_are_one_entry_and_one_epoch() -> None:
+    first = Driver(1, view(1, None, LED_BY_3, Assignment(replicas=(2, 1, 3), in_sync=(2, 1, 3), leader=2)))
+    first.controller = step(first.controller, Verdict(2, 1, "silent"), 0)[0].now(in_flight=None)
+    proposal = first.told(DEAD, 0)
+    assert proposal is not None
+    assert proposal.events[:2] == (FenceNode(2, 1), FenceNode(3, 1))
+    for after in changes(proposal).values():
+        assert (after.leader, after.leader_epoch, after.in_sync) == (1, 2, (1,))
+        assert len(after.eligible) == 1, "who left when the set became too small"
+
+
+def test_more_partitions_than_an_entry_holds_are_several() -> None:
+    first = Driver(1, view(1, None, *[LED_BY_3] * (PARTITIONS_PER_ENTRY_MAX + 5)))
+    proposal = first.told(DEAD, 0)
+    assert len(changes(proposal)) == PARTITIONS_PER_ENTRY_MAX
+    done = changes(proposal)
+    rest = [done.get(("orders", at), LED_BY_3) for at in range(PARTITIONS_PER_ENTRY_MAX + 5)]
+    assert len(changes(first.told(Applied(view(2, fenced(3), *rest)), 10))) == 5
+
+
+def test_a_node_without_a_lease_gives_up_its_leaderships_to_who_has_one() -> None:
+    first = Driver(1)
+    after = changes(first.told(LeaseLost(3, 1, (2,)), 0))[KEY]
+    assert (after.leader, after.in_sync) == (2, LED_BY_3.in_sync), "it keeps its place in the set"
+    nobody = Driver(1)
+    assert nobody.told(LeaseLost(3, 1, ()), 0) is None, "the metadata's own outage: nothing moves"
+
+
+def test_who_is_fenced_again_leads_nothing_for_a_while() -> None:
+    led = Assignment(replicas=(3, 1, 2), in_sync=(3,), leader=None, leader_epoch=7)
+    first = Driver(1, view(1, NODES, led))
+    first.controller = Controller(node=1)
+    for seq, (nodes, now_ms) in enumerate([(NODES, 0), (fenced(3), 1000), (NODES, 2000), (fenced(3), 3000)], 1):
+        first.told(Applied(view(seq, nodes, led)), now_ms)
+    assert first.told(Applied(view(9, NODES, led)), 4000) is None
+    assert first.told(Tick(), 3000 + PENALTY_MS - 1) is None
+    assert changes(first.told(Tick(), 3000 + PENALTY_MS))[KEY].leader == 3
+
+
+def test_a_draining_node_hands_over_what_it_leads() -> None:
+    draining = {**NODES, 3: Node(incarnation=1, is_draining=True)}
+    first = Driver(1)
+    after = changes(first.told(Applied(view(2, draining)), 10))[KEY]
+    assert (after.leader, after.in_sync) == (1, (3, 1, 2))
+
+
+def test_a_finished_move_and_the_preferred_leader_are_upkeep() -> None:
+    moving = joined(reassign(LED_BY_3.changed(replicas=(3, 1), in_sync=(3, 1)), (1, 2)), 2, 2)
+    first = Driver(1, view(0, NODES, LED_BY_3))
+    after = changes(first.told(Applied(view(2, NODES, moving)), 10))[KEY]
+    assert (after.replicas, after.leader) == ((1, 2), 1)
+    led_by_1 = LED_BY_3.led_by(1)
+    calm = Driver(1, view(1, NODES, led_by_1))
+    assert calm.told(Tick(), CALM_MS - 1) is None
+    assert changes(calm.told(Tick(), CALM_MS))[KEY].leader == 3
+
+
+def test_a_fenced_node_proposes_nothing() -> None:
+    one = Driver(1, view(1, fenced(1)))
+    assert one.told(DEAD, 0) is None
