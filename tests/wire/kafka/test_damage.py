@@ -13,8 +13,7 @@ from tests.wire.kafka.fuzz import fuzz_one, fuzz_response, fuzz_server
 from tests.wire.kafka.vectors import REFUSED, REQUESTS, RESPONSES, Vector
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.kafka.apis import APIS, FRAME_BYTES_MAX, OWN, SMALL_BYTES_MAX, Api
-from braidlog.wire.kafka.compiler import ITEMS_MAX
+from braidlog.wire.kafka.apis import APIS, FRAME_BYTES_MAX, OWN, PARTITION_PARTS_MAX, SMALL_BYTES_MAX, Api
 from braidlog.wire.kafka.connection import RefusedRequest, Request, ServerConnection
 
 FRAMES = [each.data for each in REQUESTS + REFUSED]
@@ -153,7 +152,7 @@ def test_small_parts_may_not_become_many_objects() -> None:
     server.receive(request(3, 1, body))
     (event,) = events(server)
     assert isinstance(event, Refused)
-    assert str(ITEMS_MAX) in str(event.error)
+    assert str(PARTITION_PARTS_MAX) in str(event.error)
     server = ServerConnection()
     server.receive(request(3, 1, struct.pack(">i", 1000) + bytes(2 * 1000)))
     (event,) = events(server)

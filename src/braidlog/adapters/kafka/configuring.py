@@ -63,7 +63,7 @@ async def describe(
 ) -> m.DescribeConfigsResponse:
     message: m.DescribeConfigsRequest = request.message
     results = []
-    for resource in message.resources:
+    for resource in {(each.resource_type, each.resource_name): each for each in message.resources}.values():
         code, text, configs = E.NONE, None, []
         try:
             denied.check(_name(resource))

@@ -11,7 +11,7 @@ PARTITIONS_MAX = 20_000
 Partition = tuple[object, int]
 """What the request calls the topic, and the partition's number."""
 
-_NAMES: Mapping[Key, Callable[[Any, Any], Partition]] = MappingProxyType(
+LOOKING_UP: Mapping[Key, Callable[[Any, Any], Partition]] = MappingProxyType(
     {
         Key.FETCH: lambda topic, each: (topic.topic or topic.topic_id, each.partition),
         Key.LIST_OFFSETS: lambda topic, each: (topic.name, each.partition_index),
@@ -23,7 +23,7 @@ _NAMES: Mapping[Key, Callable[[Any, Any], Partition]] = MappingProxyType(
 
 def excess(key: Key, message: Any) -> str | None:  # noqa: ANN401 - each API has its own message
     """What is too much about a request; None if nothing is."""
-    partition = _NAMES.get(key)
+    partition = LOOKING_UP.get(key)
     if partition is None:
         return None
     topics = message.topics

@@ -46,7 +46,7 @@ async def describe(
         return operations(services, conversation, name, Kind.GROUP) if wanted else UNASKED
 
     return g.DescribeGroupsResponse(
-        groups=[_described(name, request.version, services, denied, allowed) for name in message.groups]
+        groups=[_described(name, request.version, services, denied, allowed) for name in dict.fromkeys(message.groups)]
     )
 
 

@@ -259,7 +259,8 @@ async def fetch(
         except BrokerError as error:
             return g.OffsetFetchResponseGroup(each.group_id, error_code=coordinator_code(error))
 
-    return g.OffsetFetchResponse(groups=[tell(each) for each in message.groups])
+    once = {each.group_id: each for each in message.groups}
+    return g.OffsetFetchResponse(groups=[tell(each) for each in once.values()])
 
 
 def _committed(

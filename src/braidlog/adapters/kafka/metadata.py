@@ -77,12 +77,15 @@ async def metadata(
 
 
 def _asked(request: Request, services: Services, conversation: Conversation) -> Sequence[c.MetadataRequestTopic]:
-    """The topics that are asked for. All of them: a null list, in version 0 an empty one; then only those one may see."""
+    """The topics that are asked for, each once: a short name may stand for many partitions.
+
+    All of them: a null list, in version 0 an empty one; then only those one may see.
+    """
     topics: list[c.MetadataRequestTopic] | None = request.message.topics
     if topics is None or (request.version == 0 and not topics):
         visible = services.authorize.visible(conversation.principal, services.hosting.names())
         return [c.MetadataRequestTopic(name=name) for name in visible]
-    return topics
+    return list(dict.fromkeys(topics))
 
 
 async def _topic(

@@ -239,7 +239,9 @@ async def describe_transactions(
 ) -> t.DescribeTransactionsResponse:
     message: t.DescribeTransactionsRequest = request.message
     return t.DescribeTransactionsResponse(
-        transaction_states=[_described(name, services, conversation, denied) for name in message.transactional_ids]
+        transaction_states=[
+            _described(name, services, conversation, denied) for name in dict.fromkeys(message.transactional_ids)
+        ]
     )
 
 

@@ -20,6 +20,12 @@ FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 SMALL_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of a request that carries no records. Names and numbers grow in memory about tenfold: that much, and no more, is believed."""
 
+PARTS_MAX: Final = 10_000
+"""Of a request: what stands in its arrays, counted together. Whatever is done for each of them holds up everybody else."""
+
+PARTITION_PARTS_MAX: Final = 41_000
+"""The same where partitions are named: 20,000 of them, each of a topic of its own."""
+
 
 class Key(IntEnum):
     """An API: its number on the wire, where its messages are declared, its versions, and the first flexible one.
@@ -96,6 +102,16 @@ class Key(IntEnum):
     SINK_STATE = 0x6274, staging, "0-0", 0
 
 
+NAMING_PARTITIONS: Final = frozenset(
+    {
+        *(Key.PRODUCE, Key.FETCH, Key.LIST_OFFSETS, Key.METADATA, Key.OFFSET_COMMIT, Key.OFFSET_FETCH),
+        *(Key.DELETE_RECORDS, Key.OFFSET_FOR_LEADER_EPOCH, Key.DESCRIBE_LOG_DIRS, Key.DESCRIBE_PRODUCERS),
+        *(Key.ADD_PARTITIONS_TO_TXN, Key.TXN_OFFSET_COMMIT, Key.OFFSET_DELETE, Key.COMMIT_BATCH, Key.ABORT_BATCH),
+        *(Key.CREATE_TOPICS, Key.DELETE_TOPICS, Key.CREATE_PARTITIONS, Key.DESCRIBE_TOPIC_PARTITIONS),
+    }
+)
+
+
 class Api(msgspec.Struct, frozen=True):
     """One row: a request, its response, and the versions in which they are spoken."""
 
@@ -117,6 +133,10 @@ class Api(msgspec.Struct, frozen=True):
     @property
     def request_bytes_max(self) -> int:
         return FRAME_BYTES_MAX if self.key is Key.PRODUCE else SMALL_BYTES_MAX
+
+    @property
+    def request_parts_max(self) -> int:
+        return PARTITION_PARTS_MAX if self.key in NAMING_PARTITIONS else PARTS_MAX
 
     def is_flexible(self, version: int) -> bool:
         return self.flexible_since is not None and version >= self.flexible_since

@@ -2,7 +2,7 @@
 
 Knows: how each type looks in bytes, before and after versions became flexible. Refuses to know: any message.
 Invariants: a reader reads nothing beyond the end and believes no count or length that the bytes which are left could not hold; a
-message has no more than `ITEMS_MAX` parts, so that few bytes cannot become many objects; what a reader raises is a
+message has no more parts than is allowed, so that few bytes cannot become many objects; what a reader raises is a
 `ProtocolError`, whatever the bytes. A writer leaves out what its version does not have.
 
 Code is made on first use, once a message and version: a node that never meets a version never pays for it.
@@ -27,11 +27,11 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.varint import encode_unsigned
 from braidlog.wire.kafka.rows import NEVER, Field, Kind, Message, fields_of
 
-ITEMS_MAX: Final = 250_000
-"""Parts of a message: structs and strings in arrays. A fetch of every partition of a large cluster has fewer."""
+ITEMS_MAX: Final = 1_000_000
+"""Parts of an answer: what stands in its arrays, counted together. Those of a request are in `apis.py`."""
 
 Reader = Callable[[bytes | bytearray, int, int, list[int]], tuple[Any, int]]
-"""reader(data, at, end, room) → message, position after it. `room` holds how many parts may still come."""
+"""reader(data, at, end, room) → message, position after it. `room`: how many parts may still come, and how many in all."""
 Writer = Callable[[Any, Callable[[Any], None]], None]
 """writer(message, add): calls `add` with each piece of bytes, in order; a `Slice` among them is passed as it is."""
 
@@ -85,8 +85,8 @@ def bad_count(what: str, count: int, at: int, end: int) -> NoReturn:
     raise ProtocolError(f"{count} {what} cannot stand in the {end - at} bytes that are left", at)
 
 
-def too_many(what: str, count: int, at: int) -> NoReturn:
-    raise ProtocolError(f"{count} {what} are more than the {ITEMS_MAX} parts that a message may have", at)
+def too_many(what: str, count: int, at: int, parts_max: int) -> NoReturn:
+    raise ProtocolError(f"{count} {what} are more than the {parts_max} parts that this message may have", at)
 
 
 def bad_tag(what: str, at: int) -> NoReturn:
@@ -114,10 +114,12 @@ def read_message(
     return read_with(reader(message, version, flexible=flexible), message, version, data, at)
 
 
-def read_with(read: Reader, message: type[Message], version: int, data: bytes | bytearray, at: int) -> tuple[Any, int]:
+def read_with(
+    read: Reader, message: type[Message], version: int, data: bytes | bytearray, at: int, parts_max: int = ITEMS_MAX
+) -> tuple[Any, int]:
     """What the reader of `message` reads; whatever it meets is a `ProtocolError`."""
     try:
-        return read(data, at, len(data), [ITEMS_MAX])
+        return read(data, at, len(data), [parts_max, parts_max])
     except (struct.error, IndexError) as error:
         cut = ProtocolError(f"{message.__name__} in version {version} is cut off after {len(data)} bytes")
         raise cut.at(len(data)) from error
@@ -302,6 +304,9 @@ class _ReaderSource(_Source):
         smallest = least_bytes(field, self.version, flexible=self.flexible)
         self.line(f"if {'' if nullable else 'n < 0 or '}n * {smallest} > end - at:")
         self.line(f"    bad_count({field.name!r}, n, at, end)")
+        self.line("room[0] -= n")
+        self.line("if room[0] < 0:")
+        self.line(f"    too_many({field.name!r}, n, at, room[1])")
         if field.kind in _FIXED:
             self.line(f"{target} = list(unpack_from(f'>{{n}}{field.kind.value}', data, at))")
             self.line(f"at += n * {struct.calcsize(field.kind.value)}")
@@ -311,9 +316,6 @@ class _ReaderSource(_Source):
             self.indent -= 1
 
     def items(self, field: Field, target: str) -> None:
-        self.line("room[0] -= n")
-        self.line("if room[0] < 0:")
-        self.line(f"    too_many({field.name!r}, n, at)")
         self.line(f"{target} = []")
         self.line("for _ in range(n):")
         self.indent += 1

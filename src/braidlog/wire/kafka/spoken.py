@@ -21,6 +21,7 @@ class Spoken(NamedTuple):
     version: int
     flexible: bool
     request_bytes_max: int
+    request_parts_max: int
     read_request: Reader
     write_response: Writer
     response_header: struct.Struct
@@ -31,7 +32,8 @@ class Spoken(NamedTuple):
         if self.flexible:
             # Tags of a header: nobody sends any, and one zero says so.
             at = at + 1 if payload[at : at + 1] == b"\0" else past_tags(payload, at)
-        message: Message = read_with(self.read_request, self.api.request, self.version, payload, at)[0]
+        read, request = self.read_request, self.api.request
+        message: Message = read_with(read, request, self.version, payload, at, self.request_parts_max)[0]
         return message
 
     def response_pieces(self, answer: Message) -> list[Any]:
@@ -55,6 +57,7 @@ def spoken(api: Api, version: int) -> Spoken:
             version,
             flexible,
             api.request_bytes_max,
+            api.request_parts_max,
             reader(api.request, version, flexible=flexible),
             writer(api.response, version, flexible=flexible),
             _TAGGED if api.response_header_is_flexible(version) else _PLAIN,
