@@ -44,10 +44,10 @@ def observe(node: Node) -> Facts:
             if values:
                 facts["values", topic, str(number)] = values
         for key in KEYS:
-            version = services.streams.version(topic, key)
+            version = node.run(services.streams.version(topic, key))
             if version:
                 facts["stream", topic, key.hex()] = tuple(
-                    (number, record.value) for number, record in services.streams.read(topic, key)
+                    (number, record.value) for number, record in node.run(services.streams.read(topic, key))
                 )
             snapshot = services.streams.snapshot(topic, key)
             if snapshot is not None:
@@ -258,13 +258,13 @@ class Campaign:
 
     def event(self) -> None:
         name, key = self.rng.choice(self.topics()), self.rng.choice(KEYS)
-        version = self.node.services.streams.version(name, key)
+        version = self.node.run(self.node.services.streams.version(name, key))
         self.change(lambda: self.node.run(self.node.services.streams.append(name, key, version, b"event")))
 
     def snapshot(self) -> None:
         for name in self.topics():
             for key in KEYS:
-                version = self.node.services.streams.version(name, key)
+                version = self.node.run(self.node.services.streams.version(name, key))
                 if version:
                     kept = Snapshot(version, b"state %d" % self.rng.randrange(10**6))
                     self.change(

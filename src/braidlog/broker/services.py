@@ -155,7 +155,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         tables["group"], tables["classic-group"], hosting.partition_count, world, holdings, rebalance_delay_ms
     )
     groups = Groups(registry, offsets, hosting, world, reads)
-    streams = EventStreams(hosting, append, tables["snapshot"], world, holdings)
+    fetch = Fetch(hosting, world, worker)
+    streams = EventStreams(hosting, append, fetch, tables["snapshot"], world, holdings)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
         reconciler.when_changed(listener)
     topics = Topics(reconciler, hosting, world, defaults, holdings)
@@ -170,7 +171,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         brokers=Brokers(metadata, world, node),
         append=append,
         intake=Intake(hosting, world, worker, decompression or DecompressionLimits()),
-        fetch=Fetch(hosting, world, worker),
+        fetch=fetch,
         offsets=offsets,
         groups=groups,
         streams=streams,

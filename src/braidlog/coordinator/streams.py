@@ -9,25 +9,30 @@ the topic has got more of them. Records of transactions are no events: they may 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
 from braidlog.codec.batch import read_header
 from braidlog.codec.murmur import partition_for_key
-from braidlog.codec.records import decode_batch, encode_batch
+from braidlog.codec.records import encode_batch
+from braidlog.codec.section import Row
 from braidlog.coordinator.holdings import NODE, Holdings, StateKind
 from braidlog.coordinator.journal import Mark, Table
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Header, Record
 from braidlog.model.world import World
 from braidlog.partition.append import Acks, Append
+from braidlog.partition.fetch import CLIP_BYTES_MAX, Fetch, breathe
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.reading import HERE_RECORDS_MAX, Limits
 
 VERSION_HEADER = "aggregateVersion"
-READ_BYTES = 1024 * 1024
+READ_BYTES = 256 * 1024
+"""Of the log, before others have their turn."""
+READ_EVENTS = 256
+"""The same for events that are looked up one by one."""
 ANY_VERSION = -1
 _VERSION_DIGITS_MAX = 18
 STREAM_BYTES = 600
@@ -85,12 +90,14 @@ _NONE = Events()
 
 
 class _PartitionIndex:
-    """The streams of one partition, as far as its log was read. `admit` is asked before each new one."""
+    """The streams of one partition, as far as its log was read. `admit` is asked before each event: (key, whether it is new)."""
 
-    def __init__(self, start: int, admit: Callable[[bytes], None]) -> None:
+    def __init__(self, start: int, admit: Callable[[bytes, bool], None]) -> None:
         self.offset = start
         self.streams: dict[bytes, Events] = {}
         self.events = 0
+        self.is_forgotten = False
+        """Its topic is gone: whoever still reads for it stops."""
         self._admit = admit
 
     @property
@@ -98,34 +105,51 @@ class _PartitionIndex:
         """What it takes in memory, about."""
         return len(self.streams) * STREAM_BYTES + self.events * EVENT_BYTES
 
-    def catch_up(self, hosted: HostedPartition) -> None:
-        while self.offset < hosted.end_offset:
+    async def catch_up(self, hosted: HostedPartition, fetch: Fetch) -> None:
+        """Read what is new, with others served in between. Two may do so at once: an event that was taken is not taken again."""
+        while self.offset < hosted.end_offset and not self.is_forgotten:
             found = hosted.slice_at(max(self.offset, hosted.start_offset), READ_BYTES)
             if found is None:
                 break
-            self._take(found.read())
-            self.offset = found.next_offset
+            await self._take(found.read(), fetch)
+            self.offset = max(self.offset, found.next_offset)
+            if self.offset < hosted.end_offset:
+                await breathe()
 
-    def _take(self, data: bytes) -> None:
+    async def _take(self, data: bytes, fetch: Fetch) -> None:
         position = 0
         while position < len(data):
             header = read_header(data, position)
+            end = position + header.size_bytes
             if not header.is_transactional and not header.is_control:
-                for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                async for row in _rows(data[position:end], header.base_offset, header.last_offset, fetch):
+                    if self.is_forgotten:
+                        return
                     if row[2] is not None and row[4] and row[0] >= self.offset:
                         self._take_event(row[2], row[0], row[4])
-            position += header.size_bytes
+            position = end
 
     def _take_event(self, key: bytes, offset: int, headers: tuple[Header, ...]) -> None:
         version = _version_in(headers)
         events = self.streams.get(key, _NONE)
         if version > events.last:
+            self._admit(key, events is _NONE)
             if events is _NONE:
-                self._admit(key)
                 events = self.streams[key] = Events()
             self.events += 1
             events.versions.append(version)
             events.offsets.append(offset)
+
+
+async def _rows(batch: bytes, offset: int, last_offset: int, fetch: Fetch) -> AsyncIterator[Row]:
+    """The records of a batch from an offset on, opened beside the loop if that takes long."""
+    while offset <= last_offset:
+        rows = await fetch.rows_of(batch, offset, Limits(CLIP_BYTES_MAX, HERE_RECORDS_MAX))
+        if not rows:
+            return
+        for row in rows:
+            yield row
+        offset = rows[-1][0] + 1
 
 
 def _version_in(headers: tuple[Header, ...]) -> int:
@@ -139,10 +163,13 @@ def _version_in(headers: tuple[Header, ...]) -> int:
 class EventStreams:
     """The use case."""
 
-    def __init__(self, hosting: Hosting, append: Append, snapshots: Table, world: World, holdings: Holdings) -> None:
+    def __init__(
+        self, hosting: Hosting, append: Append, fetch: Fetch, snapshots: Table, world: World, holdings: Holdings
+    ) -> None:
         self._holdings = holdings
         self._hosting = hosting
         self._append = append
+        self._fetch = fetch
         self._snapshots = snapshots
         self._world = world
         self.count = 0
@@ -156,7 +183,7 @@ class EventStreams:
         self, topic: str, key: bytes, expected: int, value: bytes, headers: tuple[Header, ...] = ()
     ) -> StreamPosition:
         """Append the next event of a stream. `expected` is the version the writer knows: 0 for none, ANY_VERSION for any."""
-        number, events = self._locate(topic, key)
+        number, events = await self._locate(topic, key)  # and no wait between its last look and the append
         if events is _NONE:
             self._check_room(key)
             self._holdings.check_room()
@@ -170,45 +197,63 @@ class EventStreams:
         appended = await self._append.append(topic, number, batch, acks=Acks.ALL)
         return StreamPosition(version, number, appended.base_offset)
 
-    def partition_of(self, topic: str, key: bytes) -> int:
+    async def partition_of(self, topic: str, key: bytes) -> int:
         """Where a stream is, or would begin."""
-        return self._locate(topic, key)[0]
+        return (await self._locate(topic, key))[0]
 
-    def version(self, topic: str, key: bytes) -> int:
+    async def version(self, topic: str, key: bytes) -> int:
         """The last version of a stream; 0 if there is none."""
-        return self._locate(topic, key)[1].last
+        return (await self._locate(topic, key))[1].last
 
-    def read(self, topic: str, key: bytes, from_version: int = 1, count_max: int = 10_000) -> list[tuple[int, Record]]:
+    async def read(
+        self, topic: str, key: bytes, from_version: int = 1, count_max: int = 10_000
+    ) -> list[tuple[int, Record]]:
         """(version, record) of a stream's events from a version on, those that are committed and still there."""
-        number, events = self._locate(topic, key)
+        number, events = await self._locate(topic, key)
         hosted = self._hosting.partition(topic, number)
         first = bisect_left(events.versions, from_version)
-        found = []
-        for place in range(first, min(first + count_max, len(events.versions))):
+        wanted = range(first, min(first + count_max, len(events.versions)))
+        found: list[tuple[int, Record]] = []
+        rows: dict[int, Row] = {}
+        for place in wanted:
             offset = events.offsets[place]
-            if hosted.start_offset <= offset < hosted.high_watermark and (piece := hosted.slice_at(offset, 1)):
-                rows = decode_batch(piece.read(), decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-                found += [(events.versions[place], Record(*row)) for row in rows if row[0] == offset]
+            if offset not in rows and hosted.start_offset <= offset < hosted.high_watermark:
+                piece = hosted.slice_at(offset, 1)
+                rows = {} if piece is None else await self._rows_at(piece.read(), offset)
+            if offset in rows:
+                found.append((events.versions[place], Record(*rows[offset])))
+            if place % READ_EVENTS == 0:
+                await breathe()
         return found
+
+    async def _rows_at(self, batch: bytes, offset: int) -> dict[int, Row]:
+        """The record at an offset, and others of its batch: the next events may be among them."""
+        rows = await self._fetch.rows_of(batch, offset, Limits(CLIP_BYTES_MAX, HERE_RECORDS_MAX))
+        return {row[0]: row for row in rows}
 
     # -- the index -------------------------------------------------------------------------------------------
 
-    def _locate(self, topic: str, key: bytes) -> tuple[int, Events]:
-        """The partition of a stream, and its events: where it is, else where its key belongs now."""
-        meta = self._hosting.meta(topic)
-        home = partition_for_key(key, meta.partitions)
-        events = self._index(topic, meta.topic_id, home).streams.get(key)
-        if events is not None:
-            return home, events
-        for number in range(meta.partitions):
-            events = self._index(topic, meta.topic_id, number).streams.get(key)
-            if events is not None:
-                return number, events
-        return home, _NONE
+    async def _locate(self, topic: str, key: bytes) -> tuple[int, Events]:
+        """The partition of a stream, and its events: where it is, else where its key belongs now.
 
-    def _index(self, topic: str, topic_id: str, number: int) -> _PartitionIndex:
-        """The index of a partition, caught up with its log."""
-        hosted = self._hosting.partition(topic, number)
+        Every index that was asked had caught up when this returns: whoever waited for one asks all of them again.
+        """
+        while True:
+            meta = self._hosting.meta(topic)
+            home = partition_for_key(key, meta.partitions)
+            for number in (home, *range(meta.partitions)):
+                hosted = self._hosting.partition(topic, number)
+                index = self._index(hosted, topic, meta.topic_id, number)
+                if index.offset < hosted.end_offset:
+                    await index.catch_up(hosted, self._fetch)
+                    break
+                events = index.streams.get(key)
+                if events is not None:
+                    return number, events
+            else:
+                return home, _NONE
+
+    def _index(self, hosted: HostedPartition, topic: str, topic_id: str, number: int) -> _PartitionIndex:
         known_id, indexes = self._indexes.get(topic, ("", {}))
         if known_id != topic_id:
             self._forget(topic)
@@ -217,16 +262,13 @@ class EventStreams:
         index = indexes.get(number)
         if index is None:
             index = indexes[number] = _PartitionIndex(hosted.start_offset, self._admit)
-        held = index.held_bytes
-        try:
-            index.catch_up(hosted)
-        finally:
-            self._holdings.bytes_held += index.held_bytes - held
         return index
 
-    def _admit(self, key: bytes) -> None:
-        self._check_room(key)
-        self.count += 1
+    def _admit(self, key: bytes, is_new: bool) -> None:  # noqa: FBT001 - called with an event's facts
+        if is_new:
+            self._check_room(key)
+            self.count += 1
+        self._holdings.bytes_held += EVENT_BYTES + (STREAM_BYTES if is_new else 0)
 
     def _check_room(self, key: bytes) -> None:
         """Refuse one stream too many."""
@@ -240,6 +282,8 @@ class EventStreams:
 
     def _forget(self, topic: str) -> None:
         _, indexes = self._indexes.pop(topic, ("", {}))
+        for index in indexes.values():
+            index.is_forgotten = True
         self.count -= sum(len(index.streams) for index in indexes.values())
         self._holdings.bytes_held -= sum(index.held_bytes for index in indexes.values())
 
@@ -257,7 +301,7 @@ class EventStreams:
 
     async def save_snapshot(self, topic: str, key: bytes, snapshot: Snapshot, *, by: str = NODE) -> None:
         """Keep a snapshot; an older version does not replace a newer one."""
-        current = self.version(topic, key)
+        current = await self.version(topic, key)
         if not 0 <= snapshot.version <= current:
             raise VersionConflict(topic, key, current=current, expected=snapshot.version)
         known = self.snapshot(topic, key)

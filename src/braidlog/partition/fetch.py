@@ -162,7 +162,7 @@ class Fetch:
             budget = CheckBudget()
             outcomes, size = self._collect(wanted, watched, bytes_max, view, budget)
             if size < enough and len(watched) == len(wanted) and budget.is_spent:
-                await _breathe()  # there is more, and the next look finds this part checked
+                await breathe()  # there is more, and the next look finds this part checked
                 continue
             if size >= enough or len(watched) < len(wanted) or not await self._more(watched, deadline):
                 self._count(wanted, outcomes)
@@ -332,7 +332,7 @@ class Fetch:
             self.records_read -= fetched.slice.next_offset - offset  # found, and not taken
             if found:
                 return found, offset, fetched.high_watermark
-            await _breathe()
+            await breathe()
 
     async def _clip(
         self, batch: bytes, offset: int, limits: Limits, *, timestamp_ms: int | None = None
@@ -355,23 +355,23 @@ class Fetch:
         hosted = self._hosting.partition(topic, partition)
         upto = hosted.last_stable_offset if committed_only else hosted.high_watermark
         for batch in hosted.log.find_batch_by_time(timestamp_ms):
-            for row in await self._rows_since(batch, hosted.start_offset, timestamp_ms):
+            first = Limits(0, 1)
+            for row in await self.rows_of(batch, hosted.start_offset, first, timestamp_ms=timestamp_ms):
                 if row[0] >= upto:
                     return None
                 if row[1] >= timestamp_ms and row[0] >= hosted.start_offset:
                     return row[0], row[1]
+            await breathe()  # a request may ask of ten thousand partitions
         return None
 
-    async def _rows_since(self, batch: bytes, offset: int, timestamp_ms: int) -> list[Row]:
-        """The records of a batch; of a large one the first from an offset and a time on."""
+    async def rows_of(self, batch: bytes, offset: int, limits: Limits, *, timestamp_ms: int | None = None) -> list[Row]:
+        """The records of a batch; of a large one those from an offset and a time on, within the limits."""
         sections = Sections([(batch, 0, read_header(batch))], offset, records_max=HERE_RECORDS_MAX)
         try:
-            rows = [row for section, header in sections for row in decode_section(section, header)]
+            return [row for section, header in sections for row in decode_section(section, header)]
         except LargeBatch:
-            clipped, _ = await self._clip(batch, offset, Limits(0, 1), timestamp_ms=timestamp_ms)
+            clipped, _ = await self._clip(batch, offset, limits, timestamp_ms=timestamp_ms)
             return decode_batch(clipped, decompressed_bytes_max=0)
-        await _breathe()  # a request may ask of ten thousand partitions
-        return rows
 
     def replica_fetched(self, topic: str, partition: int, replica: str, offset: int) -> HostedPartition:
         """A follower asks from `offset` on, and thereby says that it has everything below."""
@@ -384,6 +384,6 @@ class Fetch:
 
 
 @coroutine
-def _breathe() -> Generator[None, None, None]:
+def breathe() -> Generator[None, None, None]:
     """Let others have a turn of the loop."""
     yield

@@ -15,22 +15,23 @@ from braidlog.wire.cursus.batch import BatchRecord
 from braidlog.wire.cursus.messages import Request
 
 EVENTS_MAX = 100_000
-"""A stream is read in one answer, and while it is read nobody else is served."""
+"""A stream is read in one answer."""
 
 
-def _stream_key(services: Services, topic: str, key: str) -> bytes:
+async def _stream_key(services: Services, topic: str, key: str) -> bytes:
     if not services.hosting.meta(topic).settings.event_streams:
         raise BrokerError(Reason.STREAM_NOT_FOUND, f"topic {topic!r} was created without event_sourcing=true")
     encoded = key.encode()
-    services.hosting.partition(topic, services.streams.partition_of(topic, encoded)).require_leader()
+    services.hosting.partition(topic, await services.streams.partition_of(topic, encoded)).require_leader()
     return encoded
 
 
 async def append_stream(message: r.AppendStream, services: Services, _: Conversation) -> a.Appended:
-    key = _stream_key(services, message.topic, message.key)
+    key = await _stream_key(services, message.topic, message.key)
     if message.version == 0:
         # Versions begin at 1. Below it the services have a word for "any version", which nobody meant here.
-        raise VersionConflict(message.topic, key, current=services.streams.version(message.topic, key), expected=0)
+        current = await services.streams.version(message.topic, key)
+        raise VersionConflict(message.topic, key, current=current, expected=0)
     event = BatchRecord(
         message.message,
         producer_id=message.producer_id,
@@ -46,14 +47,14 @@ async def read_stream(request: Request, services: Services, conversation: Conver
     """Without `from_version`: the snapshot, and the events after it. With it: events from there on, and a snapshot only if it is
     as new."""
     message: r.ReadStream = request.message
-    key = _stream_key(services, message.topic, message.key)
+    key = await _stream_key(services, message.topic, message.key)
     snapshot = services.streams.snapshot(message.topic, key)
     start = message.from_version or 0
     if snapshot is not None and snapshot.version < start:
         snapshot = None
     start = start or (snapshot.version + 1 if snapshot is not None else 1)
-    found = services.streams.read(message.topic, key, start, EVENTS_MAX)
-    partition = services.streams.partition_of(message.topic, key)
+    found = await services.streams.read(message.topic, key, start, EVENTS_MAX)
+    partition = await services.streams.partition_of(message.topic, key)
     events, count = fit(request, conversation, message.topic, partition, [record for _, record in found])
     if count < len(found) or count == EVENTS_MAX:
         raise BrokerError(
@@ -64,18 +65,19 @@ async def read_stream(request: Request, services: Services, conversation: Conver
 
 
 async def stream_version(message: r.StreamVersion, services: Services, _: Conversation) -> a.Version:
-    return a.Version(services.streams.version(message.topic, _stream_key(services, message.topic, message.key)))
+    key = await _stream_key(services, message.topic, message.key)
+    return a.Version(await services.streams.version(message.topic, key))
 
 
 async def save_snapshot(message: r.SaveSnapshot, services: Services, conversation: Conversation) -> a.SnapshotSaved:
-    key = _stream_key(services, message.topic, message.key)
+    key = await _stream_key(services, message.topic, message.key)
     snapshot = Snapshot(message.version, message.message)
     await services.streams.save_snapshot(message.topic, key, snapshot, by=conversation.principal)
-    return a.SnapshotSaved(message.version, services.streams.partition_of(message.topic, key))
+    return a.SnapshotSaved(message.version, await services.streams.partition_of(message.topic, key))
 
 
 async def read_snapshot(message: r.ReadSnapshot, services: Services, _: Conversation) -> a.SnapshotFound:
-    key = _stream_key(services, message.topic, message.key)
+    key = await _stream_key(services, message.topic, message.key)
     return a.SnapshotFound(_show(services.streams.snapshot(message.topic, key)))
 
 
