@@ -17,11 +17,13 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.append import SEQUENCES, Acks, Appended
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
-from braidlog.wire.cursus.batch import Batch, BatchRecord
+from braidlog.wire.cursus.batch import OBJECTS_MAX, Batch, BatchRecord
 from braidlog.wire.cursus.failures import failure_line
 from braidlog.wire.cursus.messages import Request
 
 ANY_PARTITION = -1
+KEY_BYTES_HASHED_MAX = 2 * 1024 * 1024
+"""Of one batch: a megabyte takes about as long as anyone may hold up all others."""
 
 _ACKS = {r.Acks.NONE: Acks.NONE, r.Acks.LEADER: Acks.LEADER, r.Acks.ALL: Acks.ALL, r.Acks.ALL_WORD: Acks.ALL}
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
@@ -94,11 +96,22 @@ def _divide(services: Services, batch: Batch) -> list[Place]:
     if batch.idempotent and batch.records:
         return [(choose_partition(services, batch.topic, batch.records[0].producer_id.encode()), batch.records)]
     keyless = choose_partition(services, batch.topic, b"")
+    _check_keys(batch.records)
     places: dict[int, list[BatchRecord]] = {}
     for record in batch.records:
         place = choose_partition(services, batch.topic, record.key) if record.key else keyless
         places.setdefault(place, []).append(record)
     return sorted(places.items())
+
+
+def _check_keys(records: Sequence[BatchRecord]) -> None:
+    if len(records) > OBJECTS_MAX:
+        text = f"{len(records)} records without a partition; the broker chooses for {OBJECTS_MAX} of a batch"
+        raise BrokerError(Reason.RECORD_TOO_LARGE, f"{text}: choose it, or send fewer")
+    size = sum(len(record.key) for record in records)
+    if size > KEY_BYTES_HASHED_MAX:
+        text = f"keys of {size} bytes without a partition; the broker chooses by {KEY_BYTES_HASHED_MAX} of a batch"
+        raise BrokerError(Reason.RECORD_TOO_LARGE, f"{text}: choose it, or send fewer")
 
 
 def _ack(batch: Batch, conversation: Conversation, status: str, last_offset: int, error: str = "") -> a.Ack:

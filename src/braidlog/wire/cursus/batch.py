@@ -28,6 +28,8 @@ from braidlog.codec.rows import read_rows
 MAGIC = b"\xba\x7c"
 RECORD_BYTES_MIN = 48
 STRING_BYTES_MAX = 0xFFFF
+OBJECTS_MAX = 65_536
+"""Records of a batch that are looked at one by one: those that say more than key and payload."""
 PARTITION_MAX = 2**31 - 1
 
 _TAIL_BYTES = 16
@@ -199,6 +201,9 @@ def _read_records(body: bytes, position: int, count: int) -> Sequence[BatchRecor
     plain = read_rows(body, position, count, PLAIN_ROW)
     if plain is not None and plain[2] == len(body):
         return PlainRecords(plain[0], plain[1])
+    if count > OBJECTS_MAX:
+        text = f"{count} records that say more than key and payload; {OBJECTS_MAX} fit a batch"
+        raise ProtocolError(text, position)
     return _read_any_records(body, position, count)
 
 

@@ -49,6 +49,8 @@ from braidlog.wire.cursus.requests import Acks, Credentials, ReadStream, Stream
 from braidlog.wire.sizes import count_fitting
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
+EXPANDED_BYTES_MAX = 16 * 1024 * 1024
+"""What a compressed request may become. A broker does that between other clients' requests."""
 ENVELOPE_TOPIC_BYTES_MAX = 255
 """One more, and the first byte would not tell an envelope from a command."""
 
@@ -101,7 +103,8 @@ class ServerConnection(Receiver):
         return Refused(error, failure, close=True)
 
     def _read(self, body: bytes) -> Request:
-        body = expand(body, self._compressor, self.frame_bytes_max, is_plain=_is_plain)
+        bytes_max = min(self.frame_bytes_max, EXPANDED_BYTES_MAX)
+        body = expand(body, self._compressor, bytes_max, is_plain=_is_plain)
         if body.startswith(MAGIC):
             batch, spelling = read_batch(body)
             if batch.acks not in _ACKS:
