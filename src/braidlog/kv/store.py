@@ -39,7 +39,7 @@ from braidlog.kv.values import (
     quoted,
 )
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.limits import KV_COLLECTION_BYTES_MAX, KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
+from braidlog.model.limits import KV_COLLECTION_BYTES_MAX, KV_COLLECTION_ITEMS_MAX, KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
 
 R = TypeVar("R")
 TTL_SECONDS_MAX = 2**32 - 1
@@ -220,7 +220,7 @@ class Store:
             raise BrokerError(Reason.INVALID_RECORD, "a push needs a value")
         _check_values(values)
         packed = pack_strings(values)
-        _check_collection(held, len(packed))
+        _check_collection(held, len(packed), (0 if held is None else len(held.items)) + len(values))
         needed = len(packed) + (ELEMENT_COST - LENGTH_BYTES) * len(values)
         if held is None:
             needed += self.keyspace.cost_new(key) + LIST_COST + LENGTH_BYTES
@@ -264,7 +264,7 @@ class Store:
         new = [field for field in fields if field not in known]
         packed = pack_pairs(fields.items())
         replaced = sum(2 * LENGTH_BYTES + len(field) + len(known[field]) for field in fields if field in known)
-        _check_collection(held, len(packed) - replaced)
+        _check_collection(held, len(packed) - replaced, len(known) + len(new))
         needed = len(packed) - replaced + (FIELD_COST - 2 * LENGTH_BYTES) * len(new)
         if held is None:
             needed += self.keyspace.cost_new(key) + HASH_COST + LENGTH_BYTES
@@ -404,8 +404,11 @@ def _check_values(values: Any) -> None:  # noqa: ANN401 - any iterable of bytes
             raise _too_large(len(value), KV_VALUE_BYTES_MAX)
 
 
-def _check_collection(held: ListValue | HashValue | None, more: int) -> None:
-    size = (LENGTH_BYTES if held is None else held.size) + more
+def _check_collection(held: ListValue | HashValue | None, more_bytes: int, items: int) -> None:
+    if items > KV_COLLECTION_ITEMS_MAX:
+        text = f"a list or hash of {items} items; at most {KV_COLLECTION_ITEMS_MAX} are allowed"
+        raise BrokerError(Reason.VALUE_TOO_LARGE, text)
+    size = (LENGTH_BYTES if held is None else held.size) + more_bytes
     if size > KV_COLLECTION_BYTES_MAX:
         raise _too_large(size, KV_COLLECTION_BYTES_MAX)
 
