@@ -71,6 +71,8 @@ def _write_text32(value: str) -> bytes:
 
 def _read_records(reader: Reader, what: str) -> list[bytes]:
     count = reader.count(reader.u32(what), 4, what)
+    if count > m.RECORDS_PER_BINARY_PRODUCE_MAX:
+        raise ProtocolError(f"{count} {what} are more than {m.RECORDS_PER_BINARY_PRODUCE_MAX}", reader.position)
     found = read_rows(reader.data, reader.position, count, RECORD_ROW)
     if found is None:
         raise _cut_short(reader, count, what)

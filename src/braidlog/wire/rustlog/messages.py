@@ -18,6 +18,9 @@ from braidlog.codec.layout import Packed
 FRAME_BYTES_MAX: Final = 10_485_760
 """MAX_FRAME_SIZE of the document: the payload, without the four bytes of its length. Equal is fine, one more is refused."""
 
+RECORDS_PER_BINARY_PRODUCE_MAX: Final = 2_000_000
+"""Each becomes an object: more empty ones than this would not stay small in memory."""
+
 RECORDS_PER_PRODUCE_MAX: Final = 1_000
 """The document's limit for a JSON batch. The binary form has none but its frame."""
 
