@@ -120,6 +120,9 @@ etcd: setup ## build etcd 3.7 from its Go module (Go 1.26) into a wheel, braidlo
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir packaging/etcd/dist ./packaging/etcd
 	$(BIN)/python -m pip install --quiet --force-reinstall packaging/etcd/dist/braidlog_etcd-*.whl
 
+bench-loop: setup ## how long the largest request of every operation holds up all others, beside the aim of 100 ms
+	$(BIN)/python -m benchmarks.loop $(BENCH)
+
 pictures: setup ## the console's pictures in docs/pictures, taken anew
 	$(BIN)/python -m tests.console.pictures
 
@@ -129,4 +132,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test quick lines dev demo crash kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile etcd pictures interop interop-peer
+.PHONY: help setup check test quick lines dev demo crash kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-loop etcd pictures interop interop-peer

@@ -47,6 +47,7 @@ WAYS = {
     "kills": "kill -9 of real processes",
     "life": "from start to stop",
     "limits": "one too many of what a node keeps",
+    "loop": "the largest request of every operation, and how long it holds up the others",
     "locking": "two processes, one folder",
     "log_model": "random operations against a list in memory",
     "machine": "commands that look at this machine",

@@ -1,0 +1,40 @@
+"""How long the largest request of every operation holds up everybody else: `make bench-loop`.
+
+Knows: the requests of the walk in `tests/adapters/test_loop.py`, and a node whose turns are timed. The figures are processor
+time of the longest turn of its loop, beside the aim; and what the node grew by beyond the frame.
+"""
+
+import argparse
+import tempfile
+
+from tests.adapters.largest import largest, prepare
+from tests.adapters.loop_turns import MeasuredNode
+
+from braidlog.wire.dialect import dialects
+
+AIM_MS = 100
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dialects", nargs="*", default=list(dialects()))
+    over = 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        MeasuredNode(folder, "--set", "listeners.kafka.auto_create=false") as node,
+    ):
+        prepare(node)
+        for dialect in parser.parse_args().dialects:
+            for each in largest(dialect):
+                cost = node.cost_of(dialect, each.frame, answer_bytes_max=each.answer_bytes_max)
+                turn_ms = cost.turn_seconds * 1000
+                over += turn_ms > AIM_MS
+                print(
+                    f"{dialect:8}{each.operation:30}{each.what:42}{len(each.frame) >> 10:7} KiB"
+                    f"{turn_ms:9.1f} ms{' ' if turn_ms <= AIM_MS else '!'}{cost.grown_bytes >> 20:6} MiB"
+                )
+    print(f"{over} of them over the aim of {AIM_MS} ms")
+
+
+if __name__ == "__main__":
+    main()
