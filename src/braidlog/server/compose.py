@@ -36,6 +36,7 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
+from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.ports import close, listen
@@ -98,6 +99,7 @@ class Server:
         connections_max = connections_that_fit(config.limits.connections_max, self._descriptors)
         self._connection_limits = ConnectionLimits(connections_max, config.limits.connections_per_peer_max)
         self._bound: dict[str, list[socket.socket]] = {}
+        self._fair_turns = FairTurns()
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
         self._flusher: Flusher | None = None
@@ -246,6 +248,7 @@ class Server:
             quotas=self._quotas,
             gatekeeper=self._gatekeeper,
             session=Session if self._wire_log is None else partial(WatchedSession, self._wire_log),
+            fair_turns=self._fair_turns,
         )
         await listener.start(settings.host, settings.port, self._bound.pop(dialect))
         self.listeners[dialect] = listener
@@ -322,6 +325,7 @@ class Server:
                 connection_limits=connection_limits,
                 budget=self._budget,
                 gatekeeper=keeper,
+                fair_turns=self._fair_turns,
             )
             await door.start("127.0.0.1", 0)
             doors.append(door)

@@ -16,6 +16,8 @@ T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
 
 Gate = Callable[[], bool]
+Go = Callable[[Callable[[], None]], None]
+"""go(resume): calls it, now or in its turn."""
 
 _NOT_OURS = (KeyboardInterrupt, SystemExit)
 
@@ -31,17 +33,24 @@ class Patient(Abandonable[T], Generic[T]):
 class Running:
     """A coroutine that had to wait. `cancel` ends it where nothing is half done; then `done` is not called.
 
-    After a wait on a `Patient` it goes on only if its `gate` says so; else whoever owns the gate calls `resume` later.
+    After a wait on a `Patient` it goes on only if its `gate` says so; else whoever owns the gate calls `resume` later. After any
+    wait, `go` may let others go first.
     """
 
-    __slots__ = ("_cancelled", "_coroutine", "_done", "_gate", "_waiting")
+    __slots__ = ("_cancelled", "_coroutine", "_done", "_gate", "_go", "_waiting")
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, Any], done: Done, gate: "Gate", waiting: "asyncio.Future[Any] | None"
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        done: Done,
+        gate: "Gate",
+        waiting: "asyncio.Future[Any] | None",
+        go: "Go | None" = None,
     ) -> None:
         self._coroutine = coroutine
         self._done = done
         self._gate = gate
+        self._go = go
         self._waiting: asyncio.Future[Any] | None = None
         self._cancelled = False
         self._wait(waiting)
@@ -60,8 +69,15 @@ class Running:
         else:
             future.add_done_callback(self._resume)
 
-    def _resume(self, future: "asyncio.Future[Any]") -> None:
-        if not isinstance(future, Patient) or self._gate():
+    def _resume(self, _: "asyncio.Future[Any]") -> None:
+        if self._go is None:
+            self._proceed()
+        else:
+            self._go(self._proceed)
+
+    def _proceed(self) -> None:
+        # Asked now and not when the wait ended: of a thousand that were woken together, not all have room for their answers.
+        if not isinstance(self._waiting, Patient) or self._gate():
             self.resume()
 
     def resume(self) -> None:
@@ -109,10 +125,12 @@ def step(coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, Any, BaseException 
         return True, None, error
 
 
-def start(coroutine: Coroutine[Any, Any, Any], done: Done, gate: Gate = lambda: True) -> Running | None:
+def start(
+    coroutine: Coroutine[Any, Any, Any], done: Done, gate: Gate = lambda: True, go: Go | None = None
+) -> Running | None:
     """Run until it ends (then `done` was called and None is returned) or waits (then it goes on by itself)."""
     ended, value, error = step(coroutine)
     if ended:
         done(value, error)
         return None
-    return Running(coroutine, done, gate, value)
+    return Running(coroutine, done, gate, value, go)

@@ -17,6 +17,7 @@ from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
 from braidlog.server.budget import Budget
 from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.ports import BACKLOG, listen
 from braidlog.server.session import Session, SessionOwner
@@ -47,7 +48,10 @@ class Listener(SessionOwner):
         quotas: Quotas | None = None,
         gatekeeper: Gatekeeper | None = None,
         session: Callable[..., Session] = Session,
+        fair_turns: FairTurns | None = None,
     ) -> None:
+        if fair_turns is not None:
+            self.fair_turns = fair_turns
         self.adapter = adapter
         self._session = session
         self._session_limits = session_limits

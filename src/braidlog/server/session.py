@@ -9,6 +9,7 @@ passes all three, and a call between them would be paid by each.
 import asyncio
 import logging
 from functools import cached_property
+from time import monotonic
 from typing import Any, cast
 
 from braidlog.adapters.contract import Adapter
@@ -18,6 +19,7 @@ from braidlog.broker.quotas import Direction, Quotas
 from braidlog.server.admission import Admission, certified_name
 from braidlog.server.budget import Budget
 from braidlog.server.coroutines import start
+from braidlog.server.fair_turns import SLICE_SECONDS, FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.output import Outbox
 from braidlog.server.request_counters import RequestCounters
@@ -30,8 +32,6 @@ log = logging.getLogger("braidlog.session")
 
 _WRITE_BUFFER_BYTES = 1024 * 1024
 _FLUSH_BYTES = 256 * 1024
-_BURST_REQUESTS = 64
-"""Served of one connection before the others have their turn."""
 
 
 class Session(SessionTurns):
@@ -46,7 +46,7 @@ class Session(SessionTurns):
         quotas: Quotas | None = None,
         gatekeeper: Gatekeeper | None = None,
     ) -> None:
-        super().__init__(adapter, limits, budget, quotas, owner.counters)
+        super().__init__(adapter, limits, budget, quotas, owner.counters, owner.fair_turns)
         self._gatekeeper = gatekeeper
         self._admission: Admission | None = None
         self._owner = owner
@@ -142,13 +142,15 @@ class Session(SessionTurns):
     def _take_requests(self) -> bool:
         """Start what is whole; False if there was no room for all of it."""
         self._has_more = False
-        until = self.requests + _BURST_REQUESTS
+        first = self.requests
+        until = self.requests + self._fair_turns.slice_requests
+        deadline = monotonic() + SLICE_SECONDS
         while not self._closing:
             if not self._has_room():
                 return False
-            if self.requests >= until:
+            if self.requests >= until or (self.requests != first and monotonic() >= deadline):
                 self._has_more = True
-                self._pump_soon()
+                self._wait_for_turn()
                 return True
             event = self.connection.next_event()
             if event is NEED_DATA:
@@ -163,6 +165,12 @@ class Session(SessionTurns):
             if self._outbox.held_bytes >= _FLUSH_BYTES:
                 self._flush()
         return True
+
+    def _wait_for_turn(self) -> None:
+        """There may be more to serve: after the others."""
+        if not self._pump_due:
+            self._pump_due = True
+            self._fair_turns.wait(self, self._pump)
 
     def _note_partial(self) -> None:
         """The time counts from the frame's first byte: trickling more of it does not buy more time."""
@@ -324,6 +332,11 @@ class SessionOwner:
     def counters(self) -> RequestCounters:
         """What its sessions count together."""
         return RequestCounters()
+
+    @cached_property
+    def fair_turns(self) -> FairTurns:
+        """Where its sessions wait for the others."""
+        return FairTurns()
 
     def opened(self, session: Session) -> None: ...
 

@@ -16,6 +16,7 @@ from braidlog.broker.quotas import Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.coroutines import Running, start, step
+from braidlog.server.fair_turns import FairTurns
 from braidlog.server.request_counters import SAMPLED, RequestCounters
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.session_output import SessionOutput
@@ -44,9 +45,16 @@ class SessionTurns(SessionOutput):
     """Requests in, answers out. Whoever inherits reads the requests, and serves what is there (`_serve`)."""
 
     def __init__(
-        self, adapter: Adapter, limits: SessionLimits, budget: Budget, quotas: Quotas | None, counters: RequestCounters
+        self,
+        adapter: Adapter,
+        limits: SessionLimits,
+        budget: Budget,
+        quotas: Quotas | None,
+        counters: RequestCounters,
+        fair_turns: FairTurns,
     ) -> None:
         super().__init__(adapter, limits, budget, quotas, counters)
+        self._fair_turns = fair_turns
         self._operation = adapter.operation
         self._handle: Callable[[Any, Any], Coroutine[Any, Any, Any]] = adapter.handle
         self._counts = counters.requests
@@ -103,7 +111,10 @@ class SessionTurns(SessionOutput):
         def done(answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
             self._answered(turn, turn.request, answer, error)
 
-        turn.running = Running(coroutine, done, lambda: self._may_go_on(turn), waiting)
+        turn.running = Running(coroutine, done, lambda: self._may_go_on(turn), waiting, self._go)
+
+    def _go(self, resume: Callable[[], None]) -> None:
+        self._fair_turns.go_on(self, resume)
 
     def _answer_now(self, request: Any, answer: Any) -> None:  # noqa: ANN401
         if answer is None or self._transport is None:
@@ -219,7 +230,7 @@ class SessionTurns(SessionOutput):
             if error is not None:
                 self._stream_failed(turn, error)
 
-        turn.running = start(stream.run(), done, lambda: self._may_go_on(turn))
+        turn.running = start(stream.run(), done, lambda: self._may_go_on(turn), self._go)
 
     def _stream_failed(self, turn: Turn, error: BaseException) -> None:
         """Between answers to other requests nobody could tell whose error it is: it is the last thing said."""

@@ -1,0 +1,83 @@
+"""Connections in line: one piece of work of each, and the loop's sockets in between."""
+
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+
+from braidlog.server import fair_turns
+from braidlog.server.fair_turns import AT_ONCE, SLICE_REQUESTS, SLICE_REQUESTS_MIN, FairTurns
+
+
+def play(scene: Coroutine[Any, Any, None]) -> None:
+    async def with_deadline() -> None:
+        async with asyncio.timeout(60):
+            await scene
+
+    asyncio.run(with_deadline())
+
+
+async def none_left(turns: FairTurns) -> None:
+    while turns.crowd:  # noqa: ASYNC110 - turns of the loop are what is waited for
+        await asyncio.sleep(0)
+
+
+def test_one_piece_of_each_after_the_other_and_each_in_its_order() -> None:
+    async def scene() -> None:
+        turns, done = FairTurns(), list[str]()
+        for number in range(3):
+            for who in "ab":
+                turns.wait(who, partial(done.append, f"{who}{number}"))
+        turns.wait("c", lambda: done.append("c0"))
+        assert (turns.crowd, done) == (3, [])
+        await none_left(turns)
+        assert done == ["a0", "b0", "c0", "a1", "b1", "a2", "b2"]
+
+    play(scene())
+
+
+def test_work_that_takes_long_lets_the_loop_look_at_its_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many wait: a clock that moves a second at every look ends the turn after each piece."""
+    seconds = iter(range(10_000))
+    monkeypatch.setattr(fair_turns, "monotonic", lambda: next(seconds))
+
+    async def scene() -> None:
+        turns, done = FairTurns(), list[int]()
+        for number in range(100):
+            turns.wait(number, partial(done.append, number))
+        for served in range(1, 4):
+            await asyncio.sleep(0)
+            assert len(done) == served
+
+    play(scene())
+
+
+def test_a_few_waits_that_end_together_go_on_at_once_and_many_in_their_turns() -> None:
+    async def scene() -> None:
+        turns, done = FairTurns(), list[int]()
+        for number in range(AT_ONCE + 100):
+            turns.go_on("flood", partial(done.append, number))
+        assert len(done) == AT_ONCE
+        turns.go_on("other", lambda: done.append(-1))
+        await none_left(turns)
+        assert done.index(-1) == AT_ONCE + 1, "it waits for one of the many, and not for all"
+        assert [said for said in done if said >= 0] == list(range(AT_ONCE + 100))
+        turns.go_on("other", lambda: done.append(-2))
+        assert done[-1] == -2, "another turn of the loop, and nobody waits"
+
+    play(scene())
+
+
+def test_the_more_wait_the_fewer_requests_are_served_at_once() -> None:
+    async def scene() -> None:
+        turns = FairTurns()
+        assert turns.slice_requests == SLICE_REQUESTS
+        turns.wait("a", lambda: None)
+        assert turns.slice_requests == SLICE_REQUESTS // 2
+        for number in range(100):
+            turns.wait(number, lambda: None)
+        assert turns.slice_requests == SLICE_REQUESTS_MIN
+
+    play(scene())
