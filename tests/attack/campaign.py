@@ -155,6 +155,8 @@ class Campaign:
         self._rng = random.Random(seed)
         self._bug = bug
         self.findings: list[str] = []
+        self.history = History()
+        """Of the round that had findings."""
         self.totals: Counter[str] = Counter()
         self.seconds = 0.0
 
@@ -181,14 +183,17 @@ class Campaign:
             self.nemeses.judge_damaged = lambda *seen: self.findings.extend(current.judge_damaged(*seen))
             self._wait_for_all(current)
             for attack in chosen:
+                print(f"{time.monotonic():.3f} {attack}", flush=True)
                 try:
                     self.nemeses.do(attack)
                 except RuntimeError as error:
-                    self.findings.append(f"after {attack}: {error}"[:2000])
+                    self.findings.append(f"after {attack}: {str(error)[-2000:]}")
                     return
                 self._wait_for_all(current)
             self.findings += current.end(0 if self.findings or self._bug else SERVED_SECONDS_MAX)
         self.findings += check(current.history)
+        if self.findings:
+            self.history = current.history
         _, traceback, rest = self.node.errors().partition("Traceback")
         if traceback:
             self.findings.append(f"the node says: {traceback}{rest[:3000]}")
@@ -216,7 +221,7 @@ class Campaign:
             **self.totals,
             **self.nemeses.counts,
             "connections cut within a frame": self._proxies.cuts,
-            **{f"{name}: skipped": reason for name, reason in self.nemeses.skipped.items()},
+            **{f"{name}: reason": reason for name, reason in self.nemeses.skipped.items()},
             "seconds": round(self.seconds),
             "findings": len(self.findings),
         }
@@ -233,6 +238,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0, help="rounds go on until then; one at least")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--attacks", help="names with commas between: each round has these, and not some of all")
+    parser.add_argument(
+        "--history",
+        metavar="FILE",
+        help="where to write every operation of a round with findings, and what the node said",
+    )
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant one")
     asked = parser.parse_args()
     attacks = None if asked.attacks is None else [each for each in asked.attacks.split(",") if each]
@@ -248,6 +258,9 @@ def main() -> int:
                 break
         for finding in campaign.findings:
             print(f"FOUND {finding}")
+        if asked.history is not None:
+            lines = (f"{operation}\n" for operation in campaign.history.operations)
+            Path(asked.history).write_text("".join(lines) + campaign.node.errors(), encoding="utf-8")
         return FOUND if campaign.findings else 0
 
 

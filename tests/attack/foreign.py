@@ -21,6 +21,7 @@ from cursus.producer import Producer as CursusProducer
 from cursus.types import Acks
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
+from tests.adapters.kafka.client import Client as KafkaConnection
 from tests.attack.clients import PAUSE_SECONDS, Client
 from tests.attack.history import Append, History, Outcome, Read, Resends, Transaction
 
@@ -28,6 +29,8 @@ from braidlog.testing.server import ServerProcess
 
 SECONDS_MAX = 100
 IN_FLIGHT_MAX = 50
+LATEST = -1
+"""ListOffsets: the end of a topic."""
 TRANSACTION_RECORDS = 5
 RDKAFKA = {
     "log_level": 0,
@@ -291,8 +294,21 @@ def committed_consumer(node: ServerProcess, topic: str, offset: int) -> Any:
     return consumer
 
 
+def wait_for_transactions(node: ServerProcess, topic: str) -> None:
+    """Until none is open in the topic; one whose producer failed runs into its time-out."""
+    deadline = time.monotonic() + SECONDS_MAX
+    with KafkaConnection(node) as client:
+        while True:
+            ends = [client.list_offset(topic, LATEST, isolation_level=level).offset for level in (0, 1)]
+            if ends[0] == ends[1]:
+                return
+            assert time.monotonic() < deadline, f"committed readers of {topic} stand at {ends[1]}, it ends at {ends[0]}"
+            threading.Event().wait(10 * PAUSE_SECONDS)
+
+
 def read_committed(node: ServerProcess, topic: str) -> Read:
     """Everything that is committed, to the end of the topic."""
+    wait_for_transactions(node, topic)
     start = time.monotonic()
     consumer = committed_consumer(node, topic, 0)
     found: dict[int, str] = {}

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.adapters.hostility import STRANGERS
+from tests.adapters.hostility import CHEAP, STRANGERS, Requests
 from tests.attack.attacked import AttackedNode, Proxies
 from tests.attack.disk import Disk
 from tests.attack.node import Fault
@@ -25,6 +25,9 @@ TWO_DAYS_MS = 2 * 24 * 3600 * 1000
 CUTS = 12
 ACTS = 20
 SHUTTER_SECONDS = 0.05
+DIES_WHILE_FULL = 0.3
+"""How often a node is killed, and has to start again, while there is no room."""
+FLOOD_ROUNDS = 20
 
 
 def _wait(seconds: float) -> None:
@@ -46,6 +49,7 @@ class Nemeses:
         self.skipped: dict[str, str] = {}
         self.table: dict[str, Callable[[], None]] = {
             "kill -9": self.kill,
+            "stop": self.stop,
             "power cut": self.cut_power,
             "unsynced lost": self.lose_unsynced,
             "pause": self.pause,
@@ -59,11 +63,17 @@ class Nemeses:
 
     def do(self, name: str) -> None:
         self.table[name]()
-        if name not in self.skipped:
-            self.counts[name] += 1
+        self.counts[f"{name}: skipped" if name in self.skipped else name] += 1
 
     def kill(self) -> None:
-        self._node.kill()
+        """Sometimes again when it has just begun to serve."""
+        for _ in range(self._rng.choice((1, 1, 2))):
+            self._node.kill()
+            self._node.restart()
+
+    def stop(self) -> None:
+        """In good order, under load."""
+        self._node.stop()
         self._node.restart()
 
     def cut_power(self) -> None:
@@ -104,6 +114,14 @@ class Nemeses:
                 self._disk.fill()
                 stack.callback(self._disk.clear)
             _wait(self._rng.uniform(0.5, 1.5))
+            if self._rng.random() < DIES_WHILE_FULL:
+                self._node.kill()
+                # It may say that it needs room to start, and must start when there is some.
+                with contextlib.suppress(RuntimeError):
+                    self._node.restart()
+        if not self._node.is_running:
+            self.counts["refused to start on a full disk"] += 1
+            self._node.restart()
 
     def fail_syncs(self) -> None:
         """A partition whose sync failed takes no writes until it is opened again, so the node is started anew."""
@@ -128,10 +146,24 @@ class Nemeses:
             for _ in range(ACTS):
                 for attacker in attackers:
                     attacker.act()
+            self._flood(ports)
         finally:
             for attacker in attackers:
                 attacker.socket.close()
         self.counts["hostile connections"] += len(attackers) + len(STRANGERS) * len(ports)
+
+    def _flood(self, ports: dict[str, int]) -> None:
+        """Cheap requests, as fast as the node takes them; nobody reads the answers."""
+        with contextlib.ExitStack() as stack:
+            floods = []
+            for dialect, port in ports.items():
+                peer = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+                peer.setblocking(False)
+                floods.append(Requests(peer, CHEAP[dialect]))
+            for _ in range(FLOOD_ROUNDS):
+                for flood in floods:
+                    flood.push()
+                _wait(SHUTTER_SECONDS)
 
     def _strange(self, port: int, said: bytes) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 60) as peer:
