@@ -8,8 +8,9 @@ import pytest
 from tests.broker.node import Node, batch_of
 from tests.sampling import FULL
 
+from braidlog.coordinator.holdings import StateLimits
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.transactions import EPOCH_MAX, UNUSED_MS_MAX, Transaction, TxnState
+from braidlog.coordinator.transactions import EPOCH_MAX, Transaction, TxnState
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.hosted import Role
 from braidlog.testing.faults import Crash
@@ -342,10 +343,10 @@ def test_a_transaction_of_a_run_whose_clock_was_ahead_has_its_time_from_the_star
 def test_ids_nobody_uses_are_forgotten(node: Node) -> None:
     txn = begin(node)
     open_one = begin(node, "open", timeout_ms=900_000)
-    node.clock.advance(UNUSED_MS_MAX)
+    node.clock.advance(StateLimits().transactional_id_expiration_ms)
     add(node, open_one, name="open")
     node.clock.advance(1)
-    node.run(node.services.transactions.expire())
+    node.run(node.services.transactions.forget_unused())
     for each in (node, node.restarted()):
         assert each.services.transactions.names() == ["open"]
     assert begin(node).producer_id != txn.producer_id

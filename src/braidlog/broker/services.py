@@ -33,7 +33,7 @@ from braidlog.coordinator.offsets import Committed, Offsets
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.coordinator.staging import Sink, Staging
 from braidlog.coordinator.streams import EventStreams, Snapshot, snapshot_name
-from braidlog.coordinator.transactions import UNUSED_MS_MAX, Transaction, Transactions
+from braidlog.coordinator.transactions import Transaction, Transactions
 from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener
@@ -107,7 +107,6 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     worker: Worker | None = None,
     decompression: DecompressionLimits | None = None,
     holdings: Holdings | None = None,
-    transactional_id_expiration_ms: int = UNUSED_MS_MAX,
 ) -> Services:
     """Open every service over a data folder, but for the key-value store: whoever serves it opens it.
 
@@ -141,15 +140,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     load_tables(journal, list(tables.values()), _refuse_unknown)
     offsets = Offsets(tables["offset"], hosting, world, holdings)
     producer_ids = ProducerIds(metadata, world)
-    transactions = Transactions(
-        tables["transaction"],
-        producer_ids,
-        hosting,
-        offsets,
-        world,
-        holdings,
-        unused_ms_max=transactional_id_expiration_ms,
-    )
+    transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world, holdings)
     append = Append(hosting, world, transactions.check_append)
     registry = GroupRegistry(
         tables["group"], tables["classic-group"], hosting.partition_count, world, holdings, rebalance_delay_ms

@@ -38,7 +38,7 @@ class StateKind(StrEnum):
 
 
 class StateLimits(msgspec.Struct, frozen=True):
-    """How much of each kind a node keeps."""
+    """How much of each kind a node keeps, and for how long."""
 
     partitions_max: int = 20_000
     """Of all topics together."""
@@ -61,6 +61,8 @@ class StateLimits(msgspec.Struct, frozen=True):
     """How many topics one principal may have made by using them, in the long run; making them by request has no rate."""
     topics_burst: int = 100
     """And how many at once."""
+    transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
+    """A transactional id that nobody used for so long is forgotten; its producer id is never given again."""
 
     def of(self, kind: StateKind) -> int:
         found: int = getattr(self, f"{kind}_max")

@@ -8,11 +8,12 @@ be a stranger, and stored twice. A higher foreign epoch is the next epoch of the
 import msgspec
 
 from braidlog.coordinator.holdings import NODE, Holdings, StateKind
-from braidlog.coordinator.journal import Table
+from braidlog.coordinator.journal import NOTHING, Table
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
+from braidlog.model.slices import in_slices
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 
@@ -81,9 +82,11 @@ class NamedProducers:
     async def expire(self) -> list[str]:
         """Forget names that nobody used for long."""
         before_ms = self._steady.now_ms() - UNUSED_MS_MAX
-        gone = [name for name, at_ms in self._used_ms.items() if at_ms < before_ms and not self._turns.is_held(name)]
-        mark = self._table.put_many([((name,), None) for name in gone])
-        for name in gone:
-            del self._used_ms[name]
+        gone, mark = [], NOTHING
+        async for name in in_slices(self._used_ms):
+            if self._used_ms[name] < before_ms and not self._turns.is_held(name):
+                mark = self._table.drop(name)
+                del self._used_ms[name]
+                gone.append(name)
         await self._table.journal.settled(mark)
         return gone

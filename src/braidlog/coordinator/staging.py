@@ -16,6 +16,7 @@ from braidlog.coordinator.holdings import Holdings, StateKind
 from braidlog.coordinator.journal import Table
 from braidlog.coordinator.transactions import Producing, Transactions
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.slices import in_slices
 from braidlog.model.stages import StageName, check_batch_id, check_sink, read_stage_name
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -155,7 +156,7 @@ class Staging:
     async def expire(self) -> list[str]:
         """Forget sinks that nobody committed to for long."""
         forgotten = []
-        for (word, *_), seen in self._table.items():
+        async for (word, *_), seen in in_slices(self._table.items()):
             sink = str(word)
             if self._is_unused(seen):
                 async with self._turns.take(sink):

@@ -22,6 +22,7 @@ from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import NAME_CHARS_MAX
+from braidlog.model.slices import in_slices
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
@@ -31,8 +32,6 @@ TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
 EPOCH_MAX = 2**15 - 2
 NO_EPOCH = -1
-UNUSED_MS_MAX = 7 * 24 * 3600 * 1000
-"""A transactional id that nobody used for so long is forgotten; its producer id is never given again."""
 
 
 class TxnState(StrEnum):
@@ -78,19 +77,10 @@ class Transactions:
     """The coordinator."""
 
     def __init__(
-        self,
-        table: Table,
-        ids: ProducerIds,
-        hosting: Hosting,
-        offsets: Offsets,
-        world: World,
-        holdings: Holdings,
-        *,
-        unused_ms_max: int = UNUSED_MS_MAX,
+        self, table: Table, ids: ProducerIds, hosting: Hosting, offsets: Offsets, world: World, holdings: Holdings
     ) -> None:
         self._table = table
         self._holdings = holdings
-        self._unused_ms_max = unused_ms_max
         self._ids = ids
         self._hosting = hosting
         self._offsets = offsets
@@ -106,6 +96,8 @@ class Transactions:
         self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
         self._staging: dict[str, set[str]] = {}
         """Group → transactional ids with commits staged for it."""
+        self._decided = {str(name) for (name,), txn in table.items() if txn.state in DECIDED}
+        """Whose end is decided and not carried out."""
         for (name,), txn in table.items():
             self._note_staged(str(name), None, txn)
             if txn.state is TxnState.ONGOING:
@@ -396,6 +388,7 @@ class Transactions:
 
     def _note(self, name: str, before: Transaction | None, after: Transaction, mark: Mark) -> None:
         """What else is known by name, by producer or by group follows the table."""
+        (self._decided.add if after.state in DECIDED else self._decided.discard)(name)
         self._note_added(name, before, after, mark)
         if before is not None and (before.producer_id != after.producer_id or _is_over(after)):
             self._by_producer.pop(before.producer_id, None)
@@ -428,7 +421,7 @@ class Transactions:
         One partition that takes no markers (damaged, led elsewhere) holds up its own transactions only.
         """
         held_up = {}
-        for name in [str(key[0]) for key, txn in self._table.items() if txn.state in DECIDED]:
+        for name in sorted(self._decided):
             try:
                 async with self._turns.take(name):
                     found: Transaction | None = self._table.get(name)
@@ -439,24 +432,29 @@ class Transactions:
         return held_up
 
     async def expire(self) -> list[str]:
-        """Abort what has been open for longer than its timeout, fencing the producer that left it; forget unused ids.
-
-        An abort that cannot be carried out yet stays decided; `resume` tries again.
-        """
+        """Abort what has been open for longer than its timeout, fencing the producer that left it; end what was decided."""
         overdue = []
-        for (word, *_), seen in self._table.items():
-            name = str(word)
-            if not self._is_overdue(seen) and not self._is_unused(seen):
+        async for name in in_slices(self._added):
+            found: Transaction | None = self._table.get(name)
+            if found is None or not self._is_overdue(found):
                 continue
             async with self._turns.take(name):
-                found: Transaction | None = self._table.get(name)  # again: it may have moved while this waited
+                found = self._table.get(name)  # again: it may have moved while this waited
                 if found is not None and self._is_overdue(found):
                     overdue.append(name)
                     await self._fence(name, found)
-                elif found is not None and self._is_unused(found):
-                    await self._forget(name, found)
         await self.resume()
         return overdue
+
+    async def forget_unused(self) -> None:
+        """Forget ids that nobody has used for long and that have nothing open."""
+        async for (_, word), seen in in_slices(self._table.values.items()):
+            name = str(word)
+            if self._is_unused(seen) and not self._turns.is_held(name):
+                async with self._turns.take(name):
+                    found: Transaction | None = self._table.get(name)
+                    if found is not None and self._is_unused(found):
+                        await self._forget(name, found)
 
     def _is_overdue(self, found: Transaction) -> bool:
         if found.state is not TxnState.ONGOING:
@@ -467,12 +465,12 @@ class Transactions:
         return now_ms - started_ms > found.timeout_ms
 
     def _is_unused(self, found: Transaction) -> bool:
-        idle = found.state is TxnState.EMPTY or found.state in ENDED
-        return idle and self._world.now_ms() - found.used_ms > self._unused_ms_max
+        idle_ms = self._world.now_ms() - found.used_ms
+        is_idle = found.state is TxnState.EMPTY or found.state in ENDED
+        return is_idle and idle_ms > self._holdings.limits.transactional_id_expiration_ms
 
     async def _forget(self, name: str, found: Transaction) -> None:
         mark = self._table.drop(name)
-        self._added.pop(name, None)
         self._by_producer.pop(found.producer_id, None)
         await self._table.journal.settled(mark)
 

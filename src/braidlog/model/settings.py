@@ -50,7 +50,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Stamp records with the log's time instead of the writer's."""
     timestamp_after_max_ms: int = 3600 * 1000
     """How far ahead of this node's clock a record's own time may be; -1 is no limit."""
-    producer_expiry_ms: int = 7 * 24 * 3600 * 1000
+    producer_expiry_ms: int = 24 * 3600 * 1000
+    """How long a partition remembers what a silent producer wrote last, to recognise its retries."""
     event_streams: bool = False
     """Records with a key and a version are events of a stream, and doors that know streams may append to them."""
 

@@ -149,7 +149,6 @@ class Server:
                 is_shared=config.knows_principals,
                 bytes_max=config.limits.memory_bytes_max // STATE_SHARE,
             ),
-            transactional_id_expiration_ms=config.state.transactional_id_expiration_ms,
         )
         if config.auth.owner_by_first_use:
             authorize.own_by_first_use(self.services.owners)
@@ -376,9 +375,6 @@ class Server:
         assert self.services is not None
         await self.services.groups.expire()
         await self.services.transactions.expire()
-        await self.services.named_producers.expire()
-        for sink in await self.services.staging.expire():
-            log.info("sink %r committed nothing for long, and is forgotten", sink)
         for hosted, node in self.services.placement.expire_replicas(REPLICA_LAG_MS_MAX):
             log.warning("replica %s of %s has not fetched for a while and is in sync no more", node, hosted)
 
@@ -392,6 +388,10 @@ class Server:
         await self._keep_up(self.services.journal.maintain, "the coordinator's log")
         for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
             log.info("group %r was empty for long, and is forgotten", name)
+        await self.services.transactions.forget_unused()
+        await self.services.named_producers.expire()
+        for sink in await self.services.staging.expire():
+            log.info("sink %r committed nothing for long, and is forgotten", sink)
         await self.services.owners.forget_unused()
 
     async def _scrub(self, scrubber: Scrubber) -> None:

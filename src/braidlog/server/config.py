@@ -19,7 +19,6 @@ from braidlog.broker.access.authorize import Rule
 from braidlog.broker.quotas import Rates
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.holdings import StateLimits
-from braidlog.coordinator.transactions import UNUSED_MS_MAX
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import ADMIN_PORT
@@ -179,9 +178,6 @@ class StateConfig(StateLimits, frozen=True, forbid_unknown_fields=True):
     They and what they hold take at most half of `limits.memory_bytes_max`; beyond that nothing new is made.
     """
 
-    transactional_id_expiration_ms: int = UNUSED_MS_MAX
-    """A transactional id that nobody used for so long is forgotten."""
-
     def __post_init__(self) -> None:
         counts = dict.fromkeys(self.__struct_fields__, (1, 2**40))
         rates = {"principal_share": (0.001, 1.0), "topics_per_second": (0.001, 1e9)}
@@ -225,7 +221,7 @@ class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rebalance_delay_ms: int = INITIAL_DELAY_MS
     """How long the first member of an empty group that elects its leader waits for others."""
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
-    """How long commits of a group without members are kept, and the group itself; -1 is for ever."""
+    """How long commits of a group without members are kept, and the group itself (10 minutes if it has none); -1 is for ever."""
 
     def __post_init__(self) -> None:
         _check_bounds(self, {"rebalance_delay_ms": (0, 60_000), "offsets_retention_ms": (UNLIMITED, 2**62)})

@@ -1,5 +1,6 @@
 """The groups of a node: durable before anyone hears of it, fenced, and thousands of rebalances against a model."""
 
+import contextlib
 from collections.abc import Callable
 from random import Random
 from typing import TypeVar
@@ -9,9 +10,12 @@ from tests.broker.node import Node
 
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Membership
+from braidlog.coordinator.groups.service import NEVER_COMMITTED_MS
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.slices import SLICE
 from braidlog.testing.disk import SimulatedDisk
+from braidlog.testing.faults import Crash
 
 T = TypeVar("T")
 
@@ -376,3 +380,71 @@ def test_rebalances_against_the_model(seed: int) -> None:
     assert model.zombies > 10
     assert model.restarts > 5
     assert len(model.committed) > 3
+
+
+# -- forgetting --------------------------------------------------------------------------------------------------
+
+WEEK_MS = 7 * 24 * 3600 * 1000
+
+
+def test_a_group_that_never_committed_is_not_kept_for_long() -> None:
+    node = Node()
+    node.create("a")
+    groups = node.services.groups
+    node.run(groups.register("registered"))
+    node.run(groups.join("left", "m", ["a"]))
+    node.run(groups.leave("left", "m"))
+    node.run(groups.join("there", "m", ["a"]))
+    node.run(node.services.offsets.commit("committed", [Commit("a", 0, 1)]))
+    node.clock.advance(NEVER_COMMITTED_MS)
+    assert node.run(groups.forget_unused(WEEK_MS)) == []
+    node.clock.advance(1)
+    assert node.run(groups.forget_unused(WEEK_MS)) == ["left", "registered"]
+    assert node.restarted().services.groups.names() == groups.names() == ["committed", "there"]
+
+
+def test_a_crash_while_groups_are_forgotten_leaves_none_of_them_by_half() -> None:
+    states = 0
+    for number in range(1, 100):
+        node = Node()
+        node.create("a", 3)
+        for name in ("g", "h"):
+            node.run(node.services.groups.register(name))
+            node.run(node.services.offsets.commit(name, [Commit("a", partition, 1) for partition in range(3)]))
+        node.run(node.services.transactions.begin_producer("t"))
+        node.clock.advance(WEEK_MS + 1)
+        node.disk.stop_at = len(node.disk.operations) + number
+        try:
+            node.run(node.services.groups.forget_unused(WEEK_MS))
+            node.run(node.services.transactions.forget_unused())
+        except Crash:
+            pass
+        else:
+            break
+        for label, disk in node.disk.crash_states():
+            again = node.restarted(disk)
+            states += 1
+            for name in ("g", "h"):
+                assert len(again.services.offsets.of_group(name)) in (0, 3), f"{name}: {label}"
+            again.run(again.services.groups.forget_unused(WEEK_MS))
+            again.run(again.services.transactions.forget_unused())
+            assert again.services.groups.names() == again.services.transactions.names() == [], label
+            assert again.services.holdings.bytes_held == 0, label
+    assert states > 3
+
+
+def test_many_groups_are_looked_at_in_slices() -> None:
+    node = Node()
+    node.create("a")
+    groups = node.services.groups
+    for number in range(3 * SLICE):
+        node.spawn(groups.register(f"g{number}"))
+    node.world.settle()
+    node.clock.advance(WEEK_MS + 1)
+    for work in (groups.expire(), groups.forget_unused(WEEK_MS)):
+        turns = 0
+        with contextlib.suppress(StopIteration):
+            while work.send(None) is None:
+                turns += 1
+        work.close()
+        assert turns == 3, "a pause after each slice, and then nothing to wait for but the disk"

@@ -28,10 +28,13 @@ from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, chec
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.lag import lag_of
 from braidlog.model.settings import UNLIMITED
+from braidlog.model.slices import in_slices
 from braidlog.model.world import World
 from braidlog.partition.hosting import Hosting
 
 SESSION_TIMEOUT_MS = 10_000
+NEVER_COMMITTED_MS = 10 * 60 * 1000
+"""How long a group that has neither members nor commits is kept."""
 
 
 class Lag(msgspec.Struct, frozen=True):
@@ -176,9 +179,11 @@ class Groups:
 
     async def expire(self) -> dict[str, list[str]]:
         """Take out overdue members, end rounds that are due; called every now and then. Returns who went, by group."""
-        now_ms = self._registry.steady.now_ms()
         gone = {}
-        for group in self._registry.all():
+        async for group in in_slices(self._registry.all()):
+            if self._registry.get(group.name) is not group:
+                continue
+            now_ms = self._registry.steady.now_ms()
             members = self.classic.tick(group) if isinstance(group, ClassicGroup) else group.expire(now_ms)
             if members:
                 gone[group.name] = members
@@ -311,16 +316,20 @@ class Groups:
         return refused
 
     async def forget_unused(self, retention_ms: int) -> list[str]:
-        """Drop old commits of groups without members, and such groups once they have none; returns the groups that went."""
+        """Drop old commits of groups without members, and such groups once they have none; returns the groups that went.
+
+        One that never had any is not worth keeping for as long.
+        """
         if retention_ms == UNLIMITED:
             return []
-        before_ms = self._world.now_ms() - retention_ms
+        now_ms = self._world.now_ms()
         gone, marks = [], []
-        for name in self.names():
+        async for name in in_slices(self.names()):
+            committed = self._offsets.of_group(name)
+            before_ms = now_ms - (retention_ms if committed else min(retention_ms, NEVER_COMMITTED_MS))
             found = self._registry.get(name)
             if found is not None and (found.has_members or found.changed_ms >= before_ms):
                 continue
-            committed = self._offsets.of_group(name)
             old = [place for place, commit in committed.items() if commit.committed_ms < before_ms]
             marks.append(self._offsets.drop_places(name, old))
             if len(old) == len(committed):

@@ -1,0 +1,24 @@
+"""Work on many things that lets others have their turn.
+
+Knows: how many at a time. Refuses to know: event loops: to yield nothing is to say "go on with me later" to each of them.
+Whoever walks in slices looks again at what it was given: between two of them anything may have changed.
+"""
+
+from collections.abc import AsyncIterator, Generator, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+SLICE = 200
+
+
+class _Pause:
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+async def in_slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[T]:
+    """The items as they are now, with a pause after every so many."""
+    for number, item in enumerate(list(items), 1):
+        yield item
+        if number % size == 0:
+            await _Pause()

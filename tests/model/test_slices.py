@@ -1,0 +1,33 @@
+"""Work in slices: everything in order, and others have their turn in between."""
+
+from tests.model.manual_world import ManualWorld
+
+from braidlog.model.slices import in_slices
+from braidlog.testing.clock import ManualClock
+
+
+def test_others_have_their_turn_between_two_slices() -> None:
+    world = ManualWorld(ManualClock())
+    told: dict[str, int] = {}
+
+    async def walk(name: str) -> None:
+        async for number in in_slices(range(4), size=2):
+            told[f"{name}{number}"] = len(told)
+
+    jobs = [world.spawn(walk(name)) for name in "ab"]
+    world.settle()
+    assert all(job.is_done for job in jobs)
+    assert sorted(told) == sorted(f"{name}{number}" for name in "ab" for number in range(4))
+    assert told["b0"] < told["a3"], "the second begins before the first is through"
+
+
+def test_what_is_walked_may_change_meanwhile() -> None:
+    world = ManualWorld(ManualClock())
+    there = dict.fromkeys(range(5))
+
+    async def drop_all() -> None:
+        async for number in in_slices(there, size=1):
+            del there[number]
+
+    world.run(drop_all())
+    assert not there
