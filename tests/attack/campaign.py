@@ -7,14 +7,17 @@ folder until the time is over.
 
 import argparse
 import contextlib
+import errno
 import logging
+import os
 import random
+import re
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -36,6 +39,7 @@ for _name in ("aiokafka", "kafka", "cursus"):
 
 SERVED_SECONDS_MAX = 120
 BUG_SECONDS_MAX = 5
+LOOK_SECONDS = 5
 BETWEEN_ATTACKS = 150
 """Acknowledgements."""
 ATTACKS_A_ROUND = 8
@@ -83,13 +87,18 @@ class Round:
         for client in self.clients:
             client.stop.set()
 
-    def served(self, seconds: float = SERVED_SECONDS_MAX) -> Iterator[str]:
-        """Wait until everyone gets on; say who does not."""
+    def served(self, seconds: float = SERVED_SECONDS_MAX, is_over: Callable[[], bool] = bool) -> Iterator[str]:
+        """Wait until everyone gets on, or it is over; say who does not."""
         before = {client: client.acknowledged for client in self.clients}
         wanted = sum(before.values()) + BETWEEN_ATTACKS
         deadline = time.monotonic() + seconds
         pause = threading.Event()
+        look = time.monotonic() + LOOK_SECONDS
         while time.monotonic() < deadline:
+            if time.monotonic() > look:
+                if is_over():
+                    break
+                look = time.monotonic() + LOOK_SECONDS
             waiting = [client for client in self.clients if client.acknowledged <= before[client]]
             if not waiting and sum(client.acknowledged for client in self.clients) >= wanted:
                 return
@@ -204,8 +213,18 @@ class Campaign:
         """Who has a bug may serve some clients no more: that alone is no finding, the history has to show it."""
         if self._bug:
             list(current.served(BUG_SECONDS_MAX))
-        elif not self.findings:
-            self.findings += current.served()
+        elif not self.findings and (waiting := list(current.served(is_over=self._has_stopped))):
+            if self._has_stopped():
+                # After a failed sync a partition takes no writes until it is opened again; a full disk can fail a sync.
+                self.nemeses.counts["partition stopped by a full disk"] += 1
+                self.nemeses.kill()
+                waiting = list(current.served())
+            self.findings += waiting
+
+    def _has_stopped(self) -> bool:
+        """Whether a partition of this life of the node stopped because there was no room."""
+        said = self.node.errors().rpartition(" INFO braidlog.server: up to ")[2]
+        return re.search(f"must be reopened: .*{os.strerror(errno.ENOSPC)}", said) is not None
 
     def _count(self, current: Round) -> None:
         self.totals["rounds"] += 1
