@@ -67,6 +67,18 @@ class Proxies:
 
         self._loop.call_soon_threadsafe(cut)
 
+    def disarm(self) -> None:
+        """No connection is cut any more that has not been yet."""
+        done = threading.Event()
+
+        def disarm() -> None:
+            for proxy in self.by_dialect.values():
+                proxy.cut_asked_at = proxy.cut_answered_at = None
+            done.set()
+
+        self._loop.call_soon_threadsafe(disarm)
+        assert done.wait(60)
+
     def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(60)

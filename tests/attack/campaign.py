@@ -199,6 +199,7 @@ class Campaign:
                     self.findings.append(f"after {attack}: {str(error)[-2000:]}")
                     return
                 self._wait_for_all(current)
+            self._proxies.disarm()
             self.findings += current.end(0 if self.findings or self._bug else SERVED_SECONDS_MAX)
         self.findings += check(current.history)
         if self.findings:
