@@ -21,9 +21,10 @@ from braidlog.coordinator.holdings import NODE, Holdings, StateKind
 from braidlog.coordinator.journal import Mark, Table
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Header, Record
+from braidlog.model.slices import breathe
 from braidlog.model.world import World
 from braidlog.partition.append import Acks, Append
-from braidlog.partition.fetch import CLIP_BYTES_MAX, Fetch, breathe
+from braidlog.partition.fetch import CLIP_BYTES_MAX, Fetch
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.reading import HERE_RECORDS_MAX, Limits

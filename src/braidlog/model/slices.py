@@ -5,15 +5,17 @@ Whoever walks in slices looks again at what it was given: between two of them an
 """
 
 from collections.abc import AsyncIterator, Generator, Iterable
+from types import coroutine
 from typing import TypeVar
 
 T = TypeVar("T")
 SLICE = 200
 
 
-class _Pause:
-    def __await__(self) -> Generator[None, None, None]:
-        yield
+@coroutine
+def breathe() -> Generator[None, None, None]:
+    """Let others have a turn of the loop."""
+    yield
 
 
 async def in_slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[T]:
@@ -21,4 +23,4 @@ async def in_slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[T]:
     for number, item in enumerate(list(items), 1):
         yield item
         if number % size == 0:
-            await _Pause()
+            await breathe()

@@ -5,8 +5,7 @@ Invariants: a consumer sees nothing at or above the high watermark (committed re
 all; the first batch is given however large it is, so that no record can wedge a reader; no wait is without an end.
 """
 
-from collections.abc import Generator, Iterable, Sequence
-from types import coroutine
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -16,6 +15,7 @@ from braidlog.codec.records import decode_batch, decode_section
 from braidlog.codec.section import Row
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.model.slices import breathe
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
@@ -381,9 +381,3 @@ class Fetch:
             raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {offset} is negative")
         hosted.step(ReplicaFetched(replica, offset), self._world.now_ms())
         return hosted
-
-
-@coroutine
-def breathe() -> Generator[None, None, None]:
-    """Let others have a turn of the loop."""
-    yield
