@@ -2,7 +2,7 @@
 
 import errno
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,9 +13,9 @@ from braidlog.codec.compression import Compression
 from braidlog.codec.records import decode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.compaction import KEYS_MAX, Compacted, Compaction, dirty_ratio
+from braidlog.storage.key_rewriting import KeyRewriting, Rewritten
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import Segment
 from braidlog.testing.disk import SimulatedDisk
 
 
@@ -234,20 +234,21 @@ def test_nothing_takes_segments_away_under_a_compaction(monkeypatch: pytest.Monk
         "advance_start": lambda: log.partition.advance_start(2),
         "close": log.partition.close,
     }
-    real = Compaction._rewrite_all
+    real = KeyRewriting.write
 
     def change() -> None:
         arrived.set()
         changes[how]()
 
-    def interrupted(compaction: Compaction, sealed: Sequence[Segment], result: Compacted) -> None:
-        other.start()
-        assert arrived.wait(20)
-        other.join(0.1)  # it would be through by now, if nothing kept it out
-        real(compaction, sealed, result)
+    def interrupted(rewriting: KeyRewriting, first: int) -> Rewritten:
+        if not arrived.is_set():
+            other.start()
+            assert arrived.wait(20)
+            other.join(0.1)  # it would be through by now, if nothing kept it out
+        return real(rewriting, first)
 
     other = threading.Thread(target=change)
-    monkeypatch.setattr(Compaction, "_rewrite_all", interrupted)
+    monkeypatch.setattr(KeyRewriting, "write", interrupted)
     assert log.compact().upto == 3
     other.join(20)
     assert not other.is_alive()

@@ -33,7 +33,7 @@ def test_runs_of_one_epoch_become_one_empty_batch() -> None:
     new.keep(batch(b"a", b"b", base_offset=9, leader_epoch=1))
     new.skip(20, 1, NOW + 2)
     segment = new.write()
-    new.publish()
+    rewrite.publish(disk, "/", 5)
     assert spans(disk) == [
         (5, 8, 0, 0, NOW + 9),
         (8, 9, 1, 0, NOW + 1),
@@ -50,7 +50,7 @@ def test_a_gap_too_long_for_one_batch_becomes_two(monkeypatch: pytest.MonkeyPatc
     for end in (9, 13, 18, 25):
         new.skip(end, 0, NOW)
     new.write()
-    new.publish()
+    rewrite.publish(disk, "/", 5)
     assert [span[:2] for span in spans(disk)] == [(5, 13), (13, 18), (18, 25)]
 
 
@@ -70,7 +70,7 @@ def test_it_is_written_in_parts_and_counts_what_waits(monkeypatch: pytest.Monkey
         assert new.size == DATA_START + len(b"".join(data[: number + 1]))
     assert len([o for o in disk.operations if o.kind == "append"]) == 3
     new.write()
-    new.publish()
+    rewrite.publish(disk, "/", 5)
     assert disk.content(STEM + ".swap")[DATA_START:] == b"".join(data)
 
 

@@ -13,4 +13,4 @@ def keep_up(folder: DataFolder, log: PartitionLog, now_ms: int, *, upto: int | N
     log.expire_producers(now_ms)
     retain(log, now_ms, upto=upto)
     if log.settings.compact and dirty_ratio(log) > COMPACT_DIRTY_RATIO:
-        Compaction(folder.disk, folder.pool, log, now_ms=now_ms).run()
+        Compaction(folder.disk, folder.pool, log, now_ms=now_ms, rewriter=folder.rewriter).run()

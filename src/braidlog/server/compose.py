@@ -42,10 +42,11 @@ from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.ports import close, listen
 from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
+from braidlog.server.rewriting import WorkerRewriting
 from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.wirelog import WatchedSession, open_wire_log
-from braidlog.server.worker_process import WorkerProcess
+from braidlog.server.worker_process import WorkerProcess, WorkerSettings
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
@@ -59,6 +60,9 @@ log = logging.getLogger("braidlog.server")
 
 EXPIRE_SECONDS = 1.0
 RETAIN_SECONDS = 30.0
+UPKEEP_SECONDS_MAX: Final = 3600.0
+"""For one new segment of a compaction; and to wait behind others."""
+UPKEEP_NICENESS: Final = 10
 SCRUB_AFTER_SECONDS = 60.0
 """A node that has just been started has more to do than to read its segments."""
 REPLICA_LAG_MS_MAX = 30_000
@@ -131,6 +135,10 @@ class Server:
         world = self._world = LoopWorld(self._clock, self._flusher)
         self._worker = WorkerProcess(config.worker, self._budget)
         self._tasks.spawn(self._worker.run(), "worker")
+        # A process of its own: no client waits behind a compaction.
+        upkeep = WorkerProcess(_for_upkeep(config.worker), self._budget, niceness=UPKEEP_NICENESS)
+        self._tasks.spawn(upkeep.run(), "upkeep worker")
+        self._folder.rewriter = partial(WorkerRewriting, upkeep, asyncio.get_running_loop())
         self.services = open_services(
             self._folder,
             world,
@@ -170,7 +178,7 @@ class Server:
         self._tasks.every(SWEEP_SECONDS, partial(world.blocking, self._folder.pool.make_room), "close-files")
         self._tasks.every(EXPIRE_SECONDS, self._expire, "expire")
         self._tasks.every(RETAIN_SECONDS, self._retain, "retain")
-        self._scrubber = Scrubber(self._folder, self.services.hosting, world, self._worker, config.scrub, log.error)
+        self._scrubber = Scrubber(self._folder, self.services.hosting, world, upkeep, config.scrub, log.error)
         self._tasks.every(config.scrub.check_hours * 3600, self._scrubber.forget_checks, "forget-checks")
         if config.scrub.bytes_per_second:
             self._tasks.spawn(self._scrub(self._scrubber), "scrub")
@@ -455,6 +463,10 @@ async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) ->
         await work()
     except StorageFault as fault:
         log.error("%s: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
+
+
+def _for_upkeep(settings: WorkerSettings) -> WorkerSettings:
+    return msgspec.structs.replace(settings, job_seconds_max=UPKEEP_SECONDS_MAX, wait_seconds_max=UPKEEP_SECONDS_MAX)
 
 
 def gatekeeper(auth: AuthConfig, authorize: Authorize, world: World, *, connections_max: int) -> Gatekeeper:

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.measure import Seconds
 from braidlog.model.report import WorkerReport
 from braidlog.server.budget import Budget
@@ -103,8 +103,9 @@ class _Child:
 class WorkerProcess:
     """One for a node: `do` from anywhere on the loop, `run` in a task."""
 
-    def __init__(self, settings: WorkerSettings, budget: Budget) -> None:
+    def __init__(self, settings: WorkerSettings, budget: Budget, *, niceness: int = 0) -> None:
         self._settings = settings
+        self._niceness = niceness
         self._budget = budget
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Waiting] = deque()
@@ -112,7 +113,8 @@ class WorkerProcess:
         self._child: _Child | None = None
         self._pause = 0.0
         self._may_start_at = 0.0
-        self._is_over = False
+        self.is_over = False
+        """The node stops: nothing is done any more."""
         self._bytes = 0
         self.seconds = Seconds()
         """What jobs took, from their beginning to their answer."""
@@ -141,7 +143,7 @@ class WorkerProcess:
         """See `worker/jobs.py`."""
         waiting = _Waiting(job, payload, self._loop)
         held = self._bytes + len(payload)
-        if self._is_over:
+        if self.is_over:
             self._fail(waiting, "the node stops")
         elif len(self._queue) >= self._settings.jobs_max:
             self._fail(
@@ -206,7 +208,7 @@ class WorkerProcess:
                 if child is not None and self._queue:
                     await self._do_next(child)
         finally:
-            self._is_over = True
+            self.is_over = True
             for waiting in list(self._queue):
                 self._drop(waiting, "the node stops")
             await self._end_child()
@@ -228,7 +230,8 @@ class WorkerProcess:
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BYTES)
         try:
-            command = (sys.executable, "-m", MODULE, str(theirs.fileno()), str(self._settings.memory_bytes_max))
+            numbers = (theirs.fileno(), self._settings.memory_bytes_max, self._niceness)
+            command = (sys.executable, "-m", MODULE, *map(str, numbers))
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -257,7 +260,7 @@ class WorkerProcess:
             async with asyncio.timeout(self._settings.job_seconds_max):
                 await child.send(waiting.job, waiting.payload)
                 answer = await child.receive()
-        except (BrokerError, ValueError) as error:  # what the job raised: ProtocolError is a ValueError
+        except (BrokerError, StorageFault, ValueError) as error:  # what the job raised: ProtocolError is a ValueError
             self._answered(began)
             waiting.fail(error)
         except TimeoutError:

@@ -25,8 +25,10 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings
+from braidlog.storage.compaction import Rewriter
 from braidlog.storage.files import Disk, join, parent
 from braidlog.storage.head import Identity
+from braidlog.storage.key_rewriting import KeyRewriting
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import OPEN_FILES_MAX, FilePool
 from braidlog.storage.slots import SlotPair, load_newest
@@ -76,6 +78,8 @@ class DataFolder:
         self._read_only = read_only
         self.path = path
         self.pool = FilePool(disk, open_files_max)
+        self.rewriter: Rewriter = KeyRewriting
+        """Who computes compactions."""
         self.notes: list[str] = []
         self.broken_topics: dict[str, str] = {}
         self._topics: dict[str, tuple[str, TopicMeta]] = {}

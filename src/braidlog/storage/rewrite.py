@@ -4,8 +4,9 @@ Knows: how to exchange files so that a crash leaves the old ones or the new one.
 Invariant: the new file holds exactly the offsets of the old ones, without a gap: where nothing is left, an empty batch
 stands for what is gone.
 
-`<base>.cleaned` while it is written; `<base>.swap` once it is whole and durable; then the old files go, last one first, and it
-takes the name `<base>.log`. Recovery removes a `.cleaned` and finishes a `.swap`.
+`<base>.cleaned` while it is written, with its index beside it as `<base>.idx.cleaned`; `<base>.swap` once it is whole and
+durable; then the old files go, last one first, and it takes the name `<base>.log`. Recovery removes a `.cleaned` and finishes a
+`.swap`.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,6 @@ from braidlog.storage.head import (
     CLEANED,
     DATA_START,
     LOG,
-    SWAP,
     Identity,
     Mark,
     SegmentHead,
@@ -44,9 +44,9 @@ class SegmentRewriter:
         self._disk = disk
         self._folder = folder
         self._stem = f"{head.base_offset:020d}"
-        leftover = join(folder, self._stem + CLEANED)
-        if disk.exists(leftover):
-            disk.remove(leftover)  # a rewrite that failed without a crash, on a full disk
+        for leftover in (join(folder, self._stem + CLEANED), cleaned_index_path(folder, head.base_offset)):
+            if disk.exists(leftover):
+                disk.remove(leftover)  # a rewrite that failed without a crash of the node, on a full disk
         self._segment = Segment.create(disk, folder, head, pool, interval_bytes, name=self._stem + CLEANED)
         self._parts: list[bytes] = []
         self._headers: list[BatchHeader] = []
@@ -100,22 +100,27 @@ class SegmentRewriter:
             self._parts, self._headers = [], []
 
     def write(self) -> Segment:
-        """Make the file whole and durable."""
+        """Make the file whole and durable, and its index."""
         self._close_gap()
         self._flush()
         self._segment.sync(self._segment.reach())
         self._segment.sync_file()
+        self._segment.save_index(sealed=True, path=cleaned_index_path(self._folder, self._segment.base_offset))
         return self._segment
-
-    def publish(self) -> None:
-        """Give the file the name from which there is no way back."""
-        cleaned = join(self._folder, self._stem + CLEANED)
-        self._disk.rename(cleaned, join(self._folder, self._stem + SWAP))
-        self._disk.sync_folder(self._folder)
 
     def abandon(self) -> None:
         self._segment.retire()
         self._disk.remove(join(self._folder, self._stem + CLEANED))
+
+
+def cleaned_index_path(folder: str, base: int) -> str:
+    return join(folder, index_name(base) + CLEANED)
+
+
+def publish(disk: Disk, folder: str, base: int) -> None:
+    """Give a rewrite that is whole the name from which there is no way back."""
+    disk.rename(join(folder, f"{base:020d}{CLEANED}"), join(folder, swap_name(base)))
+    disk.sync_folder(folder)
 
 
 def check_swap(file: File, identity: Identity, base: int, epochs: EpochHistory | None) -> int:
@@ -149,5 +154,5 @@ def swap_in(disk: Disk, folder: str, pool: FilePool, old: Sequence[Segment], new
     if disk.exists(stale):
         disk.remove(stale)
     finish_swap(disk, folder, new.base_offset, new.next_offset)
-    new.save_index(sealed=True)
+    disk.rename(cleaned_index_path(folder, new.base_offset), stale)
     new.retire()

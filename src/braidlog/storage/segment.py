@@ -234,11 +234,11 @@ class Segment:
     def forget(self, position: int, size: int) -> None:
         self.activate().forget(position, size)
 
-    def save_index(self, *, sealed: bool, count: int | None = None) -> None:
+    def save_index(self, *, sealed: bool, count: int | None = None, path: str | None = None) -> None:
         index = self.index
         if sealed:
             index.seal(Entry(self.next_offset, self.size, self.max_timestamp_ms))
-        index.save(self._disk, self.index_path, count)
+        index.save(self._disk, path or self.index_path, count)
 
     def cut(self, position: int, next_offset: int) -> None:
         """Drop everything from `position` on, durably; the mark goes down first, or the cut would look like damage."""

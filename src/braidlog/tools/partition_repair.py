@@ -24,7 +24,7 @@ from braidlog.storage.files import Disk, File, join
 from braidlog.storage.head import BASE_DIGITS, DATA_START, SegmentHead, log_name, state_name
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import Recovered, Recovery
-from braidlog.storage.rewrite import SegmentRewriter, swap_in
+from braidlog.storage.rewrite import SegmentRewriter, publish, swap_in
 from braidlog.storage.segment import Segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import StateImage, encode_image
@@ -230,7 +230,7 @@ class PartitionRepair:
 
     def _finish(self, rewriter: SegmentRewriter) -> None:
         new = rewriter.write()
-        rewriter.publish()
+        publish(self._disk, self._folder, new.base_offset)
         swap_in(self._disk, self._folder, self._pool, [new], new)
 
     def _carry_over(self, source: File, position: int, end: int, rewriter: SegmentRewriter) -> None:

@@ -1,4 +1,4 @@
-"""`python -m braidlog.worker CHANNEL BYTES`: the process, with a socket that its node has made. Not for people to start.
+"""`python -m braidlog.worker CHANNEL BYTES NICE`: the process, with a socket that its node has made. Not for people to start.
 
 Knows: one socket, one job at a time, when to end. Refuses to know: the network, the state of the node, files that no job names.
 Invariants: it takes no more than BYTES of memory (a job that needs more fails, and the next one is done); it ends when its node
@@ -6,17 +6,19 @@ does, by whatever death: between jobs its channel reads an end of file, in the m
 """
 
 import ctypes
+import os
 import resource
 import signal
 import socket
 import sys
 
-from braidlog.model.errors import BrokerError, ProtocolError, Reason
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.storage.files import OsDisk
 from braidlog.worker.jobs import FRAME, MESSAGE_BYTES_MAX, Done, Failed, Job, frame, read_job
 from braidlog.worker.perform import perform
 
 _PR_SET_PDEATHSIG = 1  # prctl.h
+_DISK = OsDisk()
 
 
 def main() -> None:
@@ -26,6 +28,7 @@ def main() -> None:
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C is for the node, which ends this process when it has ended itself
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.nice(int(sys.argv[3]))
     resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
     channel.sendall(frame(Done(), b""))  # ready
     serve(channel, bytes_max)
@@ -44,7 +47,7 @@ def serve(channel: socket.socket, bytes_max: int) -> None:
             outcome, found = _do(read_job(message), payload)
         except MemoryError:
             text = (
-                f"the batch takes more memory than the worker may have ({bytes_max} bytes); see worker.memory_bytes_max"
+                f"the job takes more memory than the worker may have ({bytes_max} bytes); see worker.memory_bytes_max"
             )
             outcome, found = Failed(Reason.RECORD_TOO_LARGE.name, text), b""
         channel.sendall(frame(outcome, found))
@@ -54,11 +57,13 @@ def serve(channel: socket.socket, bytes_max: int) -> None:
 
 def _do(job: Job, payload: bytearray) -> tuple[Done | Failed, bytes]:
     try:
-        answer = perform(job, payload, OsDisk())
+        answer = perform(job, payload, _DISK)
     except BrokerError as error:
         return Failed(error.reason.name, str(error)), b""
     except ProtocolError as error:
         return Failed(None, str(error)), b""
+    except StorageFault as fault:
+        return Failed(None, str(fault), is_fault=True), b""
     return Done(answer.number), answer.payload
 
 

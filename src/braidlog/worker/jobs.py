@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from braidlog.model.errors import BrokerError, ProtocolError, Reason
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 
 Buffer = bytes | bytearray | memoryview
 
@@ -67,7 +67,15 @@ class Scrubbed(msgspec.Struct, frozen=True):
     """Why the rest could not be read; empty also for a file that is gone, as segments do."""
 
 
-Job = CheckRecords | ClipRecords | ScrubSegment
+class RewriteSegments(msgspec.Struct, frozen=True, tag=True):
+    """Write the next segment of a compaction beside its place. The payload is its `Plan` (`storage/key_rewriting.py`), the answer
+    a `Rewritten`."""
+
+    first: int
+    """Which of the plan's segments is the first to be replaced."""
+
+
+Job = CheckRecords | ClipRecords | ScrubSegment | RewriteSegments
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -78,12 +86,15 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """It did not. Without a reason, the bytes were wrong."""
+    """It did not. Without a reason, the bytes were wrong, or the disk failed."""
 
     reason: str | None
     text: str
+    is_fault: bool = False
 
-    def error(self) -> BrokerError | ProtocolError:
+    def error(self) -> BrokerError | ProtocolError | StorageFault:
+        if self.is_fault:
+            return StorageFault(self.text)
         return ProtocolError(self.text) if self.reason is None else BrokerError(Reason[self.reason], self.text)
 
 

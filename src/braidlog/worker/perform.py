@@ -1,4 +1,7 @@
-"""How each job is done: a function of its job, its payload and the files it names, without state or time."""
+"""How each job is done: a function of its job, its payload and the files it names, without state or time.
+
+But for the keys that a compaction has learned: they are kept from one of its jobs to the next, and learned again if they are not.
+"""
 
 import msgspec
 
@@ -7,7 +10,8 @@ from braidlog.codec.compression import DecompressedTooLarge
 from braidlog.codec.records import check_section, clip_batch, read_section
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.storage.files import Disk
-from braidlog.worker.jobs import Answer, Buffer, CheckRecords, ClipRecords, Job, ScrubSegment
+from braidlog.storage.key_rewriting import KeyRewriting, Plan
+from braidlog.worker.jobs import Answer, Buffer, CheckRecords, ClipRecords, Job, RewriteSegments, ScrubSegment
 from braidlog.worker.scrub import scrub
 
 
@@ -20,6 +24,8 @@ def perform(job: Job, payload: Buffer, disk: Disk) -> Answer:
             return _clip(job, payload)
         case ScrubSegment():
             return Answer(0, msgspec.msgpack.encode(scrub(job, disk)))
+        case RewriteSegments():
+            return _rewrite(job, bytes(payload), disk)
 
 
 def _check(job: CheckRecords, batch: Buffer) -> Answer:
@@ -44,3 +50,17 @@ def _clip(job: ClipRecords, batch: Buffer) -> Answer:
         decompressed_bytes_max=job.decompressed_bytes_max,
     )
     return Answer(next_offset, clipped)
+
+
+_under_way: dict[bytes, KeyRewriting] = {}
+"""One at most: an idle worker holds nothing."""
+
+
+def _rewrite(job: RewriteSegments, payload: bytes, disk: Disk) -> Answer:
+    plan = msgspec.msgpack.decode(payload, type=Plan)
+    rewriting = _under_way.pop(payload, None) or KeyRewriting(disk, plan)
+    _under_way.clear()
+    written = rewriting.write(job.first)
+    if written.segments and job.first + written.segments < len(plan.sources):
+        _under_way[payload] = rewriting
+    return Answer(0, msgspec.msgpack.encode(written))
