@@ -61,16 +61,17 @@ def test_one_whose_description_is_damaged_is_not_made_anew(topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", INTERNAL)
-def test_one_that_is_damaged_is_refused(topic: str) -> None:
+def test_one_that_is_damaged_is_refused_if_its_copy_is_too(topic: str) -> None:
     node = Node()
     node.create("a")
     for number in range(3):
         node.run(node.services.offsets.commit("g", [Commit("a", 0, number)]))
-    (segment,) = (
-        path for path in node.disk.files() if path.endswith(".log") and path.startswith(place_of(node, topic))
-    )
+    place = place_of(node, topic).removesuffix("0000")
+    log, copy = (path for path in node.disk.files() if path.endswith(".log") and path.startswith(place))
     disk = node.disk.after_kill()
-    disk.flip_bit(segment, 8 * 200)
+    disk.flip_bit(log, 8 * 200)
+    assert node.restarted(disk.after_kill()).services.offsets.committed("g", "a", 0) is not None
+    disk.flip_bit(copy, 8 * 200)
     with pytest.raises(StorageFault, match=f"internal topic '{topic}' is damaged.*braid log repair"):
         node.restarted(disk)
 

@@ -1,11 +1,11 @@
 """An internal topic of one partition, as the log that a node keeps for itself (`model/internal_log.py`).
 
-Knows: how such a log is made, opened, replaced and trimmed. Refuses to know: what is written to it.
+Knows: how such a log is made, opened, replaced and trimmed, and that it has a copy. Refuses to know: what is written to it.
 Invariant: a log is made once: the folder remembers it before anything is written to it, and one that is lost or damaged is
 refused until its owner has restored it or accepted the loss.
 """
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from braidlog.cluster.local import METADATA_SETTINGS, METADATA_TOPIC, SNAPSHOT_EVERY, LocalStore, open_local_store
 from braidlog.codec.section import Row
@@ -13,6 +13,7 @@ from braidlog.model.errors import StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.model.world import World
 from braidlog.partition.hosting import is_hidden
+from braidlog.partition.log_pair import LogPair
 from braidlog.partition.upkeep import keep_up
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
@@ -20,11 +21,12 @@ from braidlog.storage.scan import rows_of
 
 
 class InternalTopic:
-    """An `InternalLog` in this node's folder: durable is what is on its disk."""
+    """An `InternalLog` in this node's folder: durable is what is on its disk, in the log itself; the copy follows."""
 
-    def __init__(self, folder: DataFolder, log: PartitionLog, world: World) -> None:
+    def __init__(self, folder: DataFolder, pair: LogPair, world: World) -> None:
         self._folder = folder
-        self._log = log
+        self._log = pair.log
+        self._copy = pair.copy
         self._world = world
 
     @property
@@ -32,7 +34,19 @@ class InternalTopic:
         return self._log.identity.topic_id
 
     def append(self, batch: bytes) -> int:
-        return self._log.append(batch, now_ms=self._world.now_ms()).next_offset
+        now_ms = self._world.now_ms()
+        appended = self._log.append(batch, now_ms=now_ms)
+        self._to_copy(lambda copy: copy.append(batch, now_ms=now_ms))
+        self._to_copy(self._world.appended)
+        return appended.next_offset
+
+    def _to_copy(self, work: Callable[[PartitionLog], object]) -> None:
+        """What is done to the log is done to its copy."""
+        if self._copy is not None:
+            try:
+                work(self._copy)
+            except StorageFault:
+                self._copy = None  # full or broken: the log goes on, and the next start makes its copy again
 
     def is_durable(self, next_offset: int) -> bool:
         return self._log.durable_offset >= next_offset
@@ -42,22 +56,29 @@ class InternalTopic:
 
     def sync(self) -> None:
         self._log.sync()
+        self._to_copy(PartitionLog.sync)
 
     def rows(self) -> Iterator[Row]:
         return rows_of(self._log)
 
     def replace(self, batch: bytes) -> None:
         """In a segment of its own, so that those before it can go; durable before they do."""
-        self._log.roll(self._world.now_ms())
+        now_ms = self._world.now_ms()
+        self._log.roll(now_ms)
+        self._to_copy(lambda copy: copy.roll(now_ms))
         next_offset = self.append(batch)
-        self._log.sync()
+        self.sync()
         self._log.advance_start(next_offset - 1)
+        self._to_copy(lambda copy: copy.advance_start(next_offset - 1))
 
     def trim(self) -> None:
-        keep_up(self._folder, self._log, self._world.now_ms())
+        now_ms = self._world.now_ms()
+        keep_up(self._folder, self._log, now_ms)
+        self._to_copy(lambda copy: keep_up(self._folder, copy, now_ms))
 
     def close(self) -> None:
         self._log.close()
+        self._to_copy(PartitionLog.close)
 
 
 def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, world: World) -> InternalTopic:
@@ -68,10 +89,7 @@ def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, 
         folder.create_topic(name, 1, settings)
     if name not in folder.identity.internal_topics:
         folder.remember_internal(name)
-    log = folder.open_partition(name, 0)
-    if log.damages:
-        raise StorageFault(f"internal topic {name!r} is damaged: {log.damages[0]}; see `braid log repair`")
-    return InternalTopic(folder, log, world)
+    return InternalTopic(folder, LogPair(folder, name), world)
 
 
 def open_metadata(folder: DataFolder, world: World, *, node: str, snapshot_every: int = SNAPSHOT_EVERY) -> LocalStore:
