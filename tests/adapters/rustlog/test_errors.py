@@ -255,7 +255,7 @@ BINARY_ERRORS: dict[tuple[type, B], Provoke] = {
     (m.Produce, B.INTERNAL): lambda d: d.ailing.produce("followed", b"x"),
     (m.Fetch, B.FETCH_FAILED): lambda d: d.ailing.fetch("late", 0),
     (m.Fetch, B.DOES_NOT_EXIST): lambda d: d.ailing.fetch("well", partition=9),
-    (m.OffsetCommit, B.COMMIT_FAILED): lambda d: d.ailing.commit("g", "absent", 1),
+    (m.OffsetCommit, B.COMMIT_FAILED): lambda d: d.ailing.commit("g", "well", 1, partition=9),
     (m.OffsetFetch, B.DOES_NOT_EXIST): lambda d: d.ruled.ask(m.OffsetFetch(group="g", topic="secret", partition=0)),
     (m.OffsetFetch, B.INTERNAL): lambda d: d.guarded.ask(m.OffsetFetch(group="g", topic="well", partition=0)),
     (m.CreateTopic, B.ALREADY_EXISTS): lambda d: d.ailing.create("well"),

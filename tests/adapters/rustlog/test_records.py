@@ -180,7 +180,22 @@ def test_a_binary_fetch_of_a_group_starts_where_it_committed(braid_server_shared
         client.commit("g", topic, 3)
         assert client.fetch(topic, 0, group="g") == m.BriefFetchResponse([], 3)
         assert client.fetch(topic, 0) == m.BriefFetchResponse([b"a", b"b", b"c"], 3)
-        assert client.fetch("absent", 0, group="g").code == BinaryErrorCode.DOES_NOT_EXIST
+        assert client.fetch("absent", 0).code == BinaryErrorCode.DOES_NOT_EXIST
+
+
+def test_a_binary_group_may_speak_of_a_topic_that_is_not_there(braid_server_shared: ServerProcess) -> None:
+    with Client(braid_server_shared, Form.BINARY) as client:
+        client.commit("g", "absent", 2)
+        assert client.fetch("absent", 0, group="g") == m.BriefFetchResponse([], 0)
+        assert client.ask(m.OffsetFetch(group="g", topic="absent", partition=0)) == m.OffsetFetchResponse(offset=None)
+
+
+def test_json_tells_which_topics_there_are(braid_server_shared: ServerProcess, topic: str) -> None:
+    with Client(braid_server_shared) as client:
+        told = client.fetch("absent", 0)
+        assert told.code == 404
+        assert set(told.details) == {"available_topics"}
+        assert len(told.details["available_topics"]) <= 100
 
 
 def test_a_json_fetch_of_a_group_starts_where_it_asks(braid_server_shared: ServerProcess, topic: str) -> None:

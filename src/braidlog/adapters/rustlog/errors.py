@@ -3,6 +3,8 @@
 Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass.
 """
 
+from collections.abc import Sequence
+
 from braidlog.adapters.errors import text_of
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.fetch import OffsetOutOfRange
@@ -110,6 +112,12 @@ WORDS: dict[B, str] = {
 """What the clients look for in the message: it is there, whatever else it says."""
 
 
+class TopicMissing(BrokerError):  # noqa: N818 - it is one of the reasons, with what is there instead
+    def __init__(self, error: BrokerError, available: Sequence[str]) -> None:
+        super().__init__(error.reason, str(error))
+        self.available = list(available)
+
+
 def failure(request: Request, error: Exception) -> m.Answer:
     """The answer to a request that could not be served."""
     kind = type(request.message)
@@ -135,7 +143,7 @@ def _details(error: BrokerError) -> dict[str, object] | None:
         return {"valid_range": valid, "high_watermark": error.high_watermark}
     if error.reason is Reason.TOPIC_EXISTS:
         return {"success": False}
-    return None
+    return {"available_topics": error.available} if isinstance(error, TopicMissing) else None
 
 
 def binary_error(request: type, error: Exception) -> m.Error:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.routing import Handler, Need, Route, RoutedAdapter, named
-from braidlog.adapters.rustlog.errors import failure
+from braidlog.adapters.rustlog.errors import TopicMissing, failure
 from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.metrics import log_report
@@ -29,6 +29,7 @@ WAIT_MS_MAX = 30_000
 RECORDS_PER_FETCH_MAX = FRAME_BYTES_MAX // JSON_RECORD_BYTES
 """No JSON answer holds more; a binary one could, but a reader that wants so many small records asks again."""
 _TIMESTAMP_MAX = 2**63 - 1
+TOPICS_NAMED_MAX = 100
 _TOPIC_BYTES = len('{"name":"","partition_count":},') + 10
 _ANSWER_BYTES = 2048  # whatever stands around the lines: the type, the longest id
 
@@ -46,7 +47,8 @@ async def fetch(
     request: Request, services: Services, _: Conversation
 ) -> m.FetchResponse | m.BriefFetchResponse | m.PackedFetchResponse:
     message: m.Fetch = request.message  # type: ignore[assignment]
-    services.hosting.check_partition(message.topic, message.partition)
+    if not _is_of_nobody(request, message.group_id, services):
+        services.hosting.check_partition(message.topic, message.partition)
     offset = _start(request, message, services)
     if offset is None:
         return m.BriefFetchResponse([], 0)
@@ -68,6 +70,12 @@ async def fetch(
     data, count, next_offset = found.write(JSON_ROW, FRAME_BYTES_MAX - JSON_ANSWER_BYTES, between=b",")
     _check_first(count, found.count, offset)
     return m.PackedFetchResponse(Packed(data, count), next_offset)
+
+
+def _is_of_nobody(request: Request, group: str | None, services: Services) -> bool:
+    """Whether a group speaks of a topic that is not there, in the binary form, whose server thinks nothing of it."""
+    topic: str = request.message.topic  # type: ignore[attr-defined]  # routes of what has one
+    return request.form is Form.BINARY and bool(group) and not services.hosting.exists(topic)
 
 
 def _bytes_max(message: m.Fetch) -> int:
@@ -117,7 +125,10 @@ def _check_first(shown: int, found: int, offset: int) -> None:
         )
 
 
-async def commit(message: m.OffsetCommit, services: Services, conversation: Conversation) -> m.OffsetCommitResponse:
+async def commit(request: Request, services: Services, conversation: Conversation) -> m.OffsetCommitResponse:
+    message: m.OffsetCommit = request.message  # type: ignore[assignment]
+    if _is_of_nobody(request, message.group, services):
+        return m.OffsetCommitResponse(success=True)  # a topic that comes begins anew: there is nothing to keep
     wanted = [Commit(message.topic, message.partition, message.offset)]
     await services.offsets.commit(message.group, wanted, by=conversation.principal)
     return m.OffsetCommitResponse(success=True)
@@ -206,7 +217,7 @@ class RustlogAdapter(RoutedAdapter):
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: _row(produce, Operation.WRITE),
         m.Fetch: Route(fetch, Operation.READ, _topic, needs=_FETCHING),
-        m.OffsetCommit: _row(commit, Operation.READ, named(Operation.READ, Kind.GROUP, _group)),
+        m.OffsetCommit: Route(commit, Operation.READ, _topic, needs=(named(Operation.READ, Kind.GROUP, _group),)),
         m.OffsetFetch: _row(committed, Operation.READ, named(Operation.DESCRIBE, Kind.GROUP, _group)),
         m.CreateTopic: _row(create_topic, Operation.CREATE),
         m.ListTopics: Route(list_topics, Operation.DESCRIBE),
@@ -223,7 +234,19 @@ class RustlogAdapter(RoutedAdapter):
         return self.routes[type(request.message)]
 
     def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Any]:
-        return self.serve(self.route(request), conversation, request)
+        serving = self.serve(self.route(request), conversation, request)
+        return serving if request.form is Form.BINARY else self._naming_topics(conversation, serving)
+
+    async def _naming_topics(self, conversation: Conversation, serving: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+        """Whoever asked in JSON for a topic that is not there is told which are, of those it may know of."""
+        try:
+            return await serving
+        except BrokerError as error:
+            if error.reason is not Reason.TOPIC_NOT_FOUND:
+                raise
+            services: Services = self._services  # type: ignore[assignment]
+            names = services.authorize.visible(conversation.principal, services.hosting.names())
+            raise TopicMissing(error, names[:TOPICS_NAMED_MAX]) from None
 
     def failure(self, request: Request, error: Exception) -> m.Answer:
         return failure(request, error)
