@@ -96,6 +96,10 @@ class Conversation(Protocol):
         does no more."""
         ...
 
+    def others_answered(self) -> Awaitable[None]:
+        """Done when no other request of this client is under way."""
+        ...
+
     def close(self) -> None:
         """Close once everything that was answered is sent."""
         ...

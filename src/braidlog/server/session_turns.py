@@ -5,6 +5,7 @@ Invariants: answers of an ordered dialect leave in the order of their requests; 
 long as they are small; whatever goes wrong here ends this connection only.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -65,6 +66,7 @@ class SessionTurns(SessionOutput):
         self._is_ordered = adapter.ordered
         self._busy = False
         self._pump_due = False
+        self._alone: asyncio.Future[None] | None = None
         self.requests = 0
 
     def _serve(self) -> None:
@@ -154,17 +156,13 @@ class SessionTurns(SessionOutput):
         self._some_held_back = False
 
     def _answered(self, turn: Turn, request: Any, answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
-        turn.running = None
-        self._under_way.discard(turn)
-        if turn.began:
-            self._counters.took(self._operation(request), monotonic() - turn.began)
-            turn.began = 0.0
+        self._ended(turn, request)
         if error is not None and not isinstance(error, BrokerError | StorageFault | ProtocolError):
             self._fail(type(request).__name__, error)
             return
         forget_trace(error)
         if isinstance(error, StorageFault):
-            log.error("%s %s: %s", self._adapter.dialect, self.peer, error)
+            log.error("%s: %s", error.place or self._adapter.dialect, error)
         if self._transport is None:
             return
         try:
@@ -183,6 +181,21 @@ class SessionTurns(SessionOutput):
         if not self._busy:
             # Not at once: whatever else this turn of the loop answers (one sync answers many) leaves in the same write.
             self._pump_soon()
+
+    def _ended(self, turn: Turn, request: Any) -> None:  # noqa: ANN401
+        turn.running = None
+        self._under_way.discard(turn)
+        if self._alone is not None and len(self._under_way) == 1 and not self._alone.done():
+            self._alone.set_result(None)
+        if turn.began:
+            self._counters.took(self._operation(request), monotonic() - turn.began)
+            turn.began = 0.0
+
+    async def others_answered(self) -> None:
+        """See `adapters/contract.py`. Whoever asks is not under way yet: it is when it has to wait."""
+        if self._under_way:
+            self._alone = self._loop.create_future()
+            await self._alone
 
     def _keep(self, turn: Turn, data: Output | None) -> None:
         """Put an answer where it leaves in its turn."""

@@ -232,10 +232,16 @@ def test_quit_is_answered_after_everything_before_it_and_nothing_behind_it_is_do
         client.send(*[m.Set(b"q%d" % n, b"v") for n in range(50)], m.Quit(), m.Set(b"behind quit", b"v"))
         answered = [client.receive().id for _ in range(51)]
         assert sorted(answered) == list(range(1, 52))
+        assert answered[-1] == 51
         with pytest.raises(EOFError):
             client.receive()
     with Client(server) as client:
         assert client.ask_all(m.Get(b"q49"), m.Get(b"behind quit")) == [m.Value(b"v"), m.MISSING]
+
+
+def test_a_node_that_asks_nobody_takes_any_token(server: ServerProcess) -> None:
+    with Client(server) as client:
+        assert client.ask_all(m.Auth(b"whatever"), m.Ping()) == [m.Done(), m.Done()]
 
 
 def test_the_silent_are_shown_out_and_ping_keeps_one_in(tmp_path: Path) -> None:

@@ -108,7 +108,9 @@ async def _execute_each(messages: Sequence[m.Message], services: Services) -> li
 
 
 async def authenticate(request: Request, services: Services, conversation: Conversation) -> m.Message:
-    """The token alone says who it is."""
+    """The token alone says who it is; a node that asks nobody takes any."""
+    if not services.authorize.required:
+        return m.DONE
     message: m.Auth = request.message  # type: ignore[assignment]
     principal = services.authorize.authenticate(message.token) or ANONYMOUS
     if not await conversation.prove(principal, message.token):
@@ -123,6 +125,7 @@ async def ping(_: Request, __: Services, ___: Conversation) -> m.Done:
 
 async def leave_connection(_: Request, __: Services, conversation: Conversation) -> m.Done:
     conversation.close()
+    await conversation.others_answered()
     return m.DONE
 
 
