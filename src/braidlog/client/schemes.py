@@ -74,8 +74,6 @@ def make_driver(target: Target, policy: Policy, tls: ssl.SSLContext | None = Non
         _not_spoken(target.scheme)
     tls, options = tls_of(target, tls)
     driver: Driver = driver_class(target.scheme)(target, options, policy, tls)
-    if target.principal is not None:
-        driver.require("credentials")
     return driver
 
 

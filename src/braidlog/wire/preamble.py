@@ -75,6 +75,14 @@ class Preamble:
         return len(self._inbox)
 
 
+def write_introduction(principal: str, token: str) -> bytes:
+    """The client's line. ValueError, without the token, for what it cannot carry."""
+    line = b"AUTH %b %b\n" % (principal.encode(), token.encode())
+    if len(line.split()) != 3 or len(line.splitlines()) != 1 or len(line) > LINE_BYTES_MAX:
+        raise ValueError(f"{_FORM}, and both together at most {LINE_BYTES_MAX - 8} bytes")
+    return line
+
+
 def _read(line: bytes) -> Introduction:
     words = line.split()
     if len(words) != 3:

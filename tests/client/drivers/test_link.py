@@ -203,11 +203,12 @@ def test_credentials(tmp_path: Any) -> None:
             async with aio.connect(f"kafka://ada:open%40sesame@127.0.0.1:{kafka}") as client:
                 await client.admin.create_topic("k")
                 assert (await client.producer().send_and_wait("k", b"v")).offset == 0
-            for url in (
-                f"kafka://ada:wrong@127.0.0.1:{kafka}",
-                f"kafka://ada:open@127.0.0.1:{kafka}?sasl=SCRAM-SHA-512",
+            for url, code in (
+                (f"kafka://ada:wrong@127.0.0.1:{kafka}", "SASL_AUTHENTICATION_FAILED"),
+                # Who has only a token is not offered it.
+                (f"kafka://ada:open@127.0.0.1:{kafka}?sasl=SCRAM-SHA-512", "UNSUPPORTED_SASL_MECHANISM"),
             ):
-                with pytest.raises(RefusedError, match="SASL_AUTHENTICATION_FAILED") as caught:
+                with pytest.raises(RefusedError, match=code) as caught:
                     await aio.connect(url)
                 assert caught.value.reason is Refusal.NOT_ALLOWED
             async with aio.connect(f"cursus://ada:open%40sesame@127.0.0.1:{port}") as client:
@@ -219,5 +220,15 @@ def test_credentials(tmp_path: Any) -> None:
             async with aio.connect(f"cursus://127.0.0.1:{port}") as client:
                 with pytest.raises(RefusedError, match="authentication_required"):
                     await client.admin.list_topics()
+            for column in ("mlog", "flux", "rustlog", "rustlog?format=binary"):
+                scheme, mark, query = column.partition("?")
+                at, topic = f"127.0.0.1:{server.ports[scheme]}{mark}{query}", fresh()
+                async with aio.connect(f"{scheme}://ada:open%40sesame@{at}") as client:
+                    await client.admin.create_topic(topic)
+                    assert (await client.producer().send_and_wait(topic, b"x" * 100_000)).offset == 0
+                    assert [each.value for each in await read_all(client, topic)] == [b"x" * 100_000]
+                with pytest.raises(RefusedError, match="authentication failed") as caught:
+                    await aio.connect(f"{scheme}://ada:wrong@{at}")
+                assert caught.value.reason is Refusal.NOT_ALLOWED
 
         run(test)

@@ -73,7 +73,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """A topic's settings are told and changed, and partitions are added to it."""
     trims: Annotated[bool, "deleting the oldest records"] = False
     rules: Annotated[bool, "reading and changing rules"] = False
-    credentials: Annotated[bool, "principal and token in the URL"] = False
 
 
 TITLES = {

@@ -107,7 +107,6 @@ class CursusDriver(RoutedDriver):
         groups=True,
         group_admin=True,
         deletes=True,
-        credentials=True,
     )
 
     def __init__(

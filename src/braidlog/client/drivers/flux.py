@@ -58,13 +58,21 @@ _B64 = m.Encoding.BASE64
 class FluxWire(ConnectionWire):
     """Answers are found by their ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_introduced: bool = False) -> None:
         super().__init__(ClientConnection())
+        self._is_introduced = is_introduced
+        self._greeting: str | None = None
 
     def ask(self, message: m.Request) -> tuple[bytes, Hashable]:
+        if self._is_introduced and self._greeting is None:
+            self._greeting = message.correlation_id
         return self._connection.request(message), message.correlation_id
 
     def answer(self, event: m.Response) -> tuple[Hashable, Any]:
+        if event.correlation_id == _NOT_AN_ANSWER and self._greeting:
+            # Who is not let in is told so without an id; nothing but the greeting is asked before.
+            return self._greeting, event.answer
+        self._greeting = ""
         if event.correlation_id == _NOT_AN_ANSWER:
             # A line of ours could not be read, and nobody knows which: who waits for its answer would wait in vain.
             raise ProtocolError(f"the server could not read a request: {event.answer}")
@@ -82,8 +90,12 @@ class FluxDriver(RoutedDriver):
     ) -> None:
         if options:
             raise ValueError(f"flux:// takes no options: {', '.join(options)}")
-        super().__init__(target, policy, tls, FluxWire)
+        is_introduced = target.principal is not None
+        super().__init__(target, policy, tls, lambda: FluxWire(is_introduced=is_introduced))
         self._numbers = count(1)
+
+    def greeting(self) -> m.Ping:
+        return m.Ping(self._id())
 
     def _id(self) -> str:
         return str(next(self._numbers))

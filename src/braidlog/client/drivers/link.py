@@ -139,6 +139,11 @@ class Link(asyncio.Protocol):
         self._transport.write(b"".join([data for data, _ in asked]))
         return futures
 
+    def introduce(self, line: bytes) -> None:
+        """Send what comes before the first request, and is not answered."""
+        assert self._transport is not None
+        self._transport.write(line)
+
     # -- the transport's side --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

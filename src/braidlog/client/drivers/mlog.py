@@ -75,6 +75,9 @@ class MlogDriver(RoutedDriver):
         self._reader = f"braidlog-{uuid.uuid4().hex}"
         self._look_again: set[str] = set()
 
+    def greeting(self) -> m.ListTopicsRequest:
+        return m.ListTopicsRequest()
+
     # -- who leads -------------------------------------------------------------------------------------------
 
     async def _ask_leader(self, topic: str, message: Any, channel: str) -> Any:  # noqa: ANN401 - any answer

@@ -13,8 +13,9 @@ from typing import Any
 from braidlog.client.drivers.contract import Driver
 from braidlog.client.drivers.link import Endpoint, Link, Links, Wire
 from braidlog.client.engine.retry import Policy
-from braidlog.client.errors import Address, ConnectError
+from braidlog.client.errors import Address, ConnectError, Refusal, RefusedError
 from braidlog.client.schemes import Target
+from braidlog.wire.preamble import write_introduction
 
 CONTROL, PRODUCE = "control", "produce"
 FETCH_CHANNELS_MAX = 8
@@ -36,6 +37,9 @@ class RoutedDriver(Driver):
         make_wire: Callable[[], Wire],
         greet: Callable[[Link], Awaitable[None]] | None = None,
     ) -> None:
+        if greet is None and target.principal is not None:
+            greet = self.introduce
+            write_introduction(target.principal, target.token or "")  # what it cannot carry is told here, not later
         self._target = target
         self._policy = policy
         self._nodes = list(target.nodes)
@@ -44,6 +48,18 @@ class RoutedDriver(Driver):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._target}>"
+
+    async def introduce(self, link: Link) -> None:
+        """Say who we are in the line that a node takes before the first frame of any dialect, and see that we are let in."""
+        link.introduce(write_introduction(self._target.principal or "", self._target.token or ""))
+        try:
+            self.checked(await link.ask(self.greeting(), self._policy.connect_timeout))
+        except RefusedError as error:
+            raise RefusedError(Refusal.NOT_ALLOWED, self.name, error.code, error.words) from error
+
+    def greeting(self) -> Any:  # noqa: ANN401 - a request of the dialect
+        """What is asked first by who has said who it is: something that everybody who is let in may ask."""
+        raise NotImplementedError
 
     @property
     def home(self) -> Address:

@@ -89,7 +89,11 @@ class RustlogDriver(RoutedDriver):
             self.capabilities = msgspec.structs.replace(
                 self.capabilities, keys=False, headers=Headers.NONE, timestamps=False, waits=False
             )
-        self._json_links = Links(Endpoint(lambda: _wire(Form.JSON), policy.connect_timeout, tls))
+        greet = None if target.principal is None else self.introduce
+        self._json_links = Links(Endpoint(lambda: _wire(Form.JSON), policy.connect_timeout, tls, greet))
+
+    def greeting(self) -> m.Ping:
+        return m.Ping()
 
     async def _json_ask(self, message: Any) -> Any:  # noqa: ANN401 - any answer
         """What the binary form cannot tell."""

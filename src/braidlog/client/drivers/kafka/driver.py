@@ -80,7 +80,6 @@ class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver):
         settings=True,
         trims=True,
         rules=True,
-        credentials=True,
     )
 
     def __init__(
