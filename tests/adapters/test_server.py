@@ -21,6 +21,7 @@ from tests.adapters.hostility import CHEAP, STRANGERS, cpu_seconds, eventually, 
 from tests.adapters.rustlog.client import Client, framed, payloads
 from tests.adapters.rustlog.folders import write_topic
 
+import braidlog
 from braidlog.codec.records import encode_batch
 from braidlog.model.clock import SystemClock
 from braidlog.server.config import ListenersConfig, ServerConfig
@@ -189,6 +190,27 @@ def count_answers(client: Client) -> int:
             count += 1
     except (EOFError, ConnectionError):
         return count
+
+
+def test_start_stop_and_recovery_are_logged(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        with braidlog.connect(f"kafka://127.0.0.1:{server.ports['kafka']}") as client:
+            client.admin.create_topic("orders", 2)
+            client.producer().send_and_wait("orders", b"v", partition=0)
+        server.kill()
+        server.restart()
+        server.stop()
+        server.restart()
+        told = server.errors()
+    port = server.ports["kafka"]
+    assert f"serves {tmp_path / 'data'} as node " in told
+    assert f"kafka on 127.0.0.1:{port}" in told
+    starts = re.findall(r"recovered (\d+) partitions \((.*)\) in \d+\.\d s; ready after \d+\.\d s", told)
+    assert [each[0] for each in starts] == ["0", "2", "2"]
+    assert starts[1][1].endswith("of them had no clean stop")
+    assert starts[2][1] == "the last stop was clean"
+    assert re.search(r"stopping: what was asked is answered for up to \d+ s", told)
+    assert re.search(r"stopped in \d+\.\d s", told)
 
 
 def test_what_was_asked_before_the_stop_is_answered(tmp_path: Path) -> None:

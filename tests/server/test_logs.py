@@ -2,6 +2,7 @@
 
 import logging
 
+from braidlog.model.errors import StorageFault
 from braidlog.server import logs
 from braidlog.server.logs import Sparing
 
@@ -32,3 +33,23 @@ def test_what_always_passes() -> None:
     assert not sparing.filter(line(level=logging.WARNING))
     assert sparing.filter(line(level=logging.ERROR))
     assert sparing.filter(line("braidlog.server"))
+
+
+def test_one_line_a_minute_of_a_fault_with_the_partitions_name() -> None:
+    now = 0.0
+    sparing = Sparing(10, now=lambda: now)
+    fault = StorageFault("cannot write: Input/output error", "/data/topics/00000001/0")
+    fault.place = "orders/0"
+
+    def say(fault: StorageFault) -> str | None:
+        line = logging.LogRecord("braidlog.session", logging.ERROR, "", 0, "%s: %s", (fault.place, fault), None)
+        return line.getMessage() if sparing.filter(line) else None
+
+    told = "orders/0: /data/topics/00000001/0: cannot write: Input/output error"
+    assert [say(fault.again()) for _ in range(3)] == [told, None, None]
+    assert say(StorageFault("cannot read")) == ": cannot read"  # another one is said
+    now = 60.0
+    assert say(fault) == f"{told} (and 2 times more since it was said last)"
+    for number in range(2000):
+        say(StorageFault(str(number)))
+    assert say(fault) is not None  # no more is remembered than there is room for

@@ -100,6 +100,8 @@ class StorageFault(Exception):  # noqa: N818 - a fault is what it is called in e
     def __init__(self, message: str, path: str | None = None) -> None:
         super().__init__(message if path is None else f"{path}: {message}")
         self.path = path
+        self.place = ""
+        """The partition it is about, `orders/0`, where that is known."""
         self.left_remains = False
         """Whether what could not be written may be in a file all the same."""
 
@@ -107,7 +109,7 @@ class StorageFault(Exception):  # noqa: N818 - a fault is what it is called in e
         """The same fault, to be raised: one that is kept and raised itself would keep every frame it ever passed, with all
         they held."""
         same = StorageFault(str(self))
-        same.path, same.__cause__ = self.path, self.__cause__
+        same.path, same.place, same.__cause__ = self.path, self.place, self.__cause__
         return same
 
     @property

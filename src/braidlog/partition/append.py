@@ -100,13 +100,17 @@ class Append:
                 self._guard(header.producer_id, header.producer_epoch, topic, partition)
             if header.max_timestamp > now_ms:
                 _check_time(header.max_timestamp, now_ms, hosted.log.settings)
-        appended = hosted.log.append(
-            batch,
-            leader_epoch=hosted.leader_epoch,
-            now_ms=now_ms,
-            records_checked=records_checked,
-            headers=headers,
-        )
+        try:
+            appended = hosted.log.append(
+                batch,
+                leader_epoch=hosted.leader_epoch,
+                now_ms=now_ms,
+                records_checked=records_checked,
+                headers=headers,
+            )
+        except StorageFault as fault:
+            fault.place = str(hosted)
+            raise
         hosted.appended()
         if not appended.duplicate:
             self.records_written += appended.next_offset - appended.base_offset

@@ -29,6 +29,11 @@ class Opened(NamedTuple):
     partitions: list[HostedPartition]
     faults: list[NotOpened]
 
+    def __str__(self) -> str:
+        unclean = sum(not hosted.log.report.clean_stop for hosted in self.partitions)
+        stopped = f"{unclean} of them had no clean stop" if unclean else "the last stop was clean"
+        return f"{len(self.partitions)} partitions ({stopped})"
+
 
 async def open_beside(places: Sequence[Place], hosting: Hosting, world: World) -> Opened:
     """Open these partitions; nobody finds them before they are handed to `Hosting.host`."""

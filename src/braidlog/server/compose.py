@@ -58,6 +58,8 @@ from braidlog.wire.kafka.consumer import topics_read
 
 log = logging.getLogger("braidlog.server")
 
+VERSION: Final = metadata.version("braidlog")
+
 EXPIRE_SECONDS = 1.0
 RETAIN_SECONDS = 30.0
 UPKEEP_SECONDS_MAX: Final = 3600.0
@@ -113,6 +115,8 @@ class Server:
         self._worker: WorkerProcess | None = None
         self._scrubber: Scrubber | None = None
         self._told_damages: dict[str, int] = {}
+        self._recovered = ""
+        self._is_serving = False
         self._console: ConsoleProcess | None = None
         self.services: Services | None = None
 
@@ -126,6 +130,7 @@ class Server:
 
     async def _start(self) -> None:
         config = self.config
+        began = self._clock.monotonic()
         asyncio.get_running_loop().set_exception_handler(Complaints())
         open_files_max = files_that_fit(self._connection_limits.connections_max, self._descriptors)
         self._folder = DataFolder(self._disk, config.data_dir, self._clock, open_files_max=open_files_max)
@@ -193,6 +198,10 @@ class Server:
         log.info(
             "up to %d connections, %d files and sockets", self._connection_limits.connections_max, self._descriptors
         )
+        ports = ", ".join(f"{name} on {self.listeners[name].host}:{port}" for name, port in self.ports.items())
+        log.info("braidlog %s serves %s as node %s: %s", VERSION, config.data_dir, config.node, ports)
+        log.info("recovered %s; ready after %.1f s", self._recovered, self._clock.monotonic() - began)
+        self._is_serving = True
 
     def _take_ports(self) -> None:
         """Before anything is recovered, which may take long: who connects meanwhile waits until the node is ready."""
@@ -204,11 +213,13 @@ class Server:
     async def _open_partitions(self) -> None:
         """Recover all partitions. One that cannot be opened is offline, loudly; the others are served."""
         assert self.services is not None
+        began = self._clock.monotonic()
         hosting = self.services.hosting
         topics = hosting.topics.values()
         places = [(topic, number) for topic in topics for number in range(topic.partitions)]
         opened = await open_beside(places, hosting, self.services.world)
         hosting.host(opened.partitions)
+        self._recovered = f"{opened} in {self._clock.monotonic() - began:.1f} s"
         for name, number, fault in opened.faults:
             log.error("%s/%d is offline: %s", name, number, fault)
         for hosted in opened.partitions:
@@ -291,7 +302,7 @@ class Server:
 
         welcome = Welcome(
             node=self.config.node,
-            version=metadata.version("braidlog"),
+            version=VERSION,
             data_dir=self.config.data_dir,
             started_ms=self._clock.now_ms(),
             topics_url=urls["kafka"],
@@ -424,6 +435,14 @@ class Server:
 
     async def stop(self) -> None:
         """Drain, flush, sync, let go."""
+        began, was_serving, self._is_serving = self._clock.monotonic(), self._is_serving, False
+        if was_serving:
+            log.info("stopping: what was asked is answered for up to %g s", self.config.drain_seconds)
+        await self._stop()
+        if was_serving:
+            log.info("stopped in %.1f s", self._clock.monotonic() - began)
+
+    async def _stop(self) -> None:
         for sockets in self._bound.values():  # of a start that failed
             close(sockets)
         self._bound.clear()

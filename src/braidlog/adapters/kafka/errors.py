@@ -106,7 +106,7 @@ def code_of(error: Exception) -> E:
         return CODES[error.reason]
     if isinstance(error, StorageFault):
         if not error.is_full:  # who finds the disk full has said so once
-            log.error("kafka: %s", error)
+            log.error("%s: %s", error.place or "kafka", error)
         return E.KAFKA_STORAGE_ERROR
     if isinstance(error, ProtocolError):
         return E.CORRUPT_MESSAGE
