@@ -179,3 +179,16 @@ def test_unreadable_folder_is_a_fault(tmp_path: Path) -> None:
     assert done.returncode in (3, 4)
     assert done.stderr.startswith("braid: ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_package_that_is_not_there_is_named_with_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['pyspark'] = None\n"  # as if it were not installed
+        "from braidlog.cli import main\n"
+        "for args in (['pipeline', 'run', '.'], ['spark', 'shell']):\n"
+        "    try: main(args)\n"
+        "    except SystemExit as end: print(end.code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "3\n3\n"
+    assert done.stderr == "braid: pyspark is not installed: pip install 'braidlog[spark,lake]'\n" * 2

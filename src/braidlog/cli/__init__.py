@@ -24,6 +24,10 @@ from click.shell_completion import CompletionItem
 
 OK, NO, USAGE, REFUSED, FAULT, UNREACHED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 HELP_WIDTH_MAX = 100
+EXTRAS = dict.fromkeys(("pyspark", "pyarrow", "pandas"), "spark,lake") | dict.fromkeys(
+    ("deltalake", "pyiceberg"), "lake"
+)
+"""Packages that a plain install lacks, and the extra that has each."""
 
 
 class LazyGroup(click.Group):
@@ -78,6 +82,12 @@ class Program(LazyGroup):
             not_allowed = isinstance(error, RefusedError) and error.reason is Refusal.NOT_ALLOWED
             say(f"not allowed: {error}" if not_allowed else str(error))
             ctx.exit(UNREACHED if error.is_unreached else REFUSED)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in EXTRAS:
+                raise
+            say(f"{package} is not installed: pip install 'braidlog[{EXTRAS[package]}]'")
+            ctx.exit(REFUSED)
         except BrokenPipeError:
             # Who reads has enough (`| head`): no error. What is still to be flushed at exit must not find the pipe again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

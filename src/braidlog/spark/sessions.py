@@ -32,7 +32,8 @@ def session(
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and heavy
     except ImportError as error:
-        raise ImportError("pyspark is not installed: pip install 'braidlog[spark]'") from error
+        words = "pyspark is not installed: pip install 'braidlog[spark]'"
+        raise ModuleNotFoundError(words, name="pyspark") from error
     require_java()
     # Workers would otherwise take the `python3` of the PATH, which may know neither pyarrow nor braidlog.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -134,6 +134,8 @@ spec:
     spec:
       # A clean stop answers what was asked, and syncs.
       terminationGracePeriodSeconds: 60
+      # Or a service called braid would set variables that the node takes for settings.
+      enableServiceLinks: false
       securityContext:
         runAsNonRoot: true
         runAsUser: 10001
@@ -146,8 +148,10 @@ spec:
           env:
             - name: POD
               valueFrom: {{fieldRef: {{fieldPath: metadata.name}}}}
-            # Where clients are sent to: a name that is known in the whole cluster.
-            - {{name: BRAID_LISTENERS__KAFKA__ADVERTISED_HOST, value: "$(POD).{name}"}}
+            - name: NAMESPACE
+              valueFrom: {{fieldRef: {{fieldPath: metadata.namespace}}}}
+            # Where clients are sent to: a name that is known in every namespace of the cluster.
+            - {{name: BRAID_LISTENERS__KAFKA__ADVERTISED_HOST, value: "$(POD).{name}.$(NAMESPACE).svc"}}
             - {{name: BRAID_ADMIN__HOST, value: "0.0.0.0"}}
 {hosts}
           ports:

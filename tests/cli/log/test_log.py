@@ -147,7 +147,8 @@ def test_repair_asks_first(data: Path) -> None:
     assert refused.exit_code == 1
     assert "Nothing was changed." in refused.stderr
     unanswered = braid("repair", data, answer="")
-    assert unanswered.exit_code == 130
+    assert unanswered.exit_code == 2
+    assert "not a terminal: pass --yes to confirm" in unanswered.stderr
     assert tree(data) == before
     assert braid("repair", data, answer="y\n").exit_code == 0
     assert braid("verify", data).exit_code == 0

@@ -211,6 +211,18 @@ def test_the_systemd_unit_starts_what_there_is() -> None:
     assert (service["ProtectSystem"], service["StateDirectory"], service["User"]) == ("strict", "mylog", "mylog")
 
 
+def test_the_systemd_unit_starts_the_program_that_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "elsewhere" / "braid"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(program), "generate", "systemd"])
+    assert f"ExecStart={program} serve" in Braid().ok("generate", "systemd")
+    monkeypatch.setattr("sys.argv", ["/lib/braidlog/cli/__main__.py"])
+    monkeypatch.setattr("sys.executable", str(program.with_name("python3")))
+    assert f"ExecStart={program} serve" in Braid().ok("generate", "systemd")
+
+
 def test_the_kubernetes_manifests_name_what_there_is() -> None:
     text = Braid().ok("generate", "k8s", "--image", "example/braidlog:1", "--storage", "7Gi", "--name", "mylog")
     secret, service, stateful = yaml.safe_load_all(text)
@@ -228,7 +240,9 @@ def test_the_kubernetes_manifests_name_what_there_is() -> None:
     (claim,) = stateful["spec"]["volumeClaimTemplates"]
     assert claim["spec"]["resources"]["requests"] == {"storage": "7Gi"}
     assert {each["name"] for each in container["volumeMounts"]} == {"data", "settings", "tmp"}
+    assert pod["spec"]["enableServiceLinks"] is False
     environment = {each["name"]: each["value"] for each in container["env"] if each["name"].startswith("BRAID_")}
+    assert environment["BRAID_LISTENERS__KAFKA__ADVERTISED_HOST"] == "$(POD).mylog.$(NAMESPACE).svc"
     settings = secret["stringData"]["braid.toml"]
     with pytest.raises(BrokerError, match="open to everyone"):
         check_exposure(load_config(("braid.toml", settings), environment, {}).config)

@@ -51,8 +51,15 @@ def guard(folder: Path) -> Iterator[Braid]:
 
 @pytest.mark.parametrize("args", COMMANDS, ids=lambda args: " ".join(args[:2]))
 def test_nobody_is_there(args: list[str]) -> None:
-    said = Braid().fails(5, *args, "--timeout", "0.2", stdin="x\n")
-    assert "127.0.0.1:1 cannot be reached" in said
+    """Whoever forgot to start a node hears of it at once, however long it would be tried."""
+    said = Braid().fails(5, *args, "--timeout", "3600", stdin="x\n")
+    assert "127.0.0.1:1 cannot be reached: nobody listens there; is a node running? `braid dev` starts one" in said
+
+
+def test_only_this_machine_is_asked_once() -> None:
+    assert "cannot be reached" in Braid(url="kafka://127.0.0.1:1,example.invalid:1").fails(
+        5, "topic", "list", "--timeout", "0.2"
+    )
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=lambda args: " ".join(args[:2]))

@@ -4,6 +4,7 @@ Knows: options. Refuses to know: what stands in the files (`tools/manifests.py`,
 """
 
 import shutil
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,18 @@ def _wanted(**fields: Any) -> Deployment:  # noqa: ANN401 - the fields of a depl
 @QUIET
 def systemd_(name: str, program: str | None, config: str) -> None:
     """A systemd unit: its own user and folder, a clean stop, and no rights that it does not need."""
-    found = program or shutil.which("braid") or "/usr/local/bin/braid"
+    found = program or _this_program()
     click.echo(systemd(_wanted(name=name, program=str(Path(found).absolute()), config=config)), nl=False)
     hint("systemctl enable --now braidlog")
+
+
+def _this_program() -> str:
+    """What was run, wherever it is; run as a module, the program beside its Python."""
+    beside = Path(sys.executable).with_name("braid")
+    for candidate in (sys.argv[0], str(beside)):
+        if Path(candidate).name == "braid" and (found := shutil.which(candidate)):
+            return found
+    return shutil.which("braid") or "/usr/local/bin/braid"
 
 
 @click.command("k8s", epilog="Example: braid generate k8s --image registry.example/braidlog:0.1 | kubectl apply -f -")

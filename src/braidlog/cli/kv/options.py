@@ -11,8 +11,10 @@ from typing import Any
 import click
 
 from braidlog.cli import NO, end
+from braidlog.cli.terminal.connection import check_local
 from braidlog.cli.terminal.output import OUTPUT, print_json, shown
 from braidlog.client.kv.blocking import connect as connect_store
+from braidlog.client.kv.client import KeyValue
 from braidlog.model.record_json import json_bytes
 from braidlog.wire.mayfly import DIALECT
 
@@ -31,6 +33,8 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(*, url: str, timeout: float, **arguments: Any) -> None:  # noqa: ANN401 - click's own
         try:
+            KeyValue(url)  # what is wrong with the URL comes before who is not there
+            check_local(url)
             store = connect_store(url, connect_timeout=timeout, request_timeout=timeout, retry_timeout=timeout)
         except ValueError as error:
             raise click.UsageError(str(error)) from error

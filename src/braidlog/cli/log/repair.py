@@ -6,6 +6,7 @@ import click
 
 from braidlog.cli import NO, end
 from braidlog.cli.log.verify import show_report
+from braidlog.cli.terminal.arguments import answered
 from braidlog.cli.terminal.output import DATA, OUTPUT, lost, paint, print_json, print_table, progress
 from braidlog.model.clock import SystemClock
 from braidlog.storage.files import OsDisk
@@ -47,7 +48,7 @@ def repair(*, data: str, topic: str | None, dry_run: bool, yes: bool, drop_unrea
     elif output == "table":
         _show_plan(plan, dry_run=dry_run)
     if not dry_run and plan.steps:
-        if not yes and not click.confirm("Do this?", err=True):
+        if not yes and not answered("Do this?"):
             click.echo("Nothing was changed.", err=True)
             end(NO)
         report = work.run()

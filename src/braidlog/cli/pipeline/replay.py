@@ -3,6 +3,7 @@
 import click
 
 from braidlog.cli.pipeline.options import ADMIN, CONF, FOLDER, MASTER, ending_well, progress, spark_of, wishes
+from braidlog.cli.terminal.arguments import confirm
 
 
 @click.command("replay")
@@ -38,7 +39,6 @@ def replay(
         click.echo(sentence)
     if dry_run:
         return
-    if not yes:
-        click.confirm("Replay?", abort=True)
+    confirm("Replay?", yes=yes)
     with spark_of(project, wanted) as spark, ending_well() as stop, progress() as show:
         operating.run(spark, project, wanted, stop, show, plan)

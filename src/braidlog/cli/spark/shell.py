@@ -23,7 +23,7 @@ def shell(master: str, conf: tuple[str, ...]) -> None:
 
     try:
         spark = session("braid spark shell", master, log_level="ERROR", **wishes(master, conf).conf)
-    except (JavaMissingError, ImportError) as error:
+    except JavaMissingError as error:
         raise click.ClickException(str(error)) from error
     from pyspark.sql import functions  # noqa: PLC0415
 

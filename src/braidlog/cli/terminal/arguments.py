@@ -19,6 +19,16 @@ def pairs(words: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
+def answered(question: str) -> bool:
+    """Yes or no, of a person or from a pipe; a pipe that says nothing has to say --yes."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("not a terminal: pass --yes to confirm") from None
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask a person; whoever is none has to say --yes."""
     if yes:

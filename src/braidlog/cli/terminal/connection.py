@@ -5,6 +5,7 @@ Invariant: a secret comes from a file, the environment or a URL, never from an o
 what was typed.
 """
 
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import wraps
@@ -17,13 +18,16 @@ import msgspec
 
 from braidlog.cli.terminal.output import QUIET
 from braidlog.client.blocking import Client, connect
-from braidlog.client.errors import Refusal, RefusedError
+from braidlog.client.drivers.link import show_address
+from braidlog.client.errors import ConnectError, Refusal, RefusedError
+from braidlog.client.schemes import parse_url
 from braidlog.client.session import Client as AioClient
 from braidlog.client.session import connect as connect_aio
 from braidlog.wire.kafka import DIALECT
 
 DEFAULT_URL = DIALECT.local_url
 TIMEOUT_SECONDS = 10.0
+LOCAL_SECONDS = 1.0
 _TLS = "+tls"
 _FILE = click.Path(exists=True, dir_okay=False)
 
@@ -68,6 +72,8 @@ class Node(msgspec.Struct, frozen=True):
     @contextmanager
     def connect(self) -> Iterator[Client]:
         try:
+            connect_aio(self.url, **self._policy())  # what is wrong with the URL comes before who is not there
+            check_local(self.url)
             client = connect(self.url, **self._policy())
         except (ValueError, OSError) as error:  # of the URL, or of the certificates it names
             raise click.UsageError(str(error)) from error
@@ -82,12 +88,33 @@ class Node(msgspec.Struct, frozen=True):
             connecting = connect_aio(self.url, **self._policy())
         except (ValueError, OSError) as error:
             raise click.UsageError(str(error)) from error
+        check_local(self.url)
         async with connecting as client:
             _refuse_strangers(client.dialect, await client.asked_for())
             yield client
 
     def _policy(self) -> dict[str, Any]:
         return dict.fromkeys(("connect_timeout", "request_timeout", "retry_timeout"), self.timeout)
+
+
+def check_local(url: str) -> None:
+    """`ConnectError` at once if the URL means this machine and nobody listens there: who forgot to start a node need not wait."""
+    try:
+        target = parse_url(url)
+    except ValueError:
+        return  # who connects says what is wrong with it
+    if not all(host in ("localhost", "::1") or host.startswith("127.") for host, _ in target.nodes):
+        return
+    for address in target.nodes:
+        try:
+            socket.create_connection(address, timeout=LOCAL_SECONDS).close()
+        except ConnectionRefusedError:
+            continue
+        except OSError:
+            return  # somebody is there, and busy
+        return
+    shown = ", ".join(map(show_address, target.nodes))
+    raise ConnectError(f"{shown} cannot be reached: nobody listens there; is a node running? `braid dev` starts one")
 
 
 def _refuse_strangers(dialect: str, ways: list[str]) -> None:
