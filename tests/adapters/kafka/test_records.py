@@ -198,13 +198,6 @@ def test_a_topic_id_that_nobody_has(client: Client, topic: str) -> None:
     assert told.responses[0].partition_responses[0].error_code == E.UNKNOWN_TOPIC_ID
 
 
-def test_sessions_are_not_given_and_not_found(client: Client, topic: str) -> None:
-    answer = client.ask(fetch_of((topic, 0, 0), session_id=0, session_epoch=0), 12)
-    assert (answer.error_code, answer.session_id) == (0, 0)
-    answer = client.ask(fetch_of((topic, 0, 0), session_id=77, session_epoch=1), 12)
-    assert (answer.error_code, answer.responses) == (E.FETCH_SESSION_ID_NOT_FOUND, [])
-
-
 @pytest.mark.parametrize("session_id", [-1, 0, 77])
 def test_an_epoch_of_minus_one_is_a_full_fetch_whatever_the_session(
     client: Client, topic: str, session_id: int

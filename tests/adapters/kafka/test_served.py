@@ -30,6 +30,10 @@ class Talk:
         self.peer = "there"
         self.is_closing = False
         self.connection = ServerConnection()
+        self.held_bytes = 0
+
+    def hold(self, more_bytes: int) -> None:
+        self.held_bytes += more_bytes
 
     async def judge(self, holds: Any) -> bool:
         return bool(await holds())

@@ -2,10 +2,7 @@
 
 Knows: what consumers rely on (docs/dialects/kafka.md). Refuses to know: what is in a batch.
 Invariant: batches leave as the log has them, in slices of its files; every partition of a request has an answer of its own.
-
-Sessions, by which a client may leave out partitions that it asked for before, are not kept: a request to begin one is answered
-in full with session 0, after which all clients send full requests; so is one that ends a session, or wants none (epoch -1),
-whatever id it names; any other request of a session that nobody gave is not found.
+Sessions are completed before a request comes here, and its answer is narrowed after (`fetch_sessions.py`).
 """
 
 from collections.abc import Iterable
@@ -33,9 +30,6 @@ WANTED_BYTES = 512
 """What a partition of a request takes while it waits."""
 WANTED_FREE = 32
 READ_COMMITTED = 1
-NO_SESSION = 0
-FULL_EPOCHS = (0, -1)
-"""Of a request that names all its partitions: it begins a session, or wants none."""
 
 _TIMED_OUT = (E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -50,8 +44,6 @@ class _Asked(NamedTuple):
 
 async def fetch(request: Request, services: Services, conversation: Conversation, denied: Denied) -> d.FetchResponse:
     message: d.FetchRequest = request.message
-    if message.session_id != NO_SESSION and message.session_epoch not in FULL_EPOCHS:
-        return d.FetchResponse(error_code=E.FETCH_SESSION_ID_NOT_FOUND)
     asked = [_asked(topic, services, denied) for topic in message.topics]
     wanted = [each.wanted for topic in asked for each in topic if each.wanted is not None]
     refused = any(each.wanted is None for topic in asked for each in topic)

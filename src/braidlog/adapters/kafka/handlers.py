@@ -10,6 +10,8 @@ from collections.abc import Coroutine
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import (
@@ -28,6 +30,7 @@ from braidlog.adapters.kafka import (
 )
 from braidlog.adapters.kafka.entries import excess
 from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.fetch_sessions import FetchSessions
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.ordering import EFFECTS, Effect, Order
 from braidlog.adapters.kafka.routes import Route
@@ -35,7 +38,9 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import RoutedAdapter
 from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.wire.kafka.apis import BY_KEY, Key
+from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.connection import Request, Served, ServerConnection
+from braidlog.wire.kafka.messages.data import FetchResponse
 from braidlog.wire.kafka.rows import Message
 
 log = logging.getLogger("braidlog.kafka")
@@ -59,6 +64,7 @@ class KafkaAdapter(RoutedAdapter):
     ) -> None:
         super().__init__(services)
         self._sasl = security.Sasl(reauthentication_ms)
+        self._fetches = FetchSessions()
         self._world = services.world
         self._orders: WeakKeyDictionary[Conversation, Order] = WeakKeyDictionary()
         made = Creating(auto_create, partitions)
@@ -92,10 +98,21 @@ class KafkaAdapter(RoutedAdapter):
         if not order.begin(effect):
             await order.wait(effect, self._world)
         try:
+            if request.api.key is Key.FETCH:
+                return await self._fetch(conversation, request)
             answer: Message | None = await self._handle(conversation, request)
         finally:
             order.end()
         return answer
+
+    async def _fetch(self, conversation: Conversation, request: Request) -> Message | None:
+        """A request of a session is completed first, so that all that it wants is looked at, and allowed, each time."""
+        whole = self._fetches.begin(conversation, request.message, request.version)
+        if isinstance(whole, ErrorCode):
+            return FetchResponse(error_code=whole)
+        asked = request if whole is request.message else msgspec.structs.replace(request, message=whole)
+        answer = await self._handle(conversation, asked)
+        return self._fetches.finish(conversation, whole, answer) if isinstance(answer, FetchResponse) else answer
 
     def _handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Message | None]:
         route = self.table[request.api.key]
