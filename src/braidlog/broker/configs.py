@@ -19,6 +19,8 @@ from braidlog.model.settings import TopicSettings, settings_from
 MIN_IN_SYNC = "min_in_sync"
 """Kept with a topic's replicas, and a setting like the others for whoever looks from outside."""
 _MIN_IN_SYNC_DEFAULT = 1
+NOTED = "noted"
+"""Settings of others by their own names: changed one by one, and dropped by None."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -51,7 +53,18 @@ class Configs:
 
     def check_new(self, changes: Mapping[str, Any]) -> None:
         """Refuse settings that a topic could not be created with."""
-        self._check({**self.defaults(), **changes})
+        self._check({**self.defaults(), **changes, NOTED: self.noted({}, changes)})
+
+    @staticmethod
+    def noted(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, str]:
+        """What is noted after some of it was changed."""
+        changed = changes.get(NOTED, {})
+        if not isinstance(changed, Mapping):
+            raise BrokerError(
+                Reason.INVALID_SETTING, f"{NOTED} is a table of others' settings, not {str(changed)[:60]!r}"
+            )
+        wanted = {**before.get(NOTED, {}), **changed}
+        return {name: value for name, value in wanted.items() if value is not None}
 
     async def alter(
         self,
@@ -70,7 +83,8 @@ class Configs:
                 Reason.INVALID_SETTING, f"{unknown[0][:60]!r} is none of a topic's settings: {', '.join(defaults)}"
             )
         before = {name: setting.value for name, setting in self.describe(topic).items()}
-        wanted = {**(defaults if others_to_default else before), **{name: defaults[name] for name in resets}, **changes}
+        start = defaults if others_to_default else before
+        wanted = {**start, **{name: defaults[name] for name in resets}, **changes, NOTED: self.noted(start, changes)}
         self._check(wanted)
         if validate_only or wanted == before:
             return

@@ -55,6 +55,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     event_streams: bool = False
     """Records with a key and a version are events of a stream, and doors that know streams may append to them."""
 
+    noted: dict[str, str] = {}
+    """What a door's clients set and this node has no use for: kept and shown as they said it, by their own names for it."""
+
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
             value = getattr(self, name)

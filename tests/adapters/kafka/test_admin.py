@@ -109,7 +109,7 @@ def test_create_in_every_version(asker: Asker, version: int) -> None:
         ("replicas", {"replication_factor": 3}, E.INVALID_REPLICATION_FACTOR),
         ("unknown", {"configs": {"no.such": "1"}}, E.INVALID_CONFIG),
         ("wrong", {"configs": {"retention.ms": "soon"}}, E.INVALID_CONFIG),
-        ("fixed", {"configs": {"compression.type": "zstd"}}, E.INVALID_CONFIG),
+        ("fixed", {"configs": {"unclean.leader.election.enable": "true"}}, E.INVALID_CONFIG),
         ("low", {"configs": {"segment.bytes": "1"}}, E.INVALID_CONFIG),
         ("policy", {"configs": {"cleanup.policy": "burn"}}, E.INVALID_CONFIG),
         (
@@ -242,7 +242,7 @@ def test_describe_in_every_version(asker: Asker, version: int) -> None:
     assert (own.value, own.config_source, own.read_only) == ("5", 1, False)
     assert (other.value, other.config_source) == (str(TopicSettings().segment_bytes), 5)
     assert [(each.value, each.source) for each in own.synonyms] == [("5", 1), ("-1", 5)]
-    assert found["compression.type"].read_only
+    assert found["unclean.leader.election.enable"].read_only
     if version >= 3:
         assert own.config_type == 5
         assert own.documentation
@@ -287,6 +287,38 @@ def test_some_are_changed(asker: Asker) -> None:
     assert alter(asker, "changed", ("segment.ms", 0, "9"), validate_only=True).error_code == 0
     assert settings_of(asker, "changed")["segment.ms"].config_source == 5
     assert alter(asker, "nope", ("segment.ms", 0, "9")).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_settings_without_effect_are_kept_and_shown(asker: Asker) -> None:
+    """Tools that copy settings from Kafka bring them along."""
+    wanted = {
+        "compression.type": "zstd",
+        "max.compaction.lag.ms": "9",
+        "file.delete.delay.ms": "1",
+        "message.format.version": "2.8",
+    }
+    configs = [m.ConfigValue(name, value) for name, value in wanted.items()]
+    told = asker.ask(m.CreateTopicsRequest([m.CreateTopicsRequestTopic("noted", 1, 1, configs=configs)])).topics[0]
+    assert told.error_code == 0, told.error_message
+
+    def found() -> dict[str, str]:
+        shown = settings_of(asker, "noted")
+        return {name: shown[name].value for name in wanted}
+
+    assert found() == wanted
+    assert settings_of(asker, "noted")["compression.type"].config_source == 1
+    assert alter(asker, "noted", ("compression.type", 1, None), ("max.compaction.lag.ms", 0, "10")).error_code == 0
+    assert found() == wanted | {"compression.type": "producer", "max.compaction.lag.ms": "10"}
+    for name, value in (
+        ("compression.type", "rar"),
+        ("segment.jitter.ms", "x"),
+        ("min.cleanable.dirty.ratio", "1.2.3"),
+    ):
+        assert alter(asker, "noted", (name, 0, value)).error_code == E.INVALID_CONFIG
+    asked = [m.AlterConfigsRequestResource(2, "noted", [m.ConfigValue("preallocate", "true")])]
+    assert asker.ask(m.AlterConfigsRequest(asked)).responses[0].error_code == 0
+    assert found()["file.delete.delay.ms"] == "60000", "all the others go back to their defaults"
+    assert settings_of(asker, "noted")["preallocate"].value == "true"
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -18,7 +18,7 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, named, unknown
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Operation
-from braidlog.broker.configs import MIN_IN_SYNC
+from braidlog.broker.configs import MIN_IN_SYNC, NOTED
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.wire.kafka.apis import Key
@@ -71,6 +71,7 @@ async def _create(
     changes, _ = settings.parse((each.name, each.value) for each in topic.configs)
     services.configs.check_new(changes)
     if not validate_only:
+        changes[NOTED] = services.configs.noted({}, changes)
         min_in_sync = changes.pop(MIN_IN_SYNC, 1)
         await services.topics.create(topic.name, partitions, settings=changes, min_in_sync=min_in_sync, by=by)
     shown = settings.show(services.configs.describe(topic.name)) if not validate_only else []

@@ -1,7 +1,7 @@
 """A topic's settings under Kafka's names.
 
-Knows: which of Kafka's names stands for which of ours, how each is spelled, and the few that have one value here whatever anyone
-wishes. Refuses to know: who asks, what a setting does.
+Knows: which of Kafka's names stands for which of ours, how each is spelled, those that are kept and shown without effect, and the
+few that have one value here whatever anyone wishes. Refuses to know: who asks, what a setting does.
 Invariant: one table; a name that is not in it is refused. A fixed setting may be "set" to the value it has, and to no other:
 tools that write down what they read must not fail.
 """
@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from braidlog.broker.configs import Setting
+from braidlog.broker.configs import NOTED, Setting
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED
 
 _LONG_MAX = str(2**63 - 1)
+NOTED_CHARS_MAX = 1000
 
 
 class Kind(IntEnum):
@@ -78,6 +79,42 @@ def _fixed(name: str, kind: Kind, value: str) -> Row:
         return {}
 
     return Row(name, kind, (), lambda _: value, parse, "has this one value here")
+
+
+def _without_effect(name: str, kind: Kind, default: str, *words: str) -> Row:
+    """One that has no effect here: kept as it was said, if Kafka would take it."""
+    check = _CHECKS.get(kind, bool if kind is Kind.STRING else _is_any)
+
+    def parse(value: str) -> dict[str, Any]:
+        if not check(value) or (words and value not in words) or len(value) > NOTED_CHARS_MAX:
+            raise _wrong(name, value, "one of " + ", ".join(words) if words else _WORDS.get(kind, "a short text"))
+        return {NOTED: {name: None if value == default else value}}
+
+    return Row(
+        name, kind, (NOTED,), lambda values: values[NOTED].get(name, default), parse, "kept, without effect here"
+    )
+
+
+def _is_any(_: str) -> bool:
+    return True
+
+
+def _is_number(value: str) -> bool:
+    return value.removeprefix("-").isdecimal() and abs(int(value)) < 2**63
+
+
+_CHECKS: dict[Kind, Callable[[str], bool]] = {
+    Kind.BOOLEAN: lambda value: value in ("true", "false"),
+    Kind.INT: _is_number,
+    Kind.LONG: _is_number,
+    Kind.DOUBLE: lambda value: value.replace(".", "", 1).isdecimal(),
+}
+_WORDS = {
+    Kind.BOOLEAN: "true or false",
+    Kind.INT: "a whole number",
+    Kind.LONG: "a whole number",
+    Kind.DOUBLE: "a number",
+}
 
 
 def _show_policy(values: Mapping[str, Any]) -> str:
@@ -150,12 +187,29 @@ ROWS: dict[str, Row] = {
         ),
         _number("braidlog.producer.expiry.ms", Kind.LONG, "producer_expiry_ms", "how long a silent producer is known"),
         _word("braidlog.event.streams", "event_streams", _BOOLEAN, "records are events of streams", Kind.BOOLEAN),
-        _fixed("compression.type", Kind.STRING, "producer"),
+        _without_effect(
+            "compression.type", Kind.STRING, "producer", "producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"
+        ),
+        _without_effect("compression.gzip.level", Kind.INT, "-1"),
+        _without_effect("compression.lz4.level", Kind.INT, "9"),
+        _without_effect("compression.zstd.level", Kind.INT, "3"),
+        _without_effect("file.delete.delay.ms", Kind.LONG, "60000"),
+        _without_effect("flush.messages", Kind.LONG, _LONG_MAX),
+        _without_effect("follower.replication.throttled.replicas", Kind.LIST, ""),
+        _without_effect("leader.replication.throttled.replicas", Kind.LIST, ""),
+        _without_effect("local.retention.bytes", Kind.LONG, "-2"),
+        _without_effect("local.retention.ms", Kind.LONG, "-2"),
+        _without_effect("max.compaction.lag.ms", Kind.LONG, _LONG_MAX),
+        _without_effect("message.downconversion.enable", Kind.BOOLEAN, "true"),
+        _without_effect("message.format.version", Kind.STRING, "3.0-IV1"),
+        _without_effect("message.timestamp.before.max.ms", Kind.LONG, _LONG_MAX),
+        _without_effect("message.timestamp.difference.max.ms", Kind.LONG, _LONG_MAX),
+        _without_effect("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5"),
+        _without_effect("min.compaction.lag.ms", Kind.LONG, "0"),
+        _without_effect("preallocate", Kind.BOOLEAN, "false"),
+        _without_effect("segment.index.bytes", Kind.INT, "10485760"),
+        _without_effect("segment.jitter.ms", Kind.LONG, "0"),
         _fixed("unclean.leader.election.enable", Kind.BOOLEAN, "false"),
-        _fixed("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5"),
-        _fixed("min.compaction.lag.ms", Kind.LONG, "0"),
-        _fixed("max.compaction.lag.ms", Kind.LONG, _LONG_MAX),
-        _fixed("preallocate", Kind.BOOLEAN, "false"),
         _fixed("remote.storage.enable", Kind.BOOLEAN, "false"),
     )
 }
@@ -196,7 +250,10 @@ def parse(pairs: Iterable[tuple[str, str | None]]) -> tuple[dict[str, Any], list
     resets: list[str] = []
     for name, value in pairs:
         row = find(name)
-        if value is None:
+        if row.ours == (NOTED,):
+            noted = {name: None} if value is None else row.parse(value.strip())[NOTED]
+            changes[NOTED] = {**changes.get(NOTED, {}), **noted}
+        elif value is None:
             resets += row.ours
         else:
             changes |= row.parse(value.strip())
