@@ -109,6 +109,10 @@ class Quotas:
             for direction in Direction
         )
 
+    def limited(self) -> dict[str | None, Rates]:
+        """By principal, what each may move where that is limited; None: all the others."""
+        return {name: rates for name, rates in ((None, self._default), *self._principals.items()) if rates != Rates()}
+
     def take(self, principal: str, direction: Direction, count: int, now: float) -> float:
         """`count` bytes were moved; return the seconds this principal has to pause, 0 for none."""
         rate = self._principals.get(principal, self._default).of(direction)

@@ -19,6 +19,7 @@ from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
+from braidlog.broker.quotas import Quotas
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
@@ -86,6 +87,7 @@ class Services(msgspec.Struct, frozen=True):
     metadata: Metadata
     journal: Journal
     holdings: Holdings
+    quotas: Quotas
 
     def only(self, kind: type[T]) -> T:
         """Those that a struct of services names, each under the name it has here."""
@@ -107,6 +109,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     worker: Worker | None = None,
     decompression: DecompressionLimits | None = None,
     holdings: Holdings | None = None,
+    quotas: Quotas | None = None,
 ) -> Services:
     """Open every service over a data folder, but for the key-value store: whoever serves it opens it.
 
@@ -178,6 +181,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         metadata=metadata,
         journal=journal,
         holdings=holdings,
+        quotas=quotas or Quotas(),
     )
 
 

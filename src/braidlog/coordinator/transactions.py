@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from braidlog.codec.records import control_batch
 from braidlog.coordinator.holdings import NODE, Holdings, StateKind
 from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
+from braidlog.coordinator.markers import abort_hanging, mark
 from braidlog.coordinator.offsets import Commit, Offsets, Place, check_group_name
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.clock import SteadyClock
@@ -286,6 +286,16 @@ class Transactions:
             await self._keep_together(decided, beside)
             await self._finish_together(decided)
 
+    async def abort_in(self, producer_id: int, epoch: int, topic: str, number: int) -> None:
+        """End what a producer has open in one partition: its transaction, in every partition; if none is known, here alone."""
+        name = self._by_producer.get(producer_id, "")
+        async with self._turns.take(name):
+            found: Transaction | None = self._table.get(name)
+            if found is None or (topic, number) not in found.partitions:
+                await abort_hanging(self._hosting.partition(topic, number), producer_id, epoch, self._world)
+            else:
+                await self._finish(name, await self._fence(name, found) if found.state is TxnState.ONGOING else found)
+
     async def finish(self, names: Sequence[str]) -> None:
         """Carry out what was decided of these and has not been carried out; raise if that cannot be done yet."""
         for name in names:
@@ -347,27 +357,15 @@ class Transactions:
             for topic, number in found.partitions:
                 if self._hosting.exists(topic):
                     hosted = self._hosting.partition(topic, number)
-                    marked[hosted] = self._mark(hosted, found)
+                    commit = found.state is TxnState.COMMITTING
+                    now_ms = self._world.now_ms()
+                    marked[hosted] = mark(hosted, found.producer_id, found.epoch, now_ms, commit=commit)
         for hosted, next_offset in marked.items():
             await hosted.made_durable(next_offset, self._world)
         await self._offsets.commit_staged(
             [each for found in decided.values() if found.state is TxnState.COMMITTING for each in found.offsets]
         )
         return await self._keep_together({name: _ended(found) for name, found in decided.items()})
-
-    def _mark(self, hosted: HostedPartition, found: Transaction) -> int:
-        """Append the marker of an end; return the offset below which the log must be durable for it to be."""
-        hosted.require_leader()
-        now_ms = self._world.now_ms()
-        marker = control_batch(
-            base_offset=0,
-            leader_epoch=hosted.leader_epoch,
-            producer_id=found.producer_id,
-            producer_epoch=found.epoch,
-            commit=found.state is TxnState.COMMITTING,
-            timestamp_ms=now_ms,
-        )
-        return hosted.append_marker(marker, now_ms)
 
     async def _keep(self, name: str, transaction: Transaction) -> Transaction:
         return (await self._keep_together({name: transaction}))[name]

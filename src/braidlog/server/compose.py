@@ -162,6 +162,7 @@ class Server:
                 is_shared=config.knows_principals,
                 bytes_max=config.limits.memory_bytes_max // STATE_SHARE,
             ),
+            quotas=self._quotas,
         )
         if config.auth.owner_by_first_use:
             authorize.own_by_first_use(self.services.owners)

@@ -11,6 +11,7 @@ from tests.broker.node import Node
 from braidlog.adapters.kafka.errors import CODES, code_of
 from braidlog.adapters.kafka.handlers import KafkaAdapter
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
+from braidlog.broker.quotas import Quotas, Rates
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.partition.hosted import Role
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, OWN, OWN_CLIENT, Key
@@ -18,6 +19,8 @@ from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.messages import security as s
+from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.rows import UNASKED
 
 
@@ -268,6 +271,41 @@ def written(door: Door, topic: str, *, commit: bool | None) -> None:
         run(services.transactions.end("tx", begun.producer_id, begun.epoch, commit=commit))
 
 
+def abort(door: Door, producer: tuple[int, int], *, commit: bool = False) -> int:
+    marker = t.WriteTxnMarkersRequestMarker(*producer, commit, [t.WriteTxnMarkersRequestTopic("t", [0])])
+    told = door.ask(t.WriteTxnMarkersRequest([marker]))
+    return int(told.markers[0].topics[0].partitions[0].error_code)
+
+
+def test_what_hangs_in_a_partition_is_aborted_there() -> None:
+    """No transaction is known that has it open: it was left by a coordinator that lost it."""
+    door = Door()
+    door.node.create("t")
+    hosted = door.services.hosting.partition("t", 0)
+    batch = batch_of(b"hangs", producer=(77, 3, 0), transactional=True)
+    hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=1)
+    door.node.append("t", b"after")
+    assert hosted.last_stable_offset == 0
+    assert abort(door, (77, 3), commit=True) == E.INVALID_TXN_STATE
+    assert abort(door, (77, 2)) == E.INVALID_PRODUCER_EPOCH
+    assert hosted.last_stable_offset == 0
+    assert [abort(door, (77, 3)), abort(door, (77, 3)), abort(door, (5, 0))] == [0, 0, 0]
+    assert hosted.last_stable_offset == 3
+    aborted = read(door, 1).aborted_transactions
+    assert aborted is not None
+    assert [each.producer_id for each in aborted] == [77]
+
+
+def test_an_open_transaction_is_aborted_as_a_whole() -> None:
+    door = Door()
+    door.node.create("t")
+    written(door, "t", commit=None)
+    begun = door.services.transactions.find("tx")
+    assert abort(door, (begun.producer_id, begun.epoch)) == 0
+    assert door.services.transactions.find("tx").state == "aborted"
+    assert read(door, 1).last_stable_offset == 3
+
+
 def read(door: Door, isolation_level: int, offset: int = 0) -> d.FetchResponsePartition:
     answer = door.ask(fetch_of(("t", 0, offset), isolation_level=isolation_level), 12)
     found: d.FetchResponsePartition = answer.responses[0].partitions[0]
@@ -364,3 +402,28 @@ def test_a_fetch_ends_when_its_topic_does_and_does_not_take_a_new_one_for_it() -
 def test_the_versions_of_the_table_are_all_served() -> None:
     adapter = Door().adapter
     assert all(adapter.served[key] == BY_KEY[key].versions for key in adapter.table)
+
+
+# -- quotas ------------------------------------------------------------------------------------------------------
+
+
+def test_quotas_are_shown_as_those_of_users_and_changed_elsewhere() -> None:
+    door = Door()
+    quotas = Quotas(Rates(fetch_bytes_per_second=10), {"alice": Rates(5, 6)})
+    door.adapter._services = msgspec.structs.replace(door.services, quotas=quotas).only(KafkaAdapter.uses)
+
+    def found(*wanted: tuple[str, int, str | None]) -> dict[str | None, dict[str, float]]:
+        components = [s.DescribeClientQuotasRequestComponent(*each) for each in wanted]
+        entries = door.ask(s.DescribeClientQuotasRequest(components)).entries
+        return {each.entity[0].entity_name: {value.key: value.value for value in each.values} for each in entries}
+
+    default, alice = {"consumer_byte_rate": 10.0}, {"producer_byte_rate": 5.0, "consumer_byte_rate": 6.0}
+    assert found() == found(("user", 2, None)) == {None: default, "alice": alice}
+    assert found(("user", 0, "alice")) == {"alice": alice}
+    assert found(("user", 1, None)) == {None: default}
+    assert found(("client-id", 2, None)) == found(("user", 0, "bob")) == {}
+    change = s.AlterClientQuotasRequestOp("producer_byte_rate", 1.0)
+    wanted = s.AlterClientQuotasRequestEntry([s.QuotaEntity("user", "alice")], [change])
+    (told,) = door.ask(s.AlterClientQuotasRequest([wanted])).entries
+    assert told.error_code == E.INVALID_REQUEST
+    assert "quotas.principals" in told.error_message

@@ -41,6 +41,8 @@ def _one(field: Field, version: int, rng: random.Random) -> Any:
         return make(field.struct, version, rng)
     if field.kind is Kind.TEXT:
         return "".join(rng.choices(_LETTERS, k=rng.choice((0, 1, 5, 20, 130))))
+    if field.kind is Kind.F64:
+        return rng.choice((0.0, 1.5, -1e300, rng.random()))
     if field.kind is Kind.BOOL:
         return rng.random() < 0.5
     return rng.randbytes(16 if field.kind is Kind.UUID else rng.choice((0, 1, 12, 127, 300)))

@@ -40,6 +40,7 @@ class Resource(IntEnum):
     TOPIC = 2
     BROKER = 4
     CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class Change(IntEnum):
@@ -90,6 +91,8 @@ def _configs(
         told = []  # what all nodes have in common: no setting of theirs is changed over this protocol
     elif resource.resource_type == Resource.BROKER and resource.resource_name == str(services.brokers.own_number):
         told = node
+    elif resource.resource_type in (Resource.CLIENT_METRICS, Resource.GROUP):
+        told = []  # neither has settings here, and who lists all of them is told so
     else:
         raise _unknown(resource.resource_type, resource.resource_name)
     wanted = resource.configuration_keys

@@ -17,6 +17,7 @@ from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import (
     acls,
     admin,
+    client_quotas,
     configuring,
     fetching,
     group_admin,
@@ -81,6 +82,7 @@ class KafkaAdapter(RoutedAdapter):
             **configuring.routes(made, session_timeout_ms_min),
             **security.routes(self._sasl),
             **acls.ROUTES,
+            **client_quotas.ROUTES,
         }
         self.served: Served = {key: BY_KEY[key].versions for key in self.table}
 

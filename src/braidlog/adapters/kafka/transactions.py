@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
-from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
+from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator, said_of_cluster
 from braidlog.adapters.kafka.groups import checked_commit
 from braidlog.adapters.kafka.routes import Refusal, Route, on_group, on_topics, on_transactional_id, whole
 from braidlog.adapters.kafka.services import Services
@@ -25,6 +25,8 @@ from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.messages.parts import PartitionOutcome, TopicOutcome, TopicPartitions
 
+MARKERS_MAX = 100
+"""Partitions of one WriteTxnMarkers; with more the connection ends."""
 STATES: dict[TxnState, str] = {
     TxnState.EMPTY: "Empty",
     TxnState.ONGOING: "Ongoing",
@@ -205,6 +207,53 @@ async def end(request: Request, services: Services, _: Conversation) -> t.EndTxn
     return t.EndTxnResponse()
 
 
+async def write_markers(
+    request: Request, services: Services, conversation: Conversation
+) -> t.WriteTxnMarkersResponse | None:
+    """What `kafka-transactions abort` sends, for one partition. Commits are the coordinator's own, and nobody else's."""
+    message: t.WriteTxnMarkersRequest = request.message
+    if sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics) > MARKERS_MAX:
+        conversation.close()
+        return None
+
+    async def mark(marker: t.WriteTxnMarkersRequestMarker, topic: str, number: int) -> PartitionOutcome:
+        if marker.transaction_result:
+            return PartitionOutcome(number, E.INVALID_TXN_STATE)
+        try:
+            await services.transactions.abort_in(marker.producer_id, marker.producer_epoch, topic, number)
+        except (BrokerError, StorageFault) as error:
+            return PartitionOutcome(number, code_of(error))
+        return PartitionOutcome(number)
+
+    return t.WriteTxnMarkersResponse(
+        markers=[
+            t.WriteTxnMarkersResponseMarker(
+                marker.producer_id,
+                [
+                    TopicOutcome(topic.name, [await mark(marker, topic.name, each) for each in topic.partition_indexes])
+                    for topic in marker.topics
+                ],
+            )
+            for marker in message.markers
+        ]
+    )
+
+
+def refuse_markers(request: Request, code: E, _: str) -> t.WriteTxnMarkersResponse:
+    return t.WriteTxnMarkersResponse(
+        markers=[
+            t.WriteTxnMarkersResponseMarker(
+                marker.producer_id,
+                [
+                    TopicOutcome(topic.name, [PartitionOutcome(each, code) for each in topic.partition_indexes])
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.message.markers
+        ]
+    )
+
+
 # -- looking -----------------------------------------------------------------------------------------------------
 
 
@@ -340,6 +389,7 @@ ROUTES: dict[Key, Route] = {
         commit_offsets, Operation.READ, refuse_offsets, said=_said, needs=(_WRITE, on_group(Operation.READ))
     ),
     Key.END_TXN: _route(end, whole(t.EndTxnResponse)),
+    Key.WRITE_TXN_MARKERS: Route(write_markers, Operation.CLUSTER, refusal=refuse_markers, said=said_of_cluster),
     Key.LIST_TRANSACTIONS: Route(list_transactions, None, refusal=whole(t.ListTransactionsResponse), said=_said),
     Key.DESCRIBE_TRANSACTIONS: Route(
         describe_transactions,

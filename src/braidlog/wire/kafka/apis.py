@@ -77,6 +77,7 @@ class Key(IntEnum):
     ADD_PARTITIONS_TO_TXN = 24, transactions, "0-3", 3
     ADD_OFFSETS_TO_TXN = 25, transactions, "0-4", 3
     END_TXN = 26, transactions, "0-4", 3
+    WRITE_TXN_MARKERS = 27, transactions, "1-1", 1
     TXN_OFFSET_COMMIT = 28, transactions, "0-4", 3
     DESCRIBE_ACLS = 29, security, "1-3", 2
     CREATE_ACLS = 30, security, "1-3", 2
@@ -89,6 +90,8 @@ class Key(IntEnum):
     DELETE_GROUPS = 42, groups, "0-2", 2
     INCREMENTAL_ALTER_CONFIGS = 44, topics, "0-1", 1
     OFFSET_DELETE = 47, groups, "0-0", None
+    DESCRIBE_CLIENT_QUOTAS = 48, security, "0-1", 1
+    ALTER_CLIENT_QUOTAS = 49, security, "0-1", 1
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50, security, "0-0", 0
     ALTER_USER_SCRAM_CREDENTIALS = 51, security, "0-0", 0
     DESCRIBE_CLUSTER = 60, cluster, "0-2", 0

@@ -37,7 +37,7 @@ Writer = Callable[[Any, Callable[[Any], None]], None]
 
 _VARINT_BYTES_MAX: Final = 5
 _SMALL: Final = tuple(bytes([n]) for n in range(128))
-_FIXED: Final = frozenset({Kind.I8, Kind.I16, Kind.U16, Kind.I32, Kind.I64, Kind.BOOL, Kind.UUID})
+_FIXED: Final = frozenset({Kind.I8, Kind.I16, Kind.U16, Kind.I32, Kind.I64, Kind.F64, Kind.BOOL, Kind.UUID})
 
 
 # -- what generated code calls ---------------------------------------------------------------------------------

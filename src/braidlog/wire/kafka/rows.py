@@ -32,6 +32,7 @@ class Kind(Enum):
     U16 = "H"
     I32 = "i"
     I64 = "q"
+    F64 = "d"
     BOOL = "?"
     UUID = "16s"
     TEXT = "text"
@@ -45,6 +46,7 @@ I16 = Annotated[int, Kind.I16]
 U16 = Annotated[int, Kind.U16]
 I32 = Annotated[int, Kind.I32]
 I64 = Annotated[int, Kind.I64]
+F64 = Annotated[float, Kind.F64]
 Bool = Annotated[bool, Kind.BOOL]
 Uuid = Annotated[bytes, Kind.UUID]
 Text = Annotated[str, Kind.TEXT]

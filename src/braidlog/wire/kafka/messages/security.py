@@ -6,7 +6,7 @@ Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what s
 from typing import Annotated
 
 from braidlog.wire.kafka.messages.parts import Outcome, Throttled, ThrottledOutcome
-from braidlog.wire.kafka.rows import I8, I16, I32, I64, Bytes, Message, Text
+from braidlog.wire.kafka.rows import F64, I8, I16, I32, I64, Bool, Bytes, Message, Text
 
 
 class SaslHandshakeRequest(Message, frozen=True):
@@ -151,3 +151,58 @@ class AlterUserScramCredentialsResponseResult(Message, frozen=True):
 
 class AlterUserScramCredentialsResponse(Throttled, frozen=True):
     results: list[AlterUserScramCredentialsResponseResult] = []
+
+
+class DescribeClientQuotasRequestComponent(Message, frozen=True):
+    entity_type: Text = ""
+    match_type: I8 = 0
+    match: Text | None = ""
+
+
+class DescribeClientQuotasRequest(Message, frozen=True):
+    components: list[DescribeClientQuotasRequestComponent] = []
+    strict: Bool = False
+
+
+class QuotaEntity(Message, frozen=True):
+    entity_type: Text = ""
+    entity_name: Text | None = ""
+
+
+class DescribeClientQuotasResponseValue(Message, frozen=True):
+    key: Text = ""
+    value: F64 = 0.0
+
+
+class DescribeClientQuotasResponseEntry(Message, frozen=True):
+    entity: list[QuotaEntity] = []
+    values: list[DescribeClientQuotasResponseValue] = []
+
+
+class DescribeClientQuotasResponse(ThrottledOutcome, frozen=True):
+    error_message: Text | None = ""
+    entries: list[DescribeClientQuotasResponseEntry] | None = []
+
+
+class AlterClientQuotasRequestOp(Message, frozen=True):
+    key: Text = ""
+    value: F64 = 0.0
+    remove: Bool = False
+
+
+class AlterClientQuotasRequestEntry(Message, frozen=True):
+    entity: list[QuotaEntity] = []
+    ops: list[AlterClientQuotasRequestOp] = []
+
+
+class AlterClientQuotasRequest(Message, frozen=True):
+    entries: list[AlterClientQuotasRequestEntry] = []
+    validate_only: Bool = False
+
+
+class AlterClientQuotasResponseEntry(Outcome, frozen=True):
+    entity: list[QuotaEntity] = []
+
+
+class AlterClientQuotasResponse(Throttled, frozen=True):
+    entries: list[AlterClientQuotasResponseEntry] = []

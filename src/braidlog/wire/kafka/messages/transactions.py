@@ -27,6 +27,32 @@ class InitProducerIdResponse(ThrottledOutcome, frozen=True):
     producer_epoch: I16 = 0
 
 
+class WriteTxnMarkersRequestTopic(Message, frozen=True):
+    name: Text = ""
+    partition_indexes: list[I32] = []
+
+
+class WriteTxnMarkersRequestMarker(Message, frozen=True):
+    producer_id: I64 = 0
+    producer_epoch: I16 = 0
+    transaction_result: Bool = False
+    topics: list[WriteTxnMarkersRequestTopic] = []
+    coordinator_epoch: I32 = 0
+
+
+class WriteTxnMarkersRequest(Message, frozen=True):
+    markers: list[WriteTxnMarkersRequestMarker] = []
+
+
+class WriteTxnMarkersResponseMarker(Message, frozen=True):
+    producer_id: I64 = 0
+    topics: list[TopicOutcome] = []
+
+
+class WriteTxnMarkersResponse(Message, frozen=True):
+    markers: list[WriteTxnMarkersResponseMarker] = []
+
+
 class AddPartitionsToTxnRequestTopic(Message, frozen=True):
     name: Text = ""
     partitions: list[I32] = []
