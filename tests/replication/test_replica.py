@@ -182,6 +182,17 @@ def test_a_follower_that_lags_is_asked_to_leave_and_counts_until_it_has() -> Non
     assert Watermark(1) in one.told(assigned(1, in_sync=(1, 2), partition_epoch=1)).apply
 
 
+def test_who_left_comes_back_when_it_has_caught_up_and_not_before() -> None:
+    one = leader(records=1)
+    one.fetch(3, 0)
+    one.fetch(2, 1)
+    moved = one.told(assigned(1, in_sync=(1, 2), partition_epoch=1))
+    assert Watermark(1) in moved.apply
+    assert not any(isinstance(each, ProposeChange) for each in moved.send), "it would hold the watermark up again"
+    assert not any(isinstance(each, ProposeChange) for each in one.fetch(3, 0).send)
+    assert ProposeChange(SetChange(3, True, 30, 1, 1)) in one.fetch(3, 1).send
+
+
 def test_a_deletion_is_answered_when_all_have_followed() -> None:
     one = leader(records=5)
     one.fetch(2, 5)

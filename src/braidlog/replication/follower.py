@@ -146,13 +146,17 @@ def _fetched(replica: Replica, follower: Follower, answer: Fetched) -> Stepped:
         fitting = fitted(log.start, log.end, batch)
         log = log.appended(fitting.end, fitting.epoch)
         persist.append(Write(fitting))
-    if log.start < answer.start <= log.end:
+    if follows_start(log, answer.start):
         log = log.trimmed(answer.start)
         persist.append(Trim(answer.start))
     watermark = learned_watermark(replica.watermark, answer.watermark, log.end)
     told: tuple[Apply, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
     after, ready = ask(replica.now(log=log, watermark=watermark), follower)
     return after, Ready(tuple(persist), apply=told).then(ready)
+
+
+def follows_start(log: LogSummary, start: int) -> bool:
+    return log.start < start <= log.end
 
 
 def has_idle_epoch(log: LogSummary, batch: Batch) -> bool:

@@ -96,7 +96,7 @@ def reassigned(replica: Replica, leader: Leader, message: Assigned) -> Stepped:
         members=InSyncSet(message.assignment.in_sync, pending),
         followers=_followers(replica, message, leader.followers, 0),
     )
-    return _advanced_and_proposed(replica, leader)
+    return advanced(replica, leader)
 
 
 def change_refused(replica: Replica, leader: Leader, message: ChangeRefused) -> Stepped:
@@ -135,7 +135,7 @@ def fetched(replica: Replica, leader: Leader, fetch: Fetch, now_ms: int) -> Step
     if parting is not None:
         return replica, Ready(send=(parting,))
     leader = leader.with_progress(noted(progress, fetch, replica.log.end, now_ms))
-    return _advanced_and_proposed(replica, leader)
+    return _joined(replica, leader, fetch.node)
 
 
 def is_stale(replica: Replica, fetch: Fetch) -> bool:
@@ -190,14 +190,18 @@ def _then_refused(stepped: Stepped, fetch: Fetch, refusal: Refusal) -> Stepped:
 # ── The in-sync set ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _advanced_and_proposed(replica: Replica, leader: Leader) -> Stepped:
-    """Somebody who is about to join counts from the proposal on, so it comes first."""
-    joins = next((each for each in leader.followers if may_join(replica, leader, each)), None)
-    if joins is None:
-        return advanced(replica, leader)
-    leader, ready = _proposed(replica, leader, joins, joins_set=True)
-    after, rest = advanced(replica, leader)
-    return after, ready.then(rest)
+def _joined(replica: Replica, leader: Leader, node: int) -> Stepped:
+    """Ask that a follower join which has just asked: who asked long ago may be dead, and would be waited for in vain.
+
+    The watermark moves first: whoever was in its way must not come back before he has caught up.
+    """
+    replica, ready = advanced(replica, leader)
+    leader = replica.role if isinstance(replica.role, Leader) else leader
+    follower = leader.progress(node)
+    if follower is None or not may_join(replica, leader, follower):
+        return replica, ready
+    leader, proposal = _proposed(replica, leader, follower, joins_set=True)
+    return replica.now(role=leader), ready.then(proposal)
 
 
 def may_join(replica: Replica, leader: Leader, follower: Progress) -> bool:
@@ -319,7 +323,7 @@ def await_commit(replica: Replica, leader: Leader, message: Await) -> Stepped:
 
 def delete_below(replica: Replica, leader: Leader, message: DeleteBelow) -> Stepped:
     refusal = _refusal(replica, leader, needs_all=False)
-    if refusal is None and message.offset > replica.watermark:
+    if refusal is None and not may_delete(replica, message.offset):
         refusal = Reason.OFFSET_OUT_OF_RANGE
     if refusal is not None:
         return replica, Ready(apply=(Failed(message.token, refusal),))
@@ -333,6 +337,11 @@ def delete_below(replica: Replica, leader: Leader, message: DeleteBelow) -> Step
             ready = ready.then(answer)
     after, rest = advanced(replica, leader)
     return after, ready.then(rest)
+
+
+def may_delete(replica: Replica, offset: int) -> bool:
+    """What is not committed may yet be cut, and then written again at the same offsets."""
+    return offset <= replica.watermark
 
 
 def _refusal(replica: Replica, leader: Leader, *, needs_all: bool) -> Reason | None:
