@@ -66,6 +66,9 @@ crash: setup ## the campaigns that CI samples, in full; new seeds for CRASH_SECO
 	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py tests/cluster/test_crashes.py -k campaign -s
 	BRAIDLOG_MODEL_EXAMPLES=$${BRAIDLOG_MODEL_EXAMPLES:-1500} $(BIN)/pytest tests/storage/test_log_model.py
 
+model: setup ## three replicas in every order of crashes and late messages, driven by the real steps: states and CPU time of each configuration
+	$(BIN)/python -m tests.replication.explore
+
 KILL_ROUNDS ?= 50
 kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (default 50), and check all it promised
 	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/adapters/mayfly/test_kill.py tests/client/drivers/kafka/test_staging_kill.py -s
@@ -132,4 +135,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test quick lines dev demo crash kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-loop etcd pictures interop interop-peer
+.PHONY: help setup check test quick lines dev demo crash model kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-loop etcd pictures interop interop-peer

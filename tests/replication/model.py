@@ -1,0 +1,697 @@
+"""Three replicas of one partition, driven by the real `step`, with everything around them as small as it can be.
+
+The world is one value: three nodes (alive or not, their records, their `Replica`), the metadata since the entry that the
+slowest node has applied, and the messages under way. `successors` gives every world that can come next: answers arrive in any
+order, late, or never; nodes are killed, lose power, lose their disk, are taken for dead though they live, apply metadata late.
+After each step the promises are checked; `Broken` says which one does not hold.
+
+So that all worlds can be visited, nothing is late for free but answers to the nodes in `Bounds.slow`, changes of the in-sync
+set and, with `lazy_syncs`, syncs; whatever else is late, lost or doubled is one of the `faults`, of which a run has so many.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from braidlog.replication import assignment as sets
+from braidlog.replication import election, follower, leader, registration, replica, replica_state
+from braidlog.replication.assignment import Assignment, Node
+from braidlog.replication.log_summary import LogSummary
+from braidlog.replication.messages import (
+    Append,
+    Assigned,
+    Batch,
+    ChangeRefused,
+    Diverging,
+    EpochBegun,
+    Fetch,
+    Fetched,
+    Message,
+    Refused,
+    StartAnew,
+    Synced,
+    Tick,
+)
+from braidlog.replication.ready import (
+    BeginEpoch,
+    Done,
+    ProposeChange,
+    Ready,
+    Respond,
+    RestartAt,
+    Truncate,
+    Write,
+)
+from braidlog.replication.replica_state import FETCH_WAIT_MS_MAX, LAG_MS_MAX, Follower, Leader, Replica
+
+NODES = (1, 2, 3)
+MIN_IN_SYNC = 2
+Record = tuple[int, int]
+"""(epoch, value): a log's record, and what is unique about it."""
+FAULTS = frozenset(("kill", "power", "wipe", "accuse", "lag", "late", "twice"))
+WEAK = 100
+"""Tokens from here on are of writers who asked for their leader's promise only."""
+LATE = ((1,), (2,), (3,), (1, 2), (1, 3), (2, 3))
+Label = tuple[object, ...]
+Sent = Fetch | Fetched | Diverging | StartAnew | Refused | ProposeChange
+
+
+class Broken(Exception):  # noqa: N818 - a promise that does not hold
+    """A promise was broken."""
+
+
+class Bounds(NamedTuple):
+    """How far the model goes."""
+
+    records: int = 3
+    epochs: int = 3
+    faults: int = 2
+    flush_on_ack: bool = True
+    kinds: tuple[str, ...] = ("kill", "power", "wipe", "accuse", "lag", "late", "twice", "deaf")
+    first_in_sync: tuple[int, ...] = NODES
+    allows_unclean: bool = False
+    lazy_syncs: bool = False
+    """Whether a sync is an event of its own; else it comes with the write."""
+    acks_one: bool = False
+    """Whether there are also records that only their leader promises."""
+    slow: tuple[int, ...] = NODES
+    """Followers that may wait for any answer as long as it takes; the others are answered at once."""
+
+
+class Host(NamedTuple):
+    """A node: its process, and what of it survives."""
+
+    alive: bool
+    records: tuple[Record, ...]
+    replica: Replica
+    applied: int
+    """Which entry of `World.entries` it has applied."""
+    is_deaf: bool = False
+    """It applies metadata later than the others: one entry at a time, as events of their own, until it has caught up."""
+    boot: int = 0
+    folder: int = 0
+
+
+class Entry(NamedTuple):
+    """The metadata as of one entry."""
+
+    assignment: Assignment
+    nodes: tuple[Node, ...]
+
+    def registered(self) -> dict[int, Node]:
+        return dict(zip(NODES, self.nodes, strict=True))
+
+
+class World(NamedTuple):
+    hosts: tuple[Host, ...]
+    entries: tuple[Entry, ...]
+    soup: frozenset[Sent]
+    faults: int
+    written: int
+    lives: tuple[registration.Registration, ...]
+    """How each node last registered."""
+    promised: tuple[Record, ...] = ()
+    """All that was acknowledged or read."""
+    leaders: tuple[tuple[int, int, int], ...] = ()
+    """(epoch, node, incarnation) of everyone who led."""
+    emptied: tuple[int, ...] = ()
+    """Who has lost records with its power or its disk."""
+
+    @property
+    def now(self) -> Entry:
+        return self.entries[-1]
+
+
+def first_world(bounds: Bounds) -> World:
+    assignment = Assignment(replicas=NODES, in_sync=bounds.first_in_sync, leader=1)
+    entry = Entry(assignment, tuple(Node(incarnation=1) for _ in NODES))
+    hosts = tuple(
+        Host(True, (), replica_state.opened(node, 1, LogSummary(), 0, flush_on_ack=bounds.flush_on_ack), 0)
+        for node in NODES
+    )
+    lives = tuple(registration.Registration(1, _life(host, 1)) for host in hosts)
+    world = World(hosts, (entry,), frozenset(), bounds.faults, 0, lives)
+    for node in NODES:
+        world = _told(world, node, _as_assigned(world, 0))
+    return world
+
+
+# ── What can happen ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def successors(world: World, bounds: Bounds) -> Iterator[tuple[Label, World]]:
+    for label in labels(world, bounds):
+        after = happen(world, label, bounds)
+        yield label, after
+        if len(after.entries) > 1 or after.now is not world.now:
+            yield from _with_late_ones(world, label, bounds)
+
+
+def _with_late_ones(world: World, label: Label, bounds: Bounds) -> Iterator[tuple[Label, World]]:
+    """The same event, of which some nodes hear later."""
+    if "deaf" not in bounds.kinds:
+        return
+    for late in LATE:
+        heard = world.faults - (label[0] in FAULTS) >= len(late)
+        if heard and all(world.hosts[node - 1].alive and not world.hosts[node - 1].is_deaf for node in late):
+            longer = (*label, "unheard by", *late)
+            yield longer, happen(world, longer, bounds)
+
+
+def labels(world: World, bounds: Bounds) -> Iterator[Label]:
+    """Everything that can happen next, by name."""
+    for message in sorted(world.soup, key=repr):
+        yield ("deliver", message)
+    for node in NODES:
+        yield from (_of_living if world.hosts[node - 1].alive else _of_dead)(world, node, bounds)
+    if world.now.assignment.leader is None:
+        if _has_room(world, election.elect(world.now.assignment, world.now.registered()), bounds):
+            yield ("elect",)
+        if bounds.allows_unclean and _may_elect_unclean(world, bounds):
+            yield ("elect unclean",)
+    if world.faults:
+        yield from _all_faults(world, bounds)
+
+
+def _all_faults(world: World, bounds: Bounds) -> Iterator[Label]:
+    for node in NODES:
+        if world.hosts[node - 1].alive:
+            yield from _faults(world, node, bounds)
+    if "twice" in bounds.kinds:
+        for message in sorted(world.soup, key=repr):
+            yield ("twice", message)
+
+
+def _of_dead(world: World, node: int, bounds: Bounds) -> Iterator[Label]:
+    if _may_register(world, node, bounds):
+        yield ("start", node)
+    if _may_be_fenced(world, node, bounds):
+        yield ("fence", node)
+
+
+def _of_living(world: World, node: int, bounds: Bounds) -> Iterator[Label]:
+    host = world.hosts[node - 1]
+    is_out = world.now.nodes[node - 1].is_fenced or not _is_registered(world, node)
+    if is_out and _may_register(world, node, bounds):
+        yield ("register", node)
+    if host.applied < len(world.entries) - 1:
+        yield ("apply", node)
+    log, role = host.replica.log, host.replica.role
+    if host.replica.flush_on_ack and log.durable < log.end:
+        yield ("sync", node)
+    if isinstance(role, Leader) and any(
+        each.parked and leader.may_join(host.replica, role, each) for each in role.followers
+    ):
+        yield ("poll", node)
+    if isinstance(role, Leader) and role.has_begun and world.written < bounds.records:
+        yield ("append", node)
+        if bounds.acks_one:
+            yield ("write", node)
+
+
+def _may_be_fenced(world: World, node: int, bounds: Bounds) -> bool:
+    return not world.now.nodes[node - 1].is_fenced and _has_room(world, _fenced(world, node), bounds)
+
+
+def _faults(world: World, node: int, bounds: Bounds) -> Iterator[Label]:
+    for kind in ("kill", "power", "wipe"):
+        if kind in bounds.kinds:
+            yield (kind, node)
+    if "accuse" in bounds.kinds and _may_be_fenced(world, node, bounds):
+        yield ("accuse", node)
+    role = world.hosts[node - 1].replica.role
+    if "lag" in bounds.kinds and isinstance(role, Leader) and role.members.pending is None:
+        for late in role.members.committed:
+            if late != node:
+                yield ("lag", node, late)
+    if "late" in bounds.kinds and isinstance(role, Follower) and role.asked is not None:
+        yield ("late", node)
+
+
+def happen(world: World, label: Label, bounds: Bounds) -> World:
+    """The world after one event and all that follows from it at once."""
+    if "unheard by" in label:
+        at = label.index("unheard by")
+        for node in label[at + 1 :]:
+            assert isinstance(node, int)
+            world = _with_host(world, node, world.hosts[node - 1]._replace(is_deaf=True))
+        world = world._replace(faults=world.faults - (len(label) - at - 1))
+        label = label[:at]
+    after = _happen(world, label, bounds)
+    return _trimmed(_settled(after, bounds, held=label[1] if label[0] == "twice" else None))
+
+
+def _happen(world: World, label: Label, bounds: Bounds) -> World:
+    kind = label[0]
+    if kind == "deliver":
+        return _deliver(world._replace(soup=world.soup - {label[1]}), label[1])
+    if kind == "twice":
+        return _deliver(world._replace(faults=world.faults - 1), label[1])
+    if kind in ("elect", "elect unclean"):
+        return _elect(world, unclean=kind == "elect unclean")
+    node = label[1]
+    assert isinstance(node, int)
+    return _happen_to(world, str(kind), node, label, bounds)
+
+
+def _settled(world: World, bounds: Bounds, held: object) -> World:
+    """What nobody delays happens now: metadata is applied, the new leader first; followers sync, and ask whoever can answer."""
+    before = None
+    while world is not before:
+        before = world
+        for message in sorted(world.soup, key=repr):
+            if message == held or isinstance(message, Fetch | ProposeChange):
+                continue
+            if message.question.node not in bounds.slow:
+                world = _deliver(world._replace(soup=world.soup - {message}), message)
+        first = world.now.assignment.leader or 1
+        for node in (first, *(each for each in NODES if each != first)):
+            host = world.hosts[node - 1]
+            if not host.alive:
+                continue
+            while not host.is_deaf and host.applied < len(world.entries) - 1:
+                world = _applied(world, node)
+                host = world.hosts[node - 1]
+            log, role = host.replica.log, host.replica.role
+            if log.durable < log.end and host.replica.flush_on_ack and not bounds.lazy_syncs:
+                world = _told(world, node, Synced(log.end, 0))
+            elif (
+                isinstance(role, Follower)
+                and role.asked is None
+                and _can_answer(world, role.leader, host.replica)
+                and follower.may_ask(host.replica)
+            ):
+                world = _told(world, node, Tick())
+    return world
+
+
+def _applied(world: World, node: int) -> World:
+    host = world.hosts[node - 1]
+    at = host.applied + 1
+    host = host._replace(applied=at, is_deaf=host.is_deaf and at < len(world.entries) - 1)
+    return _told(_with_host(world, node, host), node, _as_assigned(world, at))
+
+
+def _can_answer(world: World, asked: int, asks: Replica) -> bool:
+    host = world.hosts[asked - 1]
+    role = host.replica.role
+    if not host.alive or not isinstance(role, Leader) or host.replica.epoch != asks.epoch or not role.has_begun:
+        return False
+    progress = role.progress(asks.node)
+    return progress is not None and progress.incarnation == asks.incarnation
+
+
+def _happen_to(world: World, kind: str, node: int, label: Label, bounds: Bounds) -> World:
+    host = world.hosts[node - 1]
+    if kind in ("kill", "power", "wipe"):
+        return _crash(world, node, kind)
+    if kind in ("fence", "accuse"):
+        return _fence(world._replace(faults=world.faults - (kind == "accuse")), node)
+    if kind in ("start", "register"):
+        return (_start if kind == "start" else _register)(world, node, bounds)
+    if kind in ("append", "write"):
+        value = world.written
+        needs_all = kind == "append"
+        message = Append(value if needs_all else value + WEAK, 1, value, needs_all=needs_all)
+        return _told(world._replace(written=value + 1), node, message)
+    if kind in ("sync", "poll"):
+        is_sync = kind == "sync"
+        return _told(world, node, Synced(host.replica.log.end, 0) if is_sync else Tick(), FETCH_WAIT_MS_MAX)
+    if kind == "lag":
+        return _lag(world, node, label[2])
+    assert kind in ("apply", "late")
+    return _applied(world, node) if kind == "apply" else _late(world, host)
+
+
+# ── A node takes a step ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _told(world: World, node: int, message: Message, now_ms: int = 0) -> World:
+    """One step of one node: its state, its log, its messages; then the promises."""
+    host = world.hosts[node - 1]
+    try:
+        after, ready = replica.step(host.replica, message, now_ms)
+    except AssertionError as error:
+        raise Broken(f"node {node} stops: {error}") from error
+    records = _persisted(host.records, ready)
+    if after.watermark < host.replica.watermark and not after.assignment.unclean_epoch:
+        raise Broken(f"the watermark of node {node} falls from {host.replica.watermark} to {after.watermark}")
+    if len(records) != after.log.end:
+        raise Broken(f"the log of node {node} ends at {len(records)}, its summary at {after.log.end}")
+    world = _with_host(world, node, host._replace(records=records, replica=_plain(after)))
+    world = _with_promises(world, node, ready)
+    for sent in _sent(ready, records):
+        world = _on_its_way(world, sent)
+    for effect in ready.persist:
+        if isinstance(effect, BeginEpoch):
+            world = _told(world, node, EpochBegun(effect.epoch))
+    return world
+
+
+def _on_its_way(world: World, message: Sent) -> World:
+    """Questions and refusals arrive at once (one that is late is a fault of its own, "late"); the rest arrives some time."""
+    match message:
+        case Fetch(leader=leader):
+            return _told(world, leader, message) if world.hosts[leader - 1].alive else world
+        case Refused(question):
+            return _told(world, question.node, message)
+    return world._replace(soup=world.soup | {message})
+
+
+def _persisted(records: tuple[Record, ...], ready: Ready) -> tuple[Record, ...]:
+    for effect in ready.persist:
+        match effect:
+            case Write(batch):
+                values = batch.records
+                assert isinstance(values, int | tuple)
+                new = ((batch.epoch, values),) if isinstance(values, int) else values
+                records = records[: batch.base] + new
+            case Truncate(end):
+                records = records[:end]
+            case RestartAt(offset):
+                assert offset == 0, "no log of this model begins later"
+                records = ()
+    return records
+
+
+def _sent(ready: Ready, records: tuple[Record, ...]) -> list[Sent]:
+    found: list[Sent] = []
+    for message in ready.send:
+        if isinstance(message, Respond):
+            base = message.question.offset
+            batches = tuple(
+                Batch(at, at + 1, records[at][0], (records[at],)) for at in range(base, min(message.end, len(records)))
+            )
+            found.append(Fetched(message.question, batches, message.watermark, message.start))
+        elif isinstance(message, Fetch | Diverging | StartAnew | Refused | ProposeChange):
+            found.append(message)
+    return found
+
+
+def _plain(after: Replica) -> Replica:
+    """Without what makes no difference here: when somebody last asked, and how often the log was cut."""
+    role = after.role
+    if isinstance(role, Leader) and any(each.leader_end for each in role.followers):
+        followers = tuple(msgspec.structs.replace(each, leader_end=0) for each in role.followers)
+        after = after.now(role=msgspec.structs.replace(role, followers=followers))
+    if after.log.cuts:
+        after = after.now(log=msgspec.structs.replace(after.log, cuts=0))
+    return after
+
+
+def _lag(world: World, node: int, follower_late: object) -> World:
+    """One follower is late; the others have just caught up."""
+    host = world.hosts[node - 1]
+    role = host.replica.role
+    assert isinstance(role, Leader)
+    late = LAG_MS_MAX + 1
+    followers = tuple(
+        each if each.node == follower_late else msgspec.structs.replace(each, caught_up_ms=late, asked_ms=late)
+        for each in role.followers
+    )
+    prepared = host.replica.now(role=msgspec.structs.replace(role, followers=followers))
+    world = world._replace(faults=world.faults - 1)
+    world = _told(_with_host(world, node, host._replace(replica=prepared)), node, Tick(), late)
+    host = world.hosts[node - 1]
+    role = host.replica.role
+    assert isinstance(role, Leader)
+    plain = tuple(msgspec.structs.replace(each, caught_up_ms=0, asked_ms=0) for each in role.followers)
+    return _with_host(
+        world, node, host._replace(replica=host.replica.now(role=msgspec.structs.replace(role, followers=plain)))
+    )
+
+
+def _late(world: World, host: Host) -> World:
+    """A copy of a question is still under way."""
+    assert isinstance(host.replica.role, Follower)
+    question = host.replica.role.asked
+    assert question is not None
+    return world._replace(faults=world.faults - 1, soup=world.soup | {question})
+
+
+def _with_host(world: World, node: int, host: Host) -> World:
+    return world._replace(hosts=(*world.hosts[: node - 1], host, *world.hosts[node:]))
+
+
+# ── Promises ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _with_promises(world: World, node: int, ready: Ready) -> World:
+    host = world.hosts[node - 1]
+    world = _promise(world, node, max([replica.readable_end(host.replica), *_acknowledged(ready)]))
+    role = host.replica.role
+    if isinstance(role, Leader) and role.has_begun:
+        world = _with_leader(world, node, host.replica)
+        is_latest = host.replica.epoch == world.now.assignment.leader_epoch
+        if is_latest and host.records[: len(world.promised)] != world.promised:
+            raise Broken(
+                f"node {node} leads epoch {host.replica.epoch} with {host.records}, promised is {world.promised}"
+            )
+    return world
+
+
+def _acknowledged(ready: Ready) -> list[int]:
+    """Up to where writers were told that all have it. What needs its leader only is no promise of the cluster."""
+    return [outcome.end for outcome in ready.apply if isinstance(outcome, Done) and outcome.token < WEAK]
+
+
+def _promise(world: World, node: int, end: int) -> World:
+    """A reader has seen these, or a writer was told of them: they are the same for everyone, for ever."""
+    host = world.hosts[node - 1]
+    shown = host.records[:end]
+    if world.now.assignment.unclean_epoch > max(host.replica.log.last_record_epoch, 0):
+        return (
+            world  # an unclean election has taken promises back; this node has not heard of it, or not yet cut its log
+        )
+    common = min(len(shown), len(world.promised))
+    if shown[:common] != world.promised[:common]:
+        raise Broken(f"node {node} shows {shown}, promised is {world.promised}")
+    if len(shown) < end:
+        raise Broken(f"node {node} promises {end} records and has {len(shown)}")
+    return world._replace(promised=shown) if len(shown) > len(world.promised) else world
+
+
+def _with_leader(world: World, node: int, leader: Replica) -> World:
+    one = (leader.epoch, node, leader.incarnation)
+    if one in world.leaders:
+        return world
+    if any(each[0] == leader.epoch for each in world.leaders):
+        raise Broken(f"epoch {leader.epoch} is led by {world.leaders} and {one}")
+    return world._replace(leaders=(*world.leaders, one))
+
+
+# ── Crashes ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _crash(world: World, node: int, kind: str) -> World:
+    """kill: the page cache stays. power: what was not synced goes, and the kept watermark is an old one. wipe: all goes."""
+    host = world.hosts[node - 1]
+    end = {"kill": host.replica.log.end, "power": host.replica.log.durable, "wipe": 0}[kind]
+    log = LogSummary() if kind == "wipe" else _lost_tail(host.replica.log, end)
+    dead = Replica(
+        node=node,
+        incarnation=host.replica.incarnation,
+        log=log,
+        watermark=min(host.replica.watermark, end) if kind == "kill" else 0,
+        flush_on_ack=host.replica.flush_on_ack,
+    )
+    host = Host(
+        False, host.records[:end], dead, 0, False, host.boot + (kind == "power"), host.folder + (kind == "wipe")
+    )
+    emptied = world.emptied
+    if len(host.records) < len(world.hosts[node - 1].records) and node not in emptied:
+        emptied = tuple(sorted((*emptied, node)))
+    return _with_host(world._replace(faults=world.faults - 1, emptied=emptied), node, host)
+
+
+def _lost_tail(log: LogSummary, end: int) -> LogSummary:
+    """As storage recovers: an epoch that was begun beyond the lost tail now begins at its end."""
+    if end == log.end:
+        return log
+    epochs = tuple(each for each in log.epochs if each[1] < end)
+    if log.latest_epoch > (epochs[-1][0] if epochs else -1):
+        epochs = (*epochs, (log.latest_epoch, end))
+    return LogSummary(end=end, durable=end, epochs=epochs)
+
+
+def _life(host: Host, remembers: int) -> registration.Life:
+    return registration.Life(boot_id=str(host.boot), folder_id=str(host.folder), remembers=remembers)
+
+
+def _start(world: World, node: int, bounds: Bounds) -> World:
+    """The process begins. What metadata it finds first may be old: from before its own registration."""
+    host = world.hosts[node - 1]
+    old = host.replica
+    opened = replica_state.opened(node, old.incarnation + 1, old.log, old.watermark, flush_on_ack=bounds.flush_on_ack)
+    world = _with_host(world, node, host._replace(alive=True, replica=opened, applied=len(world.entries) - 1))
+    world = _told(world, node, _as_assigned(world, len(world.entries) - 1))
+    if world.hosts[node - 1].replica.role is None:
+        return _register(world, node, bounds)
+    return world
+
+
+def _is_registered(world: World, node: int) -> bool:
+    return world.now.nodes[node - 1].incarnation == world.hosts[node - 1].replica.incarnation
+
+
+# ── The metadata ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _as_assigned(world: World, at: int) -> Assigned:
+    entry = world.entries[at]
+    incarnations = tuple((node, entry.nodes[node - 1].incarnation) for node in NODES)
+    return Assigned(entry.assignment, incarnations, MIN_IN_SYNC)
+
+
+def _has_room(world: World, after: Assignment, bounds: Bounds) -> bool:
+    return after.leader_epoch <= bounds.epochs and after != world.now.assignment
+
+
+def _fenced_nodes(world: World, node: int) -> tuple[Node, ...]:
+    nodes = list(world.now.nodes)
+    nodes[node - 1] = msgspec.structs.replace(nodes[node - 1], is_fenced=True)
+    return tuple(nodes)
+
+
+def _fenced(world: World, node: int) -> Assignment:
+    nodes = dict(zip(NODES, _fenced_nodes(world, node), strict=True))
+    return election.fenced(world.now.assignment, node, nodes, MIN_IN_SYNC)
+
+
+def _fence(world: World, node: int) -> World:
+    entry = Entry(_fenced(world, node), _fenced_nodes(world, node))
+    return world._replace(entries=(*world.entries, entry))
+
+
+def _registration(world: World, node: int, bounds: Bounds) -> tuple[Entry, registration.Registration, int]:
+    host, before = world.hosts[node - 1], world.lives[node - 1]
+    is_alive_and_fenced = host.alive and _is_registered(world, node)
+    incarnation = world.now.nodes[node - 1].incarnation + 1
+    remembers = 0 if host.folder and before.life.folder_id != str(host.folder) else before.incarnation
+    life = _life(host, remembers)
+    if is_alive_and_fenced:
+        life = before.life
+        life = msgspec.structs.replace(life, remembers=before.incarnation)
+    is_whole = registration.is_whole(before, life, flush_on_ack=bounds.flush_on_ack, is_damaged=False)
+    nodes = list(world.now.nodes)
+    nodes[node - 1] = Node(incarnation=incarnation)
+    known = dict(zip(NODES, nodes, strict=True))
+    assignment = election.registered(world.now.assignment, node, known, MIN_IN_SYNC, is_whole=is_whole)
+    # Which boot and folder they were makes no difference from here on, only whether the next ones are others.
+    kept = msgspec.structs.replace(life, boot_id="0", folder_id="0")
+    return Entry(assignment, tuple(nodes)), registration.Registration(incarnation, kept), incarnation
+
+
+def _may_register(world: World, node: int, bounds: Bounds) -> bool:
+    entry, _, _ = _registration(world, node, bounds)
+    return entry.assignment.leader_epoch <= bounds.epochs
+
+
+def _register(world: World, node: int, bounds: Bounds) -> World:
+    """The node's registration is written; a node that was only taken for dead begins another life."""
+    entry, one, incarnation = _registration(world, node, bounds)
+    host = world.hosts[node - 1]
+    host = host._replace(boot=0, folder=0)
+    if host.replica.incarnation != incarnation:
+        host = host._replace(replica=host.replica.registered_as(incarnation))
+    lives = (*world.lives[: node - 1], one, *world.lives[node:])
+    return _with_host(world._replace(entries=(*world.entries, entry), lives=lives), node, host)
+
+
+def _elect(world: World, *, unclean: bool) -> World:
+    known = world.now.assignment
+    if not unclean:
+        after = election.elect(known, world.now.registered())
+        return world._replace(entries=(*world.entries, world.now._replace(assignment=after)))
+    ends = {
+        node: election.LogEnd(world.hosts[node - 1].replica.log.last_record_epoch, len(world.hosts[node - 1].records))
+        for node in known.torn
+    }
+    after = election.elect_unclean(known, ends)
+    assert after.leader is not None
+    kept = world.hosts[after.leader - 1].records
+    same = next((at for at, (a, b) in enumerate(zip(kept, world.promised, strict=False)) if a != b), len(kept))
+    if same < len(world.promised) and len(world.emptied) < MIN_IN_SYNC:
+        raise Broken(f"an unclean election loses {world.promised[same:]}, though only {world.emptied} lost anything")
+    # Said loudly: what the winner does not have is lost, and no promise any more.
+    return world._replace(
+        entries=(*world.entries, world.now._replace(assignment=after)), promised=world.promised[:same]
+    )
+
+
+def _may_elect_unclean(world: World, bounds: Bounds) -> bool:
+    known = world.now.assignment
+    return (
+        not known.in_sync
+        and not known.eligible
+        and bool(known.torn)
+        and all(world.hosts[node - 1].alive and _is_registered(world, node) for node in known.torn)
+        and known.leader_epoch < bounds.epochs
+    )
+
+
+# ── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _deliver(world: World, message: object) -> World:
+    match message:
+        case Fetch():
+            return _told(world, message.leader, message) if world.hosts[message.leader - 1].alive else world
+        case Fetched() | Diverging() | StartAnew() | Refused():
+            node = message.question.node
+            return _told(world, node, message) if world.hosts[node - 1].alive else world
+        case ProposeChange(change):
+            return _proposed(world, change)
+    raise AssertionError(message)
+
+
+def _proposed(world: World, change: sets.SetChange) -> World:
+    known = world.now.assignment
+    if sets.may_change(known, change, world.now.registered()):
+        after = sets.with_change(known, change, MIN_IN_SYNC)
+        return world._replace(entries=(*world.entries, world.now._replace(assignment=after)))
+    leader = known.leader
+    if sets.is_current(known, change) and leader is not None and world.hosts[leader - 1].alive:
+        return _told(world, leader, ChangeRefused(change))
+    return world
+
+
+def _trimmed(world: World) -> World:
+    """Entries that everyone alive has applied are of no more use; nobody reads them again."""
+    first = min((host.applied for host in world.hosts if host.alive), default=len(world.entries) - 1)
+    if not first:
+        return world
+    hosts = tuple(host._replace(applied=max(host.applied - first, 0)) for host in world.hosts)
+    return world._replace(hosts=hosts, entries=world.entries[first:])
+
+
+# ── In words ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_words(label: Label) -> str:
+    """An event as a line of a schedule: "deliver to 2: 1 record from 0, epoch 1, watermark 0"."""
+    return " ".join(_message_in_words(part) if isinstance(part, msgspec.Struct) else str(part) for part in label)
+
+
+def _message_in_words(message: object) -> str:
+    match message:
+        case Fetch():
+            return f"to {message.leader}: {message.node}.{message.incarnation} asks from {_place(message)}"
+        case Fetched(question, batches, watermark):
+            return f"to {question.node}.{question.incarnation}: {len(batches)} from {_place(question)}, watermark {watermark}"
+        case Diverging(question, epoch, end):
+            return f"to {question.node}.{question.incarnation}: at {_place(question)} logs part, epoch {epoch} ended at {end}"
+        case StartAnew(question, start):
+            return f"to {question.node}.{question.incarnation}: start anew at {start}"
+        case ProposeChange(change):
+            verb = "joins" if change.joins else "leaves"
+            return (
+                f"to the metadata: {change.node}.{change.incarnation} {verb} "
+                f"(epochs {change.leader_epoch}, {change.partition_epoch})"
+            )
+    raise AssertionError(message)
+
+
+def _place(question: Fetch) -> str:
+    return f"{question.offset}, epoch {question.epoch}, last {question.last_epoch}"

@@ -1,0 +1,51 @@
+"""Three replicas in every order of events: completely in small bounds here, in larger ones by `make model`; and bugs found so.
+
+A schedule is a file of `schedules/`: the events, one to a line, in which a planted bug breaks a promise. Without it none is.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.replication.explore import SMALL, explore, replay, wander
+from tests.replication.planted import BUGS, RULE_BUGS, planted
+
+HERE = Path(__file__).parent
+GUIDE = HERE.parents[1] / "docs" / "guides" / "durability.md"
+
+
+def schedule(number: int) -> list[str]:
+    return (HERE / "schedules" / f"{number:02}.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_world_keeps_the_promises(name: str) -> None:
+    assert explore(SMALL[name]) > 500
+
+
+def test_random_walks_keep_them_too() -> None:
+    wander(seed=1, count=150)
+
+
+@pytest.mark.parametrize("number", BUGS)
+def test_a_planted_bug_is_found(number: int) -> None:
+    bug = BUGS[number]
+    assert replay(schedule(number), bug.bounds) is None
+    with planted(bug):
+        assert replay(schedule(number), bug.bounds) is not None
+
+
+@pytest.mark.parametrize("number", RULE_BUGS)
+def test_a_planted_rule_is_found(number: int) -> None:
+    bug = RULE_BUGS[number]
+    bug.killer()
+    with planted(bug), pytest.raises(AssertionError):
+        bug.killer()
+
+
+def test_the_guide_lists_every_planted_bug() -> None:
+    listed = re.findall(r"^\| (\d+) \| (.*?) \|", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
+    planned = {number: bug.what for number, bug in BUGS.items()} | {
+        number: bug.what for number, bug in RULE_BUGS.items()
+    }
+    assert {int(number): what for number, what in listed} == planned
