@@ -9,7 +9,6 @@ import asyncio
 import logging
 import secrets
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import metadata
@@ -24,14 +23,15 @@ from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.report import Welcome
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.opening import open_beside
 from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
-from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, ServerConfig, TlsConfig, check_exposure
+from braidlog.server.certificates import reload_certificate, tls_context
+from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, ServerConfig, check_exposure
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
@@ -363,15 +363,8 @@ class Server:
     def reload_certificates(self) -> None:
         """Read certificates and keys again, for the connections to come. Those that cannot be used are not: the old ones stay."""
         for dialect, listener in self.listeners.items():
-            tls: TlsConfig = getattr(self.config.listeners, dialect).tls
-            if listener.tls is None:
-                continue
-            try:
-                tls_context(tls)  # first a fresh one: half of a pair must not replace the whole one that is in use
-                listener.tls.load_cert_chain(tls.cert, tls.key or None)
-                log.info("listener %s has read its certificate again", dialect)
-            except (BrokerError, OSError) as error:
-                log.error("listener %s keeps the certificate it has: %s", dialect, error)  # noqa: TRY400
+            if listener.tls is not None:
+                reload_certificate(dialect, listener.tls, getattr(self.config.listeners, dialect).tls)
 
     async def run(self) -> None:
         """Serve until asked to stop; raise what made a background task fail."""
@@ -495,18 +488,3 @@ def gatekeeper(auth: AuthConfig, authorize: Authorize, world: World, *, connecti
     strangers_max = min(auth.strangers.connections_max, max(connections_max // STRANGERS_SHARE, 1))
     limits = msgspec.structs.replace(auth.strangers, connections_max=strangers_max)
     return Gatekeeper(Authenticate(authorize, world, pauses), limits)
-
-
-def tls_context(tls: TlsConfig) -> ssl.SSLContext:
-    """TLS 1.2 or newer; with a client CA, both sides show who they are."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(tls.cert, tls.key or None)
-        if tls.client_ca:
-            context.load_verify_locations(tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as error:  # ssl's own errors are of this kind too
-        files = ", ".join(name for name in (tls.cert, tls.key, tls.client_ca) if name)
-        raise BrokerError(Reason.INVALID_SETTING, f"TLS with {files}: {error.strerror or error}") from error
-    return context
