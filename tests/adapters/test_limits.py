@@ -128,6 +128,21 @@ def test_what_a_door_makes_is_counted_for_who_asked_and_has_a_limit(name: str) -
     assert doors.holdings.used(kind) == 1
 
 
+MEMBERS: dict[str, Callable[[str], Any]] = {
+    "kafka": lambda _: kafka_join("g"),
+    "cursus": lambda name: cursus.JoinGroup(topic="orders", group="g", member=name),
+    "flux": lambda name: flux.Join("1", "g", "orders", name),
+}
+
+
+@pytest.mark.parametrize("dialect", MEMBERS)
+def test_a_group_is_full_on_every_door_that_has_members(dialect: str) -> None:
+    doors = Doors(members_per_group_max=2)
+    for name in "ab":
+        assert refusal(doors, dialect, MEMBERS[dialect](name)) in (None, E.MEMBER_ID_REQUIRED)
+    assert refusal(doors, dialect, MEMBERS[dialect]("c")) in (Reason.GROUP_FULL, E.GROUP_MAX_SIZE_REACHED)
+
+
 CREATE: dict[str, Callable[[str], Any]] = {
     "kafka": lambda name: kt.CreateTopicsRequest([kt.CreateTopicsRequestTopic(name, 1, 1)]),
     "cursus": lambda name: cursus.Create(topic=name, partitions=1),

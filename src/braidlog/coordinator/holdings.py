@@ -187,7 +187,7 @@ class Account(NamedTuple):
         return ENTRY_BYTES + sum(len(word) for word in key if isinstance(word, str)) + self.size_of(value)
 
 
-PLACE_BYTES = 150
+PLACE_BYTES = 400
 COMMIT_BYTES = 400
 """What a partition that was added to a transaction, and a commit that it staged, take in memory. Measured."""
 ENTRY_BYTES = 600

@@ -36,7 +36,7 @@ READ_EVENTS = 256
 """The same for events that are looked up one by one."""
 ANY_VERSION = -1
 _VERSION_DIGITS_MAX = 18
-STREAM_BYTES = 600
+STREAM_BYTES = 300
 EVENT_BYTES = 80
 """What a stream, and an event of it, take in memory. Measured."""
 
