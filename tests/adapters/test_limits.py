@@ -22,6 +22,7 @@ from braidlog.wire.kafka.messages import topics as kt
 from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.mlog import messages as mlog
 from braidlog.wire.rustlog import messages as rustlog
+from braidlog.wire.rustlog.messages import Form
 
 
 class Doors:
@@ -47,7 +48,7 @@ class Doors:
             request: Any = SimpleNamespace(message=message, version=version, key=api.key, client_id="c")
         else:
             route = table[type(message)]
-            request = SimpleNamespace(message=message) if dialect in ("cursus", "rustlog") else message
+            request = SimpleNamespace(message=message, form=Form.JSON) if dialect in ("cursus", "rustlog") else message
         job = self.node.spawn(adapter.serve(route, talk, request))
         self.node.world.advance(1000)
         return job.result()
