@@ -68,6 +68,7 @@ WAYS = {
     "rules": "retry and error rules of all drivers",
     "schemas": "JSON output against its schemas",
     "sdist": "the test suite of another project",
+    "tools": "command-line tools of another project",
     "served": "every request of a table is served",
     "server": "a server with all its ports",
     "settings": "options in all their forms",

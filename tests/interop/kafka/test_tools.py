@@ -1,0 +1,253 @@
+"""Kafka's own command-line tools against the Kafka port, one after the other in one Java process.
+
+Each row: the class, its arguments, how it must end, and what it must say. docs/dialects/kafka.md has the same table for people.
+"""
+
+import base64
+import json
+import re
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from benchmarks.peers import maven
+from tests.debian import Missing, have
+from tests.interop.kafka.clients import alone
+from tests.interop.kafka.servers import JUDGED, Servers
+
+FOLDER = Path(__file__).parents[1] / "tools"
+PAGE = Path(__file__).parents[3] / "docs" / "dialects" / "kafka.md"
+PACKAGE = "org.apache.kafka.tools."
+CONFIGS = "kafka.admin.ConfigCommand"
+MAIN = b"([Ljava/lang/String;)V"
+"""What stands in a class that has a method which takes words and gives nothing."""
+ENDS = ("Command", "Tool", "Shell", "Performance", "Resetter", "Producer", "Consumer")
+TOPIC, COPY = "tools", "tools-copy"
+
+
+class Case(NamedTuple):
+    tool: str
+    arguments: str
+    """With blanks between; AT is the address, DELETE and MOVE are files."""
+    said: str
+    """A pattern in what it writes."""
+    code: int | None = 0
+    """None: this one ends by an error of its own, in whatever way it is ended."""
+    typed: str = ""
+
+
+_CONSUMER_GROUPS = "consumer.group.ConsumerGroupCommand"
+_B = "--bootstrap-server AT "
+CASES = [
+    Case(
+        "TopicCommand",
+        f"{_B}--create --topic {TOPIC} --partitions 1 --config retention.ms=100000000",
+        "Created topic tools",
+    ),
+    Case("TopicCommand", f"{_B}--alter --topic {TOPIC} --partitions 2", ""),
+    Case("TopicCommand", f"{_B}--describe --topic {TOPIC}", "PartitionCount: 2.*retention.ms=100000000"),
+    Case(
+        "ConsoleProducer",
+        f"{_B}--topic {TOPIC} --reader-property parse.key=true --reader-property key.separator=:",
+        "",
+        0,
+        "k:one\nk:two\n",
+    ),
+    Case(
+        "consumer.ConsoleConsumer",
+        f"{_B}--topic {TOPIC} --from-beginning --max-messages 2 --group tools --timeout-ms 60000",
+        "one\ntwo\n",
+    ),
+    Case(
+        "ProducerPerformance",
+        f"{_B}--topic {TOPIC} --num-records 50 --record-size 10 --throughput -1",
+        "50 records sent",
+    ),
+    Case("ConsumerPerformance", f"{_B}--topic {TOPIC} --num-records 50 --timeout 60000", "data.consumed.in.nMsg"),
+    Case("EndToEndLatency", f"{_B}--topic {TOPIC} --num-records 3 --producer-acks 1 --record-size 20", "Avg latency"),
+    Case("VerifiableProducer", f"{_B}--topic {TOPIC} --max-messages 3", "startup_complete"),
+    Case(
+        "VerifiableConsumer",
+        f"{_B}--topic {TOPIC} --group-id tools-v --max-messages 3 --reset-policy earliest",
+        "records_consumed",
+    ),
+    Case("GetOffsetShell", f"{_B}--topic {TOPIC}", r"tools:0:\d+\ntools:1:\d+"),
+    Case("DeleteRecordsCommand", f"{_B}--offset-json-file DELETE", "low_watermark: 0"),
+    Case(_CONSUMER_GROUPS, f"{_B}--list", "tools"),
+    Case(_CONSUMER_GROUPS, f"{_B}--describe --group tools", "CURRENT-OFFSET"),
+    Case(_CONSUMER_GROUPS, f"{_B}--reset-offsets --group tools --topic {TOPIC} --to-earliest --execute", "NEW-OFFSET"),
+    Case("GroupsCommand", f"{_B}--list", "tools +Classic +consumer"),
+    Case(_CONSUMER_GROUPS, f"{_B}--delete --group tools", "was successful"),
+    Case(
+        "AclCommand",
+        f"{_B}--add --allow-principal User:ann --consumer --group g --topic {TOPIC}",
+        "Adding ACLs for resource .*GROUP, name=g",
+    ),
+    Case("AclCommand", f"{_B}--add --deny-principal User:ann --operation Write --topic {TOPIC}", "permissionType=DENY"),
+    Case("AclCommand", f"{_B}--remove --force --allow-principal User:ann --consumer --group g --topic {TOPIC}", ""),
+    Case(
+        "TransactionalMessageCopier",
+        f"--broker-list AT --input-topic {TOPIC} --input-partition 0 --output-topic {COPY} --transactional-id tools "
+        "--consumer-group tools-c --transaction-size 2 --max-messages 2",
+        '"transactionalId":"tools".*"totalProcessed"',
+        None,
+    ),
+    Case("TransactionsCommand", f"{_B}list", "TransactionalId"),
+    Case("TransactionsCommand", f"{_B}find-hanging --broker-id 0", "StartOffset"),
+    Case("TransactionsCommand", f"{_B}describe-producers --topic {TOPIC} --partition 0", "LastSequence"),
+    Case(
+        "TransactionsCommand",
+        f"{_B}abort --topic {TOPIC} --partition 0 --producer-id 7 --producer-epoch 1 --coordinator-epoch 0",
+        "",
+    ),
+    Case("TransactionsCommand", f"{_B}forceTerminateTransaction --transactionalId tools-x", ""),
+    Case("BrokerApiVersionsCommand", _B, r"WriteTxnMarkers\(27\): 1"),
+    Case("ClusterTool", f"cluster-id {_B}", "Cluster ID"),
+    Case("LogDirsCommand", f"{_B}--describe --topic-list {TOPIC}", '"partition":"tools-0"'),
+    Case(
+        "reassign.ReassignPartitionsCommand",
+        f"{_B}--generate --topics-to-move-json-file MOVE --broker-list 0",
+        "Proposed partition reassignment",
+    ),
+    Case("FeatureCommand", f"{_B}describe", ""),
+    Case("ClientMetricsCommand", f"{_B}--list", ""),
+    Case(
+        "StreamsResetter", f"{_B}--application-id app --input-topics {TOPIC} --force", "Reset-offsets for input topics"
+    ),
+    Case("consumer.group.ShareGroupCommand", f"{_B}--list", ""),
+    Case("streams.StreamsGroupCommand", f"{_B}--list", ""),
+    Case(
+        "LeaderElectionCommand",
+        f"{_B}--election-type preferred --all-topic-partitions",
+        "does not support ELECT_LEADERS",
+        1,
+    ),
+    Case("MetadataQuorumCommand", f"{_B}describe --status", "does not support DESCRIBE_QUORUM", 1),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type topics --entity-name {TOPIC} --add-config compression.type=zstd",
+        "Completed updating",
+    ),
+    Case(CONFIGS, f"{_B}--describe --entity-type topics --entity-name {TOPIC}", "compression.type=zstd"),
+    Case(CONFIGS, f"{_B}--describe --entity-type brokers", "Dynamic configs for broker 0"),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type brokers --entity-default --add-config log.retention.ms=5",
+        "braid config",
+        1,
+    ),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type users --entity-name ann --add-config SCRAM-SHA-256=[iterations=4096,password=secret]",
+        "Completed updating",
+    ),
+    Case(CONFIGS, f"{_B}--describe --entity-type users --entity-name ann", "SCRAM-SHA-256=iterations=4096"),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type users --entity-name ann --add-config producer_byte_rate=5",
+        "quotas.principals",
+        1,
+    ),
+    Case("TopicCommand", f"{_B}--delete --topic {TOPIC}", ""),
+]
+NOT_RUN = {
+    "ClientCompatibilityTest": "a test of clients, which wants topics of its own",
+    "ConnectPluginPath": "asks no broker",
+    "ConsoleShareConsumer": "share groups are not served",
+    "DelegationTokenCommand": "delegation tokens are not served",
+    "DumpLogSegments": "asks no broker",
+    "JmxTool": "asks no broker",
+    "LogCompactionTester": "reads a broker's configuration for minutes",
+    "OAuthCompatibilityTool": "asks no broker",
+    "ReplicaVerificationTool": "runs until it is stopped",
+    "ShareConsumerPerformance": "share groups are not served",
+    "VerifiableShareConsumer": "share groups are not served",
+}
+
+
+class Tools:
+    """The Java process: one tool at a time."""
+
+    def __init__(self, jars: Path, log: Path) -> None:
+        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
+        self._log = log.open("wb")
+        self._process = subprocess.Popen(
+            [*command, str(FOLDER / "Tools.java")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+
+    def run(self, tool: str, arguments: list[str], typed: str) -> tuple[int, str]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        name = tool if tool == CONFIGS else PACKAGE + tool
+        self._process.stdin.write("\t".join([base64.b64encode(typed.encode()).decode(), name, *arguments]) + "\n")
+        self._process.stdin.flush()
+        code, _, written = self._process.stdout.readline().rstrip("\n").partition("\t")
+        return int(code), base64.b64decode(written).decode()
+
+    def close(self) -> None:
+        with self._process:  # closes what it was written to and read from
+            self._process.kill()
+        self._log.close()
+
+
+@pytest.fixture(scope="module")
+def jars() -> Path:
+    try:
+        have("mvn", "maven")
+    except Missing as reason:
+        pytest.skip(str(reason))
+    with alone("kafka-tools"):
+        return maven.jars(FOLDER / "pom.xml", "kafka-tools")
+
+
+@pytest.fixture(scope="module")
+def tools(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    started = Tools(jars, tmp_path_factory.mktemp("tools") / "log")
+    yield started
+    started.close()
+
+
+@pytest.mark.skipif(JUDGED != "braid", reason="the rows say what this server answers")
+def test_the_tools_run(tools: Tools, servers: Servers, tmp_path: Path) -> None:
+    """All in one test: they follow from one another."""
+    files = {
+        "DELETE": {"partitions": [{"topic": TOPIC, "partition": 0, "offset": 0}], "version": 1},
+        "MOVE": {"topics": [{"topic": TOPIC}], "version": 1},
+    }
+    words = {"AT": servers.plain} | {name: str(tmp_path / name) for name in files}
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    wrong = []
+    for case in CASES:
+        code, written = tools.run(case.tool, [words.get(word, word) for word in case.arguments.split()], case.typed)
+        if (case.code is not None and code != case.code) or not re.search(case.said, written, re.DOTALL):
+            wrong.append(f"{case.tool} {case.arguments} ended with {code}: {written[:1000]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_tool_is_run_or_has_a_reason(jars: Path) -> None:
+    """Whatever of the jar has a `main`."""
+    (jar,) = jars.glob("kafka-tools-[0-9]*.jar")
+    with zipfile.ZipFile(jar) as content:
+        mains = {
+            name.removesuffix(".class").rpartition("/")[2]
+            for name in content.namelist()
+            if name.startswith("org/apache/kafka/tools/") and "$" not in name and MAIN in content.read(name)
+        }
+    run = {case.tool.rpartition(".")[2] for case in CASES if case.tool != CONFIGS}
+    named = {name for name in mains if name.endswith(ENDS)}
+    assert run | set(NOT_RUN) <= mains
+    assert named <= run | set(NOT_RUN)
+
+
+def test_the_page_names_every_tool() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    tools = {case.tool.rpartition(".")[2] for case in CASES} | set(NOT_RUN)
+    assert {name for name in tools if f"`{name}`" not in page} == set()
