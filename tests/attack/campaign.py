@@ -50,7 +50,7 @@ FOUND = 3
 class Round:
     """One history: its clients, and what is left to read when they have ended."""
 
-    def __init__(self, node: AttackedNode, number: int) -> None:
+    def __init__(self, node: AttackedNode, number: int, *, hasty_aborts: bool) -> None:
         self.node = node
         self.history = History()
         self.topic, self.transactions = f"shared-{number}", f"transactions-{number}"
@@ -72,7 +72,9 @@ class Round:
             foreign.KafkaPythonProducer(node, history, self.topic, f"kafkapython-{number}"),
             foreign.AioKafkaProducer(node, history, self.topic, f"aiokafka-{number}"),
             foreign.PublishedCursusProducer(node, history, self.topic, f"cursusclient-{number}"),
-            foreign.TransactionalProducer(node, history, self.transactions, f"transactional-{number}"),
+            foreign.TransactionalProducer(
+                node, history, self.transactions, f"transactional-{number}", hasty=hasty_aborts
+            ),
             foreign.CommittedReader(node, history, self.transactions, f"committed-{number}"),
         ]
 
@@ -158,11 +160,12 @@ def noting(what: str) -> Iterator[list[str]]:
 class Campaign:
     """A node, its disk, and all that is done to it; `findings` is what it did wrong."""
 
-    def __init__(self, folder: Path, seed: int, bug: str = "") -> None:
+    def __init__(self, folder: Path, seed: int, bug: str = "", *, hasty_aborts: bool = False) -> None:
         self._stack = contextlib.ExitStack()
         self._folder = folder
         self._rng = random.Random(seed)
         self._bug = bug
+        self._hasty_aborts = hasty_aborts
         self.findings: list[str] = []
         self.history = History()
         """Of the round that had findings."""
@@ -188,7 +191,7 @@ class Campaign:
         """The attacks that are named, or some of all: which, and how each is done, follows from the number it was given."""
         began = time.monotonic()
         chosen = self._rng.sample(sorted(self.nemeses.table), ATTACKS_A_ROUND) if attacks is None else attacks
-        with Round(self.node, self.totals["rounds"]) as current:
+        with Round(self.node, self.totals["rounds"], hasty_aborts=self._hasty_aborts) as current:
             self.nemeses.judge_damaged = lambda *seen: self.findings.extend(current.judge_damaged(*seen))
             self._wait_for_all(current)
             for attack in chosen:
@@ -263,13 +266,14 @@ def main() -> int:
         metavar="FILE",
         help="where to write every operation of a round with findings, and what the node said",
     )
+    parser.add_argument("--hasty-aborts", action="store_true", help="transactions are aborted with records in flight")
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant one")
     asked = parser.parse_args()
     attacks = None if asked.attacks is None else [each for each in asked.attacks.split(",") if each]
     print(f"ATTACK_SEED={asked.seed}", flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="braidlog-attack-") as folder,
-        Campaign(Path(folder), asked.seed, asked.bug) as campaign,
+        Campaign(Path(folder), asked.seed, asked.bug, hasty_aborts=asked.hasty_aborts) as campaign,
     ):
         while not campaign.findings:
             campaign.run_round(attacks)
