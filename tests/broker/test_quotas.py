@@ -74,3 +74,25 @@ def test_bad_rates(rate: int) -> None:
     with pytest.raises(BrokerError) as caught:
         Rates(fetch_bytes_per_second=rate)
     assert caught.value.reason is Reason.INVALID_SETTING
+
+
+def test_shares_of_time_are_of_principals_and_of_addresses() -> None:
+    quotas = Quotas(Rates(request_percent=10), {"free": Rates()}, address_request_percent=50)
+    assert quotas.counts_time
+    assert not quotas.is_unlimited
+    assert quotas.take_time("a", "1.1.1.1", 0.1, now=0.0) == 0, "a burst is a second's worth"
+    assert quotas.take_time("a", "2.2.2.2", 0.05, now=0.0) == pytest.approx(0.5), (
+        "all connections of a principal together"
+    )
+    assert quotas.take_time("free", "1.1.1.1", 0.4, now=0.0) == 0
+    assert quotas.take_time("free", "1.1.1.1", 0.25, now=0.0) == pytest.approx(0.5), (
+        "all principals of an address together"
+    )
+    assert quotas.take_time("a", "3.3.3.3", 0.01, now=10.0) == 0
+    assert not Quotas(Rates(append_bytes_per_second=1)).counts_time
+
+
+@pytest.mark.parametrize("percent", [0, 0.05, 101, -2])
+def test_a_share_is_part_of_the_whole(percent: float) -> None:
+    with pytest.raises(BrokerError, match="share of the loop's time"):
+        Rates(request_percent=percent)

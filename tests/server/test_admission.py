@@ -206,9 +206,9 @@ async def test_the_beginning_of_an_introduction_is_a_frame_that_has_to_end() -> 
 
 def test_a_census_counts_in_all_and_by_address() -> None:
     connection_limits = ConnectionLimits(connections_max=3, per_peer_max=2)
-    assert [connection_limits.enter(peer) for peer in ("a", "a", "a")] == [True, True, False]
+    assert [connection_limits.enter(peer, 0.0) for peer in ("a", "a", "a")] == [True, True, False]
     connection_limits.leave("a")
-    assert [connection_limits.enter(peer) for peer in ("b", "c")] == [True, False]
+    assert [connection_limits.enter(peer, 0.0) for peer in ("b", "c")] == [True, False]
     for peer in ("a", "a", "b", "c"):
         connection_limits.leave(peer)
     assert len(connection_limits) == 0

@@ -11,6 +11,9 @@ import pytest
 from tests.server.toy import Scene, until
 
 from braidlog.broker.quotas import Quotas, Rates
+from braidlog.server import session as session_module
+from braidlog.server import session_output
+from braidlog.server.fair_turns import FairTurns
 from braidlog.server.session_limits import SessionLimits
 
 
@@ -427,6 +430,63 @@ async def test_who_fetches_too_much_waits_with_the_next() -> None:
     await until(lambda: scene.transport.reading)
     scene.send("three")
     assert scene.sent[-1] == "ok three"
+
+
+@play
+async def test_who_takes_too_much_of_the_loops_time_waits_and_is_told() -> None:
+    """Each piece of work takes a tenth of a second, by the clock that the session is given."""
+    scene = Scene(quotas=Quotas(Rates(request_percent=10)))
+    with pytest.MonkeyPatch.context() as patch:
+        tenths = iter(range(1000))
+        patch.setattr(session_output, "thread_time", lambda: next(tenths) / 10)
+        scene.send("wait 1")
+        assert scene.transport.reading, "a burst is a second's worth"
+        scene.send("wait 2")
+        assert not scene.transport.reading
+        scene.adapter.release("1")
+        await turns()
+    told = scene.sent[0].split()
+    assert told[:3] == ["ok", "1", "after"]
+    assert 500 < int(told[3]) <= 3000
+    assert scene.session._counters.throttles >= 1
+
+
+@play
+async def test_an_address_has_a_share_of_its_own() -> None:
+    quotas = Quotas(address_request_percent=10)
+    scenes = [Scene(quotas=quotas), Scene(quotas=quotas)]
+    with pytest.MonkeyPatch.context() as patch:
+        tenths = iter(range(1000))
+        patch.setattr(session_output, "thread_time", lambda: next(tenths) / 10)
+        for scene in scenes:
+            scene.send("hello")
+    assert [scene.transport.reading for scene in scenes] == [True, False], "the second pays for both"
+
+
+@play
+async def test_without_shares_nobody_looks_at_the_clock() -> None:
+    scene = Scene(quotas=Quotas(Rates(append_bytes_per_second=10_000)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_output, "thread_time", None)
+        scene.send("hello")
+    assert scene.sent == ["ok hello"]
+
+
+@play
+async def test_a_flood_waits_for_its_turn_and_others_do_not() -> None:
+    """However dear each request is: a piece of work that took its time is followed by the others."""
+    fair = FairTurns()
+    flood, other = Scene(fair_turns=fair), Scene(fair_turns=fair)
+    with pytest.MonkeyPatch.context() as patch:
+        seconds = iter(range(10_000))
+        patch.setattr(session_module, "monotonic", lambda: next(seconds))
+        flood.send(*["dear"] * 100)
+        assert 1 <= len(flood.sent) < 3
+        assert not flood.transport.reading
+        other.send("hello")
+        assert other.sent == ["ok hello"]
+        await until(lambda: len(flood.sent) == 100)
+    assert flood.transport.reading
 
 
 @play

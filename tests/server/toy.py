@@ -7,6 +7,7 @@ from typing import Any
 from braidlog.codec.errors import ProtocolError
 from braidlog.server.budget import Budget
 from braidlog.server.coroutines import Abandonable
+from braidlog.server.fair_turns import FairTurns
 from braidlog.server.session import Session, SessionOwner
 from braidlog.server.session_limits import SessionLimits
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
@@ -75,6 +76,9 @@ class ToyAdapter:
 
     def operation(self, request: str) -> str:
         return request.partition(" ")[0]
+
+    def throttled(self, answer: str, milliseconds: int) -> str:
+        return f"{answer} after {milliseconds} ms" if milliseconds else answer
 
     def handle(self, conversation: Any, request: str) -> Coroutine[Any, Any, Any]:
         if request == "no route":
@@ -196,9 +200,18 @@ class Account(SessionOwner):
 class Scene:
     """One connection to play with."""
 
-    def __init__(self, limits: SessionLimits | None = None, *, ordered: bool = True, **more: Any) -> None:
+    def __init__(
+        self,
+        limits: SessionLimits | None = None,
+        *,
+        ordered: bool = True,
+        fair_turns: FairTurns | None = None,
+        **more: Any,
+    ) -> None:
         self.adapter = ToyAdapter(ordered=ordered)
         self.account = Account()
+        if fair_turns is not None:
+            self.account.fair_turns = fair_turns
         self.session = Session(self.adapter, self.account, limits or SessionLimits(), Budget(2**30), **more)
         self.transport = ToyTransport()
         self.transport.protocol = self.session

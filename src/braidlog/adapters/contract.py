@@ -122,6 +122,10 @@ class Adapter(Protocol):
         """Serve one request; None means that the dialect gives no answer to it, a `Stream` that it gives many."""
         ...
 
+    def throttled(self, answer: Any, milliseconds: int) -> Any:  # noqa: ANN401
+        """The same answer to a client that is over its quota and not read from for so long, where the dialect can say so."""
+        ...
+
     def failure(self, request: Any, error: Exception) -> Any:  # noqa: ANN401
         """The dialect's answer for an error of the services (`BrokerError`, `StorageFault`, `ProtocolError`)."""
         ...

@@ -81,6 +81,9 @@ class RoutedAdapter:
     def operation(self, request: Any) -> str:  # noqa: ANN401
         return type(request).__name__
 
+    def throttled(self, answer: Any, milliseconds: int) -> Any:  # noqa: ANN401, ARG002 - most dialects have no word for it
+        return answer
+
     def handle(self, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
         return self.serve(self.routes[type(request)], conversation, request)
 

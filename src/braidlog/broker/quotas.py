@@ -1,4 +1,4 @@
-"""Quotas: how many bytes per second a principal may append and fetch.
+"""Quotas: how many bytes per second a principal may append and fetch, and how much of the loop's time it or its address may take.
 
 Knows: rates, and how long someone has to pause. Refuses to know: clocks (time is an argument), sockets, what the bytes are.
 Invariants: over any time t a principal moves at most `rate x (t + burst_seconds)` bytes plus one request; the pause it is told is
@@ -21,31 +21,48 @@ BURST_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 30.0
 """A pause is no longer than this, whatever was moved: a connection must not look dead."""
 BUCKETS_MAX = 100_000
+PERCENT_MIN, PERCENT_MAX = 0.1, 100.0
 K = TypeVar("K", bound=Hashable)
 
 
 class Direction(StrEnum):
     APPEND = "append"
     FETCH = "fetch"
+    TIME = "time"
+    """Seconds of the loop's processor time, and not bytes."""
 
 
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes per second; -1 means no limit."""
+    """Bytes per second, and percent of the loop's time; -1 means no limit."""
 
     append_bytes_per_second: int = UNLIMITED
     fetch_bytes_per_second: int = UNLIMITED
+    request_percent: float = UNLIMITED
 
     def __post_init__(self) -> None:
         for rate in (self.append_bytes_per_second, self.fetch_bytes_per_second):
             if rate != UNLIMITED and rate < 1:
                 raise BrokerError(Reason.INVALID_SETTING, f"a rate is at least 1 byte per second, or -1, not {rate}")
+        check_percent(self.request_percent)
 
-    def of(self, direction: Direction) -> int:
+    def of(self, direction: Direction) -> float:
+        if direction is Direction.TIME:
+            return _seconds_per_second(self.request_percent)
         return self.append_bytes_per_second if direction is Direction.APPEND else self.fetch_bytes_per_second
 
 
+def check_percent(percent: float) -> None:
+    if percent != UNLIMITED and not PERCENT_MIN <= percent <= PERCENT_MAX:
+        text = f"a share of the loop's time is {PERCENT_MIN:g} to {PERCENT_MAX:g} percent, or -1, not {percent:g}"
+        raise BrokerError(Reason.INVALID_SETTING, text)
+
+
+def _seconds_per_second(percent: float) -> float:
+    return percent if percent == UNLIMITED else percent / 100
+
+
 class TokenBucket:
-    """Tokens are bytes, or requests. They come at `rate` up to one burst; a request may leave a debt, which is the pause."""
+    """Tokens are bytes, seconds or requests. They come at `rate` up to one burst; a request may leave a debt: the pause."""
 
     __slots__ = ("_at", "_burst", "_tokens", "rate")
 
@@ -67,8 +84,8 @@ class TokenBucket:
         self._tokens -= 1
         return 0.0
 
-    def take(self, count: int, now: float) -> float:
-        """Take `count` bytes; return the seconds to pause before the next request."""
+    def take(self, count: float, now: float) -> float:
+        """Take `count`; return the seconds to pause before the next request."""
         self._refill(now)
         self._tokens -= count
         # What a pause at its longest cannot pay off is forgiven, else one huge request would close the door for hours.
@@ -97,23 +114,40 @@ class Buckets(Generic[K]):
 
 
 class Quotas:
-    """The buckets of this node. All connections of a principal share its buckets."""
+    """The buckets of this node. All connections of a principal share its buckets, all of an address that of the address."""
 
-    def __init__(self, default: Rates | None = None, principals: Mapping[str, Rates] | None = None) -> None:
+    def __init__(
+        self,
+        default: Rates | None = None,
+        principals: Mapping[str, Rates] | None = None,
+        address_request_percent: float = UNLIMITED,
+    ) -> None:
         self._default = default or Rates()
         self._principals = dict(principals or {})
+        self._address_rate = _seconds_per_second(address_request_percent)
         self._buckets: Buckets[tuple[str, Direction]] = Buckets()
-        self.is_unlimited = all(
-            rates.of(direction) == UNLIMITED
-            for rates in (self._default, *self._principals.values())
-            for direction in Direction
+        self._addresses: Buckets[str] = Buckets()
+        every = (self._default, *self._principals.values())
+        is_timed = any(rates.of(Direction.TIME) != UNLIMITED for rates in every)
+        self.counts_time = is_timed or self._address_rate != UNLIMITED
+        """Whether anyone's time is limited: else nobody looks at the clock."""
+        self.is_unlimited = not self.counts_time and all(
+            rates.of(direction) == UNLIMITED for rates in every for direction in Direction
         )
 
     def limited(self) -> dict[str | None, Rates]:
         """By principal, what each may move where that is limited; None: all the others."""
         return {name: rates for name, rates in ((None, self._default), *self._principals.items()) if rates != Rates()}
 
-    def take(self, principal: str, direction: Direction, count: int, now: float) -> float:
+    def take_time(self, principal: str, address: str, seconds: float, now: float) -> float:
+        """So much of the loop's time went to a request; return the seconds its principal or its address has to pause."""
+        pause = self.take(principal, Direction.TIME, seconds, now)
+        if self._address_rate == UNLIMITED:
+            return pause
+        bucket = self._addresses.get(address, lambda: TokenBucket(self._address_rate, now))
+        return max(pause, bucket.take(seconds, now))
+
+    def take(self, principal: str, direction: Direction, count: float, now: float) -> float:
         """`count` bytes were moved; return the seconds this principal has to pause, 0 for none."""
         rate = self._principals.get(principal, self._default).of(direction)
         if rate == UNLIMITED:

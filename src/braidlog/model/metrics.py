@@ -185,6 +185,13 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         _of_listeners(lambda each: each.accepted),
     ),
     MetricRow(
+        "braidlog_connections_turned_away_total",
+        COUNTER,
+        "Connections closed at once: too many, or too many of one address in too short a time.",
+        _LISTENER,
+        _of_listeners(lambda each: each.turned_away),
+    ),
+    MetricRow(
         "braidlog_connections_cut_off_total",
         COUNTER,
         "Connections closed because their client kept others waiting.",

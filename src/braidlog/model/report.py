@@ -81,6 +81,7 @@ class ListenerReport(msgspec.Struct, frozen=True):
     requests: dict[str, int]
     throttled: int
     throttled_seconds: float
+    turned_away: int
     seconds: dict[str, list[int]]
     """By operation: a histogram (`measure.py`) over one request in `sampled`."""
     seconds_total: dict[str, float]

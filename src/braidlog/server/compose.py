@@ -98,12 +98,14 @@ class Server:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks = Tasks(self._task_failed)
-        self._quotas = Quotas(config.quotas.default(), config.quotas.principals)
+        self._quotas = Quotas(config.quotas.default(), config.quotas.principals, config.quotas.address_request_percent)
         self._clock = SystemClock()
         self._budget = Budget(config.limits.memory_bytes_max, self._clock.monotonic)
         self._descriptors = raise_limit()
         connections_max = connections_that_fit(config.limits.connections_max, self._descriptors)
-        self._connection_limits = ConnectionLimits(connections_max, config.limits.connections_per_peer_max)
+        self._connection_limits = ConnectionLimits(
+            connections_max, config.limits.connections_per_peer_max, config.limits.connections_per_peer_per_second
+        )
         self._bound: dict[str, list[socket.socket]] = {}
         self._fair_turns = FairTurns()
         self._disk = OsDisk()

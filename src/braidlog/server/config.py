@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from braidlog.broker.access.authorize import Rule
-from braidlog.broker.quotas import Rates
+from braidlog.broker.quotas import Rates, check_percent
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.holdings import StateLimits
 from braidlog.kv.settings import KeyValueSettings
@@ -158,6 +158,8 @@ class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
     connections_max: int = 10_000
     """All listeners together; lowered at the start if the process may not have so many sockets open (`ulimit -n`)."""
     connections_per_peer_max: int = 5_000
+    connections_per_peer_per_second: float = UNLIMITED
+    """New ones of one address, after a burst of ten seconds' worth; -1 is no limit."""
     memory_bytes_max: int = 128 * 1024 * 1024
     """What all connections may hold together, of frames that are not whole and of answers that are not taken."""
     decompressed_bytes_max: int = DecompressionLimits().decompressed_bytes_max
@@ -169,7 +171,11 @@ class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
         return DecompressionLimits(self.decompressed_bytes_max, self.decompressed_ratio_max)
 
     def __post_init__(self) -> None:
-        _check_bounds(self, dict.fromkeys(self.__struct_fields__, (1, 2**40)) | dict.fromkeys(_SECONDS, (0.001, 1e9)))
+        rate = {"connections_per_peer_per_second": (UNLIMITED, 1e6)}
+        bounds = dict.fromkeys(self.__struct_fields__, (1, 2**40)) | dict.fromkeys(_SECONDS, (0.001, 1e9)) | rate
+        _check_bounds(self, bounds)
+        if UNLIMITED < self.connections_per_peer_per_second <= 0:
+            raise ValueError("connections_per_peer_per_second must be over 0, or -1 for no limit")
 
 
 class StateConfig(StateLimits, frozen=True, forbid_unknown_fields=True):
@@ -206,13 +212,18 @@ class QuotasConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     append_bytes_per_second: int = UNLIMITED
     fetch_bytes_per_second: int = UNLIMITED
+    request_percent: float = UNLIMITED
+    """Of the time of the node's one loop, for one principal."""
+    address_request_percent: float = UNLIMITED
+    """The same for all connections from one address."""
     principals: dict[str, Rates] = {}
 
     def __post_init__(self) -> None:
         self.default()
+        check_percent(self.address_request_percent)
 
     def default(self) -> Rates:
-        return Rates(self.append_bytes_per_second, self.fetch_bytes_per_second)
+        return Rates(self.append_bytes_per_second, self.fetch_bytes_per_second, self.request_percent)
 
 
 class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

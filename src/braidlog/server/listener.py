@@ -68,6 +68,7 @@ class Listener(SessionOwner):
         self.port = 0
         self.accepted = 0
         self.cut_off = 0
+        self.turned_away = 0
 
     @property
     def sessions(self) -> set[Session]:
@@ -108,7 +109,8 @@ class Listener(SessionOwner):
         session.number = next(_numbers)
         self._sessions.add(session)
         self.accepted += 1
-        if not self._connection_limits.enter(session.host):
+        if not self._connection_limits.enter(session.host, asyncio.get_running_loop().time()):
+            self.turned_away += 1
             log.warning("%s: too many connections, %s is turned away", self.adapter.dialect, session.peer)
             session.abort()
 

@@ -146,6 +146,7 @@ class Reporter:
             requests=counters.requests,
             throttled=counters.throttles,
             throttled_seconds=counters.throttled_seconds,
+            turned_away=listener.turned_away,
             seconds={name: took.counts for name, took in counters.seconds.items()},
             seconds_total={name: took.total for name, took in counters.seconds.items()},
             sampled=SAMPLED,

@@ -122,6 +122,12 @@ class Session(SessionTurns):
         """Take every request that is whole, start each, send what is answered: one write for all of them."""
         if self._busy:
             return
+        if self._counts_time:
+            self._timed(self._serve_now)
+        else:
+            self._serve_now()
+
+    def _serve_now(self) -> None:
         self._busy = True
         try:
             # Sending makes room: requests that were left for want of it must not wait for the client to send more.
@@ -207,10 +213,6 @@ class Session(SessionTurns):
             transport.pause_reading()
 
     # -- who it is -------------------------------------------------------------------------------------------
-
-    @property
-    def host(self) -> str:
-        return self.peer.rpartition(":")[0] or self.peer
 
     def _enter(self, gatekeeper: Gatekeeper) -> None:
         self._admission = Admission(gatekeeper, self.connection, self.host, self._evict)

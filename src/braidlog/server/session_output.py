@@ -6,7 +6,9 @@ Invariant: what waits to be sent is bounded, and a client that does not take it 
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
+from time import thread_time
 from typing import Any
 
 from braidlog.adapters.contract import Adapter
@@ -35,6 +37,7 @@ class SessionOutput(asyncio.Protocol):
         self._limits = limits
         self._budget = budget
         self._quotas = None if quotas is None or quotas.is_unlimited else quotas
+        self._counts_time = quotas is not None and quotas.counts_time
         self._counters = counters
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox()
@@ -50,6 +53,10 @@ class SessionOutput(asyncio.Protocol):
         self.last_words: Callable[[], bytes] | None = None
         self.peer = "?"
         self.bytes_out = 0
+
+    @property
+    def host(self) -> str:
+        return self.peer.rpartition(":")[0] or self.peer
 
     def _flush(self) -> bool:
         raise NotImplementedError
@@ -156,10 +163,25 @@ class SessionOutput(asyncio.Protocol):
     def _charge(self, direction: Direction, count: int) -> None:
         """Who moved more than its share is not read from for a while."""
         assert self._quotas is not None
-        now = self._loop.time()
-        seconds = self._quotas.take(self.principal, direction, count, now)
+        self._pause(self._quotas.take(self.principal, direction, count, self._loop.time()))
+
+    def _timed(self, work: Callable[[], None]) -> None:
+        """Do it, and count the time that it took of the loop's."""
+        assert self._quotas is not None
+        began = thread_time()
+        work()
+        took = thread_time() - began
+        self._pause(self._quotas.take_time(self.principal, self.host, took, self._loop.time()))
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long it is not read from, as far as that is known."""
+        return 0 if self._throttle is None else max(math.ceil((self._throttle.when() - self._loop.time()) * 1000), 0)
+
+    def _pause(self, seconds: float) -> None:
         if seconds <= 0 or self._transport is None:
             return
+        now = self._loop.time()
         if self._throttle is not None:
             if self._throttle.when() >= now + seconds:
                 return

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -116,11 +117,13 @@ class SessionTurns(SessionOutput):
         turn.running = Running(coroutine, done, lambda: self._may_go_on(turn), waiting, self._go)
 
     def _go(self, resume: Callable[[], None]) -> None:
-        self._fair_turns.go_on(self, resume)
+        self._fair_turns.go_on(self, partial(self._timed, resume) if self._counts_time else resume)
 
     def _answer_now(self, request: Any, answer: Any) -> None:  # noqa: ANN401
         if answer is None or self._transport is None:
             return
+        if self._throttle is not None:
+            answer = self._adapter.throttled(answer, self.throttled_ms)
         try:
             data = self.connection.respond(request, answer)
         except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
@@ -168,7 +171,7 @@ class SessionTurns(SessionOutput):
         try:
             if error is not None:
                 answer = self._adapter.failure(request, error)
-            data = None if answer is None or isinstance(answer, Stream) else self.connection.respond(request, answer)
+            data = None if answer is None or isinstance(answer, Stream) else self._spelled(request, answer)
         except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail(type(request).__name__, fault)
             return
@@ -196,6 +199,12 @@ class SessionTurns(SessionOutput):
         if self._under_way:
             self._alone = self._loop.create_future()
             await self._alone
+
+    def _spelled(self, request: Any, answer: Any) -> Output:  # noqa: ANN401
+        if self._throttle is not None:
+            answer = self._adapter.throttled(answer, self.throttled_ms)
+        data: Output = self.connection.respond(request, answer)
+        return data
 
     def _keep(self, turn: Turn, data: Output | None) -> None:
         """Put an answer where it leaves in its turn."""

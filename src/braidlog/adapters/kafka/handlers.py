@@ -92,6 +92,11 @@ class KafkaAdapter(RoutedAdapter):
     def operation(self, request: Request) -> str:
         return request.api.name
 
+    def throttled(self, answer: Any, milliseconds: int) -> Any:  # noqa: ANN401
+        if "throttle_time_ms" not in getattr(answer, "__struct_fields__", ()):
+            return answer
+        return msgspec.structs.replace(answer, throttle_time_ms=milliseconds)
+
     async def handle(self, conversation: Conversation, request: Request) -> Message | None:
         effect = EFFECTS.get(request.api.key, Effect.CHANGES)
         order = self._orders.get(conversation)
