@@ -210,8 +210,8 @@ class Scene:
     ) -> None:
         self.adapter = ToyAdapter(ordered=ordered)
         self.account = Account()
-        if fair_turns is not None:
-            self.account.fair_turns = fair_turns
+        # By a clock that stands still: how fast this machine is changes nothing.
+        self.account.fair_turns = fair_turns or FairTurns(lambda: 0.0)
         self.session = Session(self.adapter, self.account, limits or SessionLimits(), Budget(2**30), **more)
         self.transport = ToyTransport()
         self.transport.protocol = self.session

@@ -23,7 +23,8 @@ Work = Callable[[], None]
 class FairTurns:
     """One for all listeners of a node."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.clock = clock
         self._loop = asyncio.get_running_loop()
         self._lines: OrderedDict[object, deque[Work]] = OrderedDict()
         self._is_due = False
@@ -67,7 +68,7 @@ class FairTurns:
         self._at_once = AT_ONCE
 
     def _take_turns(self) -> None:
-        until = monotonic() + SLICE_SECONDS
+        until = self.clock() + SLICE_SECONDS
         self._is_due = False
         while self._lines:
             who, line = self._lines.popitem(last=False)
@@ -75,7 +76,7 @@ class FairTurns:
             if line:
                 self._lines[who] = line  # behind the others
             work()
-            if monotonic() >= until:
+            if self.clock() >= until:
                 break
         if self._lines and not self._is_due:
             self._is_due = True

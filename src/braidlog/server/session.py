@@ -9,7 +9,6 @@ passes all three, and a call between them would be paid by each.
 import asyncio
 import logging
 from functools import cached_property
-from time import monotonic
 from typing import Any, cast
 
 from braidlog.adapters.contract import Adapter
@@ -150,11 +149,12 @@ class Session(SessionTurns):
         self._has_more = False
         first = self.requests
         until = self.requests + self._fair_turns.slice_requests
-        deadline = monotonic() + SLICE_SECONDS
+        clock = self._fair_turns.clock
+        deadline = clock() + SLICE_SECONDS
         while not self._closing:
             if not self._has_room():
                 return False
-            if self.requests >= until or (self.requests != first and monotonic() >= deadline):
+            if self.requests >= until or (self.requests != first and clock() >= deadline):
                 self._has_more = True
                 self._wait_for_turn()
                 return True
