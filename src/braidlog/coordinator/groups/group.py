@@ -16,7 +16,7 @@ from braidlog.model.limits import NAME_CHARS_MAX
 MEMBERS_MAX = 1_000
 GROUP_BYTES = 2_000
 MEMBER_BYTES = 600
-"""What a group and a member take in memory beside their words. Measured."""
+"""What a group and a member take in memory beside their words: about 1,000 and 400 to 600 were measured."""
 SESSION_TIMEOUT_MS_MIN = 100
 SESSION_TIMEOUT_MS_MAX = 1_800_000
 TOPICS_MAX = 1_000
