@@ -12,7 +12,7 @@ from tests.adapters.kafka.client import Client as KafkaClient
 
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
-from braidlog.model.limits import KV_COLLECTION_ITEMS_MAX
+from braidlog.kv.store import COLLECTION_ITEMS_MAX
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import OBJECTS_MAX, Batch, BatchRecord, PlainRecords
@@ -143,10 +143,10 @@ class _Mayfly:
 
 
 def _mayfly() -> Iterator[Large]:
-    key, empty = b"k" * 256, (b"",) * KV_COLLECTION_ITEMS_MAX
-    fields = tuple(b"%d" % n for n in range(KV_COLLECTION_ITEMS_MAX))
+    key, empty = b"k" * 256, (b"",) * COLLECTION_ITEMS_MAX
+    fields = tuple(b"%d" % n for n in range(COLLECTION_ITEMS_MAX))
     pushes = [k.RPush(b"list", empty), k.RPush(b"list", (b"",) * 250_000)]
-    half = range(KV_COLLECTION_ITEMS_MAX // 2)
+    half = range(COLLECTION_ITEMS_MAX // 2)
     sets = [k.HSet(b"hash", tuple((b"%d-%d" % (part, n), b"") for n in half)) for part in range(2)]
     one: dict[str, Sequence[Any]] = {
         "SET": [k.Set(key, bytes(65_536))],
