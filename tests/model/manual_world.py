@@ -218,7 +218,7 @@ class ManualWorld:
         """Let others go first."""
         gate = _Gate()
         self._timers_made += 1
-        self._ready.append(_opener(self, gate))
+        self._ready.append(_Opening(self, gate))
         await gate
 
     # -- inside ----------------------------------------------------------------------------------------------
@@ -254,8 +254,14 @@ class ManualWorld:
             self._timers.remove(timer)
 
 
-def _opener(world: ManualWorld, gate: _Gate) -> Job[None]:
-    async def opening() -> None:
-        world.open(gate)
+class _Opening(Job[None]):
+    """Opens a gate when its turn comes. No coroutine: a world that ends in a crash would leave it behind unrun."""
 
-    return Job(opening())
+    def __init__(self, world: ManualWorld, gate: _Gate) -> None:
+        self._world = world
+        self._gate = gate
+        self.is_done = False
+
+    def step(self) -> None:
+        self._world.open(self._gate)
+        self.is_done = True
