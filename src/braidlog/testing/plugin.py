@@ -21,5 +21,6 @@ def braid_server(tmp_path: Path) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="session")
 def braid_server_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One node for the whole run: faster, for tests that mind their own topics."""
-    with ServerProcess(tmp_path_factory.mktemp("braid") / "data") as server:
+    many = ("--set", "state.topics_burst=100000")  # topics that tests make by using them: all of them are one principal
+    with ServerProcess(tmp_path_factory.mktemp("braid") / "data", *many) as server:
         yield server

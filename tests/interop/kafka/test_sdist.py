@@ -23,6 +23,8 @@ CACHE = Path(__file__).parents[3] / ".cache"
 DOWNLOAD_SECONDS_MAX = 300
 RUN_SECONDS_MAX = 400
 PARTITIONS = 4  # of a topic made by asking for it: the tests count on it
+SESSION_MS = 1_000
+"""Its members ask for three seconds, less than Kafka's least value is by default."""
 
 # Its distribution leaves this module out; with a broker of one's own only two names of it are needed.
 SERVICE = """
@@ -79,11 +81,15 @@ def sources() -> Path:
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("sdist")
     if JUDGED == "apache":
-        with apache(folder, {"num.partitions": str(PARTITIONS)}) as servers:
+        with apache(
+            folder, {"num.partitions": str(PARTITIONS), "group.min.session.timeout.ms": str(SESSION_MS)}
+        ) as servers:
             yield servers.plain
         return
     words = braid_words("plain", folder, certificates(folder))
-    with ServerProcess(folder / "data", *words, "--set", f"listeners.kafka.partitions={PARTITIONS}") as node:
+    words += ["--set", f"listeners.kafka.partitions={PARTITIONS}"]
+    words += ["--set", f"listeners.kafka.session_timeout_ms_min={SESSION_MS}"]
+    with ServerProcess(folder / "data", *words) as node:
         yield f"127.0.0.1:{node.ports['kafka']}"
 
 
