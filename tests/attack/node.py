@@ -28,8 +28,8 @@ from braidlog.storage.transactions import TransactionIndex
 FOLDER = "ATTACK_FOLDER"
 ASIDE = "ATTACK_ASIDE"
 BUG = "ATTACK_BUG"
-LATE_SECONDS = 0.5
-"""Of a sync that is not waited for."""
+LATE_SECONDS = 1.0
+"""Between two syncs of a log, neither of which is waited for."""
 REUSED_EVERY = 50
 
 
@@ -170,9 +170,16 @@ def watch_folders(notebook: Notebook) -> None:
 
 
 def acknowledge_before_sync() -> None:
+    late: set[Any] = set()
+
+    def sync(world: LoopWorld, log: Any) -> None:
+        late.discard(log)
+        world._group(log)
+
     async def durable(self: LoopWorld, log: Any, next_offset: int) -> None:
-        if log.durable_offset < next_offset:
-            self._loop.call_later(LATE_SECONDS, self._group, log)
+        if log.durable_offset < next_offset and log not in late:
+            late.add(log)
+            self._loop.call_later(LATE_SECONDS, sync, self, log)
 
     replace(LoopWorld, "durable", durable)
 

@@ -29,8 +29,11 @@ CLEAN = (
     "damaged copy",
 )
 FINDS = {
-    "acknowledge before sync": (("unsynced lost",), "does not find it|was given to"),
-    "skip the folder sync": (("unsynced lost",), "does not find it|was given to|cannot read|did not start"),
+    "acknowledge before sync": (("unsynced lost",), "does not find it|was given to|was committed, and|was counted"),
+    "skip the folder sync": (
+        ("unsynced lost",),
+        "does not find it|was given to|was committed, and|was counted|cannot read|did not start",
+    ),
     "reuse an offset": ((), "was given to"),
     "forget an aborted transaction": ((), "which was aborted"),
 }
