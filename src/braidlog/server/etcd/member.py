@@ -125,8 +125,6 @@ class Member:
         part.replace(self._file)
 
     def _running(self) -> _Running | None:
-        if self._child is not None:
-            self._child.poll()  # a child that has ended is there until someone asks
         try:
             running = msgspec.json.decode(self._file.read_bytes(), type=_Running)
         except (FileNotFoundError, msgspec.MsgspecError):
@@ -148,6 +146,8 @@ class Member:
                             connection.close()
                         return
                     await asyncio.sleep(LOOK_SECONDS)
+        if self._running() is None:
+            self._reap()
         raise BrokerError(
             Reason.UNAVAILABLE,
             f"etcd does not answer on {endpoint}: {self._last_words()} (all of it in {self._folder.name}/etcd.log)",
@@ -168,7 +168,14 @@ class Member:
                         await asyncio.sleep(LOOK_SECONDS)
             if self._running() is not None:
                 os.kill(running.pid, signal.SIGKILL)
+            self._reap()
         self._file.unlink(missing_ok=True)
+
+    def _reap(self) -> None:
+        """A child that has ended is there until someone asks for its end."""
+        if self._child is not None:
+            self._child.wait()
+            self._child = None
 
 
 def _started(pid: int) -> int | None:
