@@ -25,13 +25,13 @@ from typing import Self
 from tests.adapters.doors import DOORS
 from tests.attack import clients, foreign
 from tests.attack.attacked import AttackedNode, Proxies
-from tests.attack.checker import check, check_damaged
 from tests.attack.clients import TROUBLE, Client
 from tests.attack.disk import Disk
-from tests.attack.history import Append, History, Operation, Outcome, Read
 from tests.attack.nemeses import Nemeses
 from tests.attack.node import BUGS
 
+from braidlog.testing.checker import check, check_damaged
+from braidlog.testing.history import Append, History, Operation, Outcome, Read
 from braidlog.testing.server import ServerProcess
 
 for _name in ("aiokafka", "kafka", "cursus"):

@@ -10,9 +10,9 @@ from collections import deque
 
 from tests.adapters.doors import DOORS
 from tests.adapters.mayfly.client import Client as MayflyClient
-from tests.attack.history import Append, History, Increment, Lease, Looked, Outcome, Read, Seen, Written
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.testing.history import Append, History, Increment, Lease, Looked, Outcome, Read, Seen, Written
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mayfly import messages as mayfly
 

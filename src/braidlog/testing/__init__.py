@@ -1,4 +1,5 @@
-"""The shipped test kit: a clock that stands still, a disk that fails on demand, a node in a process of its own.
+"""The shipped test kit: a clock that stands still, a disk that fails on demand, a node in a process of its own,
+histories of what clients saw and what is wrong with them.
 
 Knows: how to break things on purpose. Refuses to know: pytest, except in the plugin.
 May import: storage and model; a node is started through its command line.

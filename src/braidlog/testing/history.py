@@ -1,7 +1,7 @@
-"""What clients did to a node and what it said: every operation with its start, its end and its outcome.
+"""What clients did to a node or a cluster and what it said: every operation with its start, its end and its outcome.
 
-Knows: operations as values. Refuses to know: clients, doors, what is right. All times are one monotonic clock's, in seconds; an
-operation whose outcome is unknown has no end: it may still happen at any later time.
+Knows: operations as values. Refuses to know: clients, doors, what is right (`checker.py`). All times are one monotonic clock's,
+in seconds, real or simulated; an operation whose outcome is unknown has no end: it may still happen at any later time, or never.
 """
 
 import math
@@ -73,6 +73,8 @@ class Read:
     """Only what transactions have committed."""
     last: bool = False
     """From the beginning of the topic to its end, after everything else."""
+    watermark: int | None = None
+    """The end of what is committed, as the answer said it."""
 
 
 @dataclass(slots=True)
@@ -128,7 +130,44 @@ class Looked:
     end: float
 
 
-Operation = Append | Transaction | Read | Written | Seen | Increment | Lease | Looked
+class Action(Enum):
+    """What a call does to its key; in brackets its argument → its answer."""
+
+    GET = "get"
+    """(→ the value, or None)"""
+    SET = "set"
+    """(the value →)"""
+    DELETE = "delete"
+    """(→ whether there was a value)"""
+    INCREMENT = "increment"
+    """(by how much → the sum); no value counts as 0"""
+    SWAP = "compare and set"
+    """((the value expected, the new one) → whether it was set); None is no value"""
+
+
+Value = int | str | None
+
+
+@dataclass(slots=True)
+class Call:
+    """One operation on one key, or on one register of metadata. A compare-and-set that answers "no" is acknowledged."""
+
+    client: str
+    key: str
+    action: Action
+    argument: Value | tuple[Value, Value] = None
+    start: float = 0
+    end: float = NEVER
+    outcome: Outcome = Outcome.UNKNOWN
+    answer: Value = None
+
+    def __str__(self) -> str:
+        argument = "" if self.argument is None else f" {self.argument}"
+        answer = f"→ {self.answer}" if self.outcome is Outcome.ACKNOWLEDGED else self.outcome.value
+        return f"[{self.start:g}, {self.end:g}] {self.client} {self.action.value}{argument} {answer}"
+
+
+Operation = Append | Transaction | Read | Written | Seen | Increment | Lease | Looked | Call
 
 
 @dataclass
