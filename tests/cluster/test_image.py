@@ -102,8 +102,13 @@ def test_a_snapshot_is_the_image() -> None:
         e.AddRule(principal="bob", topic="*", operations=("read",)),
         e.DropRule(principal="bob", topic="*", operations=("read",)),
         e.IdBlock(taken=2000),
+        e.SetQuota(principal="", rates={"append_bytes_per_second": 5.0}),
+        e.SetQuota(principal="bob", rates={"append_bytes_per_second": 5.0}),
+        e.SetQuota(principal="bob", rates={}),
     )
     assert len(image.rules) == 1
+    assert image.quotas == {"": {"append_bytes_per_second": 5.0}}
+    assert image.copy() == image
     assert msgspec.json.decode(msgspec.json.encode(image), type=Image) == image
     image.check(e.DropUser(user="alice"))
     image.apply(e.DropUser(user="alice"))

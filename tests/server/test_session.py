@@ -419,6 +419,24 @@ async def test_who_sends_too_much_is_not_read_from_for_a_while() -> None:
 
 
 @play
+async def test_a_quota_set_at_run_time_holds_for_connections_that_are_open() -> None:
+    quotas = Quotas()
+    scene = Scene(quotas=quotas)
+    scene.send("x" * 50_000)
+    assert scene.transport.reading
+    quotas.administer({"anonymous": {"append_bytes_per_second": 10_000.0}})
+    scene.send("y" * 10_100)
+    assert not scene.transport.reading
+    quotas.administer({"anonymous": {"request_percent": 10.0}})
+    await until(lambda: scene.transport.reading)
+    with pytest.MonkeyPatch.context() as patch:
+        halves = iter(range(1000))
+        patch.setattr(session_output, "thread_time", lambda: next(halves) / 2)
+        scene.send("z")
+    assert not scene.transport.reading
+
+
+@play
 async def test_who_fetches_too_much_waits_with_the_next() -> None:
     scene = Scene(quotas=Quotas(principals={"bulk": Rates(fetch_bytes_per_second=10_000)}))
     scene.send("large 50000")

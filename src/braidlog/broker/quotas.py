@@ -7,6 +7,7 @@ exactly as long as that takes; unlimited is the default and costs nothing.
 A request that is over is served and pauses the next one: who is slowed down never loses anything.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from enum import StrEnum
@@ -21,6 +22,7 @@ BURST_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 30.0
 """A pause is no longer than this, whatever was moved: a connection must not look dead."""
 BUCKETS_MAX = 100_000
+_RATE_END = 2**63
 PERCENT_MIN, PERCENT_MAX = 0.1, 100.0
 K = TypeVar("K", bound=Hashable)
 
@@ -49,6 +51,17 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if direction is Direction.TIME:
             return _seconds_per_second(self.request_percent)
         return self.append_bytes_per_second if direction is Direction.APPEND else self.fetch_bytes_per_second
+
+    def with_rates(self, rates: Mapping[str, float]) -> "Rates":
+        """The same but for these, by the names of the fields."""
+        fields = {name: value if name == "request_percent" else _whole(value) for name, value in rates.items()}
+        return msgspec.structs.replace(self, **fields)
+
+
+def _whole(rate: float) -> int:
+    if not math.isfinite(rate) or rate != int(rate) or rate >= _RATE_END:
+        raise BrokerError(Reason.INVALID_SETTING, f"a rate is a whole number of bytes per second, not {rate:g}")
+    return int(rate)
 
 
 def check_percent(percent: float) -> None:
@@ -114,7 +127,10 @@ class Buckets(Generic[K]):
 
 
 class Quotas:
-    """The buckets of this node. All connections of a principal share its buckets, all of an address that of the address."""
+    """The buckets of this node. All connections of a principal share its buckets, all of an address that of the address.
+
+    What was set at run time (`administer`) goes before the configuration, rate by rate, and who is named before who is not.
+    """
 
     def __init__(
         self,
@@ -122,22 +138,41 @@ class Quotas:
         principals: Mapping[str, Rates] | None = None,
         address_request_percent: float = UNLIMITED,
     ) -> None:
-        self._default = default or Rates()
-        self._principals = dict(principals or {})
+        self._configured_default = default or Rates()
+        self._configured = dict(principals or {})
         self._address_rate = _seconds_per_second(address_request_percent)
-        self._buckets: Buckets[tuple[str, Direction]] = Buckets()
         self._addresses: Buckets[str] = Buckets()
-        every = (self._default, *self._principals.values())
-        is_timed = any(rates.of(Direction.TIME) != UNLIMITED for rates in every)
+        self.administer({})
+
+    def administer(self, added: Mapping[str, Mapping[str, float]]) -> None:
+        """These rates were set at run time, by principal; "": for all who have none of their own. Debts are forgiven."""
+        self._buckets: Buckets[tuple[str, Direction]] = Buckets()
+        self._added = added
+        self._default = self._configured_default.with_rates(added.get("", {}))
+        self._found: dict[str, Rates] = {}
+        every = (self._configured_default, *self._configured.values())
+        is_timed = any(rates.request_percent != UNLIMITED for rates in every)
+        is_timed |= any("request_percent" in rates for rates in added.values())
         self.counts_time = is_timed or self._address_rate != UNLIMITED
         """Whether anyone's time is limited: else nobody looks at the clock."""
-        self.is_unlimited = not self.counts_time and all(
-            rates.of(direction) == UNLIMITED for rates in every for direction in Direction
-        )
+        self.is_unlimited = not added and not self.counts_time and all(rates == Rates() for rates in every)
+
+    def _rates_of(self, principal: str) -> Rates:
+        if principal not in self._added and principal not in self._configured:
+            return self._default
+        rates = self._found.get(principal)
+        if rates is None:
+            rates = self._found[principal] = self._given(principal, self._default)
+        return rates
+
+    def _given(self, principal: str, otherwise: Rates) -> Rates:
+        return self._configured.get(principal, otherwise).with_rates(self._added.get(principal, {}))
 
     def limited(self) -> dict[str | None, Rates]:
-        """By principal, what each may move where that is limited; None: all the others."""
-        return {name: rates for name, rates in ((None, self._default), *self._principals.items()) if rates != Rates()}
+        """By principal, what each was given where that is limited; None: all the others."""
+        names = sorted({*self._configured, *self._added} - {""})
+        given = ((None, self._default), *((name, self._given(name, Rates())) for name in names))
+        return {name: rates for name, rates in given if rates != Rates()}
 
     def take_time(self, principal: str, address: str, seconds: float, now: float) -> float:
         """So much of the loop's time went to a request; return the seconds its principal or its address has to pause."""
@@ -149,7 +184,7 @@ class Quotas:
 
     def take(self, principal: str, direction: Direction, count: float, now: float) -> float:
         """`count` bytes were moved; return the seconds this principal has to pause, 0 for none."""
-        rate = self._principals.get(principal, self._default).of(direction)
+        rate = self._rates_of(principal).of(direction)
         if rate == UNLIMITED:
             return 0.0
         return self._buckets.get((principal, direction), lambda: TokenBucket(rate, now)).take(count, now)

@@ -19,6 +19,7 @@ from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
+from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
@@ -87,7 +88,7 @@ class Services(msgspec.Struct, frozen=True):
     metadata: Metadata
     journal: Journal
     holdings: Holdings
-    quotas: Quotas
+    quota_changes: QuotaChanges
 
     def only(self, kind: type[T]) -> T:
         """Those that a struct of services names, each under the name it has here."""
@@ -181,7 +182,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         metadata=metadata,
         journal=journal,
         holdings=holdings,
-        quotas=quotas or Quotas(),
+        quota_changes=QuotaChanges(metadata, quotas or Quotas()),
     )
 
 

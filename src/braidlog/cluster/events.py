@@ -146,6 +146,16 @@ class DropRule(AddRule, frozen=True, kw_only=True):
     """The rule in the same words."""
 
 
+class SetQuota(Event, frozen=True, kw_only=True):
+    """All rates that were set at run time for a principal, by their names in the configuration; none: those of the configuration.
+
+    An empty `principal`: all who have no rates of their own.
+    """
+
+    principal: str
+    rates: dict[str, float]
+
+
 EVENTS: Final[dict[int, type[Event]]] = {
     0: CreateTopic,
     1: DeleteTopic,
@@ -162,6 +172,7 @@ EVENTS: Final[dict[int, type[Event]]] = {
     106: AddRule,
     107: DropRule,
     108: FolderMade,
+    114: SetQuota,
 }
 _NUMBERS: Final = {event: number for number, event in EVENTS.items()}
 

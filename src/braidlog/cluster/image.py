@@ -1,4 +1,4 @@
-"""What the metadata log says now: topics, nodes, users, rules, ids.
+"""What the metadata log says now: topics, nodes, users, rules, quotas, ids.
 
 Knows: which event makes sense (`check`) and what it changes (`apply`). Refuses to know: where events come from, time, disks.
 Invariants: both are pure functions of image and event, so all who apply the same log have the same image; an event that passed
@@ -23,6 +23,7 @@ BROKERS_MAX = 1_000
 """Brokers that can be made known: each one is in the image for good."""
 FOLLOWERS_PER_TOPIC_MAX = 32
 RULES_MAX = 10_000
+QUOTAS_MAX = 10_000
 USERS_MAX = 100_000
 
 
@@ -91,6 +92,8 @@ class Image(msgspec.Struct):
     ids_taken: int = FIRST_PRODUCER_ID
     made: dict[str, dict[str, int]] = {}
     """By topic id and node: how many partitions of the topic that node has made. Of these it makes none again."""
+    quotas: dict[str, dict[str, float]] = {}
+    """By principal: the rates that were set at run time."""
 
     def copy(self) -> "Image":
         return Image(
@@ -101,6 +104,7 @@ class Image(msgspec.Struct):
             list(self.rules),
             self.ids_taken,
             dict(self.made),
+            dict(self.quotas),
         )
 
     def made_by(self, node: str, topic: Topic) -> int:
@@ -239,6 +243,11 @@ class Image(msgspec.Struct):
     def _(self, _: e.DropRule) -> None:
         """A rule that is gone already is as the event wants it."""
 
+    @check.register
+    def _(self, event: e.SetQuota) -> None:
+        if event.rates and event.principal not in self.quotas and len(self.quotas) >= QUOTAS_MAX:
+            raise BrokerError(Reason.QUOTA_EXCEEDED, f"{QUOTAS_MAX} principals can have quotas, and no more")
+
     # -- apply: never refuses ----------------------------------------------------------------------------------
 
     @singledispatchmethod
@@ -342,6 +351,13 @@ class Image(msgspec.Struct):
     def _(self, event: e.DropRule) -> None:
         rule = Rule(**msgspec.structs.asdict(event))
         self.rules = [each for each in self.rules if each != rule]
+
+    @apply.register
+    def _(self, event: e.SetQuota) -> None:
+        if event.rates:
+            self.quotas[event.principal] = event.rates
+        else:
+            self.quotas.pop(event.principal, None)
 
 
 def _first(replicas: tuple[str, ...], leader_epoch: int) -> Assignment:

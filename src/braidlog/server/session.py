@@ -97,7 +97,7 @@ class Session(SessionTurns):
             return
         self._last_heard = self._loop.time()
         self.bytes_in += len(data)
-        if self._quotas is not None:
+        if not self._quotas.is_unlimited:
             self._charge(Direction.APPEND, len(data))
         if self._admission is not None and self._admission.is_open:
             self._meet(self._admission, data)
@@ -121,7 +121,7 @@ class Session(SessionTurns):
         """Take every request that is whole, start each, send what is answered: one write for all of them."""
         if self._busy:
             return
-        if self._counts_time:
+        if self._quotas.counts_time:
             self._timed(self._serve_now)
         else:
             self._serve_now()

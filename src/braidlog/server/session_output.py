@@ -36,8 +36,7 @@ class SessionOutput(asyncio.Protocol):
         self._adapter = adapter
         self._limits = limits
         self._budget = budget
-        self._quotas = None if quotas is None or quotas.is_unlimited else quotas
-        self._counts_time = quotas is not None and quotas.counts_time
+        self._quotas = quotas or Quotas()
         self._counters = counters
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox()
@@ -128,7 +127,7 @@ class SessionOutput(asyncio.Protocol):
     def _send(self, transport: asyncio.Transport, data: bytes) -> None:
         self.bytes_out += len(data)
         self._outbox.send(transport, data)
-        if self._quotas is not None:
+        if not self._quotas.is_unlimited:
             self._charge(Direction.FETCH, len(data))
         if self._outbox.has_unsent or self._is_noted:
             self._note_held()
@@ -162,12 +161,10 @@ class SessionOutput(asyncio.Protocol):
 
     def _charge(self, direction: Direction, count: int) -> None:
         """Who moved more than its share is not read from for a while."""
-        assert self._quotas is not None
         self._pause(self._quotas.take(self.principal, direction, count, self._loop.time()))
 
     def _timed(self, work: Callable[[], None]) -> None:
         """Do it, and count the time that it took of the loop's."""
-        assert self._quotas is not None
         began = thread_time()
         work()
         took = thread_time() - began

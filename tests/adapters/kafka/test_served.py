@@ -11,6 +11,7 @@ from tests.broker.node import Node
 from braidlog.adapters.kafka.errors import CODES, code_of
 from braidlog.adapters.kafka.handlers import KafkaAdapter
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
+from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas, Rates
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.partition.hosted import Role
@@ -407,23 +408,90 @@ def test_the_versions_of_the_table_are_all_served() -> None:
 # -- quotas ------------------------------------------------------------------------------------------------------
 
 
-def test_quotas_are_shown_as_those_of_users_and_changed_elsewhere() -> None:
+def quota_door() -> Door:
     door = Door()
-    quotas = Quotas(Rates(fetch_bytes_per_second=10), {"alice": Rates(5, 6)})
-    door.adapter._services = msgspec.structs.replace(door.services, quotas=quotas).only(KafkaAdapter.uses)
+    quotas = Quotas(Rates(fetch_bytes_per_second=10), {"alice": Rates(5, 6, 7.5)})
+    changes = QuotaChanges(door.services.metadata, quotas)
+    door.adapter._services = msgspec.structs.replace(door.services, quota_changes=changes).only(KafkaAdapter.uses)
+    return door
 
-    def found(*wanted: tuple[str, int, str | None]) -> dict[str | None, dict[str, float]]:
-        components = [s.DescribeClientQuotasRequestComponent(*each) for each in wanted]
-        entries = door.ask(s.DescribeClientQuotasRequest(components)).entries
-        return {each.entity[0].entity_name: {value.key: value.value for value in each.values} for each in entries}
 
-    default, alice = {"consumer_byte_rate": 10.0}, {"producer_byte_rate": 5.0, "consumer_byte_rate": 6.0}
-    assert found() == found(("user", 2, None)) == {None: default, "alice": alice}
-    assert found(("user", 0, "alice")) == {"alice": alice}
-    assert found(("user", 1, None)) == {None: default}
-    assert found(("client-id", 2, None)) == found(("user", 0, "bob")) == {}
-    change = s.AlterClientQuotasRequestOp("producer_byte_rate", 1.0)
-    wanted = s.AlterClientQuotasRequestEntry([s.QuotaEntity("user", "alice")], [change])
-    (told,) = door.ask(s.AlterClientQuotasRequest([wanted])).entries
-    assert told.error_code == E.INVALID_REQUEST
-    assert "quotas.principals" in told.error_message
+def quotas_of(door: Door, *wanted: tuple[str, int, str | None]) -> dict[str | None, dict[str, float]]:
+    components = [s.DescribeClientQuotasRequestComponent(*each) for each in wanted]
+    entries = door.ask(s.DescribeClientQuotasRequest(components)).entries
+    return {each.entity[0].entity_name: {value.key: value.value for value in each.values} for each in entries}
+
+
+def quota_of(name: str | None, kind: str = "user", **rates: float | None) -> s.AlterClientQuotasRequestEntry:
+    ops = [s.AlterClientQuotasRequestOp(key, value or 0.0, value is None) for key, value in rates.items()]
+    return s.AlterClientQuotasRequestEntry([s.QuotaEntity(kind, name)], ops)
+
+
+ALICE = {"producer_byte_rate": 5.0, "consumer_byte_rate": 6.0, "request_percentage": 7.5}
+
+
+def test_quotas_are_shown_as_those_of_users() -> None:
+    door = quota_door()
+    default = {"consumer_byte_rate": 10.0}
+    assert quotas_of(door) == quotas_of(door, ("user", 2, None)) == {None: default, "alice": ALICE}
+    assert quotas_of(door, ("user", 0, "alice")) == {"alice": ALICE}
+    assert quotas_of(door, ("user", 1, None)) == {None: default}
+    assert quotas_of(door, ("client-id", 2, None)) == quotas_of(door, ("user", 0, "bob")) == {}
+
+
+def test_quotas_are_set_and_removed_rate_by_rate() -> None:
+    door = quota_door()
+    wanted = [quota_of("alice", producer_byte_rate=50, request_percentage=20), quota_of("bob", consumer_byte_rate=9)]
+    told = door.ask(s.AlterClientQuotasRequest([*wanted, quota_of(None, producer_byte_rate=3)])).entries
+    assert [each.error_code for each in told] == [0, 0, 0]
+    assert [each.entity[0].entity_name for each in told] == ["alice", "bob", None]
+    assert quotas_of(door) == {
+        None: {"producer_byte_rate": 3.0, "consumer_byte_rate": 10.0},
+        "alice": {**ALICE, "producer_byte_rate": 50.0, "request_percentage": 20.0},
+        "bob": {"consumer_byte_rate": 9.0},
+    }
+    gone = [
+        quota_of("alice", producer_byte_rate=None, request_percentage=None),
+        quota_of("bob", consumer_byte_rate=None),
+    ]
+    door.ask(s.AlterClientQuotasRequest([*gone, quota_of(None, producer_byte_rate=None, consumer_byte_rate=None)]))
+    assert quotas_of(door) == {None: {"consumer_byte_rate": 10.0}, "alice": ALICE}, "as the configuration has them"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code", "text"),
+    [
+        (quota_of("app", "client-id", producer_byte_rate=5), E.INVALID_REQUEST, "address_request_percent"),
+        (quota_of("10.0.0.1", "ip", connection_creation_rate=5), E.INVALID_REQUEST, "connections_per_peer_per_second"),
+        (quota_of("bob", controller_mutation_rate=5), E.INVALID_REQUEST, "controller_mutation_rate"),
+        (quota_of("bob", producer_byte_rate=0), E.INVALID_CONFIG, "more than 0"),
+        (quota_of("bob", producer_byte_rate=-1), E.INVALID_CONFIG, "more than 0"),
+        (quota_of("bob", producer_byte_rate=1.5), E.INVALID_CONFIG, "whole number"),
+        (quota_of("bob", producer_byte_rate=float("nan")), E.INVALID_CONFIG, "whole number"),
+        (quota_of("bob", consumer_byte_rate=float("inf")), E.INVALID_CONFIG, "whole number"),
+        (quota_of("bob", consumer_byte_rate=1e19), E.INVALID_CONFIG, "whole number"),
+        (quota_of("bob", request_percentage=float("nan")), E.INVALID_CONFIG, "percent"),
+        (quota_of("bob", request_percentage=200), E.INVALID_CONFIG, "percent"),
+        (quota_of("", producer_byte_rate=5), E.INVALID_CONFIG, "printable"),
+        (quota_of("b" * 250, producer_byte_rate=5), E.INVALID_CONFIG, "printable"),
+        (quota_of("alice", producer_byte_rate=6), E.INVALID_REQUEST, "once"),
+        (s.AlterClientQuotasRequestEntry([], []), E.INVALID_REQUEST, "those of a user"),
+    ],
+)
+def test_a_quota_that_makes_no_sense_is_refused_and_others_are_set(
+    wanted: s.AlterClientQuotasRequestEntry, code: E, text: str
+) -> None:
+    door = quota_door()
+    first, second = door.ask(s.AlterClientQuotasRequest([quota_of("alice", producer_byte_rate=50), wanted])).entries
+    assert (first.error_code, second.error_code) == (0, code)
+    assert text in second.error_message
+    assert quotas_of(door)["alice"] == {**ALICE, "producer_byte_rate": 50.0}
+    assert set(quotas_of(door)) == {None, "alice"}
+
+
+def test_quotas_that_are_only_looked_at_are_not_set() -> None:
+    door = quota_door()
+    wanted = [quota_of("bob", producer_byte_rate=5), quota_of("bob", consumer_byte_rate=-5)]
+    told = door.ask(s.AlterClientQuotasRequest(wanted, validate_only=True)).entries
+    assert [each.error_code for each in told] == [0, E.INVALID_CONFIG]
+    assert set(quotas_of(door)) == {None, "alice"}

@@ -147,8 +147,23 @@ CASES = [
     Case(CONFIGS, f"{_B}--describe --entity-type users --entity-name ann", "SCRAM-SHA-256=iterations=4096"),
     Case(
         CONFIGS,
-        f"{_B}--alter --entity-type users --entity-name ann --add-config producer_byte_rate=5",
-        "quotas.principals",
+        f"{_B}--alter --entity-type users --entity-name ann --add-config producer_byte_rate=500000,request_percentage=50",
+        "Completed updating",
+    ),
+    Case(
+        CONFIGS,
+        f"{_B}--describe --entity-type users --entity-name ann",
+        "(?=.*producer_byte_rate=500000)(?=.*request_perc.*50)",
+    ),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type users --entity-name ann --delete-config producer_byte_rate,request_percentage",
+        "Completed updating",
+    ),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type clients --entity-name app --add-config producer_byte_rate=5",
+        "address_request_percent",
         1,
     ),
     Case("TopicCommand", f"{_B}--delete --topic {TOPIC}", ""),

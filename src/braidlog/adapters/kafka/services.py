@@ -7,7 +7,7 @@ from braidlog.broker.access.rules import Rules
 from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
-from braidlog.broker.quotas import Quotas
+from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.topics import Topics
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.journal import Journal
@@ -42,4 +42,4 @@ class Services(msgspec.Struct, frozen=True):
     rules: Rules
     users: Users
     journal: Journal
-    quotas: Quotas
+    quota_changes: QuotaChanges
