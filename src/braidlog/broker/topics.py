@@ -107,18 +107,18 @@ class Topics:
         own = sum(topic.partitions for topic in image.topics.values() if topic.created_by == by)
         self._holdings.check_share("partitions", by, own, more, limit)
 
-    async def use(self, name: str, partitions: int, *, by: str) -> Topic:
+    async def use(self, name: str, partitions: int, followers: Sequence[str] = (), *, by: str) -> Topic:
         """The topic if it is there, else a new one that is made by being used: that has a rate."""
         found = self.hosting.find(name)
         if found is not None:
             return found
         if name in self._being_made:  # by another who was faster: one topic counts once
-            return await self.ensure(name, partitions, by=by)
+            return await self.ensure(name, partitions, followers=followers, by=by)
         self.check_new_name(name)
         self._check_rate(name, by)
         self._being_made.add(name)
         try:
-            return await self.ensure(name, partitions, by=by)
+            return await self.ensure(name, partitions, followers=followers, by=by)
         finally:
             self._being_made.discard(name)
 
@@ -157,6 +157,7 @@ class Topics:
         partitions: int,
         *,
         settings: dict[str, Any] | None = None,
+        followers: Sequence[str] = (),
         grow: bool = False,
         by: str = NODE,
     ) -> Topic:
@@ -165,7 +166,9 @@ class Topics:
         One that is there gets the `settings` that differ and, with `grow`, the partitions it lacks; it never loses any.
         """
         try:
-            topic = self.hosting.find(name) or await self.create(name, partitions, settings=settings, by=by)
+            topic = self.hosting.find(name) or await self.create(
+                name, partitions, settings=settings, followers=followers, by=by
+            )
         except BrokerError as error:
             if error.reason is not Reason.TOPIC_EXISTS or not self.hosting.exists(name):
                 raise

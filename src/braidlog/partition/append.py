@@ -70,9 +70,11 @@ class Append:
         *,
         acks: Acks = Acks.ALL,
         timeout_ms: int = ACKS_TIMEOUT_MS,
+        in_sync_min: int = 1,
     ) -> Appended:
         """Append one batch; return when it is acknowledged as `acks` says."""
-        return await self.acknowledge(self.write(topic, partition, batch), acks=acks, timeout_ms=timeout_ms)
+        written = self.write(topic, partition, batch)
+        return await self.acknowledge(written, acks=acks, timeout_ms=timeout_ms, in_sync_min=in_sync_min)
 
     def write(
         self,
@@ -124,8 +126,10 @@ class Append:
             if hosted.log.settings.flush is Flush.ACK:
                 self._world.sync_soon(hosted.log, hosted.advance)
 
-    async def acknowledge(self, written: Written, *, acks: Acks, timeout_ms: int = ACKS_TIMEOUT_MS) -> Appended:
-        """Return when what was written is kept as `acks` says."""
+    async def acknowledge(
+        self, written: Written, *, acks: Acks, timeout_ms: int = ACKS_TIMEOUT_MS, in_sync_min: int = 1
+    ) -> Appended:
+        """Return when what was written is kept as `acks` says. `in_sync_min`: what `ALL` needs, where the topic needs less."""
         hosted, appended, _ = written
         log = hosted.log
         if log.settings.flush is not Flush.ACK:
@@ -137,8 +141,8 @@ class Append:
         else:
             await self._world.durable(log, appended.next_offset)
         hosted.advance()
-        if acks is Acks.ALL and (hosted.high_watermark < appended.next_offset or not hosted.replicas.has_enough):
-            await self._replicated(hosted, appended.next_offset, timeout_ms)
+        if acks is Acks.ALL and not _is_replicated(hosted, appended.next_offset, in_sync_min):
+            await self._replicated(hosted, appended.next_offset, timeout_ms, in_sync_min)
         return appended
 
     def stored_before(self, topic: str, partition: int, header: BatchHeader) -> int:
@@ -171,16 +175,16 @@ class Append:
             return None
         return Written(hosted, Appended(last.base_offset, last.last_offset, duplicate=True), self._world.now_ms())
 
-    async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int) -> None:
+    async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int, in_sync_min: int) -> None:
         """Wait until the in-sync replicas have it. If they do not in time the producer does not know: it is not taken back."""
         deadline = self._world.monotonic() + min(timeout_ms, ACKS_TIMEOUT_MS_MAX) / 1000
         while True:
             hosted.require_leader()
-            if hosted.high_watermark >= next_offset and hosted.replicas.has_enough:
+            if _is_replicated(hosted, next_offset, in_sync_min):
                 return
             left = deadline - self._world.monotonic()
             if left <= 0:
-                raise _timed_out(hosted, next_offset, timeout_ms)
+                raise _timed_out(hosted, next_offset, timeout_ms, in_sync_min)
             wakeup = self._world.wakeup()
             hosted.watch(wakeup)
             try:
@@ -189,12 +193,17 @@ class Append:
                 hosted.unwatch(wakeup)
 
 
-def _timed_out(hosted: HostedPartition, next_offset: int, timeout_ms: int) -> BrokerError:
+def _is_replicated(hosted: HostedPartition, next_offset: int, in_sync_min: int) -> bool:
+    replicas = hosted.replicas
+    return hosted.high_watermark >= next_offset and replicas.has_enough and len(replicas.in_sync) >= in_sync_min
+
+
+def _timed_out(hosted: HostedPartition, next_offset: int, timeout_ms: int, in_sync_min: int) -> BrokerError:
     replicas = hosted.replicas
     return BrokerError(
         Reason.ACKS_TIMED_OUT,
         f"{len(replicas.in_sync)} of {replicas.replication_factor} replicas of {hosted} are in sync "
-        f"({replicas.min_in_sync} must be), "
+        f"({max(replicas.min_in_sync, in_sync_min)} must be), "
         f"and not all of them have offset {next_offset - 1} after {timeout_ms} ms",
     )
 

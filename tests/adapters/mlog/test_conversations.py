@@ -132,6 +132,8 @@ def test_offset_0_goes_on_where_the_consumer_was(topic: str, braid_server_shared
         assert client.ask(m.CommitOffsetRequest(topic, "other", 3)).success
         assert client.code(m.FetchRequest(topic, "other")) == E.READ_OFFSET
         assert client.values(topic, consumer="other") == []
+        assert client.ask(m.CommitOffsetRequest(topic, "other", 0)).success
+        assert client.values(topic, consumer="other") == [b"a", b"b", b"c"], "what it sends for --from-beginning"
 
 
 def test_max_count_0_means_1(topic: str, braid_server_shared: ServerProcess) -> None:

@@ -4,8 +4,11 @@ Knows: flux's manners (the Flux page, §4): watermarks that are inclusive, gener
 of which 0 is the leader, topics that come into being on first use. Refuses to know: lines, sockets, how anything is done.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar
+
+import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.flux.errors import failed
@@ -47,18 +50,26 @@ _METADATA_OVERHEAD_BYTES = 64 * 1024  # the id, the brokers' numbers and the wor
 # --- records ----------------------------------------------------------------------------------------------------------------
 
 
-async def produce(request: m.Produce, services: Services, conversation: Conversation) -> m.Produced:
-    partitions = await _first_use(request.topic, services, conversation)
+async def produce(
+    request: m.Produce, services: Services, conversation: Conversation, *, replicas: int = 1
+) -> m.Produced:
+    partitions = await _first_use(request.topic, services, conversation, replicas)
     partition = partition_for_key(request.key or b"", partitions)
     hosted = services.hosting.partition(request.topic, partition)
     batch = encode_batch([request.value], keys=[request.key], base_timestamp=services.world.now_ms())
-    acks = _ACKS[request.acks]
-    appended = await services.append.append(request.topic, partition, batch, acks=acks, timeout_ms=ACKS_TIMEOUT_MS)
+    appended = await services.append.append(
+        request.topic,
+        partition,
+        batch,
+        acks=_ACKS[request.acks],
+        timeout_ms=ACKS_TIMEOUT_MS,
+        in_sync_min=min(MIN_IN_SYNC, hosted.replicas.replication_factor),
+    )
     return m.Produced(partition, appended.base_offset, _inclusive(hosted.high_watermark))
 
 
-async def consume(request: m.Consume, services: Services, conversation: Conversation) -> m.Answer:
-    await _first_use(request.topic, services, conversation)
+async def consume(request: m.Consume, services: Services, conversation: Conversation, *, replicas: int = 1) -> m.Answer:
+    await _first_use(request.topic, services, conversation, replicas)
     found = await services.fetch.records(
         request.topic,
         request.partition,
@@ -71,11 +82,18 @@ async def consume(request: m.Consume, services: Services, conversation: Conversa
     return answer_records(request, found.records, _inclusive(found.high_watermark))
 
 
-async def _first_use(topic: str, services: Services, conversation: Conversation) -> int:
-    """How many partitions the topic has; it is made now if nobody made it before, by one who may."""
+async def _first_use(topic: str, services: Services, conversation: Conversation, replicas: int) -> int:
+    """How many partitions the topic has; it is made now if nobody made it before, by one who may.
+
+    One in sync is enough for it: what acks=all needs more is Flux's own wish, and not that of other protocols.
+    """
     if not services.hosting.exists(topic):
         services.authorize.check(conversation.principal, Operation.CREATE, topic)
-    return (await services.topics.use(topic, PARTITIONS, by=conversation.principal)).partitions
+    return (await services.topics.use(topic, PARTITIONS, _followers(replicas), by=conversation.principal)).partitions
+
+
+def _followers(replicas: int) -> list[str]:
+    return [str(number) for number in range(1, replicas)]
 
 
 def _inclusive(high_watermark: int) -> int:
@@ -86,8 +104,8 @@ def _inclusive(high_watermark: int) -> int:
 # --- groups -----------------------------------------------------------------------------------------------------------------
 
 
-async def join(request: m.Join, services: Services, conversation: Conversation) -> m.Joined:
-    await _first_use(request.topic, services, conversation)
+async def join(request: m.Join, services: Services, conversation: Conversation, *, replicas: int = 1) -> m.Joined:
+    await _first_use(request.topic, services, conversation, replicas)
     membership = await services.groups.join(
         request.group,
         request.consumer_id,
@@ -167,9 +185,9 @@ def _in_sync(hosted: HostedPartition) -> tuple[int, ...]:
 
 
 async def set_partition_role(
-    request: m.SetPartitionRole, services: Services, conversation: Conversation
+    request: m.SetPartitionRole, services: Services, conversation: Conversation, *, replicas: int = 1
 ) -> m.PartitionRoleSet:
-    await _first_use(request.topic, services, conversation)
+    await _first_use(request.topic, services, conversation, replicas)
     hosted = await services.placement.set_role(request.topic, request.partition, _ROLES[request.role])
     return m.PartitionRoleSet(request.topic, request.partition, request.role, _inclusive(hosted.high_watermark))
 
@@ -181,8 +199,7 @@ async def create_topic(request: m.CreateTopic, services: Services, conversation:
     replicas = request.replication_factor
     if replicas > REPLICAS_MAX:
         raise BrokerError(Reason.INVALID_SETTING, f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
-    followers = [str(number) for number in range(1, replicas)]
-    min_in_sync = min(MIN_IN_SYNC, replicas)
+    followers, min_in_sync = _followers(replicas), min(MIN_IN_SYNC, replicas)
     meta = await services.topics.create(
         request.topic, request.partitions, followers=followers, min_in_sync=min_in_sync, by=conversation.principal
     )
@@ -268,8 +285,19 @@ class FluxAdapter(RoutedAdapter):
         m.Ping: Route(ping, None),
     }
 
+    def __init__(self, services: Services, *, replication_factor: int = 1) -> None:
+        super().__init__(services)
+        using = {kind: self.routes[kind] for kind in (m.Produce, m.Consume, m.Join, m.SetPartitionRole)}
+        self._routes = dict(self.routes) | {
+            kind: msgspec.structs.replace(route, handler=partial(route.handler, replicas=replication_factor))
+            for kind, route in using.items()
+        }
+
     def open(self) -> ServerConnection:
         return ServerConnection()
+
+    def handle(self, conversation: Conversation, request: m.Request) -> Coroutine[Any, Any, Any]:
+        return self.serve(self._routes[type(request)], conversation, request)
 
     def failure(self, _: m.Request, error: Exception) -> m.Failed:
         return failed(error)

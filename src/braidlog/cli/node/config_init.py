@@ -25,6 +25,7 @@ NOTES = {
     "listeners": "one port for each protocol; 0 is any free one. With tls.cert and tls.key it speaks TLS",
     "listeners.kafka.auto_create": "a topic that a client asks for is made, with `partitions` partitions",
     "listeners.kafka.session_timeout_ms_min": "a member of a group whose session timeout is shorter is refused",
+    "listeners.flux.replication_factor": "of a topic made on first use; acks=all needs two in sync, if there are two",
     "listeners.kafka.reauthentication_ms": "so long after it has said who it is a client has to say it again; 0 is never",
     "topics": "defaults for topics; `braid topic create -c` and `alter` change them for one",
     "topics.flush": "what an acknowledgement promises: ack (on the disk), interval, os",

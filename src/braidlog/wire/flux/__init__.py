@@ -6,6 +6,13 @@ connection.py: both ends. partitioner.py: where a key goes.
 
 from typing import Final
 
-from braidlog.wire.dialect import Dialect
+from braidlog.wire.dialect import Dialect, ListenerOption
+from braidlog.wire.flux.operations import REPLICAS_MAX
 
-DIALECT: Final = Dialect(name="flux", title="Flux", port=9097, request_id="Id")
+DIALECT: Final = Dialect(
+    name="flux",
+    title="Flux",
+    port=9097,
+    request_id="Id",
+    listener_options=(ListenerOption("replication_factor", 1, (1, REPLICAS_MAX)),),
+)

@@ -1,0 +1,61 @@
+"""What acks=all needs on a topic that was made by using it, here and through other protocols."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.broker.node import Node
+
+from braidlog.adapters.flux.handlers import FluxAdapter
+from braidlog.adapters.flux.services import Services
+from braidlog.codec.records import encode_batch
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.append import Acks
+from braidlog.wire.flux import messages as m
+from braidlog.wire.flux.partitioner import partition_for_key
+
+CONVERSATION: Any = SimpleNamespace(principal="anonymous")
+ALL = m.Produce("1", "orders", b"k", b"v", m.Acks.ALL)
+
+
+def flux(node: Node, replication_factor: int) -> FluxAdapter:
+    return FluxAdapter(node.services.only(Services), replication_factor=replication_factor)
+
+
+def test_with_one_replica_the_leader_is_all() -> None:
+    node = Node()
+    assert node.run(flux(node, 1).handle(CONVERSATION, ALL)).offset == 0
+
+
+@pytest.mark.parametrize("first", [ALL, m.Consume("1", "orders", 0, 0), m.Join("1", "g", "orders", "c")])
+def test_with_absent_followers_acks_all_times_out_until_one_has_the_record(first: m.Request) -> None:
+    """Whatever it was that made the topic."""
+    node = Node()
+    adapter = flux(node, 3)
+    made = node.spawn(adapter.handle(CONVERSATION, first))
+    node.world.advance(3_000)
+    assert made.is_done
+    waiting = node.spawn(adapter.handle(CONVERSATION, ALL))
+    assert not waiting.is_done
+    node.world.advance(3_000)
+    with pytest.raises(BrokerError, match=r"1 of 3 replicas of orders/\d are in sync \(2 must be\)") as caught:
+        waiting.result()
+    assert caught.value.reason is Reason.ACKS_TIMED_OUT
+    again = node.spawn(adapter.handle(CONVERSATION, ALL))
+    partition = partition_for_key(b"k", 3)
+    last = node.services.hosting.partition("orders", partition).log.end_offset - 1
+    told = node.run(adapter.handle(CONVERSATION, m.ReplicaFetch("1", "orders", partition, 2, last)))
+    assert told.in_sync == (0, 2)
+    assert again.result().offset == last
+
+
+def test_kafkas_acks_all_on_such_a_topic_is_satisfied_by_the_leader() -> None:
+    node = Node()
+    node.run(flux(node, 3).handle(CONVERSATION, m.Consume("1", "orders", 0, 0)))
+    assert node.services.hosting.partition("orders", 0).replicas.replication_factor == 3
+    assert (
+        node.run(
+            node.services.append.append("orders", 0, encode_batch([b"v"], base_timestamp=0), acks=Acks.ALL)
+        ).base_offset
+        == 0
+    )
