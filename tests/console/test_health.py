@@ -1,14 +1,21 @@
 """`/readyz` says why not."""
 
+import asyncio
 import os
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+from tests.cli.braid import Braid
 from tests.console.asking import ask
 from tests.console.waiting import until
 
 import braidlog
+from braidlog.console import health
 from braidlog.console.health import probe
 from braidlog.testing.server import ServerProcess
 
@@ -36,6 +43,48 @@ def test_too_little_room_is_a_reason(tmp_path: Path) -> None:
         assert not found["disk"]["ok"]
         assert "disk_free_bytes_min" in str(found["disk"]["reason"])
         assert found["partitions"]["ok"]
+
+
+class _Standing:
+    """A node that never answers, or whose snapshot says what a test wants."""
+
+    def __init__(self, folder: Path) -> None:
+        self.welcome = SimpleNamespace(data_dir=str(folder), disk_free_bytes_min=0)
+
+    async def snapshot(self) -> Any:
+        await asyncio.Event().wait()
+
+
+async def _look(doctor: health.Doctor, *seconds: float) -> list[tuple[str, dict[str, bool]]]:
+    found = [await doctor.look(each) for each in seconds]
+    return [(each.status, {check.name: check.ok for check in each.checks}) for each in found]
+
+
+def test_who_does_not_answer_in_time_is_slow_and_not_unready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a disk that stands still is waited for by one thread, however often it is asked about."""
+    probes: list[str] = []
+    go_on = threading.Event()
+
+    def stand_still(folder: str, _: int) -> health.Check:
+        probes.append(folder)
+        go_on.wait()
+        return health.Check("disk", ok=False, reason="full")
+
+    monkeypatch.setattr(health, "probe", stand_still)
+    node: Any = _Standing(tmp_path)
+    doctor = health.Doctor(node)
+
+    async def play() -> None:
+        both = {"node": False, "disk": False}
+        assert await _look(doctor, 0.01, 0.01) == [("slow", both), ("slow", both)]
+        assert len(probes) <= 1
+        go_on.set()
+        while (found := await _look(doctor, 0.1)) == [("slow", both)]:
+            pass
+        assert found == [("not ready", {"node": False, "disk": False})], "what was seen to be wrong is said"
+        assert probes == [str(tmp_path)]
+
+    asyncio.run(asyncio.wait_for(play(), 60))
 
 
 def test_a_folder_that_cannot_be_written_is_a_reason(tmp_path: Path) -> None:
@@ -99,6 +148,12 @@ def test_a_node_that_stands_still_is_alive_and_not_ready(tmp_path: Path) -> None
             status, found = until(lambda: each if (each := checks(node))[0] == 503 else None)
             assert status == 503
             assert "did not answer" in str(found["node"]["reason"])
+            hasty = ask(f"{node.admin_url}/readyz?within_ms=50").json()
+            assert hasty["status"] == "slow"
+            reasons = {check["name"]: check["reason"] for check in hasty["checks"]}
+            assert reasons == {"node": "did not answer within 0.05 s", "disk": ""}
+            result = Braid()("health", "--url", node.admin_url, "--timeout", "30")
+            assert (result.exit_code, result.stdout.splitlines()[0]) == (6, "slow")
             with ThreadPoolExecutor(3) as threads:  # each asks the node anew, and waits in vain
                 alive, metrics, topics = threads.map(
                     lambda page: ask(f"{node.admin_url}/{page}"), ("healthz", "metrics", "topics")

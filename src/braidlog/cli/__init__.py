@@ -11,6 +11,7 @@ Invariant: `braid --help` imports click and nothing else of weight; an error a p
 | 3         | refused: no such topic or folder, not allowed, in use            |
 | 4         | the disk or the data is broken                                   |
 | 5         | no server was reached, or it gave no answer                      |
+| 6         | it may be well: it did not answer in time (`braid health`)       |
 | 130       | interrupted                                                      |
 """
 
@@ -22,7 +23,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-OK, NO, USAGE, REFUSED, FAULT, UNREACHED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+OK, NO, USAGE, REFUSED, FAULT, UNREACHED, SLOW, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 HELP_WIDTH_MAX = 100
 EXTRAS = dict.fromkeys(("pyspark", "pyarrow", "pandas"), "spark,lake") | dict.fromkeys(
     ("deltalake", "pyiceberg"), "lake"
@@ -157,7 +158,7 @@ Example:
 Exit codes:
   0  done        1  the answer is no: damage found     2  wrong usage
   3  refused     4  the disk or the data is broken     130  interrupted
-                 5  no server, or no answer
+                 5  no server, or no answer          6  no answer in time (health)
 
 Colours follow NO_COLOR; progress and hints are shown on a terminal only.
 """,

@@ -22,7 +22,7 @@ from braidlog.console.feeds import Feeds
 from braidlog.console.forms import Forms
 from braidlog.console.guard import Guard, Keys
 from braidlog.console.health import Check, Doctor, Health
-from braidlog.console.node import Node, NodeError
+from braidlog.console.node import ANSWER_SECONDS_MAX, Node, NodeError
 from braidlog.console.pages import Pages, topic_rows
 from braidlog.console.rendering import Renderer
 from braidlog.console.spark_queries import SparkQueries
@@ -30,6 +30,7 @@ from braidlog.model import metrics
 from braidlog.model.clock import SystemClock
 
 PACKED_BYTES_MIN: Final = 1024
+_DIGITS_MAX: Final = 9
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -101,7 +102,7 @@ class _Machines:
         return _json({"status": "alive"})
 
     async def readyz(self, request: Request) -> Response:
-        health = await self._doctor.look()
+        health = await self._doctor.look(_seconds(request))
         shown = health if request.scope["is_known"] else _without_reasons(health)
         return _json(shown, 200 if health.is_ready else 503)
 
@@ -145,6 +146,13 @@ def _page(handler: Handler) -> Handler:
         return response
 
     return page
+
+
+def _seconds(request: Request) -> float:
+    """How long who asks waits for the answer: `?within_ms=`; by default, and at most, as long as a node is waited for."""
+    wanted = request.query_params.get("within_ms", "")
+    is_number = wanted.isascii() and wanted.isdecimal() and len(wanted) < _DIGITS_MAX
+    return min(int(wanted) / 1000, ANSWER_SECONDS_MAX) if is_number else ANSWER_SECONDS_MAX
 
 
 def _without_reasons(health: Health) -> Health:

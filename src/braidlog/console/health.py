@@ -1,7 +1,8 @@
 """Whether the node lives, and whether it can serve: `/healthz` and `/readyz`, with reasons.
 
 Knows: what has to hold. Refuses to know: HTTP.
-Invariant: "ready" is never said on hope: the disk was written to, the node has answered.
+Invariants: "ready" is never said on hope: the disk was written to, the node has answered. "Not ready" is said of what was seen to
+be wrong; who did not answer in the time there was is "slow".
 
 | check | holds if |
 |---|---|
@@ -20,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from braidlog.console.node import Node, NodeError
+from braidlog.console.node import ANSWER_SECONDS_MAX, Node, NodeError, SlowNodeError
 from braidlog.model.report import Snapshot
 
 PROBE_SECONDS: Final = 5.0
@@ -44,34 +45,51 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Doctor:
-    """Renderer when asked, at the disk at most once in `PROBE_SECONDS`."""
+    """Looks when asked, at the disk at most once in `PROBE_SECONDS`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._disk: Check | None = None
         self._probed_at = 0.0
-        self._probing = asyncio.Lock()
+        self._probing: asyncio.Future[Check] | None = None
 
-    async def look(self) -> Health:
-        checks = [*await self._ask_node(), await self._ask_disk()]
-        ready = all(check.ok for check in checks)
-        return Health("ready" if ready else "not ready", checks)
+    async def look(self, seconds: float = ANSWER_SECONDS_MAX) -> Health:
+        """What can be seen in so many seconds."""
+        asked = {"node": asyncio.ensure_future(self._ask_node()), "disk": asyncio.ensure_future(self._ask_disk())}
+        await asyncio.wait(asked.values(), timeout=seconds)
+        checks: list[Check] = []
+        slow = []
+        for name, looking in asked.items():
+            if looking.done() and not isinstance(looking.exception(), SlowNodeError):
+                checks += looking.result()
+            else:
+                looking.cancel()
+                slow.append(Check(name, ok=False, reason=f"did not answer within {seconds:g} s"))
+        if not all(check.ok for check in checks):
+            return Health("not ready", [*checks, *slow])
+        return Health("slow" if slow else "ready", [*checks, *slow])
 
     async def _ask_node(self) -> list[Check]:
         try:
             snapshot = await self._node.snapshot()
+        except SlowNodeError:
+            raise
         except NodeError as error:
             return [Check("node", ok=False, reason=str(error))]
         return [Check("node", ok=True), *(Check(name, not (why := find(snapshot)), why) for name, find in _FINDERS)]
 
-    async def _ask_disk(self) -> Check:
-        async with self._probing:
-            now = asyncio.get_running_loop().time()
-            if self._disk is None or now - self._probed_at >= PROBE_SECONDS:
+    async def _ask_disk(self) -> list[Check]:
+        now = asyncio.get_running_loop().time()
+        if self._disk is None or now - self._probed_at >= PROBE_SECONDS:
+            if (
+                self._probing is None or self._probing.done()
+            ):  # one at a time: a disk that stands still must not collect threads
                 welcome = self._node.welcome
-                self._disk = await asyncio.to_thread(probe, welcome.data_dir, welcome.disk_free_bytes_min)
-                self._probed_at = now
-            return self._disk
+                work = asyncio.to_thread(probe, welcome.data_dir, welcome.disk_free_bytes_min)
+                self._probing = asyncio.ensure_future(work)
+            self._disk = await asyncio.shield(self._probing)
+            self._probed_at = now
+        return [self._disk]
 
 
 def probe(folder: str, free_bytes_min: int) -> Check:

@@ -41,6 +41,10 @@ class NodeError(Exception):
     """The node does not answer, or says no."""
 
 
+class SlowNodeError(NodeError):
+    """The node did not answer in time: nothing else is known of it."""
+
+
 Watched = WatchedPiece | NodeError | None
 """What a connection said; that it cannot be watched; that the node is gone."""
 
@@ -102,7 +106,7 @@ class Node:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
                 return msgspec.convert(await future, kind)
         except TimeoutError as error:
-            raise NodeError(f"the node did not answer in {ANSWER_SECONDS_MAX:g} s") from error
+            raise SlowNodeError(f"the node did not answer in {ANSWER_SECONDS_MAX:g} s") from error
         finally:
             self._asked.pop(number, None)
 

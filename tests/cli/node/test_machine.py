@@ -146,11 +146,18 @@ def test_health(admin: HTTPServer, tmp_path: Path) -> None:
     assert braid.ok("health", "--quiet") == ""
     (tmp_path / "token").write_text("word\n")
     braid.ok("health", "--token-file", str(tmp_path / "token"))
-    assert _Admin.seen == ("/readyz", "Bearer word")
+    assert _Admin.seen == ("/readyz?within_ms=800", "Bearer word")
     _Admin.answer = 503, b'{"status": "not ready", "checks": [{"name": "disk", "ok": false, "reason": "full"}]}'
     result = braid("health")
     assert (result.exit_code, result.stderr) == (1, "")
     assert "full" in result.stdout
+    _Admin.answer = (
+        503,
+        b'{"status": "slow", "checks": [{"name": "node", "ok": false, "reason": "did not answer within 0.8 s"}]}',
+    )
+    result = braid("health")
+    assert (result.exit_code, result.stderr) == (6, ""), "not 1: a node that has much to do may be well"
+    assert "did not answer within 0.8 s" in result.stdout
     for answer in ((404, b"<html>"), (200, b"[]"), (401, b'{"detail": "no"}')):
         _Admin.answer = answer
         assert "is not the admin port" in braid.fails(4, "health")
@@ -158,10 +165,17 @@ def test_health(admin: HTTPServer, tmp_path: Path) -> None:
 
 def test_health_of_a_real_node(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", admin=True) as server:
-        assert Braid().ok("health", "--url", server.admin_url).startswith("ready\n")
-        told = Braid().json("health", "--url", server.admin_url, schema="health")
+        asked = ("health", "--url", server.admin_url, "--timeout", "60")
+        assert Braid().ok(*asked).startswith("ready\n")
+        told = Braid().json(*asked, schema="health")
     assert told["checks"]
     assert all(each["ok"] for each in told["checks"])
+
+
+def test_health_of_one_who_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert "did not answer within 0.1 s" in Braid().fails(6, "health", "--url", url, "--timeout", "0.1")
 
 
 def test_health_of_nobody() -> None:

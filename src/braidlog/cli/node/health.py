@@ -9,12 +9,17 @@ import urllib.request
 import click
 import msgspec
 
-from braidlog.cli import FAULT, NO, UNREACHED, end
+from braidlog.cli import FAULT, NO, SLOW, UNREACHED, end
 from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import OUTPUT, paint, print_json, print_table, shown
 from braidlog.model.report import LOCAL_ADMIN_URL
 
 ANSWER_BYTES_MAX = 1024 * 1024
+LOOKING_SHARE = 0.8
+"""Of the time there is: the console says by then what it has seen, and who did not answer it."""
+
+
+COLOURS = {"ready": "green", "slow": "yellow"}
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -48,18 +53,22 @@ class Readiness(msgspec.Struct, frozen=True):
     type=click.Path(exists=True),
     help="Holds the admin token.",
 )
-@click.option("--timeout", type=click.FloatRange(0.01, 3600), default=5.0, show_default=True, help="Seconds to wait.")
+@click.option("--timeout", type=click.FloatRange(0.01, 3600), default=1.0, show_default=True, help="Seconds to wait.")
 @click.option("-q", "--quiet", is_flag=True, help="The exit code alone.")
 @OUTPUT
 def health(url: str, token_file: str | None, timeout: float, output: str, *, quiet: bool) -> None:
-    """Ask the node at its admin port whether it is ready to serve. Exits with 0 if it is, 1 if not, 5 if nobody answers."""
+    """Ask the node at its admin port whether it is ready to serve.
+
+    Exits with 0 if it is, 1 if not, 5 if no server is there, 6 if it did not answer in time: one that has much to do may be well.
+    """
     if not url.startswith(("http://", "https://")):
         raise click.UsageError(f"--url is http://HOST:PORT, not {url!r}")
-    answer = _ask(f"{url.rstrip('/')}/readyz", read_token(token_file), timeout)
+    within_ms = max(int(timeout * 1000 * LOOKING_SHARE), 1)
+    answer = _ask(f"{url.rstrip('/')}/readyz?within_ms={within_ms}", read_token(token_file), timeout)
     if not quiet:
         _print(answer, output)
     if answer.status != "ready":
-        end(NO)
+        end(SLOW if answer.status == "slow" else NO)
 
 
 def _ask(url: str, token: str | None, timeout: float) -> Readiness:
@@ -73,7 +82,10 @@ def _ask(url: str, token: str | None, timeout: float) -> Readiness:
         with error:
             body = error.read(ANSWER_BYTES_MAX)  # 503 says why in the same form
     except OSError as error:
-        end(UNREACHED, f"{url} cannot be reached: {getattr(error, 'reason', error)}")
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            end(SLOW, f"{url} did not answer within {timeout:g} s")
+        end(UNREACHED, f"{url} cannot be reached: {reason}; is a node running?")
     return _read(url, body)
 
 
@@ -88,7 +100,7 @@ def _print(answer: Readiness, output: str) -> None:
     if output == "json":
         print_json(answer)
         return
-    click.echo(paint(answer.status, "green" if answer.status == "ready" else "red"))
+    click.echo(paint(answer.status, COLOURS.get(answer.status, "red")))
     if answer.checks:
         rows = [["ok" if each.ok else "no", each.name, each.reason] for each in answer.checks]
         print_table(["", "CHECK", "REASON"], rows)
