@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,11 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("braidlog")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's job in the background is born deaf to SIGINT, and so is what it starts: a test would wait for ever for a command
+    # that it has interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 DEAREST = ("spark", "docs", "interop", "console", "attack", "test_examples.py")

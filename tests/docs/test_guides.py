@@ -1,10 +1,12 @@
 """Every block of a guide that is marked `run` runs, and prints what the guide shows; links of all guides lead somewhere."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tests.docs.transcript import GUIDES, Desk, blocks, matches, steps
+from tests.docs.transcript import GUIDES, ROOT, Desk, blocks, matches, steps
 
 WHOLE = ("quickstart.md", "testing.md", "embedding.md")
 """Guides in which no command and no program is left out."""
@@ -44,3 +46,20 @@ def test_the_comparison_can_fail() -> None:
     assert steps("$ one\nout\n$ two\n^C\n")[1].interrupted
     with pytest.raises(AssertionError, match="output of no command"):
         steps("out\n")
+
+
+@pytest.mark.parametrize("command", ["sleep 600", "bash -c 'trap \"\" INT; echo shown; while :; do sleep 600; done'"])
+def test_a_command_that_does_not_end_is_given_up(command: str, tmp_path: Path) -> None:
+    """It shows less than the guide does, or it does not hear the interrupt."""
+    with Desk(tmp_path, seconds_max=0.5) as desk, pytest.raises(AssertionError, match="does not end"):
+        desk.do(*blocks(f"```console run\n$ {command}\nshown\n^C\n```"))
+
+
+def test_commands_hear_an_interrupt_also_when_the_tests_run_in_the_background() -> None:
+    """Where a shell has made them ignore it."""
+    child = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    program = f"import subprocess, sys; import tests.conftest; subprocess.run([sys.executable, '-c', {child!r}])"
+    command = ["bash", "-c", 'trap "" INT; exec "$@"', "bash", sys.executable, "-c"]
+    for code, deaf in ((child, "True"), (program, "False")):
+        heard = subprocess.run([*command, code], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert heard.stdout.strip() == deaf

@@ -85,8 +85,9 @@ def matches(shown: list[str], printed: list[str]) -> bool:
 class Desk:
     """Where a reader sits: a folder, a shell, and a node once it was started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seconds_max: float = SECONDS_MAX) -> None:
         self._folder = folder
+        self._seconds_max = seconds_max
         self._node: subprocess.Popen[str] | None = None
         self._drain: threading.Thread | None = None
         self._ports: dict[str, int] = {}
@@ -107,9 +108,9 @@ class Desk:
     ) -> None:
         if self._node is not None:
             self._node.send_signal(signal.SIGINT)
-            self._node.wait(SECONDS_MAX)
+            self._node.wait(self._seconds_max)
             assert self._drain is not None
-            self._drain.join(SECONDS_MAX)
+            self._drain.join(self._seconds_max)
             assert self._node.stdout is not None
             self._node.stdout.close()
 
@@ -145,7 +146,7 @@ class Desk:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=SECONDS_MAX,
+            timeout=self._seconds_max,
             check=False,
         )
         assert done.returncode == 0, f"{command[-1]}\n{done.stdout}"
@@ -160,15 +161,20 @@ class Desk:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,  # what it starts is killed with it
         )
 
     def _until_shown(self, step: Step) -> str:
-        """As many lines as the guide shows, then an interrupt."""
+        """As many lines as the guide shows, then an interrupt. What shows fewer, or does not end then, is killed."""
         with self._popen(self._here(step.command)) as process:
             assert process.stdout is not None
+            limit = threading.Timer(self._seconds_max, os.killpg, (process.pid, signal.SIGKILL))
+            limit.start()
             printed = [process.stdout.readline().rstrip("\n") for _ in step.shown]
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=SECONDS_MAX)
+            process.communicate()
+            limit.cancel()
+        assert process.returncode != -signal.SIGKILL, f"$ {step.command} does not end; it printed {printed}"
         assert matches(step.shown, printed), f"$ {step.command}\n{printed}"
         return "".join(f"{line}\n" for line in printed)
 
