@@ -15,13 +15,13 @@ def test_a_crash_is_told_to_the_loop_and_to_the_owner() -> None:
         to_loop: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: to_loop.append(context))
         tasks = Tasks(to_owner.append)
-        ended = tasks.spawn(crash(), "crash")
+        ended = tasks.spawn(crash(), "crash", lambda error: to_owner.append(KeyError(f"before {error}")))
         await asyncio.wait([ended])
         await tasks.stop()
         return to_owner, to_loop
 
     to_owner, to_loop = asyncio.run(run())
-    assert [str(error) for error in to_owner] == ["x"]
+    assert [error.args for error in to_owner] == [("before x",), ("x",)], "who waits for it hears first"
     assert "task crash crashed" in to_loop[0]["message"]
 
 

@@ -5,20 +5,25 @@ Invariant: after `stop` none runs. One that crashes is never lost: the loop's ex
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
+
+Crashed = Callable[[BaseException], None]
+"""Told what a task has crashed with."""
 
 
 class Tasks:
     """The tasks of one owner, to whom `failed` tells what one of them has crashed with."""
 
-    def __init__(self, failed: Callable[[BaseException], None] | None = None) -> None:
+    def __init__(self, failed: Crashed | None = None) -> None:
         self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str, crashed: Crashed | None = None) -> "asyncio.Task[Any]":
+        """`crashed`: told before the owner is, for those who wait for this one."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(partial(self._ended, crashed))
         return task
 
     def every(self, seconds: float, work: Callable[[], Awaitable[object]], name: str) -> None:
@@ -31,14 +36,15 @@ class Tasks:
 
         self.spawn(repeat(), name)
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
+    def _ended(self, crashed: Crashed | None, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
         told = {"message": f"task {task.get_name()} crashed: this is a defect", "exception": error, "task": task}
         task.get_loop().call_exception_handler(told)
-        if self._failed is not None:
-            self._failed(error)
+        for tell in (crashed, self._failed):
+            if tell is not None:
+                tell(error)
 
     def cancel(self) -> None:
         for task in self._tasks:

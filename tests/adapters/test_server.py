@@ -221,6 +221,7 @@ def test_what_was_asked_before_the_stop_is_answered(tmp_path: Path) -> None:
             client.send(*[m.Produce(topic="a", partition=0, records=[str(n).encode()]) for n in range(100)])
             assert client.receive().base_offset == 0
             assert server.stop() == 0
+            assert "was destroyed" not in server.errors()
             answered = 1 + count_answers(client)
         server.restart()
         with Client(server) as client:
@@ -238,6 +239,9 @@ def test_who_only_waits_does_not_hold_up_a_stop(tmp_path: Path) -> None:
         began = time.monotonic()
         assert server.stop() == 0
         assert time.monotonic() - began < 15
+        said = server.errors()
+        assert "was destroyed" not in said, "no task is left behind"
+        assert "never awaited" not in said
         with pytest.raises((EOFError, ConnectionError)):  # not with the answer to the ping behind the poll
             client.receive()
 

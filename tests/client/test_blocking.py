@@ -178,6 +178,7 @@ def test_a_program_that_forgets_to_close_is_flushed_and_told(braid_server_shared
     )
     assert "RuntimeWarning" in done.stderr
     assert "10 records were still on their way; they were flushed now" in done.stderr
+    assert "was destroyed" not in done.stderr
     with braidlog.connect(url) as client:
         assert client.admin.describe_topic(topic).partitions[0].latest == 10
 

@@ -211,6 +211,25 @@ def test_a_full_disk_is_tried_for_as_long_as_was_said_and_then_refused(
     assert said == [f"braid: trying for 3 s: {full}", "braid: 0 of 1 record acknowledged", f"braid: {full}"]
 
 
+def test_a_damaged_partition_is_tried_for_as_long_as_was_said_and_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("braidlog.cli.records.produce.RETRIES_LOOK_SECONDS", 0.05)
+    with ServerProcess(tmp_path / "data") as server:
+        braid = Braid(server)
+        braid.ok("topic", "create", "t")
+        braid.ok("produce", "t", stdin="x" * 100 + "\n")
+        server.kill()
+        (segment,) = [path for path in tmp_path.glob("data/topics/*/0000/*.log") if b"x" * 100 in path.read_bytes()]
+        content = bytearray(segment.read_bytes())
+        content[content.index(b"x" * 100)] ^= 1
+        segment.write_bytes(content)
+        server.start()
+        said = braid.fails(3, "produce", "t", "--timeout", "3", stdin="one\n").splitlines()
+    why = "t/0: this node cannot read or write its files; its log says why, and `braid doctor` what to do (KAFKA_STORAGE_ERROR)"
+    assert said == [f"braid: trying for 3 s: {why}", "braid: 0 of 1 record acknowledged", f"braid: {why}"]
+
+
 def test_what_a_dialect_cannot(braid_server_shared: ServerProcess) -> None:
     braid, name = Braid(braid_server_shared, "mlog"), fresh("mlog")
     braid.ok("topic", "create", name)

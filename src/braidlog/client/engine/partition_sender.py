@@ -93,17 +93,16 @@ class PartitionSender:
     # -- out -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        try:
-            while True:
-                await self._some.wait()
-                if self._options.linger_ms and not self._flushing:
-                    await wait_at_most(self._full, self._options.linger_ms / 1000)
-                await self._deliver(self._take())
-        except Exception as error:
-            # A defect: nobody must wait for it for ever, now or later.
-            self._crash = f"the producer of {self._topic} crashed, make a new one: {error!r}"
-            self.abandon(self._crash)
-            raise
+        while True:
+            await self._some.wait()
+            if self._options.linger_ms and not self._flushing:
+                await wait_at_most(self._full, self._options.linger_ms / 1000)
+            await self._deliver(self._take())
+
+    def crashed(self, error: BaseException) -> None:
+        """`run` has ended by a defect: nobody must wait for it for ever, now or later."""
+        self._crash = f"the producer of {self._topic} crashed, make a new one: {error!r}"
+        self.abandon(self._crash)
 
     def _take(self) -> list[Delivery]:
         """The next batch: as many as fit, at least one."""

@@ -179,7 +179,7 @@ class Producer(AsyncClosing):
         if sender is None:
             sender = PartitionSender(self, self._driver, self._policy, self._options, topic, partition)
             self._senders[topic, partition] = sender
-            self._tasks.spawn(sender.run(), f"producer {topic}/{partition}")
+            self._tasks.spawn(sender.run(), f"producer {topic}/{partition}", sender.crashed)
         return sender
 
     # -- outcomes, told by senders -----------------------------------------------------------------------------

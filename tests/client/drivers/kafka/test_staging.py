@@ -23,7 +23,7 @@ from braidlog.client.drivers.kafka.staging import (
     coordinator_name,
 )
 from braidlog.client.engine.retry import Policy
-from braidlog.client.errors import Refusal, RefusedError, UnsupportedError
+from braidlog.client.errors import ClosedError, Refusal, RefusedError, UnsupportedError
 from braidlog.client.schemes import make_driver, parse_url
 from braidlog.codec.compression import Compression
 from braidlog.codec.kernel import encode_records
@@ -180,6 +180,29 @@ def test_what_the_broker_refuses_is_told_and_nothing_hangs(braid_server_shared: 
         with pytest.raises(RefusedError) as late:
             await bad.begin()
         assert late.value.code == E.INVALID_TRANSACTION_TIMEOUT
+        await writer.close()
+
+    with_driver(server_url("kafka", braid_server_shared), test)
+
+
+def test_a_writer_that_crashed_fails_what_waits_and_what_comes_later(
+    braid_server_shared: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def crash(*_: Any) -> None:
+        raise KeyError("a defect")
+
+    async def test(driver: KafkaDriver) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # it is told of the crash
+        topic = fresh()
+        await driver.create_topic(topic, 1)
+        writer = writer_of(driver, fresh("s"))
+        await staged(writer, topic, b"x")
+        monkeypatch.setattr(writer, "_wave", crash)
+        await writer.send(writer.seal((topic, 0), section(b"y")))
+        with pytest.raises(ClosedError, match=r"crashed: KeyError\('a defect'\)"):
+            await writer.flush()
+        with pytest.raises(ClosedError, match="crashed"):
+            await writer.send(writer.seal((topic, 0), section(b"z")))
         await writer.close()
 
     with_driver(server_url("kafka", braid_server_shared), test)

@@ -184,7 +184,7 @@ class BatchWriter:
         if queue is None:
             self._queues[sealed.place] = deque((sealed,))
             self._idle.clear()
-            self._tasks.spawn(self._run(sealed.place), f"stage {sealed.place}")
+            self._tasks.spawn(self._run(sealed.place), f"stage {sealed.place}", self._crashed)
         else:
             queue.append(sealed)
 
@@ -210,25 +210,25 @@ class BatchWriter:
         self._queues.clear()
         self._idle.set()
 
+    def _crashed(self, error: BaseException) -> None:
+        """A defect: nobody must wait for it for ever."""
+        self._fail(ClosedError(f"the writer crashed: {error!r}"))
+
     async def _run(self, place: Place) -> None:
         """Send what waits for one partition, as many at once as may be; what is not stored goes again, in order."""
         queue = self._queues[place]
         backoff = Backoff(self._policy)
-        try:
-            while queue:
-                stored, error = await self._wave(place, list(islice(queue, IN_FLIGHT_MAX)))
-                if not queue:
-                    return  # all was given up meanwhile
-                for _ in range(stored):
-                    self._budget.give(len(queue.popleft().batch))
-                if stored:
-                    backoff = Backoff(self._policy)
-                if error is not None and (not error.retriable or not await backoff.pause()):
-                    self._fail(error)
-                    return
-        except Exception:
-            self._fail(ClosedError("the writer crashed"))  # a defect: nobody must wait for it for ever
-            raise
+        while queue:
+            stored, error = await self._wave(place, list(islice(queue, IN_FLIGHT_MAX)))
+            if not queue:
+                return  # all was given up meanwhile
+            for _ in range(stored):
+                self._budget.give(len(queue.popleft().batch))
+            if stored:
+                backoff = Backoff(self._policy)
+            if error is not None and (not error.retriable or not await backoff.pause()):
+                self._fail(error)
+                return
         self._queues.pop(place, None)
         if not self._queues:
             self._idle.set()
