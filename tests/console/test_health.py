@@ -75,6 +75,12 @@ def test_who_does_not_answer_in_time_is_slow_and_not_unready(tmp_path: Path, mon
     doctor = health.Doctor(node)
 
     async def play() -> None:
+        try:
+            await look_on()
+        finally:
+            go_on.set()  # else the thread would keep the loop from ending
+
+    async def look_on() -> None:
         both = {"node": False, "disk": False}
         assert await _look(doctor, 0.01, 0.01) == [("slow", both), ("slow", both)]
         assert len(probes) <= 1

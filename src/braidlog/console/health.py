@@ -81,9 +81,7 @@ class Doctor:
     async def _ask_disk(self) -> list[Check]:
         now = asyncio.get_running_loop().time()
         if self._disk is None or now - self._probed_at >= PROBE_SECONDS:
-            if (
-                self._probing is None or self._probing.done()
-            ):  # one at a time: a disk that stands still must not collect threads
+            if self._probing is None or self._probing.done():  # one: a disk that stands still must not collect threads
                 welcome = self._node.welcome
                 work = asyncio.to_thread(probe, welcome.data_dir, welcome.disk_free_bytes_min)
                 self._probing = asyncio.ensure_future(work)
