@@ -132,12 +132,17 @@ def test_the_journal_is_compacted(tmp_path: Path) -> None:
 # -- a port --------------------------------------------------------------------------------------------------
 
 
-async def listening(connection_limits: ConnectionLimits, session_limits: SessionLimits | None = None) -> Listener:
+async def listening(
+    connection_limits: ConnectionLimits,
+    session_limits: SessionLimits | None = None,
+    advertised: tuple[str, int] | None = None,
+) -> Listener:
     listener = Listener(
         ToyAdapter(),
         session_limits=session_limits or SessionLimits(),
         connection_limits=connection_limits,
         budget=Budget(2**30),
+        advertised=advertised,
     )
     await listener.start("127.0.0.1", 0)
     return listener
@@ -150,6 +155,20 @@ async def ask(port: int, text: str) -> tuple[str, asyncio.StreamWriter]:
         return (await reader.readline()).decode().strip(), writer
     except ConnectionError:
         return "", writer
+
+
+@pytest.mark.parametrize("port", [0, 19092])
+def test_an_advertised_host_without_a_port_has_the_one_listened_on(port: int) -> None:
+    async def scene() -> None:
+        listener = await listening(ConnectionLimits(), advertised=("broker", port))
+        _, writer = await ask(listener.port, "hello")
+        (session,) = listener.sessions
+        assert session.address == ("broker", port or listener.port)
+        writer.close()
+        await until(lambda: not listener.sessions)
+        await listener.stop(0.1)
+
+    play(scene)
 
 
 def test_no_more_connections_than_allowed() -> None:

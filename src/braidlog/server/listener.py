@@ -124,7 +124,8 @@ class Listener(SessionOwner):
 
     def address_for(self, session: Session) -> tuple[str, int]:
         if self._advertised is not None:
-            return self._advertised
+            host, port = self._advertised
+            return host, port or self.port
         name = session.transport.get_extra_info("sockname") if session.transport is not None else None
         return (name[0], name[1]) if name else ("127.0.0.1", self.port)
 
