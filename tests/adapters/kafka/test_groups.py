@@ -111,6 +111,7 @@ def test_what_is_refused(asker: Asker) -> None:
     told = asker.alone("refused")
     assert asker.join("refused", "stranger").error_code == E.UNKNOWN_MEMBER_ID
     assert asker.join("").error_code == E.INVALID_GROUP_ID
+    assert asker.join("", session_timeout_ms=0).error_code == E.INVALID_GROUP_ID, "the name first, as Kafka judges"
     for timeout_ms in (1, 5_999, 1_800_001):
         assert asker.join("refused", session_timeout_ms=timeout_ms).error_code == E.INVALID_SESSION_TIMEOUT
     other = [g.JoinGroupRequestProtocol("other", b"")]

@@ -88,8 +88,6 @@ async def join(
     request: Request, services: Services, conversation: Conversation, *, session_timeout_ms_min: int
 ) -> g.JoinGroupResponse:
     message: g.JoinGroupRequest = request.message
-    if message.session_timeout_ms < session_timeout_ms_min:
-        return refuse_join(request, E.INVALID_SESSION_TIMEOUT, "")
     told_ms = message.rebalance_timeout_ms
     asked = Joining(
         member=message.member_id,
@@ -97,6 +95,7 @@ async def join(
         client=request.client_id or "",
         host="/" + conversation.peer.rpartition(":")[0],
         session_timeout_ms=message.session_timeout_ms,
+        session_timeout_ms_min=session_timeout_ms_min,
         rebalance_timeout_ms=told_ms if request.version > 0 else message.session_timeout_ms,
         protocol_type=message.protocol_type,
         protocols=[(each.name, bytes(each.metadata)) for each in message.protocols],

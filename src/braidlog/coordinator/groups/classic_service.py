@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from braidlog.coordinator.groups.classic_group import ClassicGroup
-from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX, SESSION_TIMEOUT_MS_MIN
+from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
 from braidlog.coordinator.groups.messages import ClassicGroupImage, Joined, Joining, MemberIdRequired, Synced, Ticket
 from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.coordinator.holdings import NODE, StateKind
@@ -203,10 +203,10 @@ def _unknown(group: str, member: str) -> BrokerError:
 
 
 def _check_timeouts(asked: Joining) -> None:
-    if not SESSION_TIMEOUT_MS_MIN <= asked.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
+    if not asked.session_timeout_ms_min <= asked.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
         raise BrokerError(
             Reason.INVALID_SESSION_TIMEOUT,
-            f"a session timeout is {SESSION_TIMEOUT_MS_MIN} to {SESSION_TIMEOUT_MS_MAX} ms, not {asked.session_timeout_ms}",
+            f"a session timeout is {asked.session_timeout_ms_min} to {SESSION_TIMEOUT_MS_MAX} ms, not {asked.session_timeout_ms}",
         )
     if not 0 <= asked.rebalance_timeout_ms <= REBALANCE_TIMEOUT_MS_MAX:
         raise BrokerError(Reason.INVALID_SESSION_TIMEOUT, f"a rebalance timeout is not {asked.rebalance_timeout_ms} ms")

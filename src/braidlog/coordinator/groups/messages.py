@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MIN
 from braidlog.coordinator.journal import NOTHING
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
@@ -65,6 +66,8 @@ class Joining(msgspec.Struct, frozen=True, kw_only=True):
     client: str = ""
     host: str = ""
     session_timeout_ms: int
+    session_timeout_ms_min: int = SESSION_TIMEOUT_MS_MIN
+    """The least that counts at the port it comes through."""
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: list[tuple[str, bytes]]
