@@ -19,6 +19,7 @@ from tests.adapters.kafka.clients import (
     ResourceType,
     TopicPartition,
 )
+from tests.wire.kafka.vectors import RESPONSES
 
 from braidlog.adapters.kafka.settings import ROWS
 from braidlog.model.settings import TopicSettings
@@ -267,6 +268,20 @@ def test_every_setting_of_ours_is_one_of_kafkas() -> None:
     """A new topic setting without a row here does not pass."""
     ours = {name for row in ROWS.values() for name in row.ours}
     assert ours == {*TopicSettings.__struct_fields__, "min_in_sync"}
+
+
+def test_every_setting_of_kafkas_is_one_of_ours() -> None:
+    """As Apache Kafka told them of a topic (the golden vector): who copies a topic's settings asks for each of them."""
+    told = [
+        (config.name, config.config_type)
+        for vector in RESPONSES
+        if isinstance(vector.message, m.DescribeConfigsResponse)
+        for result in vector.message.results
+        for config in result.configs
+        if result.resource_type == TOPIC
+    ]
+    assert len(told) > 30
+    assert {name: kind for name, kind in told if name not in ROWS or ROWS[name].kind != kind} == {}
 
 
 def test_some_are_changed(asker: Asker) -> None:

@@ -207,6 +207,8 @@ ROWS: dict[str, Row] = {
         _without_effect("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5"),
         _without_effect("min.compaction.lag.ms", Kind.LONG, "0"),
         _without_effect("preallocate", Kind.BOOLEAN, "false"),
+        _without_effect("remote.log.copy.disable", Kind.BOOLEAN, "false"),
+        _without_effect("remote.log.delete.on.disable", Kind.BOOLEAN, "false"),
         _without_effect("segment.index.bytes", Kind.INT, "10485760"),
         _without_effect("segment.jitter.ms", Kind.LONG, "0"),
         _fixed("unclean.leader.election.enable", Kind.BOOLEAN, "false"),
