@@ -129,7 +129,7 @@ bench-loop: setup ## how long the largest request of every operation holds up al
 pictures: setup ## the console's pictures in docs/pictures, taken anew
 	$(BIN)/python -m tests.console.pictures
 
-interop: setup ## foreign Kafka clients judge the Kafka port: five clients' checks, kafka-python's own tests, kill -9
+interop: setup ## foreign Kafka clients judge the Kafka port: five clients' checks, suites of kafka-python, franz-go and kafka-go (Go 1.26), MirrorMaker 2, kill -9
 	INTEROP=full $(BIN)/pytest tests/interop -n 2 --dist worksteal
 
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check

@@ -88,11 +88,18 @@ class KafkaPeer:
     """`kafka.Kafka` on free ports over a temporary folder."""
 
     def __init__(
-        self, *, heap: str = "1g", settings: Mapping[str, str] | None = None, security: Security | None = None
+        self,
+        *,
+        heap: str = "1g",
+        settings: Mapping[str, str] | None = None,
+        security: Security | None = None,
+        ports: Mapping[str, int] | None = None,
     ) -> None:
+        """`ports`: of listeners that must have a certain one."""
         self._heap = heap
         self._settings = dict(settings or {})
         self._security = security
+        self._wanted_ports = dict(ports or {})
         self._folder: Path | None = None
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -105,7 +112,7 @@ class KafkaPeer:
             return
         names = list(PROTOCOLS) if self._security else ["plain"]
         controller, *numbers = free_ports(len(names) + 1)
-        self.ports = dict(zip(names, numbers, strict=True))
+        self.ports = dict(zip(names, numbers, strict=True)) | self._wanted_ports
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-peer-"))
         lines = self._properties(controller)
         (self._folder / "node.properties").write_text("".join(f"{k}={v}\n" for k, v in lines.items()), encoding="utf-8")
@@ -121,7 +128,7 @@ class KafkaPeer:
         listeners = [f"{name.upper()}://127.0.0.1:{port}" for name, port in self.ports.items()]
         protocols = {"controller": "PLAINTEXT"} | {name: PROTOCOLS[name] for name in self.ports}
         lines = ALONE | {
-            "controller.quorum.voters": f"0@127.0.0.1:{controller}",
+            "controller.quorum.voters": f"{(ALONE | self._settings)['node.id']}@127.0.0.1:{controller}",
             "listeners": ",".join([*listeners, f"CONTROLLER://127.0.0.1:{controller}"]),
             "advertised.listeners": ",".join(listeners),
             "listener.security.protocol.map": ",".join(f"{n.upper()}:{p}" for n, p in protocols.items()),

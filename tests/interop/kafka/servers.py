@@ -138,13 +138,13 @@ def _warm(address: str) -> None:
         source.close()
 
 
-def _verifier(password: str, iterations: int = 4096) -> str:
-    """SCRAM-SHA-256 as a configuration holds it (RFC 5803 gives the parts their names)."""
-    salt = os.urandom(16)
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
-    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
-    parts = [base64.b64encode(part).decode() for part in (salt, stored, hmac.digest(salted, b"Server Key", "sha256"))]
-    return f"SCRAM-SHA-256${iterations}:{parts[0]}${parts[1]}:{parts[2]}"
+def verifier(password: str, bits: int = 256, iterations: int = 4096) -> str:
+    """SCRAM-SHA-256 or -512 as a configuration holds it (RFC 5803 gives the parts their names)."""
+    salt, kind = os.urandom(16), f"sha{bits}"
+    salted = hashlib.pbkdf2_hmac(kind, password.encode(), salt, iterations)
+    stored = hashlib.new(kind, hmac.digest(salted, b"Client Key", kind)).digest()
+    parts = [base64.b64encode(part).decode() for part in (salt, stored, hmac.digest(salted, b"Server Key", kind))]
+    return f"SCRAM-SHA-{bits}${iterations}:{parts[0]}${parts[1]}:{parts[2]}"
 
 
 def braid_words(name: str, folder: Path, files: Certificates) -> list[str]:
@@ -160,7 +160,7 @@ def braid_words(name: str, folder: Path, files: Certificates) -> list[str]:
 def _config(name: str) -> str:
     """Users where passwords are asked for; elsewhere a rule for everyone: without any rules no access lists are kept."""
     if name == "sasl":
-        return f'[auth.users]\n{ADMIN} = "{_verifier(PASSWORD)}"\n'
+        return f'[auth.users]\n{ADMIN} = "{verifier(PASSWORD)}"\n'
     return '[[auth.rules]]\nprincipal = "*"\noperations = ["*"]\n'
 
 
@@ -194,9 +194,9 @@ def judged(folder: Path) -> "contextlib.AbstractContextManager[Servers]":
     return BROKERS[JUDGED](folder)
 
 
-def run_quietly(command: list[str], seconds: float) -> str:
+def run_quietly(command: list[str], seconds: float, folder: Path | None = None) -> str:
     """Run a tool to its end; its output, or an error that shows it."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=seconds, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{command[0]} ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     return done.stdout
