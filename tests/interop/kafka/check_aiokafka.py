@@ -1,6 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, type-arg"
 """aiokafka asks everything it can ask of a broker: an old client in its versions of every call, none of them flexible."""
 
+import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable
@@ -16,7 +17,13 @@ from aiokafka import (
 )
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.conn import create_conn
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.protocol.admin import DeleteRecordsRequest
+from aiokafka.protocol.fetch import FetchRequest_v11
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from tests.interop.kafka.checking import (
     RECORDS,
     START_MS,
@@ -585,6 +592,76 @@ async def check_describe_cluster(servers: Servers) -> None:
     true(seen["cluster_id"], "a cluster id")
     equal([f"{each['host']}:{each['port']}" for each in seen["brokers"]], [servers.plain])
     equal(seen["controller_id"], seen["brokers"][0]["node_id"])
+
+
+# -- one connection, request behind request ----------------------------------------------------------------------
+
+
+class Exactly:
+    """A request in a version of ours: what aiokafka's connection asks of one is `prepare`."""
+
+    def __init__(self, struct: Any) -> None:
+        self._struct = struct
+
+    def prepare(self, _versions: object) -> Any:
+        return self._struct
+
+
+@contextlib.asynccontextmanager
+async def connection(servers: Servers) -> AsyncIterator[Any]:
+    host, _, port = servers.plain.rpartition(":")
+    made = await create_conn(host, int(port))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def one_batch(text: str) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 16)
+    builder.append(0, START_MS, None, text.encode(), [])
+    return bytes(builder.build())
+
+
+async def check_requests_take_effect_in_order(servers: Servers) -> None:
+    """Sent together: what is asked behind a Produce, and behind a DeleteRecords, sees what it did."""
+    topic = await topic_of(servers)
+    end, begin = OffsetRequest(-1, 0, [(topic, [(0, -1)])]), OffsetRequest(-1, 0, [(topic, [(0, -2)])])
+    async with connection(servers) as asked:
+        for number in range(1, 11):
+            write = ProduceRequest(None, -1, 30_000, [(topic, [(0, one_batch("x"))])])
+            produced, seen = await asyncio.gather(asked.send(write), asked.send(end))
+            equal(produced.topics[0][1][0][1:3], (0, number - 1), "produced")
+            equal(seen.topics[0][1][0][1:], (0, -1, number), "the end behind it")
+        for number in range(1, 11):
+            trim = DeleteRecordsRequest([(topic, [(0, number)])], 30_000)
+            _, seen = await asyncio.gather(asked.send(trim), asked.send(begin))
+            equal(seen.topics[0][1][0][1:], (0, -1, number), "the beginning behind it")
+
+
+async def check_fetch_session(servers: Servers) -> None:
+    """KIP-227: after the first, a request names only what changes, and hears only of what has changed."""
+    topic = await topic_of(servers, partitions=3)
+    everything = [(topic, [(partition, -1, 0, -1, 1 << 20) for partition in range(3)])]
+
+    async with connection(servers) as asked:
+
+        async def fetch(session: int, epoch: int, topics: list, forgotten: list) -> tuple[int, int, list[int]]:
+            """The error, the session, and the partitions that are spoken of."""
+            request = FetchRequest_v11(-1, 100, 1, 1 << 20, 0, session, epoch, topics, forgotten, "")
+            found = await asked.send(Exactly(request))
+            return found.error_code, found.session_id, [part[0] for _, parts in found.topics for part in parts]
+
+        error, session, spoken = await fetch(0, 0, everything, [])
+        equal((error, sorted(spoken)), (0, [0, 1, 2]), "a new session")
+        true(session > 0, "the session has a number")
+        equal(await fetch(session, 1, [], []), (0, session, []), "nothing new")
+        await asked.send(ProduceRequest(None, -1, 30_000, [(topic, [(1, one_batch("x"))])]))
+        equal(await fetch(session, 2, [], []), (0, session, [1]), "one has a record")
+        equal(await fetch(session, 3, [], [(topic, [1])]), (0, session, []), "that one is forgotten")
+        equal((await fetch(session, 9, [], []))[0], errors.InvalidFetchSessionEpoch.errno, "a wrong epoch")
+        equal((await fetch(session + 1, 4, [], []))[0], errors.FetchSessionIdNotFound.errno, "another's session")
+        equal((await fetch(0, -1, everything, []))[0::2], (0, [0, 1, 2]), "without a session")
 
 
 # -- who comes in ------------------------------------------------------------------------------------------------

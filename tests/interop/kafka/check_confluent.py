@@ -332,6 +332,13 @@ def check_large_refused(servers: Servers) -> None:
     equal(send(into, topic, values("small")), [0])
 
 
+def check_keyless_into_compacted_refused(servers: Servers) -> None:
+    topic = topic_of(servers, cleanup_policy="compact")
+    into = producer(servers)
+    refused(KafkaError.INVALID_RECORD, lambda: send(into, topic, values("nameless")))
+    equal(send(into, topic, [(b"k", b"named", [], START_MS)]), [0])
+
+
 def check_partition_by_key(servers: Servers) -> None:
     topic = topic_of(servers, 4)
     into = producer(servers, partitioner="murmur2_random")
@@ -475,6 +482,23 @@ def check_commit_with_metadata(servers: Servers) -> None:
     (found,) = consumer(servers, group).committed([place], timeout=SECONDS)
     equal((found.offset, found.metadata), (7, "what I know"))
     source.close()
+
+
+def check_session_timeout_bounds(servers: Servers) -> None:
+    """Shorter or longer than a group's broker allows: the member hears it, and is in no group."""
+    topic = topic_of(servers)
+    for timeout_ms in (50, 1_900_000):
+        more = {"max_poll_interval_ms": 2_000_000, "heartbeat_interval_ms": 10}
+        source = consumer(servers, None, session_timeout_ms=timeout_ms, **more)
+        source.subscribe([topic])
+
+        def heard(source=source) -> str:
+            message = source.poll(0.1)
+            return message.error().name() if message is not None and message.error() else ""
+
+        equal(until(heard, f"the refusal of {timeout_ms} ms"), "INVALID_SESSION_TIMEOUT")
+        equal(source.assignment(), [])
+        source.close()
 
 
 def check_group_goes_on(servers: Servers) -> None:
