@@ -35,6 +35,7 @@ from braidlog.storage.gate import Gate
 from braidlog.storage.head import Identity, SegmentHead
 from braidlog.storage.pool import FilePool
 from braidlog.storage.produced import check_produced
+from braidlog.storage.reading import Reader
 from braidlog.storage.recovery import Recovered, Recovery
 from braidlog.storage.segment import FileSlice, Segment
 from braidlog.storage.slots import SlotPair
@@ -72,6 +73,7 @@ class PartitionLog:
         self._lock = self._gate.lock
         self.upkeep = self._gate.upkeep
         self._adopt(recovered)
+        self._reader = Reader(self._gate, self._chain, self._state, self.report)
 
     def _adopt(self, recovered: Recovered) -> None:
         """Take over what recovery found. All of it is durable."""
@@ -289,111 +291,34 @@ class PartitionLog:
     def slice_at(
         self, offset: int, bytes_max: int, *, upto: int | None = None, budget: CheckBudget | None = None
     ) -> FileSlice | None:
-        """The batches from the one that holds `offset`, below `upto` (default: the end): a slice of one segment file.
-
-        At least one batch, however large, else about `bytes_max` bytes. None where there is nothing to read yet, or nothing
-        that could be checked within `budget` (default: one of its own, which is enough for a batch).
-        """
-        with self._lock:
-            limit = self._state.end_offset if upto is None else min(upto, self._state.end_offset)
-            if offset > self._state.end_offset and self.report.damages:
-                # The end itself may be among what was lost: a consumer must not take this for a log that was cut short.
-                raise StorageFault(str(self.report.damages[-1]))
-            if not self._state.start_offset <= offset <= self._state.end_offset:
-                raise BrokerError(
-                    Reason.OFFSET_OUT_OF_RANGE,
-                    f"offset {offset} is not in the log, which has [{self._state.start_offset}, {self._state.end_offset})",
-                )
-            if offset >= limit:
-                return None
-            segment = self._chain.holding(offset)
-            epochs = self._state.epochs
-            if not segment.base_offset <= offset < segment.next_offset:
-                raise self._missing(offset)
-            try:
-                extent = segment.extent(offset, max(bytes_max, 1), limit, epochs, budget)
-            except BadBatch as bad:
-                raise self._note_damage(segment, bad) from bad
-            if extent.end == extent.position:
-                return None
-            return FileSlice(
-                segment.file, extent.position, extent.end - extent.position, extent.offset, extent.next_offset
-            )
+        """See `Reader.slice_at`."""
+        return self._reader.slice_at(offset, bytes_max, upto=upto, budget=budget)
 
     def read(self, offset: int, bytes_max: int, *, upto: int | None = None) -> bytes:
         """The bytes of `slice_at`; empty where there is nothing to read yet."""
-        found = self.slice_at(offset, bytes_max, upto=upto)
+        found = self._reader.slice_at(offset, bytes_max, upto=upto)
         return b"" if found is None else found.read()
 
     def forget_checks(self) -> None:
         """What was checked before now is checked again before it is read."""
-        with self._lock:
-            for segment in self._chain.segments:
-                segment.forget_checks()
+        self._reader.forget_checks()
 
     def check_again(self, offset: int) -> None:
-        """Somebody found damage at an offset: look, and if it is so, note it and raise what every reader will be told."""
-        with self._lock:
-            segment = self._chain.holding(offset)
-            if not segment.base_offset <= offset < segment.next_offset:
-                return
-            segment.forget_checks(offset)
-            try:
-                segment.extent(offset, 1, self._state.end_offset, self._state.epochs)
-            except BadBatch as bad:
-                raise self._note_damage(segment, bad) from bad
+        """See `Reader.check_again`."""
+        self._reader.check_again(offset)
 
-    def _missing(self, offset: int) -> StorageFault:
-        """No segment holds an offset of the log: that was reported when the log was opened."""
-        for damage in self.report.damages:
-            if damage.first_offset <= offset < damage.next_offset:
-                return StorageFault(str(damage))
-        raise AssertionError(f"offset {offset} is in no segment and was not reported as damage")
+    def batches_of(self, segment: Segment, number: int = 0) -> Iterator[Found]:
+        """See `Reader.batches_of`."""
+        return self._reader.batches_of(segment, number)
 
-    def _note_damage(self, segment: Segment, bad: BadBatch) -> StorageFault:
-        """Damage found by a reader: say exactly where, make what follows reachable, take no more writes."""
-        with self._lock:
-            damage, _ = segment.step_over(bad, max(segment.next_offset, bad.offset))
-            # Once per place: how it shows itself depends on where a reader came from.
-            if not any((d.file, d.position) == (damage.file, damage.position) for d in self.report.damages):
-                self.report.damages.append(damage)
-            return StorageFault(str(damage))
+    def find_batch_by_time(self, timestamp_ms: int) -> Iterator[bytes]:
+        """Batches, in order, from the first whose latest timestamp reaches `timestamp_ms`."""
+        return self._reader.find_batch_by_time(timestamp_ms)
 
     def aborted_in(self, start: int, end: int) -> list[Aborted]:
         """The aborted transactions with records in [start, end): what a reader of committed records leaves out."""
         with self._lock:
             return self._state.transactions.aborted_in(start, end)
-
-    def batches_of(self, segment: Segment, number: int = 0) -> Iterator[Found]:
-        """Every batch of a segment from index entry `number` on, checked; damage is noted and raised.
-
-        The file is taken now and kept: the segment may be exchanged or removed while its batches are still asked for.
-        """
-        return self._noting_damage(segment, segment.walk_from(number, check=True, epochs=self._state.epochs))
-
-    def _noting_damage(self, segment: Segment, batches: Iterator[Found]) -> Iterator[Found]:
-        try:
-            yield from batches
-        except BadBatch as bad:
-            raise self._note_damage(segment, bad) from bad
-
-    def find_batch_by_time(self, timestamp_ms: int) -> Iterator[bytes]:
-        """Batches, in order, from the first whose latest timestamp reaches `timestamp_ms`."""
-        offset = self.start_offset
-        while True:
-            with self._lock:
-                # One segment at a time: compaction and retention may exchange them between two steps.
-                later = [
-                    s for s in self._chain.segments if s.next_offset > offset and s.max_timestamp_ms >= timestamp_ms
-                ]
-                if not later:
-                    return
-                segment = later[0]
-                batches = self.batches_of(segment, segment.index.first_with_time(timestamp_ms))
-            for found in batches:
-                if found.header.max_timestamp >= timestamp_ms and found.header.next_offset > offset:
-                    yield found.window[found.at : found.at + found.header.size_bytes]
-            offset = segment.next_offset
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Where `epoch` (or the largest below it) ended: what a follower asks before it truncates."""
@@ -426,7 +351,7 @@ class PartitionLog:
             try:
                 _, boundary = segment.locate(offset, self._state.epochs)
             except BadBatch as bad:
-                raise self._note_damage(segment, bad) from bad
+                raise self._reader.note_damage(segment, bad) from bad
             self.sync()
             try:
                 self._checkpoints.save(lambda _: self._state.image(truncate_to=boundary), copies=2)
@@ -441,6 +366,7 @@ class PartitionLog:
         self._chain.let_go()
         recovered = Recovery(self._disk, self.folder, self.identity, self.settings, self._pool).run()
         self._adopt(recovered)
+        self._reader.renew(self._chain, self._state)
         self.report.damages.extend(recovered.report.damages)
 
     def advance_start(self, offset: int) -> int:

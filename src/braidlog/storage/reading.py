@@ -1,0 +1,129 @@
+"""Read a partition's log: find the batches at an offset or a time, and note the damage that is met on the way.
+
+Knows: which segment holds an offset, what of it was checked. Refuses to know: appending, what is committed.
+Invariant: a batch whose checksum does not hold is never handed out; what is damaged is said exactly, once per place.
+"""
+
+from collections.abc import Iterator
+
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.storage.chain import SegmentChain
+from braidlog.storage.checking import CheckBudget
+from braidlog.storage.damage import RecoveryReport
+from braidlog.storage.gate import Gate
+from braidlog.storage.segment import FileSlice, Segment
+from braidlog.storage.state import PartitionState
+from braidlog.storage.walk import BadBatch, Found
+
+
+class Reader:
+    """Takes `gate.lock` itself."""
+
+    def __init__(self, gate: Gate, chain: SegmentChain, state: PartitionState, report: RecoveryReport) -> None:
+        self._gate = gate
+        self._damages = report.damages
+        self.renew(chain, state)
+
+    def renew(self, chain: SegmentChain, state: PartitionState) -> None:
+        """The log was opened again: who reads on reads what it is now."""
+        self._chain = chain
+        self._state = state
+
+    def slice_at(
+        self, offset: int, bytes_max: int, *, upto: int | None = None, budget: CheckBudget | None = None
+    ) -> FileSlice | None:
+        """The batches from the one that holds `offset`, below `upto` (default: the end): a slice of one segment file.
+
+        At least one batch, however large, else about `bytes_max` bytes. None where there is nothing to read yet, or nothing
+        that could be checked within `budget` (default: one of its own, which is enough for a batch).
+        """
+        with self._gate.lock:
+            limit = self._state.end_offset if upto is None else min(upto, self._state.end_offset)
+            if offset > self._state.end_offset and self._damages:
+                # The end itself may be among what was lost: a consumer must not take this for a log that was cut short.
+                raise StorageFault(str(self._damages[-1]))
+            if not self._state.start_offset <= offset <= self._state.end_offset:
+                raise BrokerError(
+                    Reason.OFFSET_OUT_OF_RANGE,
+                    f"offset {offset} is not in the log, which has [{self._state.start_offset}, {self._state.end_offset})",
+                )
+            if offset >= limit:
+                return None
+            segment = self._chain.holding(offset)
+            epochs = self._state.epochs
+            if not segment.base_offset <= offset < segment.next_offset:
+                raise self._missing(offset)
+            try:
+                extent = segment.extent(offset, max(bytes_max, 1), limit, epochs, budget)
+            except BadBatch as bad:
+                raise self.note_damage(segment, bad) from bad
+            if extent.end == extent.position:
+                return None
+            return FileSlice(
+                segment.file, extent.position, extent.end - extent.position, extent.offset, extent.next_offset
+            )
+
+    def forget_checks(self) -> None:
+        """What was checked before now is checked again before it is read."""
+        with self._gate.lock:
+            for segment in self._chain.segments:
+                segment.forget_checks()
+
+    def check_again(self, offset: int) -> None:
+        """Somebody found damage at an offset: look, and if it is so, note it and raise what every reader will be told."""
+        with self._gate.lock:
+            segment = self._chain.holding(offset)
+            if not segment.base_offset <= offset < segment.next_offset:
+                return
+            segment.forget_checks(offset)
+            try:
+                segment.extent(offset, 1, self._state.end_offset, self._state.epochs)
+            except BadBatch as bad:
+                raise self.note_damage(segment, bad) from bad
+
+    def _missing(self, offset: int) -> StorageFault:
+        """No segment holds an offset of the log: that was reported when the log was opened."""
+        for damage in self._damages:
+            if damage.first_offset <= offset < damage.next_offset:
+                return StorageFault(str(damage))
+        raise AssertionError(f"offset {offset} is in no segment and was not reported as damage")
+
+    def note_damage(self, segment: Segment, bad: BadBatch) -> StorageFault:
+        """Damage found by a reader: say exactly where, make what follows reachable, take no more writes."""
+        with self._gate.lock:
+            damage, _ = segment.step_over(bad, max(segment.next_offset, bad.offset))
+            # Once per place: how it shows itself depends on where a reader came from.
+            if not any((d.file, d.position) == (damage.file, damage.position) for d in self._damages):
+                self._damages.append(damage)
+            return StorageFault(str(damage))
+
+    def batches_of(self, segment: Segment, number: int = 0) -> Iterator[Found]:
+        """Every batch of a segment from index entry `number` on, checked; damage is noted and raised.
+
+        The file is taken now and kept: the segment may be exchanged or removed while its batches are still asked for.
+        """
+        return self._noting_damage(segment, segment.walk_from(number, check=True, epochs=self._state.epochs))
+
+    def _noting_damage(self, segment: Segment, batches: Iterator[Found]) -> Iterator[Found]:
+        try:
+            yield from batches
+        except BadBatch as bad:
+            raise self.note_damage(segment, bad) from bad
+
+    def find_batch_by_time(self, timestamp_ms: int) -> Iterator[bytes]:
+        """Batches, in order, from the first whose latest timestamp reaches `timestamp_ms`."""
+        offset = self._state.start_offset
+        while True:
+            with self._gate.lock:
+                # One segment at a time: compaction and retention may exchange them between two steps.
+                later = [
+                    s for s in self._chain.segments if s.next_offset > offset and s.max_timestamp_ms >= timestamp_ms
+                ]
+                if not later:
+                    return
+                segment = later[0]
+                batches = self.batches_of(segment, segment.index.first_with_time(timestamp_ms))
+            for found in batches:
+                if found.header.max_timestamp >= timestamp_ms and found.header.next_offset > offset:
+                    yield found.window[found.at : found.at + found.header.size_bytes]
+            offset = segment.next_offset
