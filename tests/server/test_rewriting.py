@@ -173,5 +173,5 @@ def rot(path: str) -> list[str]:
 
 def _nothing() -> bytes:
     """A plan of no segments: done at once."""
-    plan = Plan("", bytes(16), 0, [], [], [], [], 0, 0, 1, 1, 1, 1)
+    plan = Plan("", bytes(16), 0, [], [], [], [], 0, 0, 1, 1, 1, 1, 0)
     return msgspec.msgpack.encode(plan)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from braidlog.codec.batch import BatchHeader, iter_batches
+from braidlog.codec.batch import BatchHeader, empty_batch, iter_batches
 from braidlog.codec.records import control_batch, decode_batch, encode_batch
+from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, settings_from
 from braidlog.storage.commit import GroupCommit
 from braidlog.storage.log import Log, Topic
@@ -58,17 +59,23 @@ class PartitionModel:
     compacted: bool = False
     refolded: bool = False
     epoch: int = 0
+    base: int = 0
+    anew_at: int | None = None
+    """Where it is being begun anew, with nothing in it."""
+    watermark: int | None = None
+    """The highest that it was told; None for a log without other replicas."""
+    kept_watermark: int = 0
     sequences: dict[int, int] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
-        return self.batches[-1].next if self.batches else 0
+        return self.batches[-1].next if self.batches else self.base
 
     def ends(self, *, killed: bool) -> set[int]:
         """Where the log may end: at a promised offset, or at the end of a batch beyond it."""
         promised = self.returned if killed else self.durable
         found = {batch.next for batch in self.batches if batch.next >= promised}
-        found |= {promised} if promised in {0, self.start, *(b.next for b in self.batches)} else set()
+        found |= {promised} if promised in {self.base, self.start, *(b.next for b in self.batches)} else set()
         return found if self.cut_to is None else found | {self.cut_to}
 
     def below(self, end: int) -> list[Batch]:
@@ -90,6 +97,7 @@ class Seen(NamedTuple):
     start: int
     end: int
     stable: int
+    watermark: int
     raw: bytes
     epochs: tuple[tuple[int, int], ...]
     producers: tuple[Any, ...]
@@ -117,6 +125,7 @@ def see(topic: Topic, number: int) -> Seen:
         p.start_offset,
         p.end_offset,
         p.last_stable_offset,
+        p.state.watermark,
         read_raw(p, p.start_offset, p.end_offset),
         tuple(p.state.epochs.entries()),
         tuple(sorted((q.producer_id, q.epoch, tuple(tuple(b) for b in q.batches)) for q in p.state.producers.image())),
@@ -162,6 +171,12 @@ def compare(log: Log, topics: dict[str, TopicModel], *, killed: bool = False) ->
 
 
 def compare_partition(seen: Seen, model: PartitionModel, *, killed: bool) -> None:
+    if model.anew_at is not None and seen.start == seen.end == model.anew_at:
+        assert (seen.raw, seen.producers, seen.aborted) == (b"", (), ()), "begun anew with something in it"
+        assert all(start == seen.end for _, start in seen.epochs), f"begun anew with epochs {seen.epochs}"
+        assert seen.watermark == seen.end, f"the watermark of a log begun anew at {seen.end} is {seen.watermark}"
+        return
+    compare_watermark(seen, model)
     start_min = model.start if model.cut_to is None else min(model.start, model.cut_to)
     assert start_min <= seen.start <= model.start_max, f"start {seen.start}, not {model.start} to {model.start_max}"
     ends = model.ends(killed=killed)
@@ -180,6 +195,14 @@ def compare_partition(seen: Seen, model: PartitionModel, *, killed: bool) -> Non
         assert shown == wanted, f"aborted {shown}, not {wanted}"
     compare_committed(seen, batches, stable, aborted, model)
     compare_producers(seen, batches, model)
+
+
+def compare_watermark(seen: Seen, model: PartitionModel) -> None:
+    if model.watermark is None:
+        assert seen.watermark <= seen.end, f"the watermark is {seen.watermark}, the log ends at {seen.end}"
+        return
+    least, most = min(model.kept_watermark, seen.end), max(min(model.watermark, seen.end), seen.start)
+    assert least <= seen.watermark <= most, f"the watermark is {seen.watermark}, not {least} to {most}"
 
 
 def compare_batches(seen: Seen, batches: Sequence[Batch], model: PartitionModel) -> None:
@@ -320,10 +343,19 @@ class World:
         self._log = Log(FOLDER, disk=self.disk, clock=self.clock, open_files_max=open_files_max)
 
     def close(self) -> None:
+        # One that has stopped after a fault saves nothing more.
+        saving = [
+            (p, model)
+            for name, topic in self.topics.items()
+            for number, model in enumerate(topic.partitions)
+            if model.watermark is not None and (p := self.at(name, number)[0])._gate.fault is None
+        ]
         self.log.close()
         for topic in self.topics.values():
             for model in topic.partitions:
                 model.durable = model.returned
+        for p, model in saving:
+            model.kept_watermark = p.state.watermark
 
     def reopen(self) -> None:
         self.close()
@@ -357,7 +389,10 @@ class World:
     # records
 
     def at(self, name: str, number: int = 0) -> tuple[PartitionLog, PartitionModel]:
-        return self.log.topic(name).partition(number), self.topics[name].partitions[number]
+        p, model = self.log.topic(name).partition(number), self.topics[name].partitions[number]
+        if model.watermark is not None:
+            p.replicate()
+        return p, model
 
     def value(self, size: int) -> bytes:
         self.number += 1
@@ -376,6 +411,7 @@ class World:
         pid: int = NO_PRODUCER,
         pepoch: int = 0,
         transactional: bool = False,
+        replicated: bool = False,
         sync: bool | None = None,
     ) -> None:
         p, model = self.at(name, number)
@@ -394,6 +430,8 @@ class World:
                 producer_epoch=pepoch if pid != NO_PRODUCER else -1,
                 base_sequence=seq,
                 transactional=transactional,
+                base_offset=base,
+                leader_epoch=model.epoch,
             )
             rows = tuple((base + i, key, value) for i, (key, value) in enumerate(zip(names, values, strict=True)))
             shown_epoch = pepoch if pid != NO_PRODUCER else -1
@@ -403,7 +441,10 @@ class World:
             base += count
         model.batches += made
         try:
-            p.append(data, leader_epoch=model.epoch, now_ms=self.clock.now_ms())
+            if replicated:
+                p.append_replicated(data, now_ms=self.clock.now_ms())
+            else:
+                p.append(data, leader_epoch=model.epoch, now_ms=self.clock.now_ms())
         except BaseException:
             self.undo_sequences(model, made)
             raise
@@ -459,6 +500,53 @@ class World:
         model.epoch = epoch
         model.durable = model.returned
 
+    # what a replica does
+
+    def commit(self, name: str, watermark: int, *, common_end: int = 0) -> None:
+        model = self.topics[name].partitions[0]
+        model.watermark = max(watermark, model.watermark or 0)
+        p, _ = self.at(name)
+        p.keep_watermark(watermark, common_end=common_end)
+
+    def gap(self, name: str, before: int, after: int) -> None:
+        """What the leader's compaction left: one empty batch across our end."""
+        p, model = self.at(name)
+        end = model.end
+        model.batches.append(Batch(end, end + after, model.epoch, ()))
+        p.append_replicated(empty_batch(end - before, end + after, model.epoch, 0), now_ms=self.clock.now_ms())
+        self._returned(name, p, model, sync=None)
+
+    def restart_at(self, name: str, offset: int) -> None:
+        p, model = self.at(name)
+        model.anew_at = offset
+        p.restart_at(offset, now_ms=self.clock.now_ms())
+        self._begun_anew(model, offset)
+
+    def _begun_anew(self, model: PartitionModel, offset: int) -> None:
+        model.base = model.durable = model.returned = model.start = model.start_max = offset
+        model.batches, model.sequences, model.removable, model.anew_at = [], {}, set(), None
+        model.compacted = model.refolded = False
+        model.watermark = model.kept_watermark = offset
+
+    def begin_inside(self, name: str, before: int, count: int) -> None:
+        """The first batch after `restart_at`: the log starts inside it."""
+        p, model = self.at(name)
+        start, base = model.start, model.start - before
+        values = [self.value(30) for _ in range(count)]
+        data = encode_batch(values, base_timestamp=0, base_offset=base, leader_epoch=model.epoch)
+        model.anew_at = model.start = model.kept_watermark = base
+        rows = tuple((base + number, None, value) for number, value in enumerate(values))
+        model.batches = [Batch(base, base + count, model.epoch, rows)]
+        try:
+            p.append_replicated(data, now_ms=self.clock.now_ms())
+        except StorageFault:
+            if p.end_offset == base:  # refused by the disk after the log was begun anew there
+                self._begun_anew(model, base)
+            raise
+        model.anew_at = None
+        model.start = model.kept_watermark = start
+        model.durable = model.returned = model.end
+
     # upkeep
 
     def roll(self, name: str, number: int = 0) -> None:
@@ -488,6 +576,7 @@ class World:
             boundary = offset
         model.cut_to = boundary
         model.durable = min(model.durable, boundary)
+        model.kept_watermark = min(model.kept_watermark, boundary)
         model.refolded = True
         assert p.truncate(offset) == boundary
         model.batches = model.below(boundary)
@@ -510,6 +599,7 @@ class World:
 def removable(model: PartitionModel, now_ms: int, delete_retention_ms: int) -> set[int]:
     """What compaction may take: records with a later one of their key, aborted records, tombstones."""
     stable, aborted = fold_transactions(model.batches)
+    stable = stable if model.watermark is None else min(stable, model.watermark)
     latest: dict[bytes, int] = {}
     found = set()
     for batch in model.batches:

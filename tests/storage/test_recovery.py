@@ -15,7 +15,8 @@ from braidlog.storage.damage import Change, ChangeKind, DamageKind
 from braidlog.storage.head import DATA_START, Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import Recovered, Recovery
+from braidlog.storage.recovered import Recovered
+from braidlog.storage.recovery import Recovery
 from braidlog.storage.segment import Segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import StateImage, encode_image

@@ -230,6 +230,47 @@ def epochs(world: World) -> None:
     world.close()
 
 
+def replica(world: World) -> None:
+    """A follower: told what is committed, cut to it, behind its leader's compaction, begun anew above, inside and below."""
+    world.open()
+    world.create("t", compact=True, delete_retention_ms=0)
+    world.commit("t", 0)
+    model = world.at("t")[1]
+    model.epoch = 2
+    for number in range(6):
+        world.append("t", count=2, size=500, keys=[b"k1", b"k2"], replicated=True)
+        world.commit("t", 2 * number)
+    model.epoch = 4
+    world.append("t", count=2, size=900, keys=[b"k1", b"k2"], replicated=True, sync=False)
+    world.append("t", count=2, size=900, keys=[b"k1", b"k3"], replicated=True, sync=False)
+    world.compact("t")
+    world.append("t", size=900, pid=4, replicated=True)
+    world.truncate("t", 12)
+    model.epoch = 5
+    world.append("t", count=3, size=60, pid=4, replicated=True, sync=False)
+    world.gap("t", 3, 4)
+    world.append("t", count=2, size=60, replicated=True)
+    world.commit("t", 17)
+    world.reopen()
+    world.epoch("t", 6)
+    world.truncate("t", model.end)  # forgets that epoch: nothing was written in it
+    world.append("t", size=1500, replicated=True)
+    world.append("t", size=1500, replicated=True, sync=False)
+    world.append("t", size=1500, replicated=True, sync=False)
+    world.restart_at("t", 40)
+    model.epoch = 7
+    world.begin_inside("t", 3, 5)
+    world.append("t", size=1500, pid=5, replicated=True)
+    world.append("t", size=2500, pid=5, replicated=True)
+    world.commit("t", 43)
+    world.restart_at("t", 10)
+    model.epoch = 8
+    world.append("t", size=100, replicated=True)
+    world.reopen()
+    world.append("t", size=100, replicated=True)
+    world.close()
+
+
 def topics(world: World) -> None:
     world.open()
     world.create("a")
@@ -263,6 +304,7 @@ ALL = {
         idempotence,
         compaction,
         epochs,
+        replica,
         topics,
     )
 }

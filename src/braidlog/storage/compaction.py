@@ -74,7 +74,7 @@ class Compaction:
         partition.check_writable()
         partition.sync()
         with partition.lock:
-            limit = min(partition.durable_offset, partition.last_stable_offset)
+            limit = compaction_limit(partition)
             sealed = [s for s in partition.segments[:-1] if s.next_offset <= limit]
             plan = self._plan(sealed, limit)
         result = Compacted(partition.state.cleaned_offset)
@@ -121,6 +121,7 @@ class Compaction:
             segment_bytes=settings.segment_bytes,
             index_interval_bytes=settings.index_interval_bytes,
             delete_retention_ms=settings.delete_retention_ms,
+            tombstone_limit=partition.tombstone_limit,
         )
 
     def _exchange(self, group: Sequence[Segment], written: Rewritten) -> None:
@@ -139,6 +140,11 @@ class Compaction:
                 partition.stop(fault)
                 raise
             partition.replace_segments(group, new)
+
+
+def compaction_limit(partition: PartitionLog) -> int:
+    """What is not committed may be truncated, and must not have taken the place of what is."""
+    return min(partition.durable_offset, partition.last_stable_offset, partition.watermark)
 
 
 def dirty_ratio(partition: PartitionLog) -> float:

@@ -54,6 +54,8 @@ class Durability:
         with self._gate.lock:
             del self._chain.pending[: len(pending)]
             self.durable_offset = reached.next_offset
+            if self._state.is_alone:
+                self._state.watermark = reached.next_offset
             self.unsynced_bytes -= size
             self._gate.moved.notify_all()
         self._let_cache_go(active, reached, window_bytes)
@@ -71,6 +73,7 @@ class Durability:
                 version = self._checkpoints.version
                 image.epochs = self._state.epochs.entries()
                 image.start_offset = self._state.start_offset
+                image.watermark = self._state.watermark
             saved = self._checkpoints.save_unless_overtaken(image, version)
         with self._gate.lock:
             self.since_checkpoint_bytes = 0
@@ -123,6 +126,8 @@ class Durability:
     def checkpoint(self, copies: int, *, clean_stop: bool) -> None:
         """Save the state at the end of the log, all of which was just synced. Called with `gate.lock` held."""
         active = self._chain.active
+        if self._state.is_alone:
+            self._state.watermark = self.durable_offset
         try:
             active.save_index(sealed=False)
             if not active.is_settled:

@@ -57,6 +57,8 @@ class Plan(msgspec.Struct, frozen=True):
     segment_bytes: int
     index_interval_bytes: int
     delete_retention_ms: int
+    tombstone_limit: int
+    """A tombstone above it stays: a replica that has not seen it would keep what it deletes."""
 
 
 class Rewritten(msgspec.Struct, frozen=True):
@@ -168,11 +170,16 @@ class KeyRewriting:
         if self._is_aborted(found):
             return [False] * found.header.record_count
         expired = self._plan.now_ms - found.header.max_timestamp > self._plan.delete_retention_ms
-        drop_tombstones = expired and found.header.next_offset <= self._plan.cleaned_before
+        drop_tombstones = expired and found.header.next_offset <= droppable_end(self._plan)
         return [
             key is None or (self._latest.get(key, -1) <= offset and not (is_tombstone and drop_tombstones))
             for offset, key, is_tombstone in _keys(found)
         ]
+
+
+def droppable_end(plan: Plan) -> int:
+    """Below it a tombstone has done its work here, and everywhere else."""
+    return min(plan.cleaned_before, plan.tombstone_limit)
 
 
 def _keys(found: Found) -> list[tuple[int, bytes | None, bool]]:

@@ -2,8 +2,9 @@
 
 Knows: appending, reading, what is durable, where the log starts and ends. Refuses to know: topics, dialects, replicas, threads
 other than its callers', when to flush or retain (its owner decides).
-Invariants: offsets are dense and never reused (only `truncate`, which replication asks for, takes any back); nothing below
-`durable_offset` can be lost by a crash; after a failed sync nothing is acknowledged again; a damaged partition takes no append.
+Invariants: offsets are dense and never reused (only `truncate` and `restart_at`, which replication asks for, take any back);
+nothing below `durable_offset` can be lost by a crash; after a failed sync nothing is acknowledged again; a damaged partition
+takes no append.
 
 The life of an append: check the batch (codec/batch), check its producer (state), write it with its offset and epoch patched
 in (segment), fold it into the state. `sync` makes it durable. `slice_at` finds it again.
@@ -16,7 +17,6 @@ from braidlog.codec.batch import (
     PLACED_BYTES,
     BatchHeader,
     check_crc,
-    iter_batches,
     placed,
     read_header,
     read_headers,
@@ -30,13 +30,16 @@ from braidlog.storage.checking import CheckBudget
 from braidlog.storage.checkpoints import STATE_MAGIC, Checkpoints
 from braidlog.storage.damage import Damage
 from braidlog.storage.durability import Durability
+from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk
+from braidlog.storage.fitting import fit
 from braidlog.storage.gate import Gate
 from braidlog.storage.head import Identity, SegmentHead
 from braidlog.storage.pool import FilePool
 from braidlog.storage.produced import check_produced
 from braidlog.storage.reading import Reader
-from braidlog.storage.recovery import Recovered, Recovery
+from braidlog.storage.recovered import Recovered
+from braidlog.storage.recovery import Recovery
 from braidlog.storage.segment import FileSlice, Segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import PartitionState, StateImage, encode_image
@@ -66,6 +69,8 @@ class PartitionLog:
         self.folder = folder
         self.identity = identity
         self.settings = settings
+        self.common_end = 0
+        """Every replica has all below. Not kept: after an opening it is not known until the owner tells."""
         self._pool = pool
         recovered = Recovery(disk, folder, identity, settings, pool, read_only=read_only).run()
         self.report = recovered.report
@@ -125,6 +130,14 @@ class PartitionLog:
     def durable_offset(self) -> int:
         """Everything below survives power loss."""
         return self._durability.durable_offset
+
+    @property
+    def watermark(self) -> int:
+        """Everything below is committed, as far as this log was told; alone, everything that is durable."""
+        with self._lock:
+            if self._state.is_alone:
+                return self.durable_offset
+            return max(self._state.watermark, self._state.start_offset)
 
     @property
     def last_stable_offset(self) -> int:
@@ -203,23 +216,27 @@ class PartitionLog:
             return self._writer.write(parts, kept, data, self.settings, now_ms)
 
     def append_replicated(self, data: Buffer, *, now_ms: int) -> Appended:
-        """Append batches as another replica has them: offsets and epochs are theirs and must follow ours."""
+        """Append batches as another replica has them: offsets and epochs are theirs.
+
+        They follow our end. The first may begin before it, if it is empty (it is cut to our end), or if we have no record yet:
+        the log then begins with that whole batch and starts inside it. That one append is durable when it returns.
+        """
         with self._lock:
             self.check_writable()
-            headers = []
-            view = memoryview(data)
-            offset = self._state.end_offset
-            for _, header in iter_batches(view):
-                if header.base_offset != offset:
-                    raise BrokerError(
-                        Reason.OFFSET_OUT_OF_RANGE,
-                        f"a replicated batch has offset {header.base_offset}, {offset} is next",
-                    )
-                headers.append(header)
-                offset = header.next_offset
-            if not headers:
-                raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
-            return self._writer.write([view], headers, data, self.settings, now_ms)
+            fitted = fit(data, self._state.start_offset, self._state.end_offset)
+            if fitted.base_offset == self._state.end_offset:
+                return self._writer.write([fitted.data], fitted.headers, fitted.data, self.settings, now_ms)
+        return self._begin_inside(data, now_ms)
+
+    def _begin_inside(self, data: Buffer, now_ms: int) -> Appended:
+        """A crash before the last line leaves a log that begins below its leader's: it is told so when it asks, as before."""
+        with self.upkeep, self._gate.sync_lock, self._lock:
+            start = self._state.start_offset
+            fitted = fit(data, start, self._state.end_offset)
+            self._begin_anew(fitted.base_offset, now_ms)
+            appended = self._writer.write([fitted.data], fitted.headers, fitted.data, self.settings, now_ms)
+            self.advance_start(start)
+            return appended
 
     def append_marker(self, batch: bytes, *, leader_epoch: int = FIRST_EPOCH, now_ms: int) -> Appended:
         """Append a control batch (codec.records.control_batch): the end of a transaction."""
@@ -271,6 +288,37 @@ class PartitionLog:
         with self._gate.sync_lock, self._lock:
             self.sync()
             self._durability.checkpoint(copies, clean_stop=clean_stop)
+
+    def replicate(self) -> int:
+        """There are other replicas: `keep_watermark` tells what is committed. Returns the watermark to begin with.
+
+        That is the one that was kept. To be called at every opening of such a log, before anything is read or appended.
+        """
+        with self._lock:
+            self._state.is_alone = False
+            return self.watermark
+
+    def stand_alone(self) -> None:
+        """There is no other replica (any more): all that is durable is committed."""
+        with self._lock:
+            self._state.is_alone = True
+            self._state.watermark = self.durable_offset
+
+    def keep_watermark(self, offset: int, *, common_end: int = 0) -> None:
+        """Everything below `offset` is committed, and every replica, also one that is away, has all below `common_end`.
+
+        Neither is synced: the watermark is saved with the next checkpoint (every window of appended bytes, every close), and an
+        opening begins with what was saved. Compaction and retention stay below it, tombstones stay above the common end.
+        """
+        with self._lock:
+            assert not self._state.is_alone, "a log that is alone knows by itself what is committed"
+            self._state.watermark = min(max(offset, self._state.watermark), self._state.end_offset)
+            self.common_end = common_end
+
+    @property
+    def tombstone_limit(self) -> int:
+        """Below it no replica can miss a tombstone that is dropped."""
+        return self.durable_offset if self._state.is_alone else self.common_end
 
     def wait_beyond(self, offset: int, timeout: float | None, *, durable: bool) -> bool:
         """Wait until the log (or its durable part) has grown beyond `offset`; False if the time ran out first.
@@ -338,12 +386,14 @@ class PartitionLog:
     def truncate(self, offset: int) -> int:
         """Drop everything from `offset` on and return the new end: the start of the batch that held it, if it cut one.
 
-        For replication only: a follower drops what its leader does not have. The intent is durable first, so that a crash
-        half-way is finished by recovery and not taken for damage.
+        For replication only: a follower drops what its leader does not have, and the epochs that began there, even if there is no
+        record to drop. The watermark goes down with the end. The intent is durable first, so that a crash half-way is finished by
+        recovery and not taken for damage.
         """
         with self.upkeep, self._gate.sync_lock, self._lock:
             self.check_writable()
             if offset >= self._state.end_offset:
+                self._forget_idle_epochs()
                 return self._state.end_offset
             if offset < self._state.start_offset:
                 raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"cannot truncate to {offset}, below the log's start")
@@ -361,11 +411,39 @@ class PartitionLog:
                 raise
             return self._state.end_offset
 
+    def _forget_idle_epochs(self) -> None:
+        """Of an epoch that wrote nothing here the leader may know nothing: asked about it, it would answer the same for ever."""
+        history = EpochHistory(self._state.epochs.entries())
+        history.cut_end(self._state.end_offset)
+        if history.latest != self._state.epochs.latest:
+            self._state.epochs = history
+            self.checkpoint(copies=2)
+
+    def restart_at(self, offset: int, *, now_ms: int) -> None:
+        """Give up the whole log and begin at `offset`, where nothing is yet; everything below counts as committed.
+
+        For replication only: a follower whose leader's log begins where ours does not reach. Durable when it returns; a crash
+        half-way is finished by recovery.
+        """
+        with self.upkeep, self._gate.sync_lock, self._lock:
+            self.check_writable()
+            self._begin_anew(offset, now_ms)
+
+    def _begin_anew(self, offset: int, now_ms: int) -> None:
+        try:
+            self._checkpoints.save(lambda _: self._state.image(restart=(offset, now_ms)), copies=2)
+            self._reload()
+        except StorageFault as fault:
+            self._gate.fail(fault)  # the intent may be durable: only an opening can tell
+            raise
+
     def _reload(self) -> None:
-        """Open the folder again: what recovery does with an intent is the truncation itself, written once."""
+        """Open the folder again: what recovery does with an intent is the deed itself, written once."""
         self._chain.let_go()
+        is_alone = self._state.is_alone
         recovered = Recovery(self._disk, self.folder, self.identity, self.settings, self._pool).run()
         self._adopt(recovered)
+        self._state.is_alone = is_alone
         self._reader.renew(self._chain, self._state)
         self.report.damages.extend(recovered.report.damages)
 

@@ -9,10 +9,6 @@ Order: read the checkpoint, finish interrupted swaps, read the heads, finish an 
 batches that the checkpoint does not cover, make durable what was found.
 """
 
-from typing import Protocol
-
-import msgspec
-
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
@@ -43,31 +39,21 @@ from braidlog.storage.head import (
 )
 from braidlog.storage.index import vouched_end
 from braidlog.storage.pool import FilePool
+from braidlog.storage.recovered import Auditor, Recovered
+from braidlog.storage.restart import begin_anew, begun_anew
 from braidlog.storage.rewrite import check_swap, finish_swap
-from braidlog.storage.segment import Segment, remove_segment
+from braidlog.storage.segment import Segment, headers_from, remove_segment
 from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import NOTHING_TO_CUT, PartitionState, StateImage, decode_image, encode_image
+from braidlog.storage.state import (
+    NOTHING_TO_CUT,
+    PartitionState,
+    StateImage,
+    decode_image,
+    encode_image,
+    opened_watermark,
+)
 from braidlog.storage.transactions import is_commit
-from braidlog.storage.walk import UNCHECKED_BYTES, BadBatch, Found, mend, walk, walk_past
-
-
-class Recovered(msgspec.Struct):
-    """A partition ready for use: at least one segment, the last one active."""
-
-    segments: list[Segment]
-    state: PartitionState
-    slots: SlotPair
-    report: RecoveryReport
-
-
-class Auditor(Protocol):
-    """Who sees every batch that would stay, in order."""
-
-    def begin(self, segment: Segment) -> None:
-        """The batches of this segment follow, if it has any."""
-
-    def take(self, segment: Segment, found: Found) -> str | None:
-        """Why a whole batch must not stay; None to keep it."""
+from braidlog.storage.walk import UNCHECKED_BYTES, BadBatch, Found, mend, walk
 
 
 class Recovery:
@@ -116,6 +102,8 @@ class Recovery:
         """Decide what is whole, what is to be cut and what is damage; there may be no segment left."""
         images = self.images = self._load_images()
         newest = images[0] if images else None
+        if newest is not None and newest.restart is not None:
+            return self._begin_anew(*newest.restart)
         self._finish_swaps(EpochHistory(newest.epochs) if newest else None)
         segments = self._open_heads(newest)
         image = self._choose_image(images, segments)
@@ -127,6 +115,14 @@ class Recovery:
         if self._read_only:
             self._remove_strays()
         return Recovered(segments, state, self._slots, self.report)
+
+    def _begin_anew(self, base: int, created_ms: int) -> Recovered:
+        """Finish what `PartitionLog.restart_at` began."""
+        for old in bases_of(self._disk.names(self._folder), LOG):
+            self._change(ChangeKind.REMOVE_BEHIND, log_name(old), f"the log was begun anew at {base}; removed")
+        head, interval = SegmentHead(self._identity, base, created_ms, 0), self._settings.index_interval_bytes
+        segment = begin_anew(self._disk, self._folder, head, self._pool, interval, read_only=self._read_only)
+        return Recovered([segment], PartitionState(begun_anew(base)), self._slots, self.report)
 
     # -- before the batches ----------------------------------------------------------------------------------
 
@@ -167,7 +163,7 @@ class Recovery:
             self._change(ChangeKind.DERIVED, name, f"{fault}; the other checkpoint is used")
         self.report.clean_stop = bool(images) and images[0].clean_stop
         # An intent that stays in a slot would cut the log again the day the other slot is damaged.
-        self._intended = any(image.truncate_to != NOTHING_TO_CUT for image in images)
+        self._intended = any(image.is_intent for image in images)
         return images
 
     def _open_heads(self, newest: StateImage | None) -> list[Segment]:
@@ -222,7 +218,7 @@ class Recovery:
         if images and images[0].truncate_to == NOTHING_TO_CUT:
             return images[0]
         limit = images[0].truncate_to if images else 2**63
-        older = [image for image in images[1:] if image.end_offset <= limit and image.truncate_to == NOTHING_TO_CUT]
+        older = [image for image in images[1:] if image.end_offset <= limit and not image.is_intent]
         for segment in reversed(segments):
             image = self._load_snapshot(segment.base_offset)
             if image is not None and image.end_offset <= limit:
@@ -236,6 +232,7 @@ class Recovery:
             # A cut below the start, to the beginning of the batch that the start is in, leaves an empty log there.
             image.start_offset = min(max(image.start_offset, images[0].start_offset), limit)
             image.cleaned_offset = min(images[0].cleaned_offset, limit)
+            image.watermark = min(images[0].watermark, limit)
             history = EpochHistory(images[0].epochs)
             history.cut_end(limit)
             image.epochs = history.entries()
@@ -245,10 +242,7 @@ class Recovery:
             # Without a checkpoint a first segment that is missing cannot be told from one that was retained.
             image.start_offset = max(image.start_offset, segments[0].base_offset)
         # What a snapshot knows, and then what the batches behind it carry: one flipped epoch condemns itself alone.
-        behind = [segment for segment in segments if segment.base_offset >= image.end_offset]
-        walks = (walk_past(segment.file, DATA_START, segment.size, segment.base_offset) for segment in behind)
-        headers = (found.header for each in walks for found in each if isinstance(found, Found))
-        image.epochs = learn_epochs(image.epochs, headers).entries()
+        image.epochs = learn_epochs(image.epochs, headers_from(segments, image.end_offset)).entries()
         return image
 
     def _load_snapshot(self, base: int) -> StateImage | None:
@@ -292,6 +286,7 @@ class Recovery:
                 del segments[number + 1 :]
             number += 1
         self._lose_end(segments, state)
+        state.watermark = opened_watermark(state.watermark, state.end_offset)
         announced = state.epochs.entries()
         state.epochs.draw_back(state.end_offset)
         if state.epochs.entries() != announced:

@@ -12,7 +12,7 @@ from braidlog.storage.segment import Segment
 
 
 def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> int:
-    """Apply the topic's retention to records below `upto` (default: all that is durable); return the new start offset."""
+    """Apply the topic's retention to records below `upto` (default: all that is committed); return the new start offset."""
     settings = partition.settings
     if not settings.delete or (settings.retention_ms == UNLIMITED and settings.retention_bytes == UNLIMITED):
         return partition.start_offset
@@ -21,7 +21,7 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
         if settings.retention_ms != UNLIMITED and _age_ms(active, now_ms, now_ms) > settings.retention_ms:
             partition.roll(now_ms)  # else a topic nobody writes to any more would keep its last segment for ever
     partition.sync()
-    limit = partition.durable_offset if upto is None else min(upto, partition.durable_offset)
+    limit = retention_limit(partition) if upto is None else min(upto, retention_limit(partition))
     start = partition.start_offset
     excess = partition.size_bytes - settings.retention_bytes if settings.retention_bytes != UNLIMITED else 0
     for segment, following in pairwise(partition.segments):
@@ -34,6 +34,11 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
         excess -= segment.data_bytes
         start = segment.next_offset
     return partition.advance_start(start)
+
+
+def retention_limit(partition: PartitionLog) -> int:
+    """A start above what is committed could be above what every other replica has."""
+    return min(partition.durable_offset, partition.watermark)
 
 
 def _age_ms(segment: Segment, written_ms: int, now_ms: int) -> int:

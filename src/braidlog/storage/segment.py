@@ -6,7 +6,7 @@ checked since the segment was opened, or since `forget_checks`.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from braidlog.codec.batch import BatchHeader
@@ -29,7 +29,7 @@ from braidlog.storage.head import (
 )
 from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
 from braidlog.storage.pool import FilePool, Holder
-from braidlog.storage.walk import BadBatch, Found, resume, walk
+from braidlog.storage.walk import BadBatch, Found, resume, walk, walk_past
 
 _HINTS_MAX = 64
 _COPY_BYTES = 1024 * 1024
@@ -469,3 +469,12 @@ def remove_segment(disk: Disk, folder: str, pool: FilePool, base_offset: int) ->
         pool.drop(path)
         if disk.exists(path):
             disk.remove(path)
+
+
+def headers_from(segments: Iterable[Segment], offset: int) -> Iterator[BatchHeader]:
+    """Of every batch that is whole, in the segments that begin at `offset` or later."""
+    for segment in segments:
+        if segment.base_offset >= offset:
+            for found in walk_past(segment.file, DATA_START, segment.size, segment.base_offset):
+                if isinstance(found, Found):
+                    yield found.header

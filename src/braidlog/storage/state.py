@@ -24,11 +24,20 @@ class StateImage(msgspec.Struct, kw_only=True):
     cleaned_offset: int = 0
     truncate_to: int = NOTHING_TO_CUT
     """A truncation that was begun: recovery finishes it before it believes any batch beyond."""
+    restart: tuple[int, int] | None = None
+    """The log is being begun anew at this offset, at this time (ms): recovery finishes it and believes nothing else."""
+    watermark: int = 0
+    """Everything below is committed, as far as was known then: it may be late, and is never the log's end by itself."""
     clean_stop: bool = False
     epochs: list[tuple[int, int]] = []
     producers: list[Producer] = []
     open_transactions: list[tuple[int, int]] = []
     aborted_transactions: list[Aborted] = []
+
+    @property
+    def is_intent(self) -> bool:
+        """Whether it says what is being done to the log, and not what is in it."""
+        return self.truncate_to != NOTHING_TO_CUT or self.restart is not None
 
 
 class PartitionState:
@@ -38,6 +47,9 @@ class PartitionState:
         self.start_offset = image.start_offset
         self.end_offset = image.end_offset
         self.cleaned_offset = image.cleaned_offset
+        self.watermark = image.watermark
+        self.is_alone = True
+        """Whether there is no other replica: what is durable is then committed. Its owner says so, it is not kept."""
         self.epochs = EpochHistory(image.epochs)
         self.producers = ProducerTable(image.producers)
         self.transactions = TransactionIndex(image.open_transactions, image.aborted_transactions)
@@ -54,19 +66,29 @@ class PartitionState:
         self.start_offset = start_offset
         self.transactions.cut_start(start_offset)
         self.cleaned_offset = max(self.cleaned_offset, start_offset)
+        self.watermark = max(self.watermark, start_offset)  # only what is committed is deleted
 
-    def image(self, *, truncate_to: int = NOTHING_TO_CUT, clean_stop: bool = False) -> StateImage:
+    def image(
+        self, *, truncate_to: int = NOTHING_TO_CUT, restart: tuple[int, int] | None = None, clean_stop: bool = False
+    ) -> StateImage:
         return StateImage(
             start_offset=self.start_offset,
             end_offset=self.end_offset,
             cleaned_offset=self.cleaned_offset,
             truncate_to=truncate_to,
+            restart=restart,
+            watermark=self.watermark,
             clean_stop=clean_stop,
             epochs=self.epochs.entries(),
             producers=self.producers.image(),
             open_transactions=self.transactions.open_image(),
             aborted_transactions=self.transactions.aborted_image(),
         )
+
+
+def opened_watermark(kept: int, end_offset: int) -> int:
+    """Never more than was kept: what lies above may be committed or not, and others know."""
+    return min(kept, end_offset)
 
 
 class UnknownImage(StorageFault):

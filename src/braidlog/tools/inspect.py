@@ -19,7 +19,8 @@ from braidlog.storage.files import Disk, join
 from braidlog.storage.head import LOG, STATE, bases_of, index_name, log_name, state_name
 from braidlog.storage.index import NO_TIMESTAMP, SparseIndex
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import Recovered, Recovery
+from braidlog.storage.recovered import Recovered
+from braidlog.storage.recovery import Recovery
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import NOTHING_TO_CUT, StateImage, UnknownImage
 from braidlog.storage.transactions import is_commit
@@ -273,7 +274,7 @@ class Inspector:
         if self._compared or newest is None or rebuild is None or rebuild.state.end_offset < newest.end_offset:
             return
         self._compared = True
-        why = rebuild.contradiction(newest) if newest.truncate_to == NOTHING_TO_CUT else None
+        why = rebuild.contradiction(newest) if not newest.is_intent else None
         if why is not None:
             meaning = "a retry may be taken for new, or a transaction be misread; no record is lost"
             self._find(Severity.FAULT, Kind.CHECKPOINT, "state", why, meaning)

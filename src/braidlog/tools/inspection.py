@@ -3,7 +3,7 @@
 import msgspec
 
 from braidlog.storage.head import Identity
-from braidlog.storage.recovery import Recovered
+from braidlog.storage.recovered import Recovered
 from braidlog.storage.state import StateImage
 from braidlog.tools.findings import PartitionReport
 

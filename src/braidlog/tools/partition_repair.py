@@ -23,7 +23,8 @@ from braidlog.storage.damage import ChangeKind, Damage, DamageKind
 from braidlog.storage.files import Disk, File, join
 from braidlog.storage.head import BASE_DIGITS, DATA_START, SegmentHead, log_name, state_name
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import Recovered, Recovery
+from braidlog.storage.recovered import Recovered
+from braidlog.storage.recovery import Recovery
 from braidlog.storage.rewrite import SegmentRewriter, publish, swap_in
 from braidlog.storage.segment import Segment
 from braidlog.storage.slots import SlotPair
