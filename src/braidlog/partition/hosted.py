@@ -13,7 +13,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.names import no_topic
 from braidlog.model.settings import Flush
 from braidlog.model.world import Wakeup, World
-from braidlog.replication.replicas import LeaderLog, Message, Ready, ReplicaSet
+from braidlog.replication.replicas import LeaderLog, Message, Placed, Ready, ReplicaSet
 from braidlog.storage.damage import Damage
 from braidlog.storage.partition import FileSlice, PartitionLog
 
@@ -33,6 +33,11 @@ class ActiveProducer(NamedTuple):
     open_since: int | None
 
 
+def first_watermark(log: PartitionLog, replicas: ReplicaSet) -> int:
+    """What counts as committed when a partition is opened: all of it without other replicas, else what was known to be."""
+    return log.end_offset if replicas.replication_factor == 1 else log.watermark
+
+
 class HostedPartition:
     """One partition on this node."""
 
@@ -47,7 +52,10 @@ class HostedPartition:
         self.leader_epoch = epoch
         self.is_gone = False
         self._waiting: set[Wakeup] = set()
-        replicas.restart(log.end_offset)
+        self._count_replicas()
+        replicas.restart(first_watermark(log, replicas))
+        if role is Role.LEADER:
+            self.advance()
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.number}"
@@ -166,12 +174,28 @@ class HostedPartition:
         before = self.replicas.high_watermark
         after = self.replicas.advance(self._counted_offset)
         if after != before:
+            self._keep_watermark()
             self.wake()
         return after
+
+    def _keep_watermark(self) -> None:
+        replicas = self.replicas
+        if replicas.replication_factor > 1:
+            self.log.keep_watermark(replicas.high_watermark, common_end=replicas.common_end)
+
+    def _count_replicas(self) -> None:
+        """The log is told whether there are others: if so, what is committed is not its own to say."""
+        if self.replicas.replication_factor > 1:
+            self.log.replicate()
+        else:
+            self.log.stand_alone()
 
     def step(self, message: Message, now_ms: int) -> Ready:
         """Something happened to the replicas: wake who waited for what follows from it."""
         ready = self.replicas.step(message, LeaderLog(self.log.end_offset, self._counted_offset), now_ms)
+        if isinstance(message, Placed):
+            self._count_replicas()
+        self._keep_watermark()
         if ready.wakes:
             self.wake()
         return ready

@@ -171,6 +171,11 @@ class ReplicaSet:
         """Everything below is committed."""
         return self._high_watermark
 
+    @property
+    def common_end(self) -> int:
+        """Every replica besides the leader, also one that is away, has asked for everything below."""
+        return min((replica.end_offset for replica in self._followers.values()), default=self._high_watermark)
+
     def restart(self, high_watermark: int) -> None:
         """Begin anew from a known watermark: at opening, after a truncation, in a new epoch."""
         self._high_watermark = high_watermark
