@@ -369,6 +369,18 @@ def test_a_feed_that_was_off_tells_the_state_first() -> None:
     assert [record.key for record in records if record.value is None] == [b"a"]
 
 
+def test_a_feed_whose_records_were_taken_back_tells_the_state_again() -> None:
+    """As its partition would be after a change of leader: what a reader then finds must still make up the store."""
+    node = KvNode()
+    for number in range(6):
+        node.do(o.Set(b"k%d" % number, b"v"))
+    node.services.hosting.partition(FEED_TOPIC, 0).truncate(2)
+    node.do(o.Set(b"more", b"v"))
+    for each in (node, node.again()):
+        assert folded(each.feed()) == plain(each.kv.store)
+    assert list(told(node.feed()))[:2] == [1, 2]
+
+
 def test_a_feed_that_is_ahead_belongs_to_another_store() -> None:
     node = KvNode()
     node.do(o.Set(b"a", b"1"))

@@ -1,6 +1,8 @@
 """Event streams: versions under contention, snapshots, the index as a fold of the log."""
 
+from collections.abc import AsyncIterator
 from random import Random
+from typing import Any
 
 import pytest
 from tests.broker.node import Node
@@ -8,6 +10,8 @@ from tests.model.manual_world import Job
 
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import encode_batch
+from braidlog.codec.section import Row
+from braidlog.coordinator import streams
 from braidlog.coordinator.streams import (
     ANY_VERSION,
     VERSION_HEADER,
@@ -74,7 +78,7 @@ def test_interleaved_writers_never_share_a_version(seed: int) -> None:
     rng = Random(seed)
     node = Node(rng=rng)
     node.create("s", 2)
-    streams = node.services.streams
+    service = node.services.streams
     conflicts = 0
 
     async def writer(name: int) -> None:
@@ -82,11 +86,11 @@ def test_interleaved_writers_never_share_a_version(seed: int) -> None:
         for number in range(5):
             key = b"k%d" % rng.randrange(2)
             while True:
-                expected = await streams.version("s", key)
+                expected = await service.version("s", key)
                 if rng.random() < 0.5:
                     await node.world.pause()  # the classic race: another writer comes between the look and the append
                 try:
-                    await streams.append("s", key, expected, b"%d/%d" % (name, number))
+                    await service.append("s", key, expected, b"%d/%d" % (name, number))
                     break
                 except VersionConflict:
                     conflicts += 1
@@ -128,6 +132,55 @@ def test_retention_does_not_make_versions_begin_anew(node: Node) -> None:
         assert events(each, b"k") == [(version, b"%d" % (version - 1)) for version in range(7, 11)]
     again = node.restarted()
     assert event(again, b"k", 10, b"x").version == 11
+
+
+def test_a_partition_whose_records_were_all_deleted_before_they_were_read_has_no_streams(node: Node) -> None:
+    hosted = node.services.hosting.partition("s", partition_for_key(b"k", 3))
+    version(node, b"k")
+    node.append("s", b"no event", partition=hosted.number)
+    hosted.log.advance_start(1)
+    assert version(node, b"k") == 0
+
+
+def test_events_that_were_truncated_are_forgotten(node: Node) -> None:
+    """A follower whose leader has fewer of them: else the next version would follow one that nobody has."""
+    hosted = node.services.hosting.partition("s", partition_for_key(b"k", 3))
+    other = next(key for key in (b"o%d" % n for n in range(50)) if partition_for_key(key, 3) == hosted.number)
+    for number in range(4):
+        event(node, b"k", number, b"%d" % number)
+    event(node, other, 0, b"other")
+    before = (node.services.streams.count, node.services.streams._holdings.bytes_held)
+    assert hosted.truncate(2) == 2
+    assert (version(node, b"k"), version(node, other)) == (2, 0)
+    assert event(node, b"k", 2, b"again").version == 3
+    assert events(node, b"k") == [(1, b"0"), (2, b"1"), (3, b"again")]
+    assert event(node, b"k", 3, b"3").version == 4
+    event(node, other, 0, b"other")
+    assert (node.services.streams.count, node.services.streams._holdings.bytes_held) == before
+    hosted.restart_at(7, 0)
+    assert version(node, b"k") == 0
+
+
+def test_an_index_that_is_being_read_does_not_keep_what_is_truncated_meanwhile(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = partition_for_key(b"k", 3)
+    for expected in range(4):
+        event(node, b"k", expected, b"%d" % expected)
+    again = node.restarted()
+    read_rows = streams._rows
+
+    async def slowly(*args: Any) -> AsyncIterator[Row]:
+        async for row in read_rows(*args):
+            await again.world.pause()
+            yield row
+
+    monkeypatch.setattr(streams, "_rows", slowly)
+    reading = again.spawn(again.services.streams.version("s", b"k"))
+    assert not reading.is_done
+    again.services.hosting.partition("s", number).truncate(2)
+    again.world.settle()
+    assert reading.result() == 2
 
 
 def test_a_stream_stays_where_it_began_when_the_topic_grows(node: Node) -> None:
@@ -212,17 +265,17 @@ def test_an_event_is_readable_once_it_is_committed(node: Node) -> None:
 
 
 def test_snapshots(node: Node) -> None:
-    streams = node.services.streams
+    service = node.services.streams
     for number in range(5):
         event(node, b"k", number, b"x")
-    assert streams.snapshot("s", b"k") is None
-    node.run(streams.save_snapshot("s", b"k", Snapshot(3, b"three")))
-    node.run(streams.save_snapshot("s", b"k", Snapshot(2, b"older")))
-    assert streams.snapshot("s", b"k") == Snapshot(3, b"three")
-    node.run(streams.save_snapshot("s", b"k", Snapshot(3, b"three, better")))
+    assert service.snapshot("s", b"k") is None
+    node.run(service.save_snapshot("s", b"k", Snapshot(3, b"three")))
+    node.run(service.save_snapshot("s", b"k", Snapshot(2, b"older")))
+    assert service.snapshot("s", b"k") == Snapshot(3, b"three")
+    node.run(service.save_snapshot("s", b"k", Snapshot(3, b"three, better")))
     for each in (node, node.restarted()):
         assert each.services.streams.snapshot("s", b"k") == Snapshot(3, b"three, better")
     for version in (6, -1):
         with pytest.raises(BrokerError) as caught:
-            node.run(streams.save_snapshot("s", b"k", Snapshot(version, b"")))
+            node.run(service.save_snapshot("s", b"k", Snapshot(version, b"")))
         assert caught.value.reason is Reason.VERSION_CONFLICT

@@ -1,4 +1,4 @@
-"""Bugs planted on purpose: each replaces one rule of `storage/` that replicas rely on by a wrong one, in a test and nowhere else.
+"""Bugs planted on purpose: each replaces one rule that replicas ask of the log by a wrong one, in a test and nowhere else.
 
 The numbers are those of the table in `docs/guides/durability.md`.
 """
@@ -8,10 +8,13 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 from unittest import mock
 
+from tests.broker.node import Node
+from tests.coordinator import test_streams
 from tests.storage import test_replicated
 from tests.storage.crashing import Campaign, World
 
 from braidlog.codec.batch import BatchHeader
+from braidlog.coordinator import streams
 from braidlog.storage import compaction, fitting, key_rewriting, recovery, retention
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.partition import PartitionLog
@@ -56,6 +59,12 @@ def _every_crash_around_an_epochs_first_batch() -> None:
     Campaign().run(_two_epochs)
 
 
+def _streams_node() -> Node:
+    node = Node()
+    node.create("s", 3)
+    return node
+
+
 def _never(*_: object) -> bool:
     return False
 
@@ -90,6 +99,11 @@ BUGS: dict[int, Bug] = {
         "producer state not rebuilt after a truncation",
         ((PartitionLog, "_adopt", _adopt_with_old_producers),),
         test_replicated.test_producers_are_those_of_the_records_that_are_left,
+    ),
+    48: Bug(
+        "stream index kept above a truncation",
+        ((streams._PartitionIndex, "drop_above", lambda index, offset: None),),
+        lambda: test_streams.test_events_that_were_truncated_are_forgotten(_streams_node()),
     ),
     66: Bug(
         "epoch that wrote nothing kept at the end",

@@ -62,8 +62,20 @@ class Feed:
     def open(self) -> None:
         """Find out how far the feed has got; before the store is opened, so that it can be told what is new."""
         if self._topics.hosting.exists(FEED_TOPIC):
-            self._hosted = self._topics.hosting.partition(FEED_TOPIC, 0)
-            self.sequence = last_sequence(self._hosted)
+            hosted = self._topics.hosting.partition(FEED_TOPIC, 0)
+            self._use(hosted)
+            self.sequence = last_sequence(hosted)
+
+    def _use(self, hosted: HostedPartition) -> None:
+        self._hosted = hosted
+        hosted.when_cut(self._drop_above)
+
+    def _drop_above(self, _offset: int) -> None:
+        """Records were taken back: what they told is told again."""
+        assert self._hosted is not None
+        sequence = last_sequence(self._hosted)
+        if sequence < self.sequence:
+            self.sequence, self._lacks_state = sequence, True
 
     def attach(self, store: Store, *, snapshot_upto: int) -> None:
         """The store is open, and has told of everything beyond the feed that its log holds: what is after its snapshot."""
@@ -216,7 +228,8 @@ class Feed:
     async def _append(self, records: list[FeedRecord]) -> None:
         hosted = self._hosted
         if hosted is None:
-            hosted = self._hosted = await self._topics.publish(FEED_TOPIC, SETTINGS)
+            hosted = await self._topics.publish(FEED_TOPIC, SETTINGS)
+            self._use(hosted)
             self._wake_waiting()  # who waits for a topic has one
         keys, values, timestamps, headers = zip(*records, strict=True)
         batch = encode_batch(values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=min(timestamps))

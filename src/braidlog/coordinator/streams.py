@@ -91,40 +91,41 @@ _NONE = Events()
 
 
 class _PartitionIndex:
-    """The streams of one partition, as far as its log was read. `admit` is asked before each event: (key, whether it is new)."""
+    """The streams of one partition, as far as its log was read. `admit` is asked before each event: (key, whether it is new);
+    `dismiss` is told of those that are gone: (streams, events)."""
 
-    def __init__(self, start: int, admit: Callable[[bytes, bool], None]) -> None:
+    def __init__(self, start: int, admit: Callable[[bytes, bool], None], dismiss: Callable[[int, int], None]) -> None:
         self.offset = start
         self.streams: dict[bytes, Events] = {}
         self.events = 0
         self.is_forgotten = False
         """Its topic is gone: whoever still reads for it stops."""
+        self._cuts = 0
         self._admit = admit
-
-    @property
-    def held_bytes(self) -> int:
-        """What it takes in memory, about."""
-        return len(self.streams) * STREAM_BYTES + self.events * EVENT_BYTES
+        self._dismiss = dismiss
 
     async def catch_up(self, hosted: HostedPartition, fetch: Fetch) -> None:
         """Read what is new, with others served in between. Two may do so at once: an event that was taken is not taken again."""
         while self.offset < hosted.end_offset and not self.is_forgotten:
-            found = hosted.slice_at(max(self.offset, hosted.start_offset), READ_BYTES)
+            self.offset = max(self.offset, hosted.start_offset)
+            found = hosted.slice_at(self.offset, READ_BYTES)
             if found is None:
                 break
+            cuts = self._cuts
             await self._take(found.read(), fetch)
-            self.offset = max(self.offset, found.next_offset)
+            if cuts == self._cuts:
+                self.offset = max(self.offset, found.next_offset)
             if self.offset < hosted.end_offset:
                 await breathe()
 
     async def _take(self, data: bytes, fetch: Fetch) -> None:
-        position = 0
+        position, cuts = 0, self._cuts
         while position < len(data):
             header = read_header(data, position)
             end = position + header.size_bytes
             if not header.is_transactional and not header.is_control:
                 async for row in _rows(data[position:end], header.base_offset, header.last_offset, fetch):
-                    if self.is_forgotten:
+                    if self.is_forgotten or cuts != self._cuts:
                         return
                     if row[2] is not None and row[4] and row[0] >= self.offset:
                         self._take_event(row[2], row[0], row[4])
@@ -140,6 +141,19 @@ class _PartitionIndex:
             self.events += 1
             events.versions.append(version)
             events.offsets.append(offset)
+
+    def drop_above(self, offset: int) -> None:
+        """The log was cut there: events from there on are none, and who is reading them stops."""
+        self._cuts += 1
+        self.offset = min(self.offset, offset)
+        streams, events = len(self.streams), self.events
+        for key, each in list(self.streams.items()):
+            kept = bisect_left(each.offsets, offset)
+            self.events -= len(each.offsets) - kept
+            del each.offsets[kept:], each.versions[kept:]
+            if not kept:
+                del self.streams[key]
+        self._dismiss(streams - len(self.streams), events - self.events)
 
 
 async def _rows(batch: bytes, offset: int, last_offset: int, fetch: Fetch) -> AsyncIterator[Row]:
@@ -262,7 +276,8 @@ class EventStreams:
             self._indexes[topic] = (topic_id, indexes)
         index = indexes.get(number)
         if index is None:
-            index = indexes[number] = _PartitionIndex(hosted.start_offset, self._admit)
+            index = indexes[number] = _PartitionIndex(hosted.start_offset, self._admit, self._dismiss)
+            hosted.when_cut(index.drop_above)
         return index
 
     def _admit(self, key: bytes, is_new: bool) -> None:  # noqa: FBT001 - called with an event's facts
@@ -270,6 +285,10 @@ class EventStreams:
             self._check_room(key)
             self.count += 1
         self._holdings.bytes_held += EVENT_BYTES + (STREAM_BYTES if is_new else 0)
+
+    def _dismiss(self, streams: int, events: int) -> None:
+        self.count -= streams
+        self._holdings.bytes_held -= streams * STREAM_BYTES + events * EVENT_BYTES
 
     def _check_room(self, key: bytes) -> None:
         """Refuse one stream too many."""
@@ -285,8 +304,8 @@ class EventStreams:
         _, indexes = self._indexes.pop(topic, ("", {}))
         for index in indexes.values():
             index.is_forgotten = True
-        self.count -= sum(len(index.streams) for index in indexes.values())
-        self._holdings.bytes_held -= sum(index.held_bytes for index in indexes.values())
+            self._dismiss(len(index.streams), index.events)
+            index.streams, index.events = {}, 0
 
     async def topic_changed(self, topic: str) -> None:
         """What is known of a deleted topic's streams goes with it."""

@@ -5,7 +5,7 @@ Invariants: only a leader appends for producers; a consumer reads below the high
 counts what is durable, so nothing is committed that a crash could take back; a deleted partition serves nobody.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -52,6 +52,7 @@ class HostedPartition:
         self.leader_epoch = epoch
         self.is_gone = False
         self._waiting: set[Wakeup] = set()
+        self._derived: list[Callable[[int], None]] = []
         self._count_replicas()
         replicas.restart(first_watermark(log, replicas))
         if role is Role.LEADER:
@@ -203,6 +204,28 @@ class HostedPartition:
     @property
     def _counted_offset(self) -> int:
         return self.log.durable_offset if self.log.settings.flush is Flush.ACK else self.log.end_offset
+
+    def when_cut(self, drop_above: Callable[[int], None]) -> None:
+        """Call it with an offset whenever the records from there on are taken back: what was made of them is void."""
+        self._derived.append(drop_above)
+
+    def truncate(self, offset: int) -> int:
+        """Cut the log as its leader says (`PartitionLog.truncate`), and tell whoever has read what is gone; the new end."""
+        return self._cut(self.log.truncate(offset))
+
+    def restart_at(self, offset: int, now_ms: int) -> int:
+        """Give up the log and begin anew (`PartitionLog.restart_at`): nothing that was made of it is true any more."""
+        self.log.restart_at(offset, now_ms=now_ms)
+        self.replicas.restart(offset)
+        self._cut(0)
+        return offset
+
+    def _cut(self, end: int) -> int:
+        self.replicas.restart(min(self.replicas.high_watermark, self.log.end_offset))
+        for drop_above in self._derived:
+            drop_above(end)
+        self.wake()
+        return end
 
     def retire(self) -> None:
         """The topic is being deleted: nobody appends any more, and who waits is told."""
