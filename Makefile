@@ -123,7 +123,7 @@ etcd: setup ## build etcd 3.7 from its Go module (Go 1.26) into a wheel, braidlo
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir packaging/etcd/dist ./packaging/etcd
 	$(BIN)/python -m pip install --quiet --force-reinstall packaging/etcd/dist/braidlog_etcd-*.whl
 
-bench-loop: setup ## how long the largest request of every operation holds up all others, beside the aim of 100 ms
+bench-loop: setup ## how long the largest request of every operation holds up all others, beside the aim of 100 ms; BENCH=--older: older versions
 	$(BIN)/python -m benchmarks.loop $(BENCH)
 
 pictures: setup ## the console's pictures in docs/pictures, taken anew

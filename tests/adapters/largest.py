@@ -3,7 +3,7 @@
 Long names are refused by their length alone; what costs is many of something: entries of a request, or records of an answer.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tests.adapters.kafka import largest as kafka
@@ -12,7 +12,7 @@ from tests.adapters.kafka.client import Client as KafkaClient
 
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
-from braidlog.kv.store import COLLECTION_ITEMS_MAX
+from braidlog.model.limits import KV_COLLECTION_ITEMS_MAX
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import OBJECTS_MAX, Batch, BatchRecord, PlainRecords
@@ -20,6 +20,7 @@ from braidlog.wire.cursus.connection import ClientConnection as CursusConnection
 from braidlog.wire.dialect import dialects
 from braidlog.wire.flux import messages as f
 from braidlog.wire.flux.connection import ClientConnection as FluxConnection
+from braidlog.wire.kafka.apis import Api
 from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import topics as t
 from braidlog.wire.mayfly import messages as k
@@ -96,6 +97,12 @@ def _kafka() -> Iterator[Large]:
     yield Large("kafka", "ListOffsets", "by time", kafka.frame_of(asked_time, 7))
 
 
+def older(rows: Iterable[tuple[Api, int, kafka.Path]]) -> Iterator[Large]:
+    """The largest requests of older versions of Kafka's."""
+    for row in rows:
+        yield Large("kafka", row[0].name, *kafka.older_frame(*row))
+
+
 # -- the others: operation → its requests ------------------------------------------------------------------------
 
 
@@ -143,10 +150,10 @@ class _Mayfly:
 
 
 def _mayfly() -> Iterator[Large]:
-    key, empty = b"k" * 256, (b"",) * COLLECTION_ITEMS_MAX
-    fields = tuple(b"%d" % n for n in range(COLLECTION_ITEMS_MAX))
+    key, empty = b"k" * 256, (b"",) * KV_COLLECTION_ITEMS_MAX
+    fields = tuple(b"%d" % n for n in range(KV_COLLECTION_ITEMS_MAX))
     pushes = [k.RPush(b"list", empty), k.RPush(b"list", (b"",) * 250_000)]
-    half = range(COLLECTION_ITEMS_MAX // 2)
+    half = range(KV_COLLECTION_ITEMS_MAX // 2)
     sets = [k.HSet(b"hash", tuple((b"%d-%d" % (part, n), b"") for n in half)) for part in range(2)]
     one: dict[str, Sequence[Any]] = {
         "SET": [k.Set(key, bytes(65_536))],

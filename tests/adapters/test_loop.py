@@ -3,10 +3,12 @@
 Processor time of the longest turn of the loop; the aim is a tenth of it (`make bench-loop`), the rest is for a slow machine.
 """
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 
 import pytest
-from tests.adapters.largest import largest, operations, prepare
+from tests.adapters.kafka.largest import oldest_sampled
+from tests.adapters.largest import Large, largest, older, operations, prepare
 from tests.adapters.loop_turns import MeasuredNode
 
 from braidlog.wire.dialect import dialects
@@ -25,14 +27,26 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredNode]:
 
 @pytest.mark.parametrize("dialect", dialects())
 def test_the_largest_requests(node: MeasuredNode, dialect: str) -> None:
+    assert walk(node, largest(dialect)) == operations(dialect), "an operation has no largest request, or one is unknown"
+
+
+def walk(node: MeasuredNode, requests: Iterable[Large]) -> set[str]:
+    """Send all of them; which operations they were of."""
     tried, excesses = set(), []
-    for each in largest(dialect):
+    for each in requests:
         tried.add(each.operation)
-        cost = node.cost_of(dialect, each.frame, answer_bytes_max=each.answer_bytes_max)
+        cost = node.cost_of(each.dialect, each.frame, answer_bytes_max=each.answer_bytes_max)
         if cost.turn_seconds > TURN_SECONDS_MAX or cost.grown_bytes > GROWN_BYTES_MAX:
             excesses.append(f"{each.operation}, {each.what}: {cost}")
     assert not excesses
-    assert tried == operations(dialect), "an operation has no largest request, or one is unknown"
+    return tried
+
+
+def test_the_oldest_versions_of_kafkas(node: MeasuredNode) -> None:
+    """One array of each; `make bench-loop` has all arrays of all versions."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    assert len(walk(node, older(oldest_sampled(random.Random(seed))))) > 20
 
 
 def test_a_long_turn_is_noticed(node: MeasuredNode) -> None:

@@ -39,12 +39,15 @@ from braidlog.kv.values import (
     quoted,
 )
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.limits import KV_COLLECTION_BYTES_MAX, KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
+from braidlog.model.limits import (
+    KV_COLLECTION_BYTES_MAX,
+    KV_COLLECTION_ITEMS_MAX,
+    KV_KEY_BYTES_MAX,
+    KV_VALUE_BYTES_MAX,
+)
 
 R = TypeVar("R")
 TTL_SECONDS_MAX = 2**32 - 1
-COLLECTION_ITEMS_MAX = 65_536
-"""Of a list or hash: it is copied, written and answered as a whole, and each item costs more than its bytes."""
 _C = TypeVar("_C", ListValue, HashValue)
 _COMMANDS_MAX = 0x6F
 _PUSHES = {o.End.LEFT: Op.LPUSH, o.End.RIGHT: Op.RPUSH}
@@ -407,8 +410,8 @@ def _check_values(values: Any) -> None:  # noqa: ANN401 - any iterable of bytes
 
 
 def _check_collection(held: ListValue | HashValue | None, more_bytes: int, items: int) -> None:
-    if items > COLLECTION_ITEMS_MAX:
-        text = f"a list or hash of {items} items; at most {COLLECTION_ITEMS_MAX} are allowed"
+    if items > KV_COLLECTION_ITEMS_MAX:
+        text = f"a list or hash of {items} items; at most {KV_COLLECTION_ITEMS_MAX} are allowed"
         raise BrokerError(Reason.VALUE_TOO_LARGE, text)
     size = (LENGTH_BYTES if held is None else held.size) + more_bytes
     if size > KV_COLLECTION_BYTES_MAX:

@@ -1,13 +1,14 @@
 """The largest requests that Kafka's port takes, made of the table: for each API and each array in its request, as many items as
 its limits allow, all about the same thing or each about another."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from random import Random
 from typing import Any
 
 from tests.adapters.kafka.client import batch_of, produce_of
 
 from braidlog.adapters.kafka.entries import LOOKING_UP, PARTITIONS_MAX
-from braidlog.wire.kafka.apis import OPERATIONS, Api, Key
+from braidlog.wire.kafka.apis import BY_KEY, OPERATIONS, Api, Key
 from braidlog.wire.kafka.connection import ClientConnection
 from braidlog.wire.kafka.rows import NO_UUID, Field, Kind, Message, fields_of
 
@@ -27,14 +28,41 @@ _TRUE = {"validate_only"}
 
 
 def largest() -> Iterator[tuple[str, str, bytes]]:
-    """API, what is large about its request, and the frame."""
+    """API, what is large about its request, and the frame: in the newest version."""
     for api in OPERATIONS:
         paths = list(_arrays(api.request, api.versions.last))
         if not paths:
-            yield api.name, "as it is", _frame(api, _made(api, api.request, (), 1, alike=True))
+            yield api.name, "as it is", frame_of(_made(api, api.request, (), 1, api.versions.last), api.versions.last)
         for path in paths:
-            yield api.name, f"{'.'.join(path)} alike", _fitted(api, path, alike=True)
-            yield api.name, f"{'.'.join(path)} each another", _fitted(api, path, alike=False)
+            yield api.name, f"{'.'.join(path)} alike", _fitted(api, path, api.versions.last, alike=True)
+            yield api.name, f"{'.'.join(path)} each another", _fitted(api, path, api.versions.last)
+
+
+def made(key: Key, path: Path, count: int) -> Message:
+    """A request in its newest version with so many items in one array."""
+    api = BY_KEY[key]
+    return _made(api, api.request, path, count, api.versions.last, alike=False)
+
+
+def older() -> Iterator[tuple[Api, int, Path]]:
+    """Every array of every older version: `older_frame` makes its request."""
+    for api in OPERATIONS:
+        for version in range(api.versions.first, api.versions.last):
+            for path in _arrays(api.request, version):
+                yield api, version, path
+
+
+def older_frame(api: Api, version: int, path: Path) -> tuple[str, bytes]:
+    return f"v{version} {'.'.join(path)}", _fitted(api, path, version)
+
+
+def oldest_sampled(chance: Random) -> Iterable[tuple[Api, int, Path]]:
+    """One of the arrays of each API's oldest version."""
+    found: dict[Api, list[tuple[Api, int, Path]]] = {}
+    for row in older():
+        if row[1] == row[0].versions.first:
+            found.setdefault(row[0], []).append(row)
+    return map(chance.choice, found.values())
 
 
 def _arrays(message: type[Message], version: int) -> Iterator[Path]:
@@ -45,61 +73,64 @@ def _arrays(message: type[Message], version: int) -> Iterator[Path]:
             yield from ((field.name, *rest) for rest in _arrays(field.struct, version))
 
 
-def _frame(api: Api, message: Message) -> bytes:
-    return frame_of(message, api.versions.last)
-
-
-def _fitted(api: Api, path: Path, *, alike: bool) -> bytes:
+def _fitted(api: Api, path: Path, version: int, *, alike: bool = False) -> bytes:
     """With as many items as fit: what one more adds is seen from a few."""
 
+    def frame(count: int) -> bytes:
+        return frame_of(_made(api, api.request, path, count, version, alike=alike), version)
+
     def size(count: int) -> int:
-        return len(_frame(api, _made(api, api.request, path, count, alike=alike)))
+        return len(frame(count))
 
     few, more = size(100), size(300)
     each = max((more - few) / 200, 1)
-    parts = _parts(api, path)
+    parts = _parts(api, path, version)
     count = min(
         int((api.request_bytes_max - few) * 0.99 / each), (api.request_parts_max - 10) // parts, _named_max(api, path)
     )
-    return _frame(api, _made(api, api.request, path, max(count, 1), alike=alike))
+    return frame(max(count, 1))
 
 
 def _named_max(api: Api, path: Path) -> int:
     return PARTITIONS_MAX if path[-1] in ("topics", "partitions") and api.key in LOOKING_UP else 2**31
 
 
-def _parts(api: Api, path: Path) -> int:
+def _parts(api: Api, path: Path, version: int) -> int:
     """How many parts of the message one item of the array is, those inside it included."""
     message: type[Message] | None = api.request
     for name in path:
         assert message is not None
         (field,) = [each for each in fields_of(message) if each.name == name]
         message = field.struct
-    return 1 + (0 if message is None else len(list(_arrays(message, api.versions.last))))
+    return 1 + (0 if message is None else len(list(_arrays(message, version))))
 
 
-def _made(api: Api, message: type[Message], path: Path, count: int, *, alike: bool, number: int = 0) -> Message:
+def _made(
+    api: Api, message: type[Message], path: Path, count: int, version: int, *, alike: bool = True, number: int = 0
+) -> Message:
     """A message with `count` items in the array that the path leads to, and one in every other."""
     values = {}
     for field in fields_of(message):
-        if api.versions.last not in field.versions:
+        if version not in field.versions:
             continue
         onward = path[1:] if path[:1] == (field.name,) else ()
         if not field.is_array:
-            values[field.name] = _value(api, field, onward, number, count, alike=alike)
+            values[field.name] = _value(api, field, onward, number, count, version, alike=alike)
         elif path == (field.name,):
-            same = _value(api, field, onward, 0, count, alike=alike)
+            same = _value(api, field, onward, 0, count, version, alike=alike)
             values[field.name] = (
-                [same] * count if alike else [_value(api, field, onward, n, count, alike=False) for n in range(count)]
+                [same] * count
+                if alike
+                else [_value(api, field, onward, n, count, version, alike=False) for n in range(count)]
             )
         else:
-            values[field.name] = [_value(api, field, onward, number, count, alike=alike)]
+            values[field.name] = [_value(api, field, onward, number, count, version, alike=alike)]
     return message(**values)
 
 
-def _value(api: Api, field: Field, path: Path, number: int, count: int, *, alike: bool) -> Any:
+def _value(api: Api, field: Field, path: Path, number: int, count: int, version: int, *, alike: bool) -> Any:
     if field.struct is not None:
-        return _made(api, field.struct, path, count, alike=alike, number=number)
+        return _made(api, field.struct, path, count, version, alike=alike, number=number)
     if field.kind is Kind.TEXT:
         if api.key in (Key.DELETE_TOPICS, Key.DELETE_GROUPS):
             return f"gone{number or ''}"

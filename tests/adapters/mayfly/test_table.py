@@ -17,8 +17,8 @@ from braidlog.adapters.mayfly.errors import STATUSES, failure
 from braidlog.adapters.mayfly.handlers import _READS, TRANSLATIONS, MayflyAdapter
 from braidlog.broker.access.authorize import Authorize
 from braidlog.kv import operations as o
-from braidlog.kv.store import COLLECTION_ITEMS_MAX
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.limits import KV_COLLECTION_ITEMS_MAX
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import Burst, Request, ServerConnection
@@ -286,12 +286,12 @@ def test_a_list_and_a_hash_stay_so_small_that_they_fit_an_answer(tmp_path: Path)
             answers = [
                 client.ask(m.RPush(b"long", (b"v" * 65536,) * 15)),
                 client.ask(m.HSet(b"wide", fields)),
-                client.ask(m.LPush(b"many", (b"",) * (COLLECTION_ITEMS_MAX // 8))),
+                client.ask(m.LPush(b"many", (b"",) * (KV_COLLECTION_ITEMS_MAX // 8))),
             ]
         assert [each.status for each in answers] == [S.VALUE_TOO_LARGE] * 3
         assert len(client.ask(m.LRange(b"long", 0, -1)).values) == 120
         assert len(client.ask(m.HGetAll(b"wide")).pairs) == 120
-        assert len(client.ask(m.LRange(b"many", 0, -1)).values) == COLLECTION_ITEMS_MAX
+        assert len(client.ask(m.LRange(b"many", 0, -1)).values) == KV_COLLECTION_ITEMS_MAX
 
 
 def test_unknown_commands_and_versions(server: ServerProcess) -> None:

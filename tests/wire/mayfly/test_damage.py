@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.wire.mayfly.fuzz import fuzz_one
 from tests.wire.mayfly.vectors import ANSWERS, REFUSED, REQUESTS, Vector
 
+from braidlog.model.limits import KV_COLLECTION_ITEMS_MAX
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mayfly.connection import RefusedFrame, Request, ServerConnection
 from braidlog.wire.mayfly.messages import MANY_BYTES_MAX, Set, Status
@@ -116,10 +117,10 @@ def test_a_length_that_lies_costs_nothing(data: bytes) -> None:
 
 
 def test_a_push_of_as_many_values_as_fit_grows_by_a_small_factor_only() -> None:
-    count = (MANY_BYTES_MAX - 258 - 4) // 4
+    count = KV_COLLECTION_ITEMS_MAX
     used, (event,) = peak(frame(0x10, b"\x00\x01l" + count.to_bytes(4, "big") + bytes(4 * count)))
     assert isinstance(event, Request)
-    assert used < 8 * MANY_BYTES_MAX
+    assert used < 8 * 4 * count
 
 
 @pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
@@ -153,3 +154,15 @@ def test_the_largest_set_is_read_and_one_more_byte_is_not() -> None:
     event = server.next_event()
     assert isinstance(event, RefusedFrame)
     assert (event.close, event.answer.status) == (False, Status.VALUE_TOO_LARGE)
+
+
+def test_more_items_than_any_list_may_have_are_not_read() -> None:
+    """A million of them take a tenth of a second to read, and nothing could take them."""
+    server = ServerConnection()
+    for count in (KV_COLLECTION_ITEMS_MAX, KV_COLLECTION_ITEMS_MAX + 1):
+        server.receive(frame(0x11, b"\x00\x01k" + count.to_bytes(4, "big") + bytes(4 * count)))
+    assert isinstance(server.next_event(), Request)
+    event = server.next_event()
+    assert isinstance(event, RefusedFrame)
+    assert (event.close, event.answer.status) == (False, Status.VALUE_TOO_LARGE)
+    assert "65537" in str(event.error)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from braidlog.codec.cursor import Reader
 from braidlog.codec.errors import ProtocolError
-from braidlog.model.limits import KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
+from braidlog.model.limits import KV_COLLECTION_ITEMS_MAX, KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
 from braidlog.wire.fields import I64, TEXT, U8, U16, U32, U64, Kind, Layout, counted, cut_text
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.messages import (
@@ -109,10 +109,14 @@ def _some(kind: Kind) -> Kind:
 
     def read(reader: Reader, what: str) -> Any:  # noqa: ANN401 - whatever the kind reads
         at = reader.position
-        items = kind.read(reader, what)
-        if not items:
+        count = reader.u32(f"the count of {what}")
+        if not count:
             raise PayloadError(f"no {what}", at)
-        return items
+        if count > KV_COLLECTION_ITEMS_MAX:  # before they are read: no list or hash could take them
+            text = f"{count} {what}, {KV_COLLECTION_ITEMS_MAX} is the limit of a list or hash"
+            raise PayloadError(text, at, Status.VALUE_TOO_LARGE)
+        reader.position = at
+        return kind.read(reader, what)
 
     def write(items: Sequence[Any]) -> bytes:
         if not items:
