@@ -22,7 +22,7 @@ from braidlog.wire.cursus.failures import failure_line
 from braidlog.wire.cursus.messages import Request
 
 ANY_PARTITION = -1
-KEY_BYTES_HASHED_MAX = 2 * 1024 * 1024
+KEY_BYTES_HASHED_MAX = 512 * 1024
 """Of one batch: a megabyte takes about as long as anyone may hold up all others."""
 
 _ACKS = {r.Acks.NONE: Acks.NONE, r.Acks.LEADER: Acks.LEADER, r.Acks.ALL: Acks.ALL, r.Acks.ALL_WORD: Acks.ALL}

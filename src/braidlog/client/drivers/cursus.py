@@ -33,7 +33,7 @@ from braidlog.client.schemes import Target
 from braidlog.model.record import Header, NewRecord
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
-from braidlog.wire.cursus.batch import RECORD_BYTES_MIN, STRING_BYTES_MAX, BatchRecord
+from braidlog.wire.cursus.batch import OBJECTS_MAX, RECORD_BYTES_MIN, STRING_BYTES_MAX, BatchRecord
 from braidlog.wire.cursus.batch import Batch as WireBatch
 from braidlog.wire.cursus.connection import ClientConnection
 from braidlog.wire.cursus.failures import ErrorCode as E
@@ -206,7 +206,7 @@ class CursusDriver(RoutedDriver):
     # -- records ---------------------------------------------------------------------------------------------
 
     def limits(self, topic: str) -> BatchLimits:  # noqa: ARG002 - every topic has the same
-        return BatchLimits(_BATCH_BYTES_MAX, 100_000, _BATCH_BYTES_MAX)
+        return BatchLimits(_BATCH_BYTES_MAX, OBJECTS_MAX, _BATCH_BYTES_MAX)
 
     def weigh(self, record: NewRecord) -> int:
         size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")

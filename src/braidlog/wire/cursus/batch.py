@@ -28,7 +28,7 @@ from braidlog.codec.rows import read_rows
 MAGIC = b"\xba\x7c"
 RECORD_BYTES_MIN = 48
 STRING_BYTES_MAX = 0xFFFF
-OBJECTS_MAX = 65_536
+OBJECTS_MAX = 16_384
 """Records of a batch that are looked at one by one: those that say more than key and payload."""
 PARTITION_MAX = 2**31 - 1
 
