@@ -2,7 +2,7 @@
 
 from tests.model.manual_world import ManualWorld
 
-from braidlog.model.slices import in_slices
+from braidlog.model.slices import Pace, in_slices
 from braidlog.testing.clock import ManualClock
 
 
@@ -31,3 +31,25 @@ def test_what_is_walked_may_change_meanwhile() -> None:
 
     world.run(drop_all())
     assert not there
+
+
+def test_things_within_things_are_counted_together() -> None:
+    world = ManualWorld(ManualClock())
+    told: list[str] = []
+
+    async def walk(name: str) -> None:
+        pace = Pace(4)
+        for _ in range(3):
+            for _ in range(2):
+                told.append(name)
+                await pace.step()
+
+    async def leap() -> None:
+        await Pace(4).step(100)
+        told.append("leapt")
+
+    world.spawn(walk("a"))
+    world.spawn(walk("b"))
+    world.spawn(leap())
+    world.settle()
+    assert told == [*"aaaabbbb", *"aabb", "leapt"]

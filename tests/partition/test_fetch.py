@@ -7,6 +7,7 @@ from tests.model.manual_world import Job
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.slices import SLICE
 from braidlog.partition.append import Acks
 from braidlog.partition.fetch import Outcome, Wanted
 from braidlog.partition.hosted import Role
@@ -127,6 +128,32 @@ def test_nobody_is_left_watching(node: Node) -> None:
     node.world.advance(100)
     assert not hosted._waiting
     assert not node.world._timers
+
+
+def test_what_moves_behind_a_poll_of_many_partitions_is_not_missed(node: Node) -> None:
+    """It looks in slices: partition 0 was looked at, others not yet, when a record comes."""
+    node.create("many", SLICE + 10)
+    wanted = [Wanted("many", number, 0, MANY) for number in range(SLICE + 10)]
+    hosted = node.services.hosting.partition("many", 0)
+    job = node.world.spawn(node.services.fetch.fetch_each(wanted, bytes_max=MANY, wait_ms=10_000))
+    assert not job.is_done
+    assert not node.services.hosting.partition("many", SLICE + 9)._waiting, "all of them were looked at in one turn"
+    node.services.append.write("many", 0, batch_of(b"x"))
+    hosted.log.sync()
+    hosted.advance()
+    node.world.settle()
+    first, *others = job.result()
+    assert isinstance(first, Fetched)
+    assert first.slice is not None
+    assert len(others) == SLICE + 9
+    assert not any(node.services.hosting.partition("many", each.partition)._waiting for each in wanted)
+
+
+def test_a_refusal_that_is_kept_as_an_outcome_keeps_no_frames(node: Node) -> None:
+    """They would keep it too: twenty thousand of them were a ring for the garbage collector, which held the loop for 200 ms."""
+    (refused,) = each(node, Wanted("a", 99, 0, MANY)).result()
+    assert isinstance(refused, BrokerError)
+    assert refused.__traceback__ is None
 
 
 # -- limits --------------------------------------------------------------------------------------------------

@@ -41,7 +41,9 @@ class Denied(dict[Resource, BrokerError]):
     def check(self, *resources: Resource) -> None:
         for resource in resources:
             if resource in self:
-                raise self[resource]
+                raise self[resource].with_traceback(
+                    None
+                )  # raised for each entry that names it: its trace would only grow
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -18,6 +18,22 @@ def breathe() -> Generator[None, None, None]:
     yield
 
 
+class Pace:
+    """How far one request has come that is about many things, whatever stands within what: after every so many others go on."""
+
+    __slots__ = ("_left", "_size")
+
+    def __init__(self, size: int = SLICE) -> None:
+        self._left = self._size = size
+
+    async def step(self, things: int = 1) -> None:
+        """So many more are done."""
+        self._left -= things
+        if self._left <= 0:
+            self._left = self._size
+            await breathe()
+
+
 async def in_slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[T]:
     """The items as they are now, with a pause after every so many."""
     for number, item in enumerate(list(items), 1):

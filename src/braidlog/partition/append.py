@@ -122,7 +122,7 @@ class Append:
 
     def sync_together(self, written: Sequence[Written]) -> None:
         """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""
-        for hosted, _, _ in written:
+        for hosted in {each.hosted: None for each in written}:
             if hosted.log.settings.flush is Flush.ACK:
                 self._world.sync_soon(hosted.log, hosted.advance)
 

@@ -15,8 +15,8 @@ from braidlog.codec.records import decode_batch, decode_section
 from braidlog.codec.section import Row
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
-from braidlog.model.slices import breathe
-from braidlog.model.world import World
+from braidlog.model.slices import SLICE, Pace, breathe
+from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.reading import (
@@ -84,6 +84,11 @@ class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, w
 
 Outcome = Fetched | BrokerError | StorageFault
 """What became of one partition of a fetch of several."""
+
+
+def _unwatch(partitions: Iterable[HostedPartition], wakeup: Wakeup) -> None:
+    for partition in partitions:
+        partition.unwatch(wakeup)
 
 
 class _View(msgspec.Struct, frozen=True):
@@ -158,15 +163,23 @@ class Fetch:
         enough = min(bytes_min, max(bytes_max, 1))
         view = _View(committed_only=committed_only, replica=replica, leader_only=leader_only)
         while True:
-            watched: list[HostedPartition] = []
+            served: list[HostedPartition] = []
             budget = CheckBudget()
-            outcomes, size = self._collect(wanted, watched, bytes_max, view, budget)
-            if size < enough and len(watched) == len(wanted) and budget.is_spent:
-                await breathe()  # there is more, and the next look finds this part checked
-                continue
-            if size >= enough or len(watched) < len(wanted) or not await self._more(watched, deadline):
-                self._count(wanted, outcomes)
-                return outcomes
+            # Who looks in slices is woken by what moves behind it, before it has come to the end.
+            wakeup = self._world.wakeup(patient=True) if len(wanted) > SLICE else None
+            try:
+                outcomes, size = await self._collect(wanted, served, bytes_max, view, budget, wakeup)
+                if size < enough and len(served) == len(wanted):
+                    if budget.is_spent:
+                        await breathe()  # there is more, and the next look finds this part checked
+                        continue
+                    if await self._more(served, deadline, wakeup):
+                        continue
+            finally:
+                if wakeup is not None:
+                    _unwatch(served, wakeup)
+            self._count(wanted, outcomes)
+            return outcomes
 
     def _count(self, wanted: Sequence[Wanted], outcomes: Sequence[Outcome]) -> None:
         for want, outcome in zip(wanted, outcomes, strict=True):
@@ -174,22 +187,26 @@ class Fetch:
                 self.records_read += outcome.slice.next_offset - want.offset
                 self.bytes_read += outcome.slice.size
 
-    def _collect(
+    async def _collect(
         self,
         wanted: Sequence[Wanted],
         served: list[HostedPartition],
         bytes_max: int,
         view: "_View",
         budget: CheckBudget,
+        wakeup: Wakeup | None,
     ) -> tuple[list[Outcome], int]:
-        """What there is now, and how many bytes; `served` gets the partitions that can be.
+        """What there is now, and how many bytes; `served` gets the partitions that can be, which wake `wakeup` from then on.
 
         The first batch of all comes however large it is; after it, only what fits.
         """
         left = bytes_max
         outcomes: list[Outcome] = []
         nothing_yet = True
+        pace = Pace()
         for want in wanted:
+            if wakeup is not None:
+                await pace.step()
             try:
                 hosted = self._find(want, leader_only=view.leader_only)
                 room = min(want.bytes_max, left)
@@ -198,9 +215,12 @@ class Fetch:
                 if room > 0 or nothing_yet:
                     found = hosted.log.slice_at(want.offset, room, upto=upto, budget=budget)
             except (BrokerError, StorageFault) as error:
-                outcomes.append(error)
+                # Kept as a value: its frames would keep it, and it them, until garbage is collected.
+                outcomes.append(error.with_traceback(None))
                 continue
             served.append(hosted)
+            if wakeup is not None:
+                hosted.watch(wakeup)
             if found is not None and not nothing_yet and found.size > room:
                 found = None
             if found is not None:
@@ -228,19 +248,20 @@ class Fetch:
         aborted = hosted.log.aborted_in(offset, found.next_offset) if committed_only and found is not None else []
         return Fetched(found, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, aborted)
 
-    async def _more(self, hosted: Sequence[HostedPartition], deadline: float) -> bool:
-        """Wait until one of the partitions moves; False if the deadline comes first."""
+    async def _more(self, hosted: Sequence[HostedPartition], deadline: float, watching: Wakeup | None) -> bool:
+        """Wait until one of the partitions moves; False if the deadline comes first. `watching`: they wake it already."""
         left = deadline - self._world.monotonic()
         if left <= 0:
             return False
+        if watching is not None:
+            return await watching.wait(left)
         wakeup = self._world.wakeup(patient=True)
         for partition in hosted:
             partition.watch(wakeup)
         try:
             return await wakeup.wait(left)
         finally:
-            for partition in hosted:
-                partition.unwatch(wakeup)
+            _unwatch(hosted, wakeup)
 
     async def records(  # noqa: PLR0913 - a fetch has that many limits
         self,

@@ -6,14 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 from tests.adapters.kafka.client import batch_of, fetch_of, produce_of, values_of
+from tests.adapters.kafka.largest import WIDE, made
 from tests.broker.node import Node
 
 from braidlog.adapters.kafka.errors import CODES, code_of
-from braidlog.adapters.kafka.handlers import KafkaAdapter
+from braidlog.adapters.kafka.handlers import PARTS_AT_ONCE, KafkaAdapter
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas, Rates
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.slices import SLICE
 from braidlog.partition.hosted import Role
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, OWN, OWN_CLIENT, Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -495,3 +497,78 @@ def test_quotas_that_are_only_looked_at_are_not_set() -> None:
     told = door.ask(s.AlterClientQuotasRequest(wanted, validate_only=True)).entries
     assert [each.error_code for each in told] == [0, E.INVALID_CONFIG]
     assert set(quotas_of(door)) == {None, "alice"}
+
+
+# -- requests about many things ------------------------------------------------------------------------------------
+
+
+def test_a_large_request_lets_others_go_first() -> None:
+    door = Door()
+    door.node.create("a", 1)
+    asked = [d.ListOffsetsRequestPartition(number) for number in range(1001)]
+    many = d.ListOffsetsRequest(topics=[d.ListOffsetsRequestTopic("a", asked)])
+    few = d.ListOffsetsRequest(topics=[d.ListOffsetsRequestTopic("a", [d.ListOffsetsRequestPartition(0)])])
+    large = door.node.world.spawn(door.begin(msgspec.structs.replace(door.request(many), parts=1002)))
+    small = door.node.world.spawn(door.begin(door.request(few), Talk("bob")))
+    assert small.is_done
+    assert not large.is_done
+    door.node.world.settle()
+    assert len(large.result().topics[0].partitions) == 1001
+
+
+IN_SLICES = [
+    (Key.PRODUCE, ("topic_data", "partition_data")),
+    (Key.FETCH, ("topics", "partitions")),
+    (Key.FETCH, ("topics",)),
+    (Key.LIST_OFFSETS, ("topics", "partitions")),
+    (Key.OFFSET_FOR_LEADER_EPOCH, ("topics", "partitions")),
+    (Key.METADATA, ("topics",)),
+    (Key.OFFSET_COMMIT, ("topics", "partitions")),
+    (Key.TXN_OFFSET_COMMIT, ("topics", "partitions")),
+    (Key.DESCRIBE_PRODUCERS, ("topics", "partition_indexes")),
+    (Key.CREATE_TOPICS, ("topics",)),
+    (Key.CREATE_PARTITIONS, ("topics",)),
+    (Key.DELETE_TOPICS, ("topics",)),
+    (Key.DELETE_RECORDS, ("topics", "partitions")),
+    (Key.ALTER_CONFIGS, ("resources",)),
+    (Key.INCREMENTAL_ALTER_CONFIGS, ("resources",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "path"), IN_SLICES, ids=lambda value: value.name if isinstance(value, Key) else value[-1]
+)
+def test_what_takes_long_for_each_entry_is_done_in_slices(key: Key, path: tuple[str, ...]) -> None:
+    """Beside a turn for reading it and one for writing its answer."""
+    door = Door(auto_create=False)
+    door.node.create(WIDE, 300)
+    count = PARTS_AT_ONCE + 1
+    request = msgspec.structs.replace(door.request(made(key, path, count)), parts=count)
+    job = door.node.world.spawn(door.begin(request))
+    turns = 0
+    while not job.is_done:
+        door.node.world._step(door.node.world._ready.popleft())
+        turns += 1
+    job.result()
+    assert turns >= 2 + count // SLICE
+
+
+def test_batches_stay_in_the_order_of_their_connection_behind_a_large_request() -> None:
+    """It is appended in slices, with turns of the loop in between: what was sent after it is appended after it."""
+    door, talk = Door(), Talk("alice")
+    door.node.create("a", 1)
+    count = 1001
+    first = d.ProduceRequest(
+        acks=1,
+        topic_data=[
+            d.ProduceRequestTopic("a", partition_data=[d.ProduceRequestPartition(0, batch_of(b"first"))] * count)
+        ],
+    )
+    job = door.node.world.spawn(door.begin(msgspec.structs.replace(door.request(first), parts=count + 1), talk))
+    behind = door.node.world.spawn(door.begin(door.request(produce_of(("a", 0, batch_of(b"second")))), talk))
+    assert not job.is_done
+    assert not behind.is_done
+    door.node.world.settle()
+    offsets = [each.base_offset for each in job.result().responses[0].partition_responses]
+    assert offsets == list(range(count))
+    assert behind.result().responses[0].partition_responses[0].base_offset == count

@@ -169,6 +169,14 @@ def test_parts_within_parts_are_counted_together() -> None:
     assert "parts" in str(event.error)
 
 
+def test_a_request_says_how_many_parts_it_has() -> None:
+    server = ServerConnection()
+    server.receive(request(3, 1, struct.pack(">i", 1000) + bytes(2 * 1000)))
+    (event,) = events(server)
+    assert isinstance(event, Request)
+    assert event.parts == 1000
+
+
 def test_a_small_request_may_not_be_large_and_a_produce_may() -> None:
     """It is refused by its first eight bytes; a Produce of the same size is awaited."""
     for key, awaited in ((3, False), (0, True)):

@@ -21,6 +21,7 @@ from braidlog.broker.access.authorize import Operation
 from braidlog.broker.configs import MIN_IN_SYNC, NOTED
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.model.slices import Pace
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -40,7 +41,9 @@ async def create_topics(
     message: m.CreateTopicsRequest = request.message
     asked = Counter(topic.name for topic in message.topics)
     results = []
+    pace = Pace()
     for topic in message.topics:
+        await pace.step()
         try:
             _refuse_twice(topic.name, asked[topic.name])
             denied.check(topic.name)
@@ -123,7 +126,12 @@ def refuse_create(request: Request, code: E, text: str) -> m.CreateTopicsRespons
 async def delete_topics(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.DeleteTopicsResponse:
-    return m.DeleteTopicsResponse(responses=[await _delete(each, services, denied) for each in _deleted(request)])
+    responses = []
+    pace = Pace()
+    for each in _deleted(request):
+        await pace.step()
+        responses.append(await _delete(each, services, denied))
+    return m.DeleteTopicsResponse(responses=responses)
 
 
 async def _delete(asked: m.DeleteTopicsRequestTopic, services: Services, denied: Denied) -> m.DeleteTopicsResponseTopic:
@@ -163,7 +171,9 @@ async def create_partitions(
 ) -> m.CreatePartitionsResponse:
     message: m.CreatePartitionsRequest = request.message
     results = []
+    pace = Pace()
     for topic in message.topics:
+        await pace.step()
         outcome = await outcome_of(_grow(topic, services, denied, validate_only=message.validate_only))
         results.append(m.CreatePartitionsResponseResult(topic.name, *outcome))
     return m.CreatePartitionsResponse(results=results)
@@ -212,12 +222,14 @@ async def delete_records(
             return m.DeleteRecordsResponsePartition(each.partition_index, -1, code_of(error))
         return m.DeleteRecordsResponsePartition(each.partition_index, start)
 
-    return m.DeleteRecordsResponse(
-        topics=[
-            m.DeleteRecordsResponseTopic(topic.name, [await trim(topic.name, each) for each in topic.partitions])
-            for topic in message.topics
-        ]
-    )
+    pace = Pace()
+    topics = []
+    for topic in message.topics:
+        topics.append(m.DeleteRecordsResponseTopic(topic.name, []))
+        for each in topic.partitions:
+            await pace.step()
+            topics[-1].partitions.append(await trim(topic.name, each))
+    return m.DeleteRecordsResponse(topics=topics)
 
 
 def refuse_records(request: Request, code: E, _: str) -> m.DeleteRecordsResponse:

@@ -22,6 +22,7 @@ from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.slices import Pace
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -159,7 +160,9 @@ async def alter(request: Request, services: Services, _: Conversation, denied: D
     """Set some; all the others of the topic go back to their defaults."""
     message: m.AlterConfigsRequest = request.message
     responses = []
+    pace = Pace()
     for resource in message.resources:
+        await pace.step()
         work = _alter(resource, services, denied, pairs=_given, others=True, only_check=message.validate_only)
         place = (resource.resource_type, resource.resource_name)
         responses.append(m.ConfiguredResource(*await outcome_of(work), *place))
@@ -175,7 +178,9 @@ async def alter_some(
 ) -> m.IncrementalAlterConfigsResponse:
     message: m.IncrementalAlterConfigsRequest = request.message
     responses = []
+    pace = Pace()
     for resource in message.resources:
+        await pace.step()
         work = _alter(resource, services, denied, pairs=_pairs, others=False, only_check=message.validate_only)
         place = (resource.resource_type, resource.resource_name)
         responses.append(m.ConfiguredResource(*await outcome_of(work), *place))

@@ -16,6 +16,7 @@ from braidlog.adapters.kafka.topics import named
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.slices import Pace
 from braidlog.partition.fetch import Outcome, Wanted
 from braidlog.partition.reading import Fetched
 from braidlog.wire.kafka.apis import Key
@@ -44,7 +45,11 @@ class _Asked(NamedTuple):
 
 async def fetch(request: Request, services: Services, conversation: Conversation, denied: Denied) -> d.FetchResponse:
     message: d.FetchRequest = request.message
-    asked = [_asked(topic, services, denied) for topic in message.topics]
+    pace = Pace()
+    asked = []
+    for topic in message.topics:
+        asked.append(_asked(topic, services, denied))
+        await pace.step(len(topic.partitions))
     wanted = [each.wanted for topic in asked for each in topic if each.wanted is not None]
     refused = any(each.wanted is None for topic in asked for each in topic)
     held_bytes = len(wanted) * WANTED_BYTES if len(wanted) > WANTED_FREE else 0
@@ -64,21 +69,17 @@ async def fetch(request: Request, services: Services, conversation: Conversation
             conversation.hold(-held_bytes)
     outcomes = iter(found)
     committed_only = message.isolation_level == READ_COMMITTED
-    return d.FetchResponse(
-        responses=[
-            d.FetchResponseTopic(
-                topic.topic,
-                topic.topic_id,
-                [
-                    _failed(each.number, each.code)
-                    if each.wanted is None
-                    else _to_message(each, next(outcomes), committed_only=committed_only)
-                    for each in partitions
-                ],
-            )
-            for topic, partitions in zip(message.topics, asked, strict=True)
+    responses = []
+    for topic, partitions in zip(message.topics, asked, strict=True):
+        told = [
+            _failed(each.number, each.code)
+            if each.wanted is None
+            else _to_message(each, next(outcomes), committed_only=committed_only)
+            for each in partitions
         ]
-    )
+        responses.append(d.FetchResponseTopic(topic.topic, topic.topic_id, told))
+        await pace.step(len(partitions))
+    return d.FetchResponse(responses=responses)
 
 
 def _asked(topic: d.FetchRequestTopic, services: Services, denied: Denied) -> list[_Asked]:

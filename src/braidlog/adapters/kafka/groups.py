@@ -17,6 +17,7 @@ from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.groups.messages import Joining, MemberIdRequired
 from braidlog.coordinator.offsets import Commit, Committed
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.slices import Pace
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -168,9 +169,12 @@ async def commit(
     request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> g.OffsetCommitResponse:
     message: g.OffsetCommitRequest = request.message
-    checked = [
-        _check_commit(topic, each, message, services, denied) for topic in message.topics for each in topic.partitions
-    ]
+    checked = []
+    pace = Pace()
+    for topic in message.topics:
+        for each in topic.partitions:
+            await pace.step()
+            checked.append(_check_commit(topic, each, message, services, denied))
     good = [found for found in checked if isinstance(found, Commit)]
     failed = E.NONE
     try:

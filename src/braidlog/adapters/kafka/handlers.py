@@ -38,6 +38,7 @@ from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import RoutedAdapter
 from braidlog.broker.access.authorize import ANONYMOUS
+from braidlog.model.slices import breathe
 from braidlog.wire.kafka.apis import BY_KEY, Key
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.connection import Request, Served, ServerConnection
@@ -45,6 +46,9 @@ from braidlog.wire.kafka.messages.data import FetchResponse
 from braidlog.wire.kafka.rows import Message
 
 log = logging.getLogger("braidlog.kafka")
+
+PARTS_AT_ONCE = 1000
+"""A request of more is read, served and answered in turns of the loop of their own, and served in slices."""
 
 
 class KafkaAdapter(RoutedAdapter):
@@ -99,17 +103,22 @@ class KafkaAdapter(RoutedAdapter):
 
     async def handle(self, conversation: Conversation, request: Request) -> Message | None:
         effect = EFFECTS.get(request.api.key, Effect.CHANGES)
+        is_large = request.parts > PARTS_AT_ONCE and effect is not Effect.JOINS
+        if is_large and effect is Effect.APPENDS:
+            effect = Effect.CHANGES  # it is appended in slices: no other of its connection comes in between
         order = self._orders.get(conversation)
         if order is None:
             order = self._orders[conversation] = Order()
         if not order.begin(effect):
             await order.wait(effect, self._world)
         try:
-            if request.api.key is Key.FETCH:
-                return await self._fetch(conversation, request)
-            answer: Message | None = await self._handle(conversation, request)
+            if is_large:
+                await breathe()
+            answer = await (self._fetch if request.api.key is Key.FETCH else self._handle)(conversation, request)
         finally:
             order.end()
+        if is_large:
+            await breathe()
         return answer
 
     async def _fetch(self, conversation: Conversation, request: Request) -> Message | None:

@@ -13,6 +13,7 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.slices import Pace
 from braidlog.partition.hosted import HostedPartition
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -66,14 +67,14 @@ async def _at(timestamp: int, hosted: HostedPartition, services: Services, *, co
 
 async def list_offsets(request: Request, services: Services, _: Conversation, denied: Denied) -> d.ListOffsetsResponse:
     message: d.ListOffsetsRequest = request.message
-    return d.ListOffsetsResponse(
-        topics=[
-            d.ListOffsetsResponseTopic(
-                topic.name, [await _listed(topic.name, each, request, services, denied) for each in topic.partitions]
-            )
-            for topic in message.topics
-        ]
-    )
+    pace = Pace()
+    topics = []
+    for topic in message.topics:
+        topics.append(d.ListOffsetsResponseTopic(topic.name, []))
+        for each in topic.partitions:
+            await pace.step()
+            topics[-1].partitions.append(await _listed(topic.name, each, request, services, denied))
+    return d.ListOffsetsResponse(topics=topics)
 
 
 async def _listed(
@@ -127,19 +128,14 @@ async def offset_for_leader_epoch(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> d.OffsetForLeaderEpochResponse:
     message: d.OffsetForLeaderEpochRequest = request.message
-    return _epochs(message, lambda topic, each: _ended(topic, each, services, denied))
-
-
-def _epochs(
-    message: d.OffsetForLeaderEpochRequest,
-    tell: Callable[[str, d.OffsetForLeaderEpochRequestPartition], d.OffsetForLeaderEpochResponsePartition],
-) -> d.OffsetForLeaderEpochResponse:
-    return d.OffsetForLeaderEpochResponse(
-        topics=[
-            d.OffsetForLeaderEpochResponseTopic(topic.topic, [tell(topic.topic, each) for each in topic.partitions])
-            for topic in message.topics
-        ]
-    )
+    pace = Pace()
+    topics = []
+    for topic in message.topics:
+        topics.append(d.OffsetForLeaderEpochResponseTopic(topic.topic, []))
+        for each in topic.partitions:
+            await pace.step()
+            topics[-1].partitions.append(_ended(topic.topic, each, services, denied))
+    return d.OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _ended(
@@ -155,7 +151,15 @@ def _ended(
 
 
 def refuse_epochs(request: Request, code: E, _: str) -> d.OffsetForLeaderEpochResponse:
-    return _epochs(request.message, lambda _, each: d.OffsetForLeaderEpochResponsePartition(code, each.partition))
+    return d.OffsetForLeaderEpochResponse(
+        topics=[
+            d.OffsetForLeaderEpochResponseTopic(
+                topic.topic,
+                [d.OffsetForLeaderEpochResponsePartition(code, each.partition) for each in topic.partitions],
+            )
+            for topic in request.message.topics
+        ]
+    )
 
 
 ROUTES: dict[Key, Route] = {

@@ -17,6 +17,7 @@ from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
+from braidlog.model.slices import Pace
 from braidlog.partition.hosted import Role
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -62,14 +63,16 @@ async def metadata(
 ) -> c.MetadataResponse:
     message: c.MetadataRequest = request.message
     own = services.brokers.own_number
+    pace = Pace()
+    topics = []
+    for asked in _asked(request, services, conversation):
+        topics.append(await _topic(asked, message, services, conversation, denied, creating))
+        await pace.step(1 + len(topics[-1].partitions))
     return c.MetadataResponse(
         brokers=[c.MetadataResponseBroker(own, *conversation.address)],
         cluster_id=cluster_id(services),
         controller_id=own,
-        topics=[
-            await _topic(asked, message, services, conversation, denied, creating)
-            for asked in _asked(request, services, conversation)
-        ],
+        topics=topics,
         cluster_authorized_operations=(
             operations(services, conversation, None) if message.include_cluster_authorized_operations else UNASKED
         ),

@@ -19,6 +19,7 @@ from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.batch import MAGIC, BatchHeader, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
+from braidlog.model.slices import Pace
 from braidlog.partition.append import Acks, Written
 from braidlog.partition.intake import Allowance
 from braidlog.wire.kafka.apis import Key
@@ -58,27 +59,25 @@ async def produce(
             f"kafka does not support acks={message.acks}; supported: -1 (all), 0 (none), 1 (leader)",
         )
     allowance = await services.intake.begin(conversation, lambda: _size(message))
+    attempts: list[list[_Attempt]] = []
+    pace = Pace()
     try:
-        attempts = [
-            (
-                topic,
-                [await _attempt(request, topic, each, services, denied, allowance) for each in topic.partition_data],
-            )
-            for topic in message.topic_data
-        ]
+        for topic in message.topic_data:
+            attempts.append([])
+            for each in topic.partition_data:
+                await pace.step()
+                attempts[-1].append(await _attempt(request, topic, each, services, denied, allowance))
     finally:
         services.intake.end(conversation)
-    written = [each.written for _, partitions in attempts for each in partitions if each.written is not None]
+    written = [each.written for tried in attempts for each in tried if each.written is not None]
     if len(written) > 1:
         services.append.sync_together(written)
-    responses = [
-        d.ProduceResponseTopic(
-            topic.name,
-            topic.topic_id,
-            [await _settle(each, acks, message.timeout_ms, services) for each in partitions],
-        )
-        for topic, partitions in attempts
-    ]
+    responses = []
+    for topic, tried in zip(message.topic_data, attempts, strict=True):
+        responses.append(d.ProduceResponseTopic(topic.name, topic.topic_id, []))
+        for attempt in tried:
+            await pace.step()
+            responses[-1].partition_responses.append(await _settle(attempt, acks, message.timeout_ms, services))
     if acks is not Acks.NONE:
         return d.ProduceResponse(responses)
     if any(each.error_code for topic in responses for each in topic.partition_responses):

@@ -18,6 +18,7 @@ from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transactions import Transaction, TxnState
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.slices import Pace
 from braidlog.partition.hosted import ActiveProducer
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -141,22 +142,19 @@ async def commit_offsets(
     request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> t.TxnOffsetCommitResponse:
     message: t.TxnOffsetCommitRequest = request.message
-    checked = {
-        (topic.name, each.partition_index): checked_commit(
-            services,
-            denied,
-            message.group_id,
-            Commit(
+    checked = {}
+    pace = Pace()
+    for topic in message.topics:
+        for each in topic.partitions:
+            await pace.step()
+            wanted = Commit(
                 topic.name,
                 each.partition_index,
                 each.committed_offset,
                 each.committed_metadata or "",
                 each.committed_leader_epoch,
-            ),
-        )
-        for topic in message.topics
-        for each in topic.partitions
-    }
+            )
+            checked[wanted.topic, wanted.partition] = checked_commit(services, denied, message.group_id, wanted)
     whole = E.NONE
     try:
         await services.transactions.add_offsets(
@@ -343,18 +341,14 @@ async def describe_producers(
         shown = [_producer(each, hosted.leader_epoch) for each in hosted.producers()]
         return t.DescribeProducersResponsePartition(number, active_producers=shown)
 
-    return _producers(message, tell)
-
-
-def _producers(
-    message: t.DescribeProducersRequest, tell: Callable[[str, int], t.DescribeProducersResponsePartition]
-) -> t.DescribeProducersResponse:
-    return t.DescribeProducersResponse(
-        topics=[
-            t.DescribeProducersResponseTopic(topic.name, [tell(topic.name, each) for each in topic.partition_indexes])
-            for topic in message.topics
-        ]
-    )
+    pace = Pace()
+    topics = []
+    for topic in message.topics:
+        topics.append(t.DescribeProducersResponseTopic(topic.name, []))
+        for number in topic.partition_indexes:
+            topics[-1].partitions.append(tell(topic.name, number))
+            await pace.step(1 + len(topics[-1].partitions[-1].active_producers))
+    return t.DescribeProducersResponse(topics=topics)
 
 
 def _producer(each: ActiveProducer, epoch: int) -> t.DescribeProducersResponseProducer:
@@ -369,7 +363,15 @@ def _producer(each: ActiveProducer, epoch: int) -> t.DescribeProducersResponsePr
 
 
 def refuse_producers(request: Request, code: E, text: str) -> t.DescribeProducersResponse:
-    return _producers(request.message, lambda _, number: t.DescribeProducersResponsePartition(number, code, text))
+    return t.DescribeProducersResponse(
+        topics=[
+            t.DescribeProducersResponseTopic(
+                topic.name,
+                [t.DescribeProducersResponsePartition(each, code, text) for each in topic.partition_indexes],
+            )
+            for topic in request.message.topics
+        ]
+    )
 
 
 _WRITE = on_transactional_id(Operation.WRITE)

@@ -96,7 +96,7 @@ class ClassicGroups:
                 found.leave(member, instance, self._registry.session_ms())
                 results.append(None)
             except BrokerError as error:
-                results.append(error)
+                results.append(error.with_traceback(None))  # its frames would keep it, and it them
         if found is not None:
             self._carry_out(found)
             await self._registry.journal.settled(self._registry.mark_of(group))

@@ -111,15 +111,16 @@ def read_message(
     message: type[Message], version: int, data: bytes | bytearray, at: int, *, flexible: bool
 ) -> tuple[Message, int]:
     """The message at `at`, and the position after it: bytes may follow, as some clients send."""
-    return read_with(reader(message, version, flexible=flexible), message, version, data, at)
+    read = reader(message, version, flexible=flexible)
+    return read_with(read, message, version, data, at, [ITEMS_MAX, ITEMS_MAX])
 
 
 def read_with(
-    read: Reader, message: type[Message], version: int, data: bytes | bytearray, at: int, parts_max: int = ITEMS_MAX
+    read: Reader, message: type[Message], version: int, data: bytes | bytearray, at: int, room: list[int]
 ) -> tuple[Any, int]:
     """What the reader of `message` reads; whatever it meets is a `ProtocolError`."""
     try:
-        return read(data, at, len(data), [parts_max, parts_max])
+        return read(data, at, len(data), room)
     except (struct.error, IndexError) as error:
         cut = ProtocolError(f"{message.__name__} in version {version} is cut off after {len(data)} bytes")
         raise cut.at(len(data)) from error

@@ -64,6 +64,8 @@ class Request(msgspec.Struct, frozen=True):
     correlation_id: int
     client_id: str | None
     message: Any
+    parts: int = 0
+    """What stands in its arrays, counted together."""
 
     @property
     def key(self) -> Key:
@@ -155,7 +157,7 @@ class ServerConnection(Receiver):
                 raise ProtocolError(f"a client id of {size} bytes does not fit its request", at)
             client_id = payload[at:end].decode("utf-8", "replace")
             at = end
-        return Request(found.api, found.version, correlation_id, client_id, found.request_at(payload, at))
+        return Request(found.api, found.version, correlation_id, client_id, *found.request_at(payload, at))
 
     def _tell_versions(self, version: int, correlation_id: int) -> RefusedRequest:
         error = ProtocolError(f"ApiVersions is not served in version {version}", 6)

@@ -27,14 +27,16 @@ class Spoken(NamedTuple):
     response_header: struct.Struct
     """Size and correlation id; in flexible versions an empty tag section, except before ApiVersions' response."""
 
-    def request_at(self, payload: bytes, at: int) -> Message:
-        """The request behind a header. What follows it is left unread, as some clients send more than they mean to."""
+    def request_at(self, payload: bytes, at: int) -> tuple[Message, int]:
+        """The request behind a header, and how many parts it has. What follows it is left unread, as some clients send more than
+        they mean to."""
         if self.flexible:
             # Tags of a header: nobody sends any, and one zero says so.
             at = at + 1 if payload[at : at + 1] == b"\0" else past_tags(payload, at)
         read, request = self.read_request, self.api.request
-        message: Message = read_with(read, request, self.version, payload, at, self.request_parts_max)[0]
-        return message
+        room = [self.request_parts_max, self.request_parts_max]
+        message: Message = read_with(read, request, self.version, payload, at, room)[0]
+        return message, room[1] - room[0]
 
     def response_pieces(self, answer: Message) -> list[Any]:
         """The pieces of a response, the first of them still empty: there goes the header."""
