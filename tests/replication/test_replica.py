@@ -44,7 +44,15 @@ from braidlog.replication.ready import (
     Write,
 )
 from braidlog.replication.replica import step
-from braidlog.replication.replica_state import LAG_MS_MAX, Follower, Leader, Replica, opened
+from braidlog.replication.replica_state import (
+    FETCH_WAIT_MS_MAX,
+    LAG_MS_MAX,
+    UNREGISTERED,
+    Follower,
+    Leader,
+    Replica,
+    opened,
+)
 
 INCARNATIONS = ((1, 10), (2, 20), (3, 30))
 
@@ -114,6 +122,19 @@ def test_the_life_of_an_append() -> None:
     done = one.synced()
     assert done.apply == (Watermark(2), Done(7, 2)), "and not before our own sync"
     assert [each.watermark for each in done.send if isinstance(each, Respond)] == [2, 2]
+
+
+def test_a_follower_that_asks_again_and_again_is_answered_after_the_longest_wait() -> None:
+    """Its last answer was lost, with the watermark in it: only the wait that ran out tells it again."""
+    one = leader(records=1)
+    for node in (2, 3, 2):
+        one.fetch(node, 1)
+    one.now_ms = 100
+    one.fetch(2, 1)
+    one.now_ms = 400
+    assert not one.fetch(2, 1).send
+    one.now_ms = 100 + FETCH_WAIT_MS_MAX
+    assert [each.watermark for each in one.told(Tick()).send if isinstance(each, Respond)] == [1]
 
 
 def test_a_retry_waits_for_the_commit_of_what_it_repeats() -> None:
@@ -326,3 +347,11 @@ def test_a_leader_whose_log_was_trimmed_compares_what_is_left() -> None:
     assert one.fetch(2, 2).send == (StartAnew(Fetch(2, 20, 1, 1, 2, 1, 0), 3),)
     assert not any(isinstance(each, StartAnew) for each in one.fetch(2, 3).send)
     assert isinstance(one.fetch(2, 3, last_epoch=2).send[0], StartAnew)
+
+
+def test_a_replica_whose_node_is_not_registered_yet_does_nothing() -> None:
+    one = Driver(1)
+    one.replica = one.replica.now(incarnation=UNREGISTERED)
+    assert one.told(assigned(1)) == Ready()
+    one.replica = one.replica.registered_as(10)
+    assert one.told(assigned(1)).persist == (BeginEpoch(1),)

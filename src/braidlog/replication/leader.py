@@ -43,7 +43,6 @@ from braidlog.replication.ready import (
 )
 from braidlog.replication.replica_state import (
     FETCH_WAIT_MS_MAX,
-    LAG_MS_MAX,
     UNKNOWN_END,
     WAITING_MAX,
     Leader,
@@ -179,6 +178,7 @@ def noted(progress: Progress, fetch: Fetch, log_end: int, now_ms: int) -> Progre
         leader_end=log_end,
         watermark_sent=progress.watermark_sent,
         parked=fetch,
+        parked_ms=progress.parked_ms if progress.parked == fetch else now_ms,
     )
 
 
@@ -231,21 +231,21 @@ def tick(replica: Replica, leader: Leader, now_ms: int) -> Stepped:
     """Answer who has waited long enough; ask that who lags behind leave; ask again for what is still pending."""
     ready = NOTHING
     for each in leader.followers:
-        if each.parked is not None and now_ms - each.asked_ms >= FETCH_WAIT_MS_MAX:
+        if each.parked is not None and now_ms - each.parked_ms >= FETCH_WAIT_MS_MAX:
             leader, answer = _responded(replica, leader, each)
             ready = ready.then(answer)
     pending = leader.members.pending
     if pending is not None:
         return replica.now(role=leader), ready.then(Ready(send=(ProposeChange(pending),)))
-    lagging = next((each for each in leader.followers if _lags(leader, each, now_ms)), None)
+    lagging = next((each for each in leader.followers if _lags(replica, leader, each, now_ms)), None)
     if lagging is not None:
         leader, proposal = _proposed(replica, leader, lagging, joins_set=False)
         ready = ready.then(proposal)
     return replica.now(role=leader), ready
 
 
-def _lags(leader: Leader, follower: Progress, now_ms: int) -> bool:
-    return follower.node in leader.members.committed and now_ms - follower.caught_up_ms > LAG_MS_MAX
+def _lags(replica: Replica, leader: Leader, follower: Progress, now_ms: int) -> bool:
+    return follower.node in leader.members.committed and now_ms - follower.caught_up_ms > replica.lag_ms_max
 
 
 # ── What is committed ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,8 @@ from braidlog.replication.messages import Assigned, Fetch
 from braidlog.replication.ready import Ready
 
 UNKNOWN_END = -1
+UNREGISTERED = 1 << 62
+"""The incarnation of a replica whose node does not know yet as which it is registered: no metadata can name it."""
 LAG_MS_MAX = 10_000
 FETCH_WAIT_MS_MAX = 500
 WAITING_MAX = 10_000
@@ -31,6 +33,8 @@ class Progress(msgspec.Struct, frozen=True):
     watermark_sent: int = UNKNOWN_END
     parked: Fetch | None = None
     """A question that has no answer yet: nothing was written since."""
+    parked_ms: int = 0
+    """When it was first asked: asking again in the same words does not make it younger."""
 
 
 class Waiter(msgspec.Struct, frozen=True):
@@ -78,6 +82,8 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     watermark: int = 0
     """As last known: kept beside the log, then learned from the leader or from the followers. Never the log's end by itself."""
     flush_on_ack: bool = True
+    lag_ms_max: int = LAG_MS_MAX
+    """A follower that has not had all that there was for so long is asked to leave the in-sync set."""
     epoch: int = 0
     """The latest leader epoch that this incarnation has taken part in."""
     assigned: Assigned | None = None
