@@ -2,7 +2,7 @@
 
 import pytest
 
-from braidlog.replication.registration import Life, Registration, is_whole, may_register
+from braidlog.replication.registration import Life, Registration, is_whole, may_register, remembered
 
 BEFORE = Registration(7, Life(boot_id="b1", folder_id="f1"))
 SAME = Life(boot_id="b1", folder_id="f1", remembers=7)
@@ -35,3 +35,10 @@ def test_a_number_is_not_taken_from_a_node_that_lives() -> None:
     assert not may_register(BEFORE, NEW_DISK, lease_lives=True)
     assert may_register(BEFORE, NEW_DISK, lease_lives=False)
     assert may_register(None, NEW_DISK, lease_lives=True)
+
+
+def test_a_node_that_died_before_it_heard_of_its_registration_knows_it_again() -> None:
+    asked = Registration(9, Life(boot_id="b1", folder_id="f1", remembers=7, start_id="s9"))
+    assert remembered(asked, known=7, start_ids=("s8", "s9")) == 9
+    assert remembered(asked, known=7, start_ids=()) == 7, "somebody else asked: this folder is a copy"
+    assert remembered(None, known=0, start_ids=("s1",)) == 0

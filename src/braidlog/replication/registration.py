@@ -3,6 +3,8 @@
 A promise outlives the process in the page cache, and the machine only on the disk.
 """
 
+from collections.abc import Container
+
 import msgspec
 
 
@@ -15,6 +17,8 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     remembers: int = 0
     """The last incarnation that its folder knows of: less than the metadata's if it is a copy or a backup."""
     stopped_cleanly: bool = False
+    start_id: str = ""
+    """Of this start and no other, written into the folder before the node asks to be registered under it."""
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -22,6 +26,14 @@ class Registration(msgspec.Struct, frozen=True):
 
     incarnation: int
     life: Life
+
+
+def remembered(before: Registration | None, known: int, start_ids: Container[str]) -> int:
+    """The last incarnation that a folder knows of: the one it was told of, or one that it asked for and died before it heard.
+
+    Else a node that dies between the two would come back as if its folder were a copy, and count for nothing.
+    """
+    return before.incarnation if before is not None and before.life.start_id in start_ids else known
 
 
 def is_whole(before: Registration | None, now: Life, *, flush_on_ack: bool, is_damaged: bool) -> bool:
