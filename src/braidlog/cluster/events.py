@@ -13,6 +13,8 @@ from typing import Final
 import msgspec
 
 from braidlog.model.settings import TopicSettings
+from braidlog.replication.assignment import Assignment, SetChange
+from braidlog.replication.registration import Life
 
 FIRST_LEADER_EPOCH = 1
 
@@ -146,6 +148,49 @@ class DropRule(AddRule, frozen=True, kw_only=True):
     """The rule in the same words."""
 
 
+class RegisterNode(Event, frozen=True, kw_only=True):
+    """A node has started, or was fenced and comes back. `incarnation` is the number of the entry that holds this event."""
+
+    node: int
+    incarnation: int
+    life: Life
+    damaged: tuple[str, ...] = ()
+    """The partitions whose copy here did not open whole."""
+
+
+class FenceNode(Event, frozen=True, kw_only=True):
+    """This incarnation counts as dead until the node registers again."""
+
+    node: int
+    incarnation: int
+
+
+class AssignPartition(Event, frozen=True, kw_only=True):
+    """Who holds a replicated partition from now on, and who leads it; void in other epochs than these."""
+
+    name: str
+    leader_epoch: int
+    partition_epoch: int
+    after: Assignment
+    min_in_sync: int = 1
+    flush_on_ack: bool = True
+
+
+class ChangeSet(Event, frozen=True, kw_only=True):
+    """A follower joins or leaves the in-sync set of a replicated partition (KIP-497)."""
+
+    name: str
+    change: SetChange
+
+
+class ResignReplica(Event, frozen=True, kw_only=True):
+    """A node gives up its copy of a partition, and its leadership if it has it."""
+
+    name: str
+    node: int
+    leader_epoch: int
+
+
 class SetQuota(Event, frozen=True, kw_only=True):
     """All rates that were set at run time for a principal, by their names in the configuration; none: those of the configuration.
 
@@ -172,6 +217,11 @@ EVENTS: Final[dict[int, type[Event]]] = {
     106: AddRule,
     107: DropRule,
     108: FolderMade,
+    109: RegisterNode,
+    110: FenceNode,
+    111: AssignPartition,
+    112: ChangeSet,
+    113: ResignReplica,
     114: SetQuota,
 }
 _NUMBERS: Final = {event: number for number, event in EVENTS.items()}

@@ -11,6 +11,7 @@ from functools import singledispatchmethod
 import msgspec
 
 from braidlog.cluster import events as e
+from braidlog.cluster import membership
 from braidlog.cluster.events import Credential, Event
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
@@ -92,6 +93,8 @@ class Image(msgspec.Struct):
     ids_taken: int = FIRST_PRODUCER_ID
     made: dict[str, dict[str, int]] = {}
     """By topic id and node: how many partitions of the topic that node has made. Of these it makes none again."""
+    cluster: membership.Membership = msgspec.field(default_factory=membership.Membership)
+    """Nodes and replicated partitions, where there are several."""
     quotas: dict[str, dict[str, float]] = {}
     """By principal: the rates that were set at run time."""
 
@@ -104,6 +107,7 @@ class Image(msgspec.Struct):
             list(self.rules),
             self.ids_taken,
             dict(self.made),
+            self.cluster.copy(),
             dict(self.quotas),
         )
 
@@ -244,6 +248,26 @@ class Image(msgspec.Struct):
         """A rule that is gone already is as the event wants it."""
 
     @check.register
+    def _(self, event: e.RegisterNode) -> None:
+        membership.check_registration(self.cluster, event)
+
+    @check.register
+    def _(self, event: e.FenceNode) -> None:
+        membership.check_fence(self.cluster, event)
+
+    @check.register
+    def _(self, event: e.AssignPartition) -> None:
+        membership.check_assignment(self.cluster, event)
+
+    @check.register
+    def _(self, event: e.ChangeSet) -> None:
+        membership.check_change(self.cluster, event)
+
+    @check.register
+    def _(self, event: e.ResignReplica) -> None:
+        membership.check_resignation(self.cluster, event)
+
+    @check.register
     def _(self, event: e.SetQuota) -> None:
         if event.rates and event.principal not in self.quotas and len(self.quotas) >= QUOTAS_MAX:
             raise BrokerError(Reason.QUOTA_EXCEEDED, f"{QUOTAS_MAX} principals can have quotas, and no more")
@@ -351,6 +375,26 @@ class Image(msgspec.Struct):
     def _(self, event: e.DropRule) -> None:
         rule = Rule(**msgspec.structs.asdict(event))
         self.rules = [each for each in self.rules if each != rule]
+
+    @apply.register
+    def _(self, event: e.RegisterNode) -> None:
+        membership.register(self.cluster, event)
+
+    @apply.register
+    def _(self, event: e.FenceNode) -> None:
+        membership.fence(self.cluster, event)
+
+    @apply.register
+    def _(self, event: e.AssignPartition) -> None:
+        membership.assign(self.cluster, event)
+
+    @apply.register
+    def _(self, event: e.ChangeSet) -> None:
+        membership.change_set(self.cluster, event)
+
+    @apply.register
+    def _(self, event: e.ResignReplica) -> None:
+        membership.resign(self.cluster, event)
 
     @apply.register
     def _(self, event: e.SetQuota) -> None:

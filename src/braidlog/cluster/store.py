@@ -84,6 +84,15 @@ class Metadata:
                     await self._store.save(self.image, self.seq)
                     return
 
+    async def write_after(self, events: Sequence[Event], after: int) -> bool:
+        """Write what was decided at entry `after` directly behind it, or not at all; whether it was written."""
+        if self.seq != after:
+            return False
+        self.image.check_all(events)
+        outcome = await self._store.propose(events, after=after)
+        self.catch_up()
+        return not isinstance(outcome, Conflict)
+
     def change_alone(self, events: Sequence[Event]) -> None:
         """As `change`, for whoever has the store alone: while a node starts, before anyone is served."""
         self.image.check_all(events)
