@@ -1,0 +1,209 @@
+"""One replica of a partition on this node: carries out, on its log, what the steps of `replication/` ask for.
+
+Knows: the log, the replica's state, in which order things are done. Refuses to know: sockets, threads, who waits for an answer:
+those are behind `ReplicaPort`. Invariants: the state's summary of the log and the log agree between two messages; what a step
+persists is done before anything of that step is sent, and told to those who wait last.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from braidlog.codec.batch import iter_batches, read_headers
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.replication.log_summary import LogSummary
+from braidlog.replication.messages import (
+    Answer,
+    Append,
+    Await,
+    Batch,
+    Complaint,
+    Damaged,
+    EpochBegun,
+    Fetch,
+    Fetched,
+    Message,
+    Synced,
+)
+from braidlog.replication.ready import (
+    Apply,
+    BeginEpoch,
+    CheckFile,
+    Effect,
+    Failed,
+    ProposeChange,
+    Ready,
+    Resign,
+    Respond,
+    RestartAt,
+    Send,
+    Sync,
+    Trim,
+    Truncate,
+    Write,
+)
+from braidlog.replication.replica import step
+from braidlog.replication.replica_state import Follower, Leader, Replica
+from braidlog.storage.partition import PartitionLog
+
+ANSWER_BYTES_MAX = 1024 * 1024
+
+
+class ReplicaPort(Protocol):
+    """What is around a replica."""
+
+    def now_ms(self) -> int:
+        """By a clock that never goes back."""
+        ...
+
+    def send(self, node: int, message: Fetch | Answer | Complaint) -> None: ...
+
+    def propose(self, proposal: ProposeChange | Resign) -> None:
+        """To the metadata; what becomes of it is told by `Assigned` or `ChangeRefused`."""
+        ...
+
+    def beside(self, work: Callable[[], Message | None]) -> None:
+        """Do something slow beside the loop, one after the other in the order asked for; then `tell` what it returns."""
+        ...
+
+    def outcome(self, outcome: Apply) -> None:
+        """To whoever waits on this node."""
+        ...
+
+
+class ReplicatedPartition:
+    """A `Replica` over a real log. Everything that happens to it comes in by `tell` and `append`."""
+
+    def __init__(self, log: PartitionLog, replica: Replica, port: ReplicaPort) -> None:
+        self.log = log
+        self.replica = replica
+        self._port = port
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self.replica.role, Leader) and self.replica.role.has_begun
+
+    def tell(self, message: Message) -> None:
+        """Take one step, and carry out what follows from it."""
+        self.replica, ready = step(self.replica, message, self._port.now_ms())
+        try:
+            for effect in ready.persist:
+                self._persist(effect)
+        except StorageFault:
+            # What was to be sent relies on what could not be written.
+            self.tell(Damaged())
+            ready = Ready(apply=ready.apply)
+        for each in ready.send:
+            self._send(each)
+        for outcome in ready.apply:
+            self._port.outcome(outcome)
+
+    def append(self, token: int, data: bytes, *, needs_all: bool = True) -> None:
+        """Write a producer's batches; a retry of what is in the log waits until that is committed."""
+        count = 0
+        try:
+            for header in read_headers(data):
+                duplicate = self.log.state.producers.check(header) if self.is_leader else None
+                if duplicate is not None:
+                    self.tell(Await(token, duplicate.last_offset + 1))
+                    return
+                count += header.last_offset_delta + 1
+        except BrokerError as error:
+            self._port.outcome(Failed(token, error.reason))
+            return
+        self.tell(Append(token, count, data, needs_all=needs_all))
+
+    # -- on the log --------------------------------------------------------------------------------------------
+
+    def _persist(self, effect: Effect) -> None:
+        match effect:
+            case Write(batch):
+                self._write(batch)
+            case Truncate(end):
+                self.log.truncate(end)
+            case RestartAt(offset):
+                self.log.restart_at(offset, now_ms=self._port.now_ms())
+            case Trim(start):
+                self.log.advance_start(start)
+            case Sync(end, cuts):
+                self._port.beside(lambda: self._synced(end, cuts))
+            case BeginEpoch(epoch):
+                self._port.beside(lambda: self._epoch_begun(epoch))
+            case CheckFile(offset):
+                self._port.beside(lambda: self._checked(offset))
+
+    def _write(self, batch: Batch) -> None:
+        data = batch.records
+        assert isinstance(data, bytes)
+        if isinstance(self.replica.role, Leader):
+            appended = self.log.append(data, leader_epoch=batch.epoch, now_ms=self._port.now_ms())
+        else:
+            appended = self.log.append_replicated(data, now_ms=self._port.now_ms())
+        assert (appended.next_offset, appended.duplicate) == (batch.end, False)
+
+    def _synced(self, end: int, cuts: int) -> Message:
+        try:
+            self.log.sync(end if cuts == self.replica.log.cuts else None)
+        except StorageFault:
+            return Damaged()
+        return Synced(end, cuts)
+
+    def _epoch_begun(self, epoch: int) -> Message | None:
+        if self.replica.epoch != epoch or not isinstance(self.replica.role, Leader):
+            return None  # it is over before it has begun: another one is in force, whose records may follow already
+        try:
+            self.log.begin_epoch(epoch)
+        except StorageFault:
+            return Damaged()
+        return EpochBegun(epoch)
+
+    def _checked(self, offset: int) -> Message | None:
+        try:
+            self.log.check_again(offset)
+        except StorageFault:
+            return Damaged()
+        return None
+
+    # -- to others ---------------------------------------------------------------------------------------------
+
+    def _send(self, message: Send) -> None:
+        match message:
+            case Respond():
+                self._respond(message)
+            case ProposeChange() | Resign():
+                self._port.propose(message)
+            case Fetch():
+                self._port.send(message.leader, message)
+            case Complaint():
+                if isinstance(self.replica.role, Follower):
+                    self._port.send(self.replica.role.leader, message)
+            case _:
+                self._port.send(message.question.node, message)
+
+    def _respond(self, asked: Respond) -> None:
+        try:
+            data = self.log.read(asked.question.offset, ANSWER_BYTES_MAX, upto=asked.end)
+        except StorageFault:
+            self.tell(Damaged())
+            return
+        batches = tuple(
+            Batch(
+                header.base_offset,
+                header.next_offset,
+                header.leader_epoch,
+                data[at : at + header.size_bytes],
+                is_empty=header.record_count == 0,
+            )
+            for at, header in iter_batches(data)
+        )
+        answer = Fetched(asked.question, batches, asked.watermark, asked.start, asked.common_end)
+        self._port.send(asked.question.node, answer)
+
+
+def summary_of(log: PartitionLog) -> LogSummary:
+    """What replication has to know of a log that was just opened."""
+    return LogSummary(
+        start=log.start_offset,
+        end=log.end_offset,
+        durable=log.durable_offset,
+        epochs=tuple(log.state.epochs.entries()),
+    )

@@ -1,0 +1,156 @@
+"""A replica over a real log: what its steps ask for is done to the log, in order."""
+
+from collections.abc import Callable
+
+from braidlog.codec.records import encode_batch
+from braidlog.model.settings import TopicSettings
+from braidlog.partition.replicated import ReplicatedPartition, summary_of
+from braidlog.replication.assignment import Assignment
+from braidlog.replication.messages import Answer, Assigned, Complaint, Fetch, Message
+from braidlog.replication.ready import Apply, Done, ProposeChange, Resign, Watermark
+from braidlog.replication.replica_state import opened
+from braidlog.storage.head import Identity
+from braidlog.storage.partition import PartitionLog
+from braidlog.storage.pool import FilePool
+from braidlog.testing.disk import SimulatedDisk
+
+FOLDER, IDENTITY = "/p", Identity(b"0123456789abcdef", 0)
+
+
+class Node:
+    """One replica and what it wants of the world; `ReplicaPort`."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.disk = SimulatedDisk()
+        pool = FilePool(self.disk)
+        PartitionLog.create(self.disk, FOLDER, IDENTITY, TopicSettings(), pool, now_ms=0)
+        log = PartitionLog(self.disk, FOLDER, IDENTITY, TopicSettings(), pool)
+        replica = opened(number, number, summary_of(log), 0, flush_on_ack=True)
+        self.sent: list[Fetch | Answer | Complaint] = []
+        self.proposed: list[ProposeChange | Resign] = []
+        self.outcomes: list[Apply] = []
+        self.work: list[Callable[[], Message | None]] = []
+        self.is_disk_busy = False
+        self.partition = ReplicatedPartition(log, replica, self)
+
+    def now_ms(self) -> int:
+        return 0
+
+    def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
+        assert node != self.number
+        self.sent.append(message)
+
+    def propose(self, proposal: ProposeChange | Resign) -> None:
+        self.proposed.append(proposal)
+
+    def beside(self, work: Callable[[], Message | None]) -> None:
+        self.work.append(work)
+
+    def outcome(self, outcome: Apply) -> None:
+        self.outcomes.append(outcome)
+
+    def worked(self) -> None:
+        while self.work and not self.is_disk_busy:
+            message = self.work.pop(0)()
+            if message is not None:
+                self.partition.tell(message)
+
+    def assigned(self, leader: int, epoch: int) -> None:
+        assignment = Assignment(
+            replicas=(1, 2), in_sync=(1, 2), leader=leader, leader_epoch=epoch, partition_epoch=epoch
+        )
+        self.partition.tell(Assigned(assignment, ((1, 1), (2, 2)), 2))
+        self.worked()
+
+
+def batch(*values: bytes, sequence: int = 0) -> bytes:
+    return encode_batch(list(values), base_timestamp=0, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+def exchange(one: Node, other: Node) -> None:
+    """Carry what they say to each other until they have nothing new to say, with their syncs done."""
+    quiet = False
+    while not quiet:
+        quiet = True
+        for sender, receiver in ((one, other), (other, one)):
+            messages, sender.sent = sender.sent, []
+            for message in messages:
+                quiet = False
+                receiver.partition.tell(message)
+                receiver.worked()
+
+
+def pair() -> tuple[Node, Node]:
+    leader, follower = Node(1), Node(2)
+    for node in (leader, follower):
+        node.assigned(1, 1)
+    exchange(leader, follower)
+    return leader, follower
+
+
+def test_an_append_is_acknowledged_when_both_have_it_durably() -> None:
+    leader, follower = pair()
+    leader.is_disk_busy = True
+    leader.partition.append(5, batch(b"a", b"b"))
+    exchange(leader, follower)
+    assert follower.partition.log.durable_offset == 2
+    assert not leader.outcomes, "its own sync is still to come"
+    leader.is_disk_busy = False
+    leader.worked()
+    exchange(leader, follower)
+    assert leader.outcomes == [Watermark(2), Done(5, 2)]
+    assert follower.outcomes[-1] == Watermark(2)
+    assert follower.partition.log.read(0, 1000) == leader.partition.log.read(0, 1000) != b""
+
+
+def test_a_retry_is_answered_with_what_it_repeats() -> None:
+    leader, follower = pair()
+    leader.partition.append(5, batch(b"a"))
+    leader.partition.append(6, batch(b"a"))
+    leader.worked()
+    exchange(leader, follower)
+    assert [each for each in leader.outcomes if isinstance(each, Done)] == [Done(5, 1), Done(6, 1)]
+    assert leader.partition.log.end_offset == 1
+
+
+def test_a_follower_cuts_what_its_leader_does_not_have() -> None:
+    old, new = pair()
+    old.partition.append(5, batch(b"nobody else has this"))
+    old.worked()
+    old.sent.clear()
+    for node in (new, old):
+        node.assigned(2, 2)
+    new.partition.append(6, batch(b"this is"))
+    new.worked()
+    exchange(old, new)
+    assert old.partition.log.read(0, 1000) == new.partition.log.read(0, 1000)
+    assert old.partition.log.state.epochs.entries() == [(2, 0)] == list(new.partition.replica.log.epochs)
+
+
+def test_an_epoch_that_wrote_nothing_is_forgotten_with_what_is_cut() -> None:
+    """Its leader came and went; the next one has records of the epoch before it."""
+    leader, follower = pair()
+    leader.partition.append(5, batch(b"a"))
+    leader.worked()
+    leader.sent.clear()
+    follower.assigned(2, 2)
+    assert follower.partition.log.state.epochs.latest == 2
+    for node in (leader, follower):
+        node.assigned(1, 3)
+    exchange(leader, follower)
+    assert follower.partition.log.end_offset == 1
+    disk = follower.disk.after_kill()
+    again = PartitionLog(disk, FOLDER, IDENTITY, TopicSettings(), FilePool(disk))
+    assert again.state.epochs.entries()[0] == (1, 0)
+
+
+def test_a_log_that_cannot_be_written_gives_up_its_place() -> None:
+    leader, follower = pair()
+    follower.disk.fail_at[len(follower.disk.operations) + 1] = 5
+    leader.partition.append(5, batch(b"a"))
+    leader.worked()
+    exchange(leader, follower)
+    assert follower.proposed == [Resign(2, 1)]
+    assert follower.partition.replica.role is None
+    assert not any(isinstance(each, Done) for each in leader.outcomes)
