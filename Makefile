@@ -69,6 +69,13 @@ crash: setup ## the campaigns that CI samples, in full; new seeds for CRASH_SECO
 model: setup ## three replicas in every order of crashes and late messages, driven by the real steps: states and CPU time of each configuration
 	$(BIN)/python -m tests.replication.explore
 
+SIM_SEEDS ?= 10000
+sim: setup ## a simulated cluster, SIM_SEEDS seeds (default 10,000), each with its own mix of faults; a seed that fails is shortened and told
+	$(BIN)/python -m tests.simulation.search $(SIM_SEEDS)
+
+sim-planted: setup ## look for every planted bug with the simulator, 500 seeds each at most: a table of the seeds that find them
+	$(BIN)/python -m tests.simulation.search planted
+
 KILL_ROUNDS ?= 50
 kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (default 50), and check all it promised
 	KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest tests/adapters/test_kill.py tests/adapters/mayfly/test_kill.py tests/client/drivers/kafka/test_staging_kill.py -s
@@ -135,4 +142,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test quick lines dev demo crash model kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-loop etcd pictures interop interop-peer
+.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-loop etcd pictures interop interop-peer

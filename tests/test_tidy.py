@@ -90,6 +90,7 @@ FOLDERS = {
     "attack": "a whole node under attack, its clients' histories checked",
     "docs": "the blocks of README and guides, executed",
     "interop": "clients and test suites of others",
+    "simulation": "whole clusters on virtual time",
     "spark/kv": "short for spark/keyvalue",
 }
 """Folders of tests that mirror no folder of the source, and why."""

@@ -173,21 +173,30 @@ class ModelEtcd:
 class ModelClient:
     """`Etcd`, as one node sees it. `fate` is asked at every call."""
 
-    def __init__(self, etcd: ModelEtcd, fate: Callable[[str], Fate] = lambda _: Fate.DONE) -> None:
+    def __init__(
+        self,
+        etcd: ModelEtcd,
+        fate: Callable[[str], Fate] = lambda _: Fate.DONE,
+        *,
+        world: World | None = None,
+        seconds: Callable[[], float] = lambda: CALL_SECONDS,
+    ) -> None:
         self.etcd = etcd
         self.fate = fate
+        self._world = etcd.world if world is None else world
+        self._seconds = seconds
 
     async def _call(self, name: str, work: Callable[[], T]) -> T:
         """There and back: others go first in between."""
         fate = self.fate(name)
-        await self.etcd.world.wakeup().wait(CALL_SECONDS)
+        await self._world.wakeup().wait(self._seconds())
         if fate is Fate.NOT_ARRIVED:
             raise EtcdAwayError("nobody answers")
         if fate is Fate.LATE:
             self.etcd.later(work)
             raise EtcdAwayError("nobody answers")
         result = work()
-        await self.etcd.world.wakeup().wait(CALL_SECONDS)
+        await self._world.wakeup().wait(self._seconds())
         if fate is Fate.NOT_ANSWERED:
             raise EtcdAwayError("nobody answers")
         return result
@@ -201,7 +210,7 @@ class ModelClient:
         return await self._call("write", lambda: self.etcd.write(puts, deletes, conditions))
 
     async def watch(self, ranges: Sequence[Range], after: int) -> "ModelWatch":
-        return await self._call("watch", lambda: ModelWatch(self.etcd, ranges, after))
+        return await self._call("watch", lambda: ModelWatch(self.etcd, ranges, after, self._world, self._seconds))
 
     async def compact(self, revision: int) -> None:
         await self._call("compact", lambda: self.etcd.compact(revision))
@@ -219,8 +228,12 @@ class ModelClient:
 class ModelWatch:
     """`Watch`. It can be made deaf, as a watch at a member without a quorum is."""
 
-    def __init__(self, etcd: ModelEtcd, ranges: Sequence[Range], after: int) -> None:
+    def __init__(
+        self, etcd: ModelEtcd, ranges: Sequence[Range], after: int, world: World, seconds: Callable[[], float]
+    ) -> None:
         self._etcd = etcd
+        self._world = world
+        self._seconds = seconds
         self._ranges = ranges
         self._after = after
         self._wakeup: Wakeup | None = None
@@ -234,8 +247,9 @@ class ModelWatch:
             if changes:
                 self._after = changes[-1].revision
                 return changes
-            self._wakeup = self._etcd.world.wakeup()
+            self._wakeup = self._world.wakeup()
             await self._wakeup.wait(3600.0)
+            await self._world.wakeup().wait(self._seconds())
         raise EtcdAwayError("the watch was stopped")
 
     def wake(self) -> None:

@@ -1,0 +1,317 @@
+"""A whole cluster in one process and on virtual time: a seed gives one run, the same each time.
+
+Three nodes with real storage on a disk in memory, the real steps of replication, failure detection and control, the real store of
+metadata over a model of etcd; a network that delays, loses, doubles and cuts; clients that write and read; faults as its
+mix has them. `run` raises `BrokenPromise` as soon as something is not as it was promised; then faults end, and within a few
+virtual seconds everything must be whole again.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+from braidlog.cluster import events as e
+from braidlog.cluster.etcd.entries import Keys
+from braidlog.cluster.etcd.store import EtcdStore
+from braidlog.replication import swim
+from braidlog.replication.assignment import Assignment
+from braidlog.replication.registration import Life
+from braidlog.testing.disk import SimulatedDisk
+from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
+from braidlog.testing.fault_mix import Mix, drawn
+from braidlog.testing.faults import Crash
+from braidlog.testing.network import Conditions, Network
+from braidlog.testing.promises import BrokenPromise, Promises
+from braidlog.testing.simulated_clients import FIRST_CLIENT, Producer, Reader
+from braidlog.testing.simulated_messages import Ping, Produce
+from braidlog.testing.simulated_node import CLUSTER, NAME, PREFIX, FolderMemory, SimulatedNode
+from braidlog.testing.timed_faults import TimedFaults
+from braidlog.testing.virtual_time import US_PER_MS, US_PER_SECOND, VirtualTime, VirtualWorld, stream
+
+NODES = (1, 2, 3)
+MIN_IN_SYNC = 2
+HEAL_US = 20 * US_PER_SECOND
+ETCD = 0
+
+
+class Universe:
+    """Make one from a seed, `run` it once."""
+
+    def __init__(
+        self, seed: int, *, mix: Mix | None = None, tells: bool = False, skipped: frozenset[int] = frozenset()
+    ) -> None:
+        self.seed = seed
+        self.mix = drawn(seed, self.stream("mix")) if mix is None else mix
+        self.time = VirtualTime()
+        self.counts: Counter[str] = Counter()
+        self.story: list[str] | None = [] if tells else None
+        self.values: dict[bytes, list[bytes]] = {}
+        self.is_healing = False
+        self.faults = 0
+        self._skipped = skipped
+        self._events = self.stream("events")
+        self._etcd_draw = self.stream("etcd")
+        self._world = VirtualWorld(self.time)
+        self.etcd = ModelEtcd(self._world)
+        self.etcd_away_until_us: dict[int, int] = {}
+        self.network = Network(self.time, self.stream("network"), self.mix.conditions, self._deliver)
+        self.promises = Promises(self, NAME)
+        self.nodes = {number: SimulatedNode(self, number) for number in NODES}
+        self._crash_power = False
+        self._lost: set[int] = set()
+        clients: list[Producer | Reader] = [
+            Producer(self, FIRST_CLIENT + at, needs_all=at < self.mix.producers)
+            for at in range(self.mix.producers + self.mix.weak_producers)
+        ]
+        clients += [Reader(self, FIRST_CLIENT + 50 + at, at_leader=at % 2 == 0) for at in range(self.mix.readers)]
+        self.clients = {client.number: client for client in clients}
+
+    def stream(self, name: str) -> Random:
+        return stream(self.seed, name)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(client.acknowledged for client in self.clients.values() if isinstance(client, Producer))
+
+    # -- the run -----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            self._run()
+        finally:
+            for node in self.nodes.values():
+                node.end()
+
+    def _run(self) -> None:
+        self._found()
+        for node in self.nodes.values():
+            node.start()
+        for client in self.clients.values():
+            client.start()
+        TimedFaults(self).start()
+        self.time.run(self.mix.duration_us)
+        self._heal()
+        self.time.run(self.time.now_us + HEAL_US, done=self._is_whole)
+        self._check_whole()
+
+    def _found(self) -> None:
+        """A cluster with one partition, which all nodes held when they were last there; nobody leads it yet."""
+        founder = EtcdStore(ModelClient(self.etcd), self._world, prefix=PREFIX, node="0", new_nonce=lambda: "0")
+        assignment = Assignment(replicas=NODES, in_sync=NODES, leader=None)
+        event = e.AssignPartition(
+            name=NAME,
+            leader_epoch=0,
+            partition_epoch=0,
+            after=assignment,
+            min_in_sync=MIN_IN_SYNC,
+            flush_on_ack=self.mix.flush_on_ack,
+        )
+
+        registered = [
+            e.RegisterNode(node=node.number, incarnation=1, life=node.this_life()) for node in self.nodes.values()
+        ]
+        for node in self.nodes.values():
+            node.kept = FolderMemory(remembers=1)
+
+        async def found() -> None:
+            await founder.found_cluster(CLUSTER)
+            await founder.open()
+            await founder.propose([*registered, event], after=0)
+
+        self._world.spawn(found())
+        self.time.run(50 * US_PER_MS)
+        assert self.etcd.read(Keys(PREFIX).events, 0, 0, keys_only=True).items
+
+    def _heal(self) -> None:
+        self.note(0, "faults end")
+        self.is_healing = True
+        self.network.heal_all()
+        self.network.conditions = Conditions()
+        self.etcd_away_until_us.clear()
+        self.etcd.deliver_late()
+        for watch in self.etcd.watches:
+            watch.is_deaf = False
+            watch.wake()
+        for node in self.nodes.values():
+            node.paused_until_us = 0
+            if not node.is_alive:
+                node.start()
+
+    def _is_whole(self) -> bool:
+        return self.time.actions % 64 == 0 and not self._missing()
+
+    def _missing(self) -> str:
+        """What is not yet as it should be."""
+        for client in self.clients.values():
+            if isinstance(client, Producer) and not client.is_done:
+                return f"producer {client.number} has no answer"
+        replicas = []
+        for node in self.nodes.values():
+            if node.partition is None or node.metadata is None:
+                return f"node {node.number} has not started"
+            there = node.metadata.image.cluster.partitions[NAME].assignment
+            if there.leader is None or len(there.in_sync) < len(NODES):
+                return f"node {node.number} knows leader {there.leader}, in sync {there.in_sync}"
+            replicas.append(node.partition.replica)
+        ends = {(each.log.end, each.watermark, each.epoch) for each in replicas}
+        if len(ends) > 1 or any(each.log.end != each.watermark for each in replicas):
+            return f"ends, watermarks, epochs of the nodes: {sorted(ends)}"
+        return ""
+
+    def _check_whole(self) -> None:
+        missing = self._missing()
+        if missing:
+            raise BrokenPromise(f"{HEAL_US // US_PER_SECOND} s after the last fault: {missing}")
+        held = [node.records(0, 1 << 60) for node in self.nodes.values()]
+        if any(each != held[0] for each in held):
+            raise BrokenPromise("the logs differ after all is healed")
+        for node in self.nodes.values():
+            self.promises.has_all(node)
+        values = [value for _, value in held[0]]
+        for number in self.clients:
+            mine = [value for value in values if value.startswith(b"%d." % number)]
+            if mine != [b"%d.%d" % (number, at) for at in range(len(mine))]:
+                raise BrokenPromise(f"records of producer {number} are there twice, missing or out of order")
+
+    # -- nodes and what happens to them ------------------------------------------------------------------------
+
+    def enter(self, node: SimulatedNode, life: int, action: Callable[[], None]) -> None:
+        """Do something as that life of a node, unless it is over; later, if the process stands still."""
+        if node.life != life or not node.is_alive:
+            return
+        if node.paused_until_us > self.time.now_us:
+            self.time.after(node.paused_until_us - self.time.now_us, lambda: self.enter(node, life, action))
+            return
+        try:
+            action()
+        except Crash as crash:
+            self.end(node, "power" if self._crash_power else "kill", str(crash))
+
+    def happened(self, node: SimulatedNode, event: str) -> None:
+        """The place for faults by event."""
+        rate = self.mix.after_events.get(event, 0.0)
+        if not rate or self.is_healing or self._events.random() >= rate or not self.is_wanted():
+            return
+        self._crash_power = self._events.random() < 0.5 and self.may_lose("power")
+        self.count(f"crash at {event}")
+        if self._events.random() < 0.3:
+            self._end_others(node)
+        if event == "truncation":
+            node.disk.stop_at = len(node.disk.operations) + 1 + self._events.randrange(12)
+            return
+        raise Crash(f"at: {event}")
+
+    def _end_others(self, node: SimulatedNode) -> None:
+        """They go down together, and come back in any order."""
+        for other in self.nodes.values():
+            if other is not node and other.is_alive and self._events.random() < 0.7:
+                life = other.life
+                self.time.after(0, lambda other=other, life=life: self._end_with(other, life))  # type: ignore[misc]
+
+    def _end_with(self, node: SimulatedNode, life: int) -> None:
+        if node.is_alive and node.life == life:
+            kind = "power" if self.mix.flush_on_ack and self._events.random() < 0.5 else "kill"
+            self.end(node, kind, "together with another")
+
+    def stop(self, node: SimulatedNode, why: str) -> None:
+        self._crash_power = False
+        raise Crash(f"node {node.number} stops: {why}")
+
+    def is_wanted(self) -> bool:
+        """Faults are numbered; a run that is made shorter leaves some out."""
+        self.faults += 1
+        return self.faults not in self._skipped
+
+    def may_lose(self, kind: str) -> bool:
+        """Whether a copy may lose something now: one at a time, until it is in sync again, or no promise could be kept."""
+        if kind == "kill" or (kind == "power" and self.mix.flush_on_ack):
+            return True
+        self._lost = {lost for lost in self._lost if not self._is_back(self.nodes[lost].this_life(), lost)}
+        return not self._lost
+
+    def _is_back(self, life: Life, number: int) -> bool:
+        """Whether it has fetched its way into the set with the folder and on the machine that it has now."""
+        for node in self.nodes.values():
+            cluster = node.metadata.image.cluster if node.metadata is not None else None
+            member = cluster.member(number) if cluster is not None else None
+            if cluster is None or member is None or number not in cluster.partitions[NAME].assignment.in_sync:
+                continue
+            if (member.registered.life.folder_id, member.registered.life.boot_id) == (life.folder_id, life.boot_id):
+                return True
+        return False
+
+    def end(self, node: SimulatedNode, kind: str, why: str) -> None:
+        """The process ends: kill keeps what was written, power only what was synced, wipe nothing."""
+        self.note(node.number, f"ends by {kind}: {why}")
+        self.count(kind)
+        draw = self.stream(f"end {node.number} {node.life}")
+        node.end()
+        if kind != "kill":
+            node.boot_id += 1
+            if kind == "wipe" or not self.mix.flush_on_ack:
+                self._lost.add(node.number)
+        if kind == "wipe":
+            node.disk = SimulatedDisk()
+            node.folder_id += 1
+            node.kept, node.kept_watermark = FolderMemory(), 0
+        elif kind == "power":
+            _, node.disk = next(iter(node.disk.crash_states(limit=1, rng=draw)))
+            node.kept_watermark = draw.choice((node.kept_watermark, node.kept_watermark // 2, 0))
+        else:
+            node.disk = node.disk.after_kill()
+        after_ms = draw.choice((5, 50, 300, 1_500)) * (0.5 + draw.random())
+        life = node.life
+        self.time.after(int(after_ms * US_PER_MS), lambda: self._start(node, life))
+
+    def _start(self, node: SimulatedNode, life: int) -> None:
+        if node.life == life and not node.is_alive:
+            self.note(node.number, "starts")
+            node.start()
+
+    # -- around ------------------------------------------------------------------------------------------------
+
+    def _deliver(self, to: int, sender: int, message: object) -> None:
+        if to in self.clients:
+            self.clients[to].receive(sender, message)
+            return
+        node = self.nodes[to]
+        if node.is_alive:
+            self.enter(node, node.life, lambda: node.receive(sender, message))
+        elif isinstance(message, Ping):
+            self.network.send(to, sender, swim.ConnectionRefused(to))
+
+    def fate(self, node: int, call: str) -> Fate:
+        """What becomes of a call of a node to etcd."""
+        if self.etcd_away_until_us.get(node, 0) > self.time.now_us:
+            return Fate.NOT_ARRIVED
+        rate = 0.0 if self.is_healing or call != "write" else self.mix.unknown_rate
+        if rate and self._etcd_draw.random() < rate:
+            self.count("unknown outcome")
+            fate = self._etcd_draw.choice((Fate.NOT_ANSWERED, Fate.LATE, Fate.NOT_ARRIVED))
+            if fate is Fate.LATE:
+                self.time.after(self._etcd_draw.randrange(300 * US_PER_MS), self.etcd.deliver_late)
+            return fate
+        return Fate.DONE
+
+    def etcd_seconds(self) -> float:
+        return self.mix.etcd_us * (0.5 + self._etcd_draw.random()) / US_PER_SECOND
+
+    def leader_as_seen(self, draw: Random) -> int:
+        """By one of the nodes; or anybody."""
+        node = self.nodes[draw.choice(NODES)]
+        if node.metadata is not None and NAME in node.metadata.image.cluster.partitions:
+            leader = node.metadata.image.cluster.partitions[NAME].assignment.leader
+            if leader is not None:
+                return leader
+        return draw.choice(NODES)
+
+    def values_of(self, message: Produce) -> list[bytes]:
+        return self.values[message.data]
+
+    def count(self, what: str) -> None:
+        self.counts[what] += 1
+
+    def note(self, node: int, what: str) -> None:
+        if self.story is not None:
+            who = f"node {node}" if node else "cluster"
+            self.story.append(f"{self.time.now_us / US_PER_MS:10.3f} ms  {who}: {what}")

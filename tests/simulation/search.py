@@ -1,0 +1,140 @@
+"""`make sim`, `make sim-planted`: many seeds of the simulated cluster, on all cores; a seed that fails is made shorter and told.
+
+python -m tests.simulation.search 10000 [first]      that many seeds; prints what happened how often, and seeds per CPU-second
+python -m tests.simulation.search story 17           one seed, made shorter if it fails, and its story
+python -m tests.simulation.search planted [500]      for each planted bug the first seed that finds it: a table
+"""
+
+import contextlib
+import logging
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tests.replication.planted import BUGS, RULE_BUGS, Bug, RuleBug, planted
+
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.testing.promises import BrokenPromise
+from braidlog.testing.universe import Universe
+
+FAILURES = (BrokenPromise, AssertionError, BrokerError, StorageFault)
+"""What a run ends with that finds something: a promise that is broken, or a node that cannot go on."""
+SEARCHED_MAX = 500
+CHUNK = 25
+EVERY_BUG: dict[int, Bug | RuleBug] = {**BUGS, **RULE_BUGS}
+
+
+class Batch(NamedTuple):
+    counts: Counter[str]
+    failed: list[tuple[int, str]]
+    cpu_seconds: float
+
+
+def failure(seed: int, skipped: frozenset[int] = frozenset()) -> str:
+    """Why the run of this seed fails; empty if it does not."""
+    try:
+        Universe(seed, skipped=skipped).run()
+    except FAILURES as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def run_all(seeds: Iterable[int]) -> Batch:
+    counts: Counter[str] = Counter()
+    failed = []
+    began = time.process_time()
+    for seed in seeds:
+        universe = Universe(seed)
+        try:
+            universe.run()
+        except FAILURES as error:
+            failed.append((seed, f"{type(error).__name__}: {error}"))
+        counts.update(universe.counts)
+        counts["seed"] += 1
+        counts["acknowledged"] += universe.acknowledged
+    return Batch(counts, failed, time.process_time() - began)
+
+
+def shortened(seed: int) -> frozenset[int]:
+    """The faults that can be left out while the run still fails: in halves, quarters, and so on, down to single ones."""
+    universe = Universe(seed)
+    with contextlib.suppress(*FAILURES):
+        universe.run()
+    skipped: frozenset[int] = frozenset()
+    size = max(universe.faults // 2, 1)
+    while size:
+        for first in range(1, universe.faults + 1, size):
+            longer = skipped | frozenset(range(first, first + size))
+            if longer != skipped and failure(seed, longer):
+                skipped = longer
+        size //= 2
+    return skipped
+
+
+def story(seed: int) -> str:
+    skipped = shortened(seed) if failure(seed) else frozenset[int]()
+    universe = Universe(seed, tells=True, skipped=skipped)
+    try:
+        universe.run()
+        end = "all promises kept"
+    except FAILURES as error:
+        end = f"{type(error).__name__}: {error}"
+    assert universe.story is not None
+    return "\n".join([f"seed {seed}: {universe.mix}", *universe.story, end])
+
+
+def first_seed(number: int, seeds: Iterable[int]) -> tuple[int, str] | None:
+    """The first of these seeds in whose run the planted bug shows itself."""
+    with planted(EVERY_BUG[number]):
+        for seed in seeds:
+            why = failure(seed)
+            if why:
+                return seed, why
+    return None
+
+
+def _quiet() -> None:
+    logging.disable(logging.CRITICAL)
+
+
+def _search(number: int) -> tuple[int, tuple[int, str] | None]:
+    return number, first_seed(number, range(1, SEARCHED_MAX + 1))
+
+
+def main(arguments: list[str]) -> int:
+    _quiet()
+    if arguments[:1] == ["story"]:
+        print(story(int(arguments[1])))
+        return 0
+    with multiprocessing.get_context("spawn").Pool(initializer=_quiet) as pool:
+        if arguments[:1] == ["planted"]:
+            for number, found in pool.imap(_search, EVERY_BUG):
+                result = f"seed {found[0]} | {found[1][:110]}" if found else f"not by {SEARCHED_MAX} seeds |"
+                print(f"| {number} | {EVERY_BUG[number].what} | {result} |", flush=True)
+            return 0
+        count, first = int(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 1
+        began = time.monotonic()
+        chunks = [range(at, min(at + CHUNK, first + count)) for at in range(first, first + count, CHUNK)]
+        counts: Counter[str] = Counter()
+        failed: list[tuple[int, str]] = []
+        cpu_seconds = 0.0
+        for batch in pool.imap_unordered(run_all, chunks):
+            counts.update(batch.counts)
+            cpu_seconds += batch.cpu_seconds
+            for seed, why in batch.failed:
+                print(f"seed {seed}: {why}", flush=True)
+            failed += batch.failed
+    print(", ".join(f"{what}: {times:,}" for what, times in sorted(counts.items())))
+    print(
+        f"{count} seeds, {len(failed)} failed, {time.monotonic() - began:.0f} s, {count / cpu_seconds:.1f} seeds per CPU-s"
+    )
+    if failed:
+        print(story(min(failed)[0]))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
