@@ -1,7 +1,7 @@
 """Bugs planted on purpose, each in the run of a seed in which it shows itself; the same runs are clean without it.
 
-`planted.txt` has a line per bug: its number (docs/guides/durability.md) and the seed. `make sim-planted` searches for them anew, as is
-needed whenever what a mix draws has changed.
+`planted.txt` has a line per bug: its number (docs/guides/durability.md) and that run's seed. `make sim-planted` searches for them
+anew, as is needed whenever what a mix draws has changed.
 """
 
 from pathlib import Path
