@@ -47,6 +47,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 class LocalStore:
     """A `MetadataStore` over a log of the node's own."""
 
+    is_alone = True
+
     def __init__(self, log: InternalLog, world: World, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
         self._log = log
         self._world = world

@@ -38,6 +38,11 @@ class TrimmedError(Exception):
 class MetadataStore(Protocol):
     """A log of entries, numbered from 1 on without gaps."""
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody but this node writes to it, so that it can `write_durably`."""
+        ...
+
     def load(self) -> tuple[Image, int]:
         """The image of all that is durable, and the number of the last entry in it."""
         ...
@@ -69,6 +74,10 @@ class Metadata:
         self._turns = Turns(world)
         self.image, self.seq = store.load()
         self._touched: set[str] = set()
+
+    @property
+    def is_alone(self) -> bool:
+        return self._store.is_alone
 
     async def change(self, decide: Decide) -> None:
         """Check, propose, and apply once it is durable; a decision that came second is taken again at the newer image.

@@ -6,6 +6,7 @@ it is taken apart. A name never becomes a path; folders are numbered.
 
     <folder>/LOCK                         held by the one process that owns the folder
              folder.a folder.b            identity and format of the folder
+             cluster.a cluster.b          how far the node has come in its cluster's metadata (cluster/etcd/position.py)
              topics/00000001/topic.a .b   name, id, settings, partitions
                             /0000/        partition 0 (storage/partition.py)
              topics/00000002.new          a creation that was never finished: removed when the folder is opened
@@ -46,6 +47,8 @@ class FolderIdentity(msgspec.Struct, frozen=True):
     format: int
     internal_topics: tuple[str, ...] = ()
     """Topics that a node has made for itself: one of these that is not there was lost."""
+    cluster: str = ""
+    """The cluster whose metadata this folder follows; empty: its own."""
 
 
 class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,8 +165,14 @@ class DataFolder:
         """The loss of an internal topic is accepted: the next start makes an empty one."""
         self._keep_internal({*self.identity.internal_topics} - {name})
 
+    def join_cluster(self, cluster: str) -> None:
+        """From now on this folder follows the metadata of that cluster and no other."""
+        self._keep_identity(msgspec.structs.replace(self.identity, cluster=cluster))
+
     def _keep_internal(self, names: set[str]) -> None:
-        identity = msgspec.structs.replace(self.identity, internal_topics=tuple(sorted(names)))
+        self._keep_identity(msgspec.structs.replace(self.identity, internal_topics=tuple(sorted(names))))
+
+    def _keep_identity(self, identity: FolderIdentity) -> None:
         slots = SlotPair(self._disk, self.path, "folder", FOLDER_MAGIC)
         slots.load()
         slots.save(msgspec.json.encode(identity), copies=2)

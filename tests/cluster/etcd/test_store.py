@@ -8,11 +8,13 @@ import pytest
 from tests.model.manual_world import Job, ManualWorld
 
 from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Keys
-from braidlog.cluster.etcd.port import Put
-from braidlog.cluster.etcd.store import EtcdStore, Position
+from braidlog.cluster.etcd.port import EtcdRefusedError, Put
+from braidlog.cluster.etcd.position import Position
+from braidlog.cluster.etcd.store import COMPACT_TICKS, TICK_SECONDS, EtcdStore
 from braidlog.cluster.events import AddNode, Event, IdBlock
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Metadata
+from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
@@ -118,6 +120,7 @@ def test_nobody_answers_for_long() -> None:
     assert node.store.outage is not None
     words = node.store.outage.report(cluster.world.monotonic())
     assert len(words.splitlines()) == 10
+    assert words.startswith("etcd has not answered for")
     assert "nobody answers" in words
     node.client.fate = lambda _: Fate.DONE
     cluster.run(node.metadata.change(next_block), ms=1_000)
@@ -257,3 +260,93 @@ def test_every_node_applies_the_same_entries_each_once(seed: int) -> None:
     given = (images[0].ids_taken - before) // BLOCK
     assert len(blocks) <= given <= len(blocks) + unknown
     assert given >= 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_producer_id_is_given_once_by_whichever_node(seed: int) -> None:
+    """A node whose answer was lost finds its entry with those of others behind it: its image is beyond its own block."""
+    rng = Random(seed)
+    cluster = Cluster(rng=Random(seed))
+    nodes = [Node(cluster, str(number)) for number in range(3)]
+    for node in nodes:
+        node.client.fate = lambda _: rng.choices((Fate.DONE, Fate.NOT_ANSWERED), (2, 1))[0]
+    ids = [ProducerIds(node.metadata, cluster.world) for node in nodes]
+    given: list[int] = []
+    for _ in range(5):
+        jobs = [cluster.world.spawn(each.take()) for each in ids]
+        cluster.world.advance(1_000)
+        given += [job.result() for job in jobs]
+        for each in ids:
+            each._next = each._limit
+    assert len(set(given)) == len(given), f"seed {seed}"
+
+
+def test_how_far_a_node_has_come_is_kept_before_anyone_acts_on_it() -> None:
+    """Its own entry, those of others, and an image that was read anew."""
+    cluster = Cluster(snapshot_every=10)
+    writer, node = Node(cluster, "1"), Node(cluster, "2")
+    kept: list[int] = []
+    shown: list[int] = []
+    fault = [False]
+
+    async def remember(position: Position) -> None:
+        await cluster.world.wakeup().wait(0.01)
+        if fault[0]:
+            raise StorageFault("the disk is broken")
+        kept.append(position.seq)
+
+    def arrived() -> None:
+        node.metadata.catch_up()
+        shown.append(node.metadata.seq)
+        assert node.metadata.seq <= max(kept, default=0)
+
+    node.store._remember = remember
+    node.store.arrived = arrived
+    cluster.run(writer.metadata.change(next_block))
+    cluster.run(node.metadata.change(next_block))
+    assert kept == [1, 2]
+    assert node.metadata.seq == 2
+    for watch in cluster.etcd.watches[1:]:
+        watch.stop()
+    node.client.fate = lambda _: Fate.NOT_ARRIVED
+    for _ in range(40):
+        cluster.run(writer.metadata.change(next_block))
+    node.client.fate = lambda _: Fate.DONE
+    cluster.world.advance(5_000)
+    assert shown[-1] == kept[-1] == 42
+    fault[0] = True
+    with pytest.raises(StorageFault, match="the disk is broken"):
+        cluster.run(node.metadata.change(next_block))
+    assert node.metadata.seq == 42, "what is not kept is not acted on"
+
+
+def test_ticks_do_not_fill_etcd() -> None:
+    cluster = Cluster()
+    node = Node(cluster, "1")
+    for _ in range(4):
+        cluster.world.advance(int(COMPACT_TICKS * TICK_SECONDS * 1000))
+    assert node.metadata.seq == 0, "nothing was changed, so no snapshot was made"
+    assert cluster.etcd.revision > 3 * COMPACT_TICKS
+    assert cluster.etcd.compacted >= cluster.etcd.revision - 2 * COMPACT_TICKS - 10
+    cluster.run(node.metadata.change(next_block))
+    assert Node(cluster, "2").metadata.image == node.metadata.image
+
+
+def test_one_call_that_fails_is_no_outage_yet(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    node = Node(cluster, "1")
+    node.client.fate = fates(Fate.NOT_ARRIVED)
+    cluster.world.advance(10_000)
+    assert node.store.outage is None
+    assert "etcd" not in caplog.text
+    node.client.fate = lambda _: Fate.NOT_ARRIVED
+    cluster.world.advance(10_000)
+    assert caplog.text.count("etcd has not answered for") == 1
+
+
+def test_a_full_etcd_is_told_from_one_that_is_away() -> None:
+    cluster = Cluster()
+    node = Node(cluster, "1")
+    node.store._note(EtcdRefusedError("database space exceeded"))
+    assert node.store.outage is not None
+    assert node.store.outage.report(5.0).startswith("etcd has refused changes for")

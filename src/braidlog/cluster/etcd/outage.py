@@ -8,12 +8,15 @@ class Outage(NamedTuple):
 
     since: float
     cause: str
+    is_refusal: bool = False
+    """They answer, and will not: one is full, or does not know this node."""
 
     def report(self, now: float) -> str:
         """For people: what is wrong, what goes on, what does not, what to do."""
+        what = "has refused changes" if self.is_refusal else "has not answered"
         return "\n".join(
             [
-                f"etcd has not answered for {max(now - self.since, 0):.0f} s: {self.cause}",
+                f"etcd {what} for {max(now - self.since, 0):.0f} s: {self.cause}",
                 "  goes on:  producing and consuming, on the leaders there are; groups, commits, transactions and keys",
                 "  stands:   topics are not made, changed or deleted; no leader moves; in-sync sets stay as they are",
                 "  so:       acks=all stops for a partition of which a follower dies meanwhile",

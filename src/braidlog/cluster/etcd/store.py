@@ -4,12 +4,12 @@ Knows: how an entry is proposed, what to do when nobody answers, how others' ent
 mean, HTTP.
 Invariants: entries are taken in order, each once, and only those that etcd has; every entry names the one before it by digest;
 a proposal is written right after the entry it was made at, or not at all; one whose outcome is not known is asked about until
-it is.
+it is; how far a node has come is durable in its own folder before it acts on it.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -27,6 +27,7 @@ from braidlog.cluster.etcd.port import (
     Put,
     Watch,
 )
+from braidlog.cluster.etcd.position import Position
 from braidlog.cluster.events import Event
 from braidlog.cluster.image import Image
 from braidlog.cluster.local import SNAPSHOT_EVERY
@@ -42,21 +43,27 @@ PROPOSE_SECONDS_MAX: Final = 10.0
 AGAIN_SECONDS: Final = 0.05
 WATCH_AGAIN_SECONDS: Final = 0.2
 TICK_SECONDS: Final = 2.0
+SAID_AFTER_SECONDS: Final = 3.0
+COMPACT_TICKS: Final = 150
+"""Every five minutes: the ticks themselves would fill etcd, and a quiet cluster makes no snapshots."""
 _TURN = "the metadata log"
+_KEEPING = "how far this node has come"
 
 
-class Position(NamedTuple):
-    """How far a node has come in the log of which cluster; kept durably before the node acts on it."""
+Remember = Callable[[Position], Awaitable[None]]
+"""Keep a position durably."""
 
-    cluster: str
-    seq: int
-    digest: str
+
+async def _forget(_: Position) -> None:
+    """For whoever has nothing to keep it in."""
 
 
 class EtcdStore:
     """A `MetadataStore`: `open` before anything else, then `follow_changes` and `check_watch` in tasks."""
 
-    def __init__(
+    is_alone = False
+
+    def __init__(  # noqa: PLR0913 - the parts it is made of, and settings that tests change
         self,
         etcd: Etcd,
         world: World,
@@ -64,6 +71,7 @@ class EtcdStore:
         prefix: str,
         node: str,
         new_nonce: Callable[[], str],
+        remember: Remember = _forget,
         snapshot_every: int = SNAPSHOT_EVERY,
         propose_seconds_max: float = PROPOSE_SECONDS_MAX,
     ) -> None:
@@ -72,6 +80,8 @@ class EtcdStore:
         self._keys = Keys(prefix)
         self._node = node
         self._new_nonce = new_nonce
+        self._remember = remember
+        self._remembered_seq = 0
         self._snapshot_every = snapshot_every
         self._propose_seconds_max = propose_seconds_max
         self._turns = Turns(world)
@@ -85,6 +95,7 @@ class EtcdStore:
         self._watch: Watch | None = None
         self._tick_seen = 0
         self._is_closed = False
+        self._is_outage_said = False
         self.outage: Outage | None = None
         """While etcd does not answer: since when, and why."""
         self.arrived: Callable[[], None] = lambda: None
@@ -115,6 +126,7 @@ class EtcdStore:
         if known is not None:
             await self._check_known(known)
         await self._load()
+        await self._keep_position()
 
     async def _check_known(self, known: Position) -> None:
         """An etcd that was set back, or is another one, must not make this node forget what it has acted on."""
@@ -160,9 +172,11 @@ class EtcdStore:
 
     async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
         async with self._turns.take(_TURN):
-            if after != self._head.seq:
-                return Conflict(self._head.seq)
-            return await self._write_entry(events, after + 1)
+            outcome = (
+                Conflict(self._head.seq) if after != self._head.seq else await self._write_entry(events, after + 1)
+            )
+            await self._keep_position()
+            return outcome
 
     async def _write_entry(self, events: Sequence[Event], seq: int) -> int | Conflict:
         """Ask until it is known who wrote entry `seq`: the same request twice is written once."""
@@ -193,7 +207,7 @@ class EtcdStore:
                         Reason.UNAVAILABLE, f"etcd does not answer, so the change may be made or not: {error}"
                     ) from error
                 await self._world.wakeup().wait(AGAIN_SECONDS)
-        self.outage = None
+        self._answered()
         if self._own_seq == 0 and self._loaded_seq >= seq:  # it was read as part of an image: nobody can tell
             raise BrokerError(
                 Reason.UNAVAILABLE, "the metadata went on too far meanwhile; the change may be made or not: look"
@@ -214,10 +228,18 @@ class EtcdStore:
     # -- follow ------------------------------------------------------------------------------------------------
 
     def follow(self, after: int) -> Sequence[Entry]:
-        if after < self._loaded_seq and self._loaded is not None:
+        if after < self._loaded_seq <= self._remembered_seq and self._loaded is not None:
             raise TrimmedError
         self._recent = [entry for entry in self._recent if entry.seq > after]
-        return list(self._recent)
+        return [entry for entry in self._recent if entry.seq <= self._remembered_seq]
+
+    async def _keep_position(self) -> None:
+        """Durably, before anyone is shown the entries up to it: an etcd that lacks them later is then known to be set back."""
+        async with self._turns.take(_KEEPING):
+            position = self.position
+            if position.seq > self._remembered_seq:
+                await self._remember(position)
+                self._remembered_seq = position.seq
 
     async def _catch_up(self) -> int:
         """Read what is missing; returns the revision up to which nothing is."""
@@ -238,13 +260,17 @@ class EtcdStore:
             return await self._load_again()
         if self._head.seq < head.seq:
             return await self._load_again()
-        self.arrived()
+        await self._show()
         return revision
 
     async def _load_again(self) -> int:
         revision = await self._load()
-        self.arrived()
+        await self._show()
         return revision
+
+    async def _show(self) -> None:
+        await self._keep_position()
+        self.arrived()
 
     def _take_written(self, key: bytes, value: bytes) -> bool:
         """An entry that etcd holds. False: one before it is missing."""
@@ -263,8 +289,8 @@ class EtcdStore:
             try:
                 revision = await self._catch_up()
                 self._watch = await self._etcd.watch([self._keys.events, one(self._keys.tick(self._node))], revision)
-                self.outage = None
-                while self._take_changes(await self._watch.next()):
+                self._answered()
+                while await self._take_changes(await self._watch.next()):
                     pass
             except EtcdCompactedError:
                 log.info("the watch of the metadata fell behind what etcd keeps; reading anew")
@@ -273,12 +299,12 @@ class EtcdStore:
                 if not self._is_closed:
                     await self._world.wakeup().wait(WATCH_AGAIN_SECONDS)
 
-    def _take_changes(self, changes: Sequence[Change]) -> bool:
+    async def _take_changes(self, changes: Sequence[Change]) -> bool:
         """False: something is missing in between, read it."""
         before = self._head.seq
         whole = all(self._take_change(change) for change in changes)
         if self._head.seq > before:
-            self.arrived()
+            await self._show()
         return whole
 
     def _take_change(self, change: Change) -> bool:
@@ -291,12 +317,17 @@ class EtcdStore:
 
     async def check_watch(self) -> None:
         """Until `close`: a silent watch looks like a quiet one. Write a tick; a watch that does not show it is opened anew."""
-        tick = 0
+        tick = revision = 0
         while not self._is_closed:
             tick += 1
             watch = self._watch
             try:
-                await self._etcd.write([Put(self._keys.tick(self._node), b"%d" % tick)])
+                outcome = await self._etcd.write([Put(self._keys.tick(self._node), b"%d" % tick)])
+                self._answered()
+                if tick % COMPACT_TICKS == 0:
+                    if revision:  # of the last time: who reads at a revision is done with it by now
+                        await self._etcd.compact(revision)
+                    revision = outcome.revision
             except EtcdError as error:
                 self._note(error)
                 watch = None
@@ -306,9 +337,18 @@ class EtcdStore:
                 watch.stop()
 
     def _note(self, error: EtcdError) -> None:
+        """One call that failed is no outage yet: it is said once it lasts."""
+        now = self._world.monotonic()
         if self.outage is None:
-            self.outage = Outage(self._world.monotonic(), str(error))
-            log.warning("%s", self.outage.report(self._world.monotonic()))
+            self.outage = Outage(now, str(error), is_refusal=isinstance(error, EtcdRefusedError))
+        if not self._is_outage_said and now - self.outage.since >= SAID_AFTER_SECONDS:
+            self._is_outage_said = True
+            log.warning("%s", self.outage.report(now))
+
+    def _answered(self) -> None:
+        if self.outage is not None and self._is_outage_said:
+            log.info("etcd answers again, after %.0f s", self._world.monotonic() - self.outage.since)
+        self.outage, self._is_outage_said = None, False
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,56 @@
+"""How far a node has come in the metadata of its cluster, kept in its data folder.
+
+Invariant: a position is durable when `save` returns, and a crash leaves the old or the new one; so a node that starts again knows
+the last entry that it may have acted on, and an etcd that does not have it is refused.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from braidlog.model.errors import StorageFault
+from braidlog.storage.files import Disk
+from braidlog.storage.slots import SlotPair, load_newest
+
+MAGIC = b"BRAIDCLU"
+
+
+class Position(NamedTuple):
+    """How far a node has come in the log of which cluster."""
+
+    cluster: str
+    seq: int
+    digest: str
+
+
+class _Record(msgspec.Struct, frozen=True):
+    node: str
+    cluster: str
+    seq: int
+    digest: str
+
+
+class PositionFile:
+    """`cluster.a` and `cluster.b` of a data folder."""
+
+    def __init__(self, disk: Disk, folder: str, node: str) -> None:
+        self._slots = SlotPair(disk, folder, "cluster", MAGIC)
+        self._node = node
+
+    def load(self) -> Position | None:
+        """None: this folder was never part of a cluster."""
+        if not self._slots.load() and not self._slots.faults:
+            return None
+        try:
+            kept = msgspec.json.decode(load_newest(self._slots, "cluster.a", read_only=False), type=_Record)
+        except msgspec.MsgspecError as error:
+            raise StorageFault(f"cluster.a does not decode: {error}") from error
+        if kept.node != self._node:
+            raise StorageFault(
+                f"this folder is node {kept.node!r} of cluster {kept.cluster!r}, and not {self._node!r}: "
+                f"set node = {kept.node!r}, or start with an empty folder"
+            )
+        return Position(kept.cluster, kept.seq, kept.digest)
+
+    def save(self, position: Position) -> None:
+        self._slots.save(msgspec.json.encode(_Record(self._node, *position)))

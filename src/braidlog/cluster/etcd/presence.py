@@ -1,0 +1,92 @@
+"""That a node is there: a key under a lease, which goes when the node does.
+
+Knows: whose number it is. Refuses to know: what follows from a node's absence.
+Invariants: a number belongs to one folder while that folder's node is there; of two processes over copies of one folder the later
+one has it, and the other one stops. That etcd does not answer proves nothing: the key is written again when it does.
+"""
+
+import contextlib
+from typing import Final
+
+import msgspec
+
+from braidlog.cluster.etcd.entries import Keys, one
+from braidlog.cluster.etcd.port import Etcd, EtcdError, EtcdLeaseError, Holds, Put
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.world import World
+
+LEASE_SECONDS: Final = 3
+RENEW_SECONDS: Final = 1.0
+TRIES_MAX: Final = 10
+
+
+class Life(msgspec.Struct, frozen=True):
+    """What the key holds: the folder, and which start of it."""
+
+    folder: str
+    start: str
+
+
+class Presence:
+    """`take` before anything is served, `keep` in a task, `leave` at the end."""
+
+    def __init__(self, etcd: Etcd, world: World, keys: Keys, *, node: str, life: Life) -> None:
+        self._etcd = etcd
+        self._world = world
+        self._node = node
+        self._life = life
+        self._key = keys.life(node)
+        self._lease = 0
+        self._is_over = False
+
+    async def take(self) -> None:
+        """Refused while another folder's node has the number."""
+        for _ in range(TRIES_MAX):
+            held = await self._held()
+            if held is not None and held[0].folder != self._life.folder:
+                raise BrokerError(
+                    Reason.VERSION_CONFLICT,
+                    f"node {self._node!r} runs already, over another data folder ({held[0].folder}): give this one another "
+                    "`node`, or stop that one",
+                )
+            if await self._write(None if held is None else held[1]):
+                return
+        raise BrokerError(
+            Reason.UNAVAILABLE, f"others take the number {self._node!r} all the time: are two nodes called so?"
+        )
+
+    async def _held(self) -> tuple[Life, bytes] | None:
+        found = (await self._etcd.read(one(self._key))).items
+        return (msgspec.json.decode(found[0].value, type=Life), found[0].value) if found else None
+
+    async def _write(self, before: bytes | None) -> bool:
+        self._lease = await self._etcd.grant(LEASE_SECONDS)
+        value = msgspec.json.encode(self._life)
+        outcome = await self._etcd.write([Put(self._key, value, self._lease)], conditions=[Holds(self._key, before)])
+        return outcome.done
+
+    async def keep(self) -> None:
+        """Until `leave`. Raises when another process has the number: two that serve one node's partitions would part."""
+        while not self._is_over:
+            await self._world.wakeup().wait(RENEW_SECONDS)
+            try:
+                await self._renew()
+            except EtcdError:
+                continue  # the store tells of the outage
+
+    async def _renew(self) -> None:
+        is_there = False
+        with contextlib.suppress(EtcdLeaseError):
+            is_there = await self._etcd.keep_alive(self._lease)
+        held = await self._held()
+        if held is not None and held[0] != self._life:
+            raise BrokerError(
+                Reason.VERSION_CONFLICT,
+                f"node {self._node!r} was started by another process ({held[0].folder}); this one stops, so that there is one",
+            )
+        if not self._is_over and (not is_there or held is None):
+            await self._write(None if held is None else held[1])
+
+    async def leave(self) -> None:
+        self._is_over = True
+        await self._etcd.revoke(self._lease)

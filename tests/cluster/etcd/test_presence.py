@@ -1,0 +1,85 @@
+"""A node's number: taken, kept through outages, lost to a later start of the same folder, refused to another folder."""
+
+import pytest
+from tests.model.manual_world import Job, ManualWorld
+
+from braidlog.cluster.etcd.entries import Keys
+from braidlog.cluster.etcd.presence import LEASE_SECONDS, Life, Presence
+from braidlog.model.errors import BrokerError
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
+
+KEYS = Keys("p")
+
+
+class Etcd:
+    def __init__(self) -> None:
+        self.world = ManualWorld(ManualClock())
+        self.model = ModelEtcd(self.world)
+
+    def node(self, folder: str, start: str) -> tuple[Presence, ModelClient]:
+        client = ModelClient(self.model)
+        return Presence(client, self.world, KEYS, node="1", life=Life(folder, start)), client
+
+    def run(self, coroutine: object) -> None:
+        job: Job[object] = self.world.spawn(coroutine)  # type: ignore[arg-type]
+        self.world.advance(100)
+        job.result()
+
+    def value(self) -> bytes | None:
+        found = self.model.read(KEYS.alive, 0, 0, keys_only=False).items
+        return found[0].value if found else None
+
+
+def test_a_number_is_there_while_its_node_is() -> None:
+    etcd = Etcd()
+    presence, _ = etcd.node("f", "1")
+    etcd.run(presence.take())
+    job = etcd.world.spawn(presence.keep())
+    etcd.world.advance(20_000)
+    assert etcd.value() == b'{"folder":"f","start":"1"}'
+    etcd.run(presence.leave())
+    assert etcd.value() is None
+    etcd.world.advance(5_000)
+    job.result()
+    assert etcd.value() is None
+
+
+def test_a_node_that_died_leaves_its_number_free_after_its_lease() -> None:
+    etcd = Etcd()
+    dead, _ = etcd.node("f", "1")
+    etcd.run(dead.take())
+    other, _ = etcd.node("g", "1")
+    with pytest.raises(BrokerError, match=r"node '1' runs already, over another data folder \(f\)"):
+        etcd.run(other.take())
+    etcd.world.advance(LEASE_SECONDS * 1000)
+    etcd.run(other.take())
+
+
+def test_a_later_start_of_the_folder_has_the_number_and_the_first_stops() -> None:
+    etcd = Etcd()
+    first, _ = etcd.node("f", "1")
+    etcd.run(first.take())
+    job = etcd.world.spawn(first.keep())
+    second, _ = etcd.node("f", "2")
+    etcd.run(second.take())
+    etcd.world.advance(2_000)
+    with pytest.raises(BrokerError, match="was started by another process"):
+        job.result()
+    assert etcd.value() == b'{"folder":"f","start":"2"}'
+
+
+@pytest.mark.parametrize("fate", [Fate.NOT_ARRIVED, Fate.NOT_ANSWERED])
+def test_an_outage_proves_nothing_and_afterwards_the_number_is_there_again(fate: Fate) -> None:
+    etcd = Etcd()
+    presence, client = etcd.node("f", "1")
+    etcd.run(presence.take())
+    job = etcd.world.spawn(presence.keep())
+    client.fate = lambda _: fate
+    etcd.world.advance(30_000)
+    assert not job.is_done
+    client.fate = lambda _: Fate.DONE
+    etcd.world.advance(3_000)
+    assert etcd.value() == b'{"folder":"f","start":"1"}'
+    assert not job.is_done
+    job.cancel()
