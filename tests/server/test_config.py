@@ -110,11 +110,27 @@ def test_unknown_names_in_the_environment_and_in_flags() -> None:
         ("[quotas]\nappend_bytes_per_second = 0", "at least 1 byte per second"),
         ("[quotas.principals.x]\nfetch_bytes_per_second = 0", "at least 1 byte per second"),
         ("[listeners.mlog.tls]\nclient_ca = 'ca.pem'", "need a tls.cert"),
+        ("[cluster]\netcd = ['ftp://x']", "it looks like http://10.0.0.1:2379"),
+        ("[cluster]\netcd = 'http://a'\nca = 'ca.pem'", "for members with https:// URLs"),
+        ("[cluster]\netcd = 'https://a'\nkey = 'key.pem'", "a key needs its cert"),
+        ("[cluster]\nuser = 'a'\ntoken = 't'", "either a token, or user and password"),
+        ("[cluster]\nprefix = '/'", "prefix must not be empty"),
+        ("[cluster]\npeer_port = 2379", "two different ports"),
         ("x = = 1", "braid.toml"),
     ],
 )
 def test_bad_values(text: str, part: str) -> None:
     assert part in refused(text)
+
+
+@pytest.mark.parametrize("etcd", ["['http://a', 'https://b:1']", "'http://a, https://b:1'"])
+def test_members_of_etcd_are_a_list_or_have_commas_between(etcd: str) -> None:
+    assert load(f"[cluster]\netcd = {etcd}").config.cluster.endpoints == ["http://a", "https://b:1"]
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = load("[cluster]\npassword = 'p'\nuser = 'u'\n[admin]\ntoken = '" + "0" * 64 + "'").flat()
+    assert [shown[name] for name in ("cluster.password", "cluster.user", "admin.token")] == ["…", "u", "…"]
 
 
 def test_a_bad_value_names_its_origin() -> None:

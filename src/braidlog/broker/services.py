@@ -22,7 +22,7 @@ from braidlog.broker.placement import Placement
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.topics import Topics
-from braidlog.cluster.store import Metadata
+from braidlog.cluster.store import Metadata, MetadataStore
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import GroupImage
 from braidlog.coordinator.groups.messages import ClassicGroupImage
@@ -86,6 +86,7 @@ class Services(msgspec.Struct, frozen=True):
     users: Users
     keyvalue: KeyValue
     metadata: Metadata
+    reconciler: Reconciler
     journal: Journal
     holdings: Holdings
     quota_changes: QuotaChanges
@@ -93,6 +94,11 @@ class Services(msgspec.Struct, frozen=True):
     def only(self, kind: type[T]) -> T:
         """Those that a struct of services names, each under the name it has here."""
         return kind(**{name: getattr(self, name) for name in kind.__struct_fields__})
+
+    def close(self) -> None:
+        """Sync and let go of every file."""
+        for each in (self.keyvalue, self.hosting, self.metadata, self.journal):
+            each.close()
 
 
 def open_services(  # noqa: PLR0913 - all that a node is opened with
@@ -111,12 +117,14 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     decompression: DecompressionLimits | None = None,
     holdings: Holdings | None = None,
     quotas: Quotas | None = None,
+    store: MetadataStore | None = None,
 ) -> Services:
     """Open every service over a data folder, but for the key-value store: whoever serves it opens it.
 
-    `users`: name → verifier (`users.py`) of those in the configuration.
+    `store`: where the metadata is, if it is not in the folder. `users`: name → verifier (`users.py`) of those in the
+    configuration.
     """
-    metadata = Metadata(open_metadata(folder, world, node=node), world)
+    metadata = Metadata(store or open_metadata(folder, world, node=node), world)
     hosting = Hosting(folder, node)
     reconciler = Reconciler(metadata, folder, hosting, world)
     worker = worker or Here()
@@ -180,6 +188,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         users=Users(metadata, world, users),
         keyvalue=KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident),
         metadata=metadata,
+        reconciler=reconciler,
         journal=journal,
         holdings=holdings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),

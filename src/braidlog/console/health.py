@@ -11,6 +11,7 @@ be wrong; who did not answer in the time there was is "slow".
 | `disk` | a file can be written and synced beside the data, and there is more room than `admin.disk_free_bytes_min` |
 | `partitions` | each can be opened, is whole and takes writes |
 | `keyvalue` | the store serves |
+| `metadata` | there only while etcd does not answer, with the reason; it holds, for clients are served |
 """
 
 import asyncio
@@ -76,7 +77,10 @@ class Doctor:
             raise
         except NodeError as error:
             return [Check("node", ok=False, reason=str(error))]
-        return [Check("node", ok=True), *(Check(name, not (why := find(snapshot)), why) for name, find in _FINDERS)]
+        found = [Check("node", ok=True), *(Check(name, not (why := find(snapshot)), why) for name, find in _FINDERS)]
+        if snapshot.metadata_outage:  # clients are served all the same
+            found.append(Check("metadata", ok=True, reason=snapshot.metadata_outage))
+        return found
 
     async def _ask_disk(self) -> list[Check]:
         now = asyncio.get_running_loop().time()

@@ -196,6 +196,8 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     state: list[StateReport]
     state_bytes: int
     state_bytes_max: int
+    metadata_outage: str = ""
+    """What a node that keeps its metadata in etcd says while etcd does not answer."""
 
 
 class ConnectionReport(msgspec.Struct, frozen=True):

@@ -9,9 +9,10 @@ the change is acknowledged.
 
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
 
-from braidlog.cluster.events import Event, FolderMade
-from braidlog.cluster.image import Topic
+from braidlog.cluster.events import FolderMade
+from braidlog.cluster.image import Image, Topic
 from braidlog.cluster.reconcile import (
     Action,
     Close,
@@ -37,6 +38,9 @@ from braidlog.storage.folder import DataFolder
 
 TopicChanged = Callable[[str], Awaitable[None]]
 """Called with the name of a topic that was deleted or got more partitions."""
+Faults = dict[str, StorageFault | BrokerError]
+NOTED_AT_ONCE = 1_000
+"""In one entry of the metadata, which has a largest size."""
 _TURN = "the topics' metadata"
 
 
@@ -51,19 +55,27 @@ class Reconciler:
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
         self._behind: set[str] = set()
-        self._start()
+        self._unnoted = self._start()
+        if self._unnoted and metadata.is_alone:
+            metadata.change_alone(self._unnoted)
+            self._unnoted = []
 
-    def _start(self) -> None:
-        """Finish what a crash left undone. Nobody is served yet: what was made is noted in one entry."""
-        made: list[Event] = []
+    def _start(self) -> list[FolderMade]:
+        """Finish what a crash left undone. Nobody is served yet: that something was made is returned, to be noted."""
+        made: list[FolderMade] = []
         for action in self._actions(None):
             if isinstance(action, Remember):
                 made += self._note(action.topic)
             else:
                 self._on_disk(action, [])
                 self._in_memory(action)
-        if made:
-            self._metadata.change_alone(made)
+        return made
+
+    async def note_made(self) -> None:
+        """Before anyone is served: note what was made at the start, where others write the metadata too."""
+        while noted := self._unnoted[:NOTED_AT_ONCE]:
+            await self._metadata.change(partial(_still_there, noted))
+            del self._unnoted[:NOTED_AT_ONCE]
 
     def when_changed(self, listener: TopicChanged) -> None:
         """Tell `listener` of every topic that was deleted or has grown, before the change is acknowledged."""
@@ -73,19 +85,28 @@ class Reconciler:
         """Change the topic `name`; raises the `StorageFault` if the metadata has changed and the folder cannot follow."""
         async with self._turns.take(_TURN):
             await self._metadata.change(decide)
-            self._behind |= self._metadata.take_touched()
-            faults: dict[str, StorageFault | BrokerError] = {}
-            for action in self._actions(self._behind):
-                if _name(action) in faults:
-                    continue  # each step stands on the one before: what could not be noted as made is not served
-                try:
-                    await self._carry_out(action)
-                except (StorageFault, BrokerError) as fault:
-                    # The others are not to suffer from it: it is tried again at the next change, and at the next start.
-                    faults.setdefault(_name(action), fault)
-            self._behind = set(faults)
+            faults = await self._catch_up()
             if name in faults:
                 raise faults[name]
+
+    async def follow(self) -> Faults:
+        """Carry out what came into the metadata by itself; returns what the folder could not follow, by topic."""
+        async with self._turns.take(_TURN):
+            return await self._catch_up()
+
+    async def _catch_up(self) -> Faults:
+        self._behind |= self._metadata.take_touched()
+        faults: Faults = {}
+        for action in self._actions(self._behind):
+            if _name(action) in faults:
+                continue  # each step stands on the one before: what could not be noted as made is not served
+            try:
+                await self._carry_out(action)
+            except (StorageFault, BrokerError) as fault:
+                # The others are not to suffer from it: it is tried again at the next change, and at the next start.
+                faults.setdefault(_name(action), fault)
+        self._behind = set(faults)
+        return faults
 
     def _actions(self, names: Collection[str] | None) -> list[Action]:
         """What is to be done for topics that have changed; None: for all."""
@@ -102,7 +123,7 @@ class Reconciler:
             )
         )
 
-    def _note(self, topic: Topic) -> list[Event]:
+    def _note(self, topic: Topic) -> list[FolderMade]:
         """That the folder of a topic was made: in the folder for a topic of the node's own, else in the metadata."""
         if topic.name in PUBLISHED:
             self._folder.remember_internal(topic.name)
@@ -188,6 +209,10 @@ def _close(partitions: Iterable[HostedPartition]) -> None:
     for hosted in partitions:
         with contextlib.suppress(StorageFault):
             hosted.log.close()
+
+
+def _still_there(made: Iterable[FolderMade], image: Image) -> list[FolderMade]:
+    return [each for each in made if each.topic in image.topics and image.topics[each.topic].topic_id == each.topic_id]
 
 
 def _name(action: Action) -> str:

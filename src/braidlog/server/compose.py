@@ -36,10 +36,11 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
+from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.listener import SWEEP_SECONDS, Listener
-from braidlog.server.ports import close, listen
+from braidlog.server.ports import close_all, listen
 from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
@@ -110,6 +111,7 @@ class Server:
         self._fair_turns = FairTurns()
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
+        self._cluster: ClusterStore | None = None
         self._flusher: Flusher | None = None
         self._gatekeeper: Gatekeeper | None = None
         self._wire_log: Recorder | None = None
@@ -146,9 +148,11 @@ class Server:
         upkeep = WorkerProcess(_for_upkeep(config.worker), self._budget, niceness=UPKEEP_NICENESS)
         self._tasks.spawn(upkeep.run(), "upkeep worker")
         self._folder.rewriter = partial(WorkerRewriting, upkeep, asyncio.get_running_loop())
+        self._cluster = await open_cluster(config.cluster, self._folder, world, config.node, self._tasks)
         self.services = open_services(
             self._folder,
             world,
+            store=None if self._cluster is None else self._cluster.store,
             node=config.node,
             defaults=config.topics,
             authorize=authorize,
@@ -166,6 +170,8 @@ class Server:
             ),
             quotas=self._quotas,
         )
+        if self._cluster is not None:
+            await self._cluster.run(self.services)
         if config.auth.owner_by_first_use:
             authorize.own_by_first_use(self.services.owners)
         for note in self._folder.notes:
@@ -296,6 +302,7 @@ class Server:
             self._clock,
             self._worker,
             syncs=lambda: measured,
+            outage=lambda: "" if self._cluster is None else self._cluster.outage(),
         )
         doors, urls = await self._open_private_doors()
 
@@ -439,9 +446,7 @@ class Server:
             log.info("stopped in %.1f s", self._clock.monotonic() - began)
 
     async def _stop(self) -> None:
-        for sockets in self._bound.values():  # of a start that failed
-            close(sockets)
-        self._bound.clear()
+        close_all(self._bound)  # of a start that failed
         if self._console is not None:
             console, self._console = self._console, None
             await console.stop()
@@ -459,10 +464,10 @@ class Server:
         if self._flusher is not None:
             self._flusher.stop()
         if self.services is not None:
-            self.services.keyvalue.close()
-            self.services.hosting.close()
-            self.services.metadata.close()
-            self.services.journal.close()
+            self.services.close()
+        if self._cluster is not None:
+            cluster, self._cluster = self._cluster, None
+            await cluster.stop()
         if self._folder is not None:
             self._folder.release()
 

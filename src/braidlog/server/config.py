@@ -25,6 +25,7 @@ from braidlog.model.report import ADMIN_PORT
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.partition.intake import DecompressionLimits
 from braidlog.partition.scrubbing import ScrubSettings
+from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.gatekeeper import StrangerLimits
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.worker_process import WorkerSettings
@@ -286,6 +287,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_reserve_bytes: int = 64 * 1024 * 1024
     """With less room than this on its disk, a node takes no records and no keys: what is left is for the node itself."""
     listeners: ListenersConfig = ListenersConfig()
+    cluster: ClusterConfig = ClusterConfig()
     topics: TopicSettings = TopicSettings()
     groups: GroupsConfig = GroupsConfig()
     auth: AuthConfig = AuthConfig()
@@ -316,8 +318,9 @@ class LoadedConfig(msgspec.Struct, frozen=True):
         values = _flatten(msgspec.to_builtins(self.config))
         for secret in ("auth.tokens", "auth.users"):
             values[secret] = dict.fromkeys(values[secret], "…")
-        if values["admin.token"]:
-            values["admin.token"] = "…"
+        for secret in ("admin.token", "cluster.password", "cluster.token"):
+            if values[secret]:
+                values[secret] = "…"
         return values
 
 

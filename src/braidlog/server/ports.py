@@ -35,3 +35,9 @@ def listen(host: str, port: int, who: str) -> list[socket.socket]:
 def close(sockets: Iterable[socket.socket]) -> None:
     for each in sockets:
         each.close()
+
+
+def close_all(bound: dict[str, list[socket.socket]]) -> None:
+    for sockets in bound.values():
+        close(sockets)
+    bound.clear()

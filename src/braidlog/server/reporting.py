@@ -54,6 +54,7 @@ class Reporter:
         worker: WorkerProcess,
         *,
         syncs: Callable[[], list[Seconds]],
+        outage: Callable[[], str],
     ) -> None:
         self._loaded = loaded
         self._services = services
@@ -63,6 +64,7 @@ class Reporter:
         self._clock = clock
         self._worker = worker
         self._syncs = syncs
+        self._outage = outage
         self._began = clock.monotonic()
         self._offline: dict[tuple[str, int], tuple[float, str]] = {}
         self._taken: r.Snapshot | None = None
@@ -118,6 +120,7 @@ class Reporter:
             worker=self._worker.report(),
             state=self._state(partitions_there),
             state_bytes=services.holdings.bytes_held,
+            metadata_outage=self._outage(),
             state_bytes_max=services.holdings.bytes_max,
         )
 

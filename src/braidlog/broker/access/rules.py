@@ -23,9 +23,10 @@ class Rules:
     def __init__(self, metadata: Metadata, authorize: Authorize) -> None:
         self._metadata = metadata
         self._authorize = authorize
-        self._apply()
+        self.apply()
 
-    def _apply(self) -> None:
+    def apply(self) -> None:
+        """Those of the metadata hold from now on."""
         self._authorize.administer(self.added())
 
     def added(self) -> list[Rule]:
@@ -50,7 +51,7 @@ class Rules:
             return [AddRule(**asdict(rule)) for rule in wanted if rule not in image.rules]
 
         await self._metadata.change(decide)
-        self._apply()
+        self.apply()
 
     async def drop(self, matches: Callable[[Rule], bool]) -> list[Rule]:
         """Take away the added rules that match; returns them."""
@@ -63,7 +64,7 @@ class Rules:
             return [DropRule(**asdict(rule)) for rule in found]
 
         await self._metadata.change(decide)
-        self._apply()
+        self.apply()
         return gone
 
 

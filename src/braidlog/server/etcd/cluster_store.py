@@ -1,0 +1,230 @@
+"""The metadata of a node that keeps it in etcd: reached, checked and opened at the start, let go at the end.
+
+Knows: the order: member, versions, whose folder this is, number, log. Refuses to know: what the metadata says.
+Invariants: a folder that has followed a cluster's metadata follows no other, and never its own again; one that has its own is not
+moved. Every step can be repeated, so a start that fails half-way is followed by one that works.
+
+A cluster has one node for now: whoever finds a cluster in etcd that its folder does not belong to is refused.
+"""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from braidlog.broker.services import Services
+from braidlog.cluster.etcd.entries import Keys
+from braidlog.cluster.etcd.port import EtcdAwayError, EtcdError
+from braidlog.cluster.etcd.position import Position, PositionFile
+from braidlog.cluster.etcd.presence import Life, Presence
+from braidlog.cluster.etcd.store import EtcdStore
+from braidlog.cluster.events import Event
+from braidlog.cluster.image import Image
+from braidlog.cluster.store import Conflict
+from braidlog.coordinator.producer_ids import ProducerIds
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.world import World
+from braidlog.partition.reconciler import Reconciler
+from braidlog.server.etcd.gateway import Gateway
+from braidlog.server.etcd.member import Member, find_program
+from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.storage.folder import DataFolder
+from braidlog.tasks import Tasks
+
+log = logging.getLogger("braidlog.metadata")
+T = TypeVar("T")
+
+START_SECONDS_MAX: Final = 60.0
+"""Members that are started at the same time as the node may take so long to elect one of them."""
+AGAIN_SECONDS: Final = 0.2
+RESERVE_SECONDS: Final = 1.0
+MEMBER_FOLDER: Final = "etcd"
+
+
+class TaskedStore(EtcdStore):
+    """Proposals in tasks of their own: a handler has none, and one whose client has gone may be ended where it waits."""
+
+    tasks: Tasks
+
+    async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
+        return await self._in_task(super().propose(events, after))
+
+    async def save(self, image: Image, seq: int) -> None:
+        await self._in_task(super().save(image, seq))
+
+    async def _in_task(self, work: Coroutine[Any, Any, T]) -> T:
+        ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            try:
+                ended.set_result(await work)
+            except (BrokerError, StorageFault) as error:
+                ended.set_exception(error)
+            finally:
+                ended.cancel()  # if neither: the node stops
+
+        self.tasks.spawn(run(), "metadata-change")
+        return await ended
+
+
+async def open_cluster(
+    config: ClusterConfig, folder: DataFolder, world: World, node: str, tasks: Tasks
+) -> "ClusterStore | None":
+    """None: a node that keeps its own metadata."""
+    if not config.etcd:
+        if folder.identity.cluster:
+            raise BrokerError(
+                Reason.INVALID_SETTING,
+                f"{folder.path} follows the metadata of cluster {folder.identity.cluster}, which is in etcd: set [cluster] etcd",
+            )
+        return None
+    cluster = ClusterStore(config, folder, world, node, tasks)
+    try:
+        await cluster.open()
+    except EtcdError as error:
+        await cluster.stop()
+        raise BrokerError(Reason.UNAVAILABLE, f"the metadata cannot be reached: {error}") from error
+    except BaseException:
+        await cluster.stop()
+        raise
+    return cluster
+
+
+class ClusterStore:
+    """`await open()`, then `run`; `await stop()` as the last thing a node does."""
+
+    def __init__(self, config: ClusterConfig, folder: DataFolder, world: World, node: str, tasks: Tasks) -> None:
+        self._config = config
+        self._folder = folder
+        self._world = world
+        self._node = node
+        self._tasks = tasks
+        self._member: Member | None = None
+        self._gateway: Gateway | None = None
+        self._presence: Presence | None = None
+        self._store: EtcdStore | None = None
+        self._has_arrived = asyncio.Event()
+
+    @property
+    def store(self) -> EtcdStore:
+        assert self._store is not None
+        return self._store
+
+    async def open(self) -> None:
+        config, world = self._config, self._world
+        position, known = self._open_position()
+        if config.is_embedded:
+            self._member = Member(config.member(self._node), Path(self._folder.path) / MEMBER_FOLDER, find_program())
+            adopted = await self._member.start()
+            log.info("etcd runs beside this node, %s", "and has outlived the last one" if adopted else "started by it")
+        gateway = self._gateway = Gateway(config.gateway(), config.tls())
+        await _answered(gateway.check_versions)
+        store = TaskedStore(
+            gateway,
+            world,
+            prefix=config.prefix,
+            node=self._node,
+            new_nonce=lambda: uuid.uuid4().hex,
+            remember=lambda reached: world.blocking(lambda: position.save(reached)),
+        )
+        store.tasks = self._tasks
+        if known.seq == 0:  # else it was begun: one that is not there any more is not begun anew
+            await _answered(lambda: store.found_cluster(known.cluster))
+        life = Life(self._folder.identity.folder_id, uuid.uuid4().hex)
+        self._presence = Presence(gateway, world, Keys(config.prefix), node=self._node, life=life)
+        await _answered(self._presence.take)
+        await _answered(lambda: store.open(known))
+        log.info("metadata of cluster %s in etcd: entry %d", known.cluster, store.position.seq)
+        self._store = store
+
+    def _open_position(self) -> tuple[PositionFile, Position]:
+        """Whose metadata this folder follows, decided at its first start and durable before etcd hears of it."""
+        folder = self._folder
+        position = PositionFile(folder.disk, folder.path, self._node)
+        known = position.load()
+        if known is None and folder.identity.cluster:
+            raise BrokerError(
+                Reason.FOLDER_NOT_FOUND,
+                f"{folder.path} belongs to cluster {folder.identity.cluster}, and cluster.a and cluster.b, which say how far it "
+                "has come, are lost: restore them from a backup",
+            )
+        if known is None:
+            if folder.topics():
+                raise BrokerError(
+                    Reason.VERSION_CONFLICT,
+                    f"{folder.path} has topics and keeps its metadata itself, and cannot be moved into etcd: start with an "
+                    "empty data_dir, or take [cluster] etcd away",
+                )
+            known = Position(uuid.uuid4().hex, 0, "")
+            position.save(known)
+        if not folder.identity.cluster:
+            folder.join_cluster(known.cluster)
+        return position, known
+
+    # -- while it runs -----------------------------------------------------------------------------------------
+
+    async def run(self, services: Services) -> None:
+        """Note what the start has made; from then on follow what comes into the log, by others or late."""
+        assert self._presence is not None
+
+        def arrived() -> None:
+            services.metadata.catch_up()
+            services.rules.apply()
+            self._has_arrived.set()
+
+        self.store.arrived = arrived
+        self._tasks.spawn(self._presence.keep(), "presence")
+        await services.reconciler.note_made()
+        await services.producer_ids.fill_reserve()
+        self._tasks.every(RESERVE_SECONDS, partial(_filled, services.producer_ids), "producer-ids")
+        self._tasks.spawn(self.store.follow_changes(), "metadata")
+        self._tasks.spawn(self.store.check_watch(), "metadata-tick")
+        self._tasks.spawn(self._follow(services.reconciler), "metadata-follow")
+
+    async def _follow(self, reconciler: Reconciler) -> None:
+        while True:
+            await self._has_arrived.wait()
+            self._has_arrived.clear()
+            for name, fault in (await reconciler.follow()).items():
+                log.error("topic %r cannot follow the metadata: %s", name, fault)
+
+    def outage(self) -> str:
+        """In words, for people; empty while etcd answers."""
+        outage = None if self._store is None else self._store.outage
+        return "" if outage is None else outage.report(self._world.monotonic())
+
+    async def stop(self) -> None:
+        """The number is free at once; a member goes last, when nothing is written any more."""
+        if self._presence is not None:
+            with contextlib.suppress(EtcdError):  # then its lease runs out
+                await self._presence.leave()
+        if self._gateway is not None:
+            self._gateway.close()
+        if self._member is not None:
+            await self._member.stop()
+
+
+async def _filled(ids: ProducerIds) -> None:
+    with contextlib.suppress(BrokerError):  # etcd is away: this is what the reserve is for
+        await ids.fill_reserve()
+
+
+async def _answered(call: Callable[[], Awaitable[T]]) -> T:
+    """Until somebody answers: members may be starting, or electing one of them."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + START_SECONDS_MAX
+    said = False
+    while True:
+        try:
+            return await call()
+        except EtcdAwayError as error:
+            if loop.time() >= until:
+                raise
+            if not said:
+                log.warning("waiting for etcd, up to %.0f s: %s", START_SECONDS_MAX, error)
+                said = True
+        await asyncio.sleep(AGAIN_SECONDS)

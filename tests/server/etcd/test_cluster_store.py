@@ -1,0 +1,232 @@
+"""A node that keeps its metadata in etcd: whole lives of it on real members, and everything that it refuses."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import trustme
+from tests.cli.braid import until
+from tests.debian import have
+from tests.server.etcd.members import Member, members
+from tests.server.test_compose import OFF
+
+import braidlog
+from braidlog.broker.access.authorize import Operation, Rule
+from braidlog.broker.access.users import Hash
+from braidlog.cluster.etcd.position import Position, PositionFile
+from braidlog.cluster.local import METADATA_TOPIC
+from braidlog.model.clock import SystemClock
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.server.compose import Server
+from braidlog.server.config import ServerConfig, load_config
+from braidlog.server.etcd import cluster_store, member
+from braidlog.storage.files import OsDisk
+from braidlog.storage.folder import DataFolder
+from braidlog.testing.server import ServerProcess, hold_port
+
+SECONDS_MAX = 120.0
+ADMINISTRATOR = [Rule("*", [Operation.ALL])]
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
+    with members(tmp_path_factory.mktemp("etcd"), 1) as started:
+        yield started[0]
+
+
+def config_for(folder: Path, etcd: str | list[str], prefix: str, **flags: object) -> ServerConfig:
+    dotted = {f"cluster.{name}": value for name, value in flags.items() if name != "node"}
+    wanted = {"cluster.etcd": etcd, "cluster.prefix": prefix, "node": flags.get("node", "0"), **dotted}
+    return load_config(None, {}, {"data_dir": str(folder), "auth.rules": ADMINISTRATOR, **OFF, **wanted}).config
+
+
+def serve(config: ServerConfig, scene: Callable[[Server], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            server = Server(config)
+            await server.start()
+            try:
+                await scene(server)
+            finally:
+                await server.stop()
+
+    asyncio.run(run())
+
+
+async def nothing(_: Server) -> None: ...
+
+
+async def make_topic(server: Server) -> None:
+    assert server.services is not None
+    await server.services.topics.create("t", 1)
+
+
+def refusal(config: ServerConfig) -> str:
+    with pytest.raises((BrokerError, StorageFault)) as refused:
+        serve(config, nothing)
+    return str(refused.value)
+
+
+def test_topics_users_and_rules_are_kept_in_etcd(tmp_path: Path, etcd: Member) -> None:
+    async def first(server: Server) -> None:
+        assert server.services is not None
+        await server.services.topics.create("orders", 3)
+        await server.services.users.put("ann", Hash.SHA_256, bytes(16), 4096, bytes(32))
+        await server.services.rules.add([Rule("ann", [Operation.READ], topic="orders")])
+        await server.services.topics.create("gone", 1)
+        await server.services.topics.delete("gone")
+
+    async def second(server: Server) -> None:
+        assert server.services is not None
+        assert sorted(server.services.hosting.names()) == ["orders"]
+        assert server.services.hosting.partition("orders", 2).end_offset == 0
+        assert server.services.users.names() == ["ann"]
+        assert [rule.topic for rule in server.services.rules.added()] == ["orders"]
+        reached.append(PositionFile(OsDisk(), str(tmp_path / "data"), "0").load())
+        position = server.services.metadata.seq
+        assert reached[0] is not None
+        assert reached[0].seq == position, "what was acted on is durable"
+
+    reached: list[Position | None] = []
+    config = config_for(tmp_path / "data", [etcd.url], "kept")
+    serve(config, first)
+    serve(config, second)
+    folder = DataFolder(OsDisk(), config.data_dir, SystemClock(), read_only=True)
+    assert METADATA_TOPIC not in [meta.name for meta in folder.topics()]
+
+
+def test_a_folder_follows_one_metadata_log_and_no_other(tmp_path: Path, etcd: Member) -> None:
+    config = config_for(tmp_path / "data", [etcd.url], "whose")
+    serve(config, make_topic)
+    assert "follows the metadata of cluster" in refusal(config_for(tmp_path / "data", "", "whose"))
+    assert "belongs to" in refusal(config_for(tmp_path / "data", [etcd.url], "elsewhere"))
+    assert "this folder is node '0'" in refusal(config_for(tmp_path / "data", [etcd.url], "whose", node="7"))
+    assert "etcd holds another cluster" in refusal(config_for(tmp_path / "second", [etcd.url], "whose", node="1"))
+    with braidlog.Log(str(tmp_path / "own")) as log:
+        log.create_topic("t")
+    assert "cannot be moved into etcd" in refusal(config_for(tmp_path / "own", [etcd.url], "own"))
+    for name in ("cluster.a", "cluster.b"):
+        (tmp_path / "data" / name).unlink()
+    assert "restore them from a backup" in refusal(config)
+
+
+def test_a_copy_of_a_folder_takes_the_number_and_the_first_one_stops(tmp_path: Path, etcd: Member) -> None:
+    async def first(server: Server) -> None:
+        shutil.copytree(tmp_path / "data", tmp_path / "copy", ignore=shutil.ignore_patterns("LOCK"))
+        copy = Server(config_for(tmp_path / "copy", [etcd.url], "copies"))
+        await copy.start()
+        try:
+            with pytest.raises(BrokerError, match="was started by another process"):
+                await server.run()
+        finally:
+            await copy.stop()
+
+    config = config_for(tmp_path / "data", [etcd.url], "copies")
+    serve(config, nothing)
+    serve(config, first)
+
+
+def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path, etcd: Member) -> None:
+    config = config_for(tmp_path / "data", [etcd.url], "back")
+    serve(config, make_topic)
+    have("etcdctl", "etcd-client")
+    subprocess.run(["etcdctl", f"--endpoints={etcd.url}", "del", "--prefix", "/back/"], check=True, timeout=60)
+    assert "check the addresses of etcd and the prefix" in refusal(config)
+
+
+@contextmanager
+def ports(count: int) -> Iterator[list[int]]:
+    held = [hold_port() for _ in range(count)]
+    yield [port for _, port in held]
+    for holder, _ in held:
+        os.close(holder)
+
+
+def test_a_member_beside_the_node_outlives_it_and_ends_with_a_clean_stop(tmp_path: Path) -> None:
+    have("etcd", "etcd-server")
+    running = tmp_path / "data" / "etcd" / "process.json"
+    with ports(2) as (client, peer):
+        words = {"etcd": "embedded", "client_port": client, "peer_port": peer}
+        settings = [word for name, value in words.items() for word in ("--set", f"cluster.{name}={value}")]
+        with ServerProcess(tmp_path / "data", *settings) as node:
+            with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client_:
+                client_.admin.create_topic("orders", partitions=2)
+            pid = json.loads(running.read_text())["pid"]
+            node.kill()
+            os.kill(pid, 0)
+            node.restart()
+            assert json.loads(running.read_text())["pid"] == pid
+            assert "has outlived the last one" in node.errors()
+            with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client_:
+                assert "orders" in client_.admin.list_topics()
+            assert node.stop() == 0
+    assert not running.exists()
+    assert member._started(pid) is None
+
+
+def test_a_node_serves_through_an_outage_and_says_so(tmp_path: Path) -> None:
+    with members(tmp_path, 1) as (only,):
+        settings = ["--set", f"cluster.etcd={only.url}"]
+        with ServerProcess(tmp_path / "data", *settings, admin=True) as node:
+            with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
+                client.admin.create_topic("orders")
+                only.signal(signal.SIGSTOP)
+                with client.producer() as producer:
+                    assert producer.send("orders", b"during").result(60).offset == 0
+                until(lambda: "etcd has not answered for" in node.errors(), "the outage is said")
+                with urlopen(f"{node.admin_url}/readyz", timeout=60) as answer:
+                    checks = {check["name"]: check for check in json.load(answer)["checks"]}
+                assert "goes on:  producing and consuming" in checks["metadata"]["reason"]
+                only.signal(signal.SIGCONT)
+                until(lambda: "etcd answers again" in node.errors(), "it is over")
+                client.admin.create_topic("after")
+            node.kill()
+            node.restart()
+            with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
+                assert {"orders", "after"} <= set(client.admin.list_topics())
+                assert client.admin.span("orders", 0).latest == 1
+
+
+def test_no_etcd_is_an_error_that_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_store, "START_SECONDS_MAX", 0.0)
+    with ports(1) as (port,):
+        said = refusal(config_for(tmp_path / "a", [f"http://127.0.0.1:{port}"], "p"))
+    assert said.startswith("the metadata cannot be reached: ")
+    assert f"127.0.0.1:{port}" in said
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(member, "PACKAGE", "no_such_package")
+    assert "apt-get install etcd-server" in refusal(config_for(tmp_path / "b", "embedded", "p"))
+    program = tmp_path / "etcd"
+    program.write_text("#!/bin/sh\necho 'etcd Version: 3.5.2'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda _: str(program))
+    assert "is etcd 3.5.2, whose members can differ" in refusal(config_for(tmp_path / "b", "embedded", "p"))
+
+
+def test_members_with_tls_and_client_certificates(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    for name in ("server", "client"):
+        issued = authority.issue_cert("127.0.0.1", common_name=name)
+        issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+    server = str(tmp_path / "server.pem")
+    options = [
+        "--cert-file",
+        server,
+        "--key-file",
+        server,
+        "--client-cert-auth",
+        "--trusted-ca-file",
+        str(tmp_path / "ca.pem"),
+    ]
+    shown = {"ca": str(tmp_path / "ca.pem"), "cert": str(tmp_path / "client.pem")}
+    with members(tmp_path, 1, *options, scheme="https") as (only,):
+        serve(config_for(tmp_path / "data", [only.url], "tls", **shown), nothing)
