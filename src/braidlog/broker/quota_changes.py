@@ -23,7 +23,11 @@ class QuotaChanges:
     def __init__(self, metadata: Metadata, quotas: Quotas) -> None:
         self._metadata = metadata
         self._quotas = quotas
-        self._quotas.administer(dict(metadata.image.quotas))
+        self.apply()
+
+    def apply(self) -> None:
+        """Those of the metadata hold from now on."""
+        self._quotas.administer(dict(self._metadata.image.quotas))
 
     def limited(self) -> dict[str | None, Rates]:
         return self._quotas.limited()
@@ -54,4 +58,4 @@ class QuotaChanges:
             return events
 
         await self._metadata.change(decide)
-        self._quotas.administer(dict(self._metadata.image.quotas))
+        self.apply()

@@ -12,6 +12,8 @@ from urllib.request import urlopen
 
 from tests.debian import have
 
+from braidlog.cluster.etcd.port import Put
+from braidlog.server.etcd.gateway import Gateway
 from braidlog.testing.server import hold_port
 
 START_SECONDS_MAX = 60.0
@@ -56,6 +58,12 @@ class Member:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+async def fill(etcd: Gateway) -> None:
+    """Beyond a quota of 16 MiB."""
+    for number in range(200):
+        await etcd.write([Put(b"/s/%d" % number, bytes(1024 * 1024))])
 
 
 @contextlib.contextmanager

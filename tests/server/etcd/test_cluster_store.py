@@ -15,12 +15,13 @@ import pytest
 import trustme
 from tests.cli.braid import until
 from tests.debian import have
-from tests.server.etcd.members import Member, members
-from tests.server.test_compose import OFF
+from tests.server.etcd.members import Member, fill, members
+from tests.server.test_compose import OFF, append
 
 import braidlog
 from braidlog.broker.access.authorize import Operation, Rule
 from braidlog.broker.access.users import Hash
+from braidlog.cluster.etcd.port import EtcdRefusedError
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.local import METADATA_TOPIC
 from braidlog.model.clock import SystemClock
@@ -28,6 +29,7 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
 from braidlog.server.etcd import cluster_store, member
+from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.server import ServerProcess, hold_port
@@ -193,6 +195,23 @@ def test_a_node_serves_through_an_outage_and_says_so(tmp_path: Path) -> None:
             with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
                 assert {"orders", "after"} <= set(client.admin.list_topics())
                 assert client.admin.span("orders", 0).latest == 1
+
+
+def test_a_full_etcd_refuses_changes_and_the_node_serves_on(tmp_path: Path) -> None:
+    async def scene(server: Server) -> None:
+        assert server.services is not None
+        await server.services.topics.create("before", 1)
+        etcd = Gateway(GatewaySettings(endpoints=[only.url], read_seconds_max=60, write_seconds_max=60))
+        with pytest.raises(EtcdRefusedError):
+            await fill(etcd)
+        etcd.close()
+        with pytest.raises(BrokerError, match=r"the change was not made: .*database space exceeded"):
+            await server.services.topics.create("after", 1)
+        assert server.services.hosting.names() == ["before"]
+        await append(server, "before", b"x")
+
+    with members(tmp_path, 1, "--quota-backend-bytes", str(16 * 1024 * 1024)) as (only,):
+        serve(config_for(tmp_path / "data", [only.url], "full"), scene)
 
 
 def test_no_etcd_is_an_error_that_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

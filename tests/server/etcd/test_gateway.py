@@ -12,7 +12,7 @@ from tests.cluster.etcd.script import Script
 from tests.cluster.etcd.test_model import ANSWERS
 from tests.cluster.etcd.test_store import BLOCK, next_block
 from tests.debian import have
-from tests.server.etcd.members import Member, members
+from tests.server.etcd.members import Member, fill, members
 
 from braidlog.cluster.etcd.port import EtcdAwayError, EtcdRefusedError, Put, Range
 from braidlog.cluster.etcd.store import EtcdStore
@@ -161,12 +161,8 @@ def test_without_a_majority_nothing_is_changed_and_it_says_so(three: list[Member
 
 def test_a_full_etcd_refuses_and_says_what_to_do(tmp_path: Path) -> None:
     async def scene(etcd: Gateway) -> None:
-        async def fill() -> None:
-            for number in range(200):
-                await etcd.write([Put(b"/s/%d" % number, bytes(1024 * 1024))])
-
         with pytest.raises(EtcdRefusedError, match=r"database space exceeded; free it: etcdctl compact"):
-            await fill()
+            await fill(etcd)
         assert (await etcd.read(ALL, limit=1)).items
 
     with members(tmp_path, 1, "--quota-backend-bytes", str(16 * 1024 * 1024)) as started:

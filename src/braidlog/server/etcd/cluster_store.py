@@ -174,6 +174,7 @@ class ClusterStore:
         def arrived() -> None:
             services.metadata.catch_up()
             services.rules.apply()
+            services.quota_changes.apply()
             self._has_arrived.set()
 
         self.store.arrived = arrived
