@@ -125,6 +125,9 @@ bench-console: setup ## what the admin port costs: produce throughput without it
 bench-hostile: setup ## a good client's p99 beside a thousand hostile connections and without them, in one run
 	$(BIN)/python -m benchmarks.hostile $(BENCH)
 
+sizing: setup ## what a cluster of 100 nodes and 200,000 partitions costs, computed and measured without starting one
+	$(BIN)/python -m benchmarks.sizing
+
 etcd: setup ## build etcd 3.7 from its Go module (Go 1.26) into a wheel, braidlog-etcd, and install it into .venv
 	cd packaging/etcd && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o braidlog_etcd/etcd .
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir packaging/etcd/dist ./packaging/etcd
@@ -142,4 +145,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-loop etcd pictures interop interop-peer
+.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-loop sizing etcd pictures interop interop-peer
