@@ -1,6 +1,6 @@
 """From the image, the folder and what is hosted to what is to be done: a table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -75,11 +75,21 @@ def test_actions(
     actions: list[Action],
     names: set[str] | None,
 ) -> None:
-    assert list(reconcile(image, found, hosted, node="0", names=names)) == actions
+    assert named(reconcile(image, found, hosted, node="0", names=names)) == named(actions)
+
+
+def named(actions: Iterable[Action]) -> list[tuple[object, ...]]:
+    """With their kinds: as tuples, to remove a folder and to set it aside are equal."""
+    return [(type(action).__name__, *action) for action in actions]
+
+
+def test_a_folder_is_removed_only_if_the_image_says_so() -> None:
+    assert named(reconcile(Image(), [META], {}, node="0")) == named([SetAside(META)])
+    assert named(reconcile(Image(deleted={META.topic_id: 5}), [META], {}, node="0")) == named([Remove(META)])
 
 
 def test_what_the_folder_itself_remembers_is_not_made_again() -> None:
-    assert list(reconcile(NEVER_MADE, [], {}, node="0", remembered=["a"])) == [Open(TOPIC, None)]
+    assert named(reconcile(NEVER_MADE, [], {}, node="0", remembered=["a"])) == named([Open(TOPIC, None)])
 
 
 class Counted(dict[str, Topic]):

@@ -93,6 +93,15 @@ def _registered_still_leading(
     return _was(known, node, nodes, min_in_sync, is_whole=is_whole)
 
 
+def _registered_in_epoch(
+    known: Assignment, node: int, nodes: Registered, min_in_sync: int, *, is_whole: bool
+) -> Assignment:
+    """Whatever it has lost meanwhile."""
+    if known.leader == node:
+        return known
+    return _was(known, node, nodes, min_in_sync, is_whole=is_whole)
+
+
 def _registered_whole_again(
     known: Assignment, node: int, nodes: Registered, min_in_sync: int, *, is_whole: bool
 ) -> Assignment:
@@ -235,6 +244,7 @@ BUGS: dict[int, Bug] = {
         ((assignment, "torn_out", _torn_into_eligible), (election, "torn_out", _torn_into_eligible)),
         WIPES,
     ),
+    54: Bug("leader registers again in its epoch", ((election, "registered", _registered_in_epoch),), CACHED),
     55: Bug("second restart makes whole", ((election, "registered", _registered_whole_again),), WIPES),
     66: Bug("epoch that wrote nothing kept at the end", ((follower, "has_idle_epoch", _never),), CRASHES),
     70: Bug("records of an old fetcher", ((follower, "is_for_my_question", _takes_late(Fetched)),), PLAIN),

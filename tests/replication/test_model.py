@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.cluster.test_planted import METADATA_BUGS
 from tests.replication.explore import SMALL, explore, replay, wander
 from tests.replication.planted import BUGS, RULE_BUGS, planted
+from tests.storage.planted import BUGS as STORAGE_BUGS
 
 HERE = Path(__file__).parent
 GUIDE = HERE.parents[1] / "docs" / "guides" / "durability.md"
@@ -45,7 +47,6 @@ def test_a_planted_rule_is_found(number: int) -> None:
 
 def test_the_guide_lists_every_planted_bug() -> None:
     listed = re.findall(r"^\| (\d+) \| (.*?) \|", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
-    planned = {number: bug.what for number, bug in BUGS.items()} | {
-        number: bug.what for number, bug in RULE_BUGS.items()
-    }
+    tables = (STORAGE_BUGS, METADATA_BUGS, BUGS, RULE_BUGS)
+    planned = {number: bug.what for table in tables for number, bug in table.items()}
     assert {int(number): what for number, what in listed} == planned

@@ -92,12 +92,17 @@ def reconcile(
             yield Close(before)
     for name in looked_at:
         if (meta := metas.get(name)) is not None and not _is(image.topics.get(name), meta.topic_id):
-            yield Remove(meta) if meta.topic_id in image.deleted else SetAside(meta)
+            yield Remove(meta) if may_remove(image, meta) else SetAside(meta)
             del metas[name]
     for name in looked_at:
         if (topic := image.topics.get(name)) is not None:
             made = topic.partitions if name in remembered else image.made_by(node, topic)
             yield from _reconcile_topic(topic, metas.get(name), hosted.get(name), node, made)
+
+
+def may_remove(image: Image, meta: TopicMeta) -> bool:
+    """Only if its end was agreed on: one that is merely unknown may be somebody's only copy."""
+    return meta.topic_id in image.deleted
 
 
 def _is(topic: Topic | None, topic_id: str) -> bool:

@@ -61,8 +61,11 @@ class Cluster:
         return len(self.etcd.read(Keys(PREFIX).events, 0, 0, keys_only=True).items)
 
 
-def next_block(image: Image) -> Sequence[Event]:
-    return [IdBlock(taken=image.ids_taken + BLOCK)]
+def next_block_of(size: int) -> Callable[[Image], Sequence[Event]]:
+    return lambda image: [IdBlock(taken=image.ids_taken + size)]
+
+
+next_block = next_block_of(BLOCK)
 
 
 def fates(*first: Fate, of: str = "write") -> Callable[[str], Fate]:
@@ -279,6 +282,19 @@ def test_a_producer_id_is_given_once_by_whichever_node(seed: int) -> None:
         for each in ids:
             each._next = each._limit
     assert len(set(given)) == len(given), f"seed {seed}"
+
+
+def test_an_entry_that_comes_again_is_taken_once() -> None:
+    """As when a watch is opened at an older revision than was read."""
+    cluster = Cluster()
+    writer, node = Node(cluster, "1"), Node(cluster, "2")
+    for _ in range(3):
+        cluster.run(writer.metadata.change(next_block))
+    before = node.store.position, node.metadata.image.copy()
+    again = cluster.etcd.changes_after([Keys(PREFIX).events], 0)
+    assert len(again) == 3
+    assert cluster.run(node.store._take_changes(again)) is True
+    assert (node.store.position, node.metadata.image) == before
 
 
 def test_how_far_a_node_has_come_is_kept_before_anyone_acts_on_it() -> None:

@@ -216,7 +216,7 @@ class EtcdStore:
 
     def _take(self, entry: Entry, nonce: str, head: Head) -> None:
         """The next entry, whoever brings it first: the answer to a proposal, a watch, a read."""
-        if entry.seq <= self._head.seq:
+        if is_taken(entry.seq, self._head):
             return
         assert entry.seq == self._head.seq + 1
         if nonce == self._own_nonce:
@@ -275,7 +275,7 @@ class EtcdStore:
     def _take_written(self, key: bytes, value: bytes) -> bool:
         """An entry that etcd holds. False: one before it is missing."""
         seq = self._keys.seq_of(key)
-        if seq <= self._head.seq:
+        if is_taken(seq, self._head):
             return True
         if seq > self._head.seq + 1:
             return False
@@ -375,6 +375,11 @@ class EtcdStore:
         self._is_closed = True
         if self._watch is not None:
             self._watch.stop()
+
+
+def is_taken(seq: int, head: Head) -> bool:
+    """A watch that is opened again, a read and the answer to a proposal all bring the same entries."""
+    return seq <= head.seq
 
 
 def _set_back(known: int, there: int) -> str:
