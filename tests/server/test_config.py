@@ -8,6 +8,7 @@ import pytest
 from braidlog.broker.quotas import Rates
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.config import LoadedConfig, ServerConfig, check_exposure, load_config
+from braidlog.wire.dialect import dialects
 
 
 def load(text: str = "", environment: dict[str, str] | None = None, **flags: object) -> LoadedConfig:
@@ -47,6 +48,17 @@ def test_later_layers_win_and_say_where_they_came_from() -> None:
     assert loaded.origins["drain_seconds"] == "flag"
     assert loaded.origins["listeners.flux.port"] == "environment BRAID_LISTENERS__FLUX__PORT"
     assert loaded.origins["listeners.mlog.port"] == "default"
+
+
+@pytest.mark.parametrize("name", dialects())
+def test_a_listener_keeps_its_port_whatever_else_of_it_is_set(name: str) -> None:
+    own = {f"listeners__{name}__advertised_host": "log.example"}
+    found = (
+        load(f'[listeners.{name}]\nhost = "::1"'),
+        load("", {f"BRAID_LISTENERS__{name.upper()}__HOST": "::1"}),
+        load("", None, **own),
+    )
+    assert {getattr(each.config.listeners, name).port for each in found} == {dialects()[name].port}
 
 
 def test_free_tables_and_lists() -> None:
