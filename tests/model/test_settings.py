@@ -17,7 +17,7 @@ def refusal(values: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("name", "low", "high"), _BOUNDS)
-def test_bounds_are_inclusive(name: str, low: int, high: int) -> None:
+def test_bounds_are_inclusive(name: str, low: float, high: float) -> None:
     for value in (low, high):
         assert getattr(settings_from({name: value}), name) == value
     for value in (low - 1, high + 1):
@@ -27,7 +27,7 @@ def test_bounds_are_inclusive(name: str, low: int, high: int) -> None:
 
 
 def test_every_number_has_bounds() -> None:
-    numbers = {name for name, kind in TopicSettings.__annotations__.items() if kind is int}
+    numbers = {name for name, kind in TopicSettings.__annotations__.items() if kind in (int, float)}
     assert numbers == {name for name, _, _ in _BOUNDS}
 
 

@@ -12,7 +12,7 @@ from braidlog.codec.batch import iter_batches
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import decode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.compaction import KEYS_MAX, Compacted, Compaction, dirty_ratio
+from braidlog.storage.compaction import KEYS_MAX, Compacted, Compaction, dirty_ratio, is_compaction_due, seal_what_waits
 from braidlog.storage.key_rewriting import KeyRewriting, Rewritten
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
@@ -184,15 +184,69 @@ def test_times_and_epochs_survive() -> None:
     assert len(log.left()) == 2
 
 
+def ratio(log: Setting) -> float:
+    return dirty_ratio(log.partition.segments[:-1], log.partition.state.cleaned_offset)
+
+
 def test_the_dirty_ratio_counts_what_is_new() -> None:
     log = Setting()
-    assert dirty_ratio(log.partition) == 0.0
+    assert ratio(log) == 0.0
     log.put((b"a", b"1"))
-    assert dirty_ratio(log.partition) == 1.0
+    assert ratio(log) == 1.0
     log.compact()
-    assert dirty_ratio(log.partition) == 0.0
+    assert ratio(log) == 0.0
     log.put((b"b", b"1"))
-    assert dirty_ratio(log.partition) == 0.5
+    assert ratio(log) == 0.5
+
+
+@pytest.mark.parametrize(("share", "due"), [(0.5, False), (0.49, True), (0.0, True), (1.0, False)])
+def test_it_is_due_above_the_topics_share_of_new_bytes(share: float, due: bool) -> None:
+    log = Setting(compaction_dirty_ratio=share)
+    assert not is_compaction_due(log.partition, NOW)
+    log.put((b"a", b"1"))
+    log.compact()
+    assert not is_compaction_due(log.partition, NOW), "nothing is new"
+    log.put((b"b", b"1"))
+    assert is_compaction_due(log.partition, NOW) is due
+
+
+def test_what_is_younger_than_its_lag_is_left_with_all_behind_it() -> None:
+    log = Setting(compaction_lag_min_ms=1000)
+    log.put((b"a", b"1"), at=NOW - 1000)
+    log.put((b"a", b"2"), at=NOW - 1000)
+    log.put((b"a", b"3"), at=NOW - 999)
+    log.put((b"a", b"4"), at=NOW - 5000)
+    assert is_compaction_due(log.partition, NOW)
+    assert log.compact().upto == 2
+    assert log.left() == [(1, b"a", b"2"), (2, b"a", b"3"), (3, b"a", b"4")]
+    assert not is_compaction_due(log.partition, NOW), "what may not be compacted yet does not count"
+    assert is_compaction_due(log.partition, NOW + 1)
+    assert log.compact(now=NOW + 1).upto == 4
+    assert log.left() == [(3, b"a", b"4")]
+
+
+def test_what_has_waited_as_long_as_it_may_is_due_whatever_its_share() -> None:
+    log = Setting(compaction_lag_max_ms=1000, compaction_dirty_ratio=1.0)
+    log.put((b"a", b"1"), (b"a", b"2"))
+    assert not is_compaction_due(log.partition, NOW + 1000)
+    assert is_compaction_due(log.partition, NOW + 1001)
+    log.compact(now=NOW + 1001)
+    assert not is_compaction_due(log.partition, NOW + 9999), "it was compacted"
+
+
+def test_a_record_in_the_segment_that_is_written_to_waits_no_longer() -> None:
+    log = Setting(compaction_lag_max_ms=1000)
+    partition = log.partition
+    partition.append(batch(b"1", b"2", keys=[b"a", b"a"], at=NOW), now_ms=NOW)
+    begun = partition.segments[-1].head.created_ms
+    for now, segments in ((begun + 1000, 1), (begun + 1001, 2), (begun + 5000, 2)):
+        seal_what_waits(partition, now)
+        assert len(partition.segments) == segments, "an empty one is not sealed"
+    assert is_compaction_due(partition, begun + 1001)
+    never = Setting()
+    never.partition.append(batch(b"1", keys=[b"a"], at=NOW), now_ms=NOW)
+    seal_what_waits(never.partition, NOW + 10**12)
+    assert len(never.partition.segments) == 1
 
 
 def test_damage_stops_it_and_leaves_nothing_behind() -> None:

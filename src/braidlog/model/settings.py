@@ -45,6 +45,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     compact: bool = False
     delete_retention_ms: int = 24 * 3600 * 1000
     """How long a tombstone stays readable, so that a slow reader learns of the deletion."""
+    compaction_dirty_ratio: float = 0.5
+    """A partition is compacted when more than this share of its full segments has not been."""
+    compaction_lag_min_ms: int = 0
+    """How old, by its own time, a record is before it may be compacted away."""
+    compaction_lag_max_ms: int = UNLIMITED
+    """After how long a record is compacted at the latest, whatever the share of new ones; -1 is no limit."""
     batch_bytes_max: int = 16 * 1024 * 1024
     append_time: bool = False
     """Stamp records with the log's time instead of the writer's."""
@@ -63,6 +69,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             value = getattr(self, name)
             if not low <= value <= high:
                 raise BrokerError(Reason.INVALID_SETTING, f"{name} must be {low} to {high}, not {value}")
+        if self.compaction_lag_max_ms != UNLIMITED and self.compaction_lag_min_ms > self.compaction_lag_max_ms:
+            raise BrokerError(
+                Reason.INVALID_SETTING,
+                f"compaction_lag_min_ms, {self.compaction_lag_min_ms}, is more than compaction_lag_max_ms, "
+                f"{self.compaction_lag_max_ms}: what must be compacted by then could not be",
+            )
 
     def altered(self, changes: dict[str, Any]) -> "TopicSettings":
         """The same settings with some changed; unknown names and bad values are refused together with a reason."""
@@ -88,6 +100,9 @@ _BOUNDS = (
     ("retention_ms", UNLIMITED, _FOREVER),
     ("retention_bytes", UNLIMITED, _FOREVER),
     ("delete_retention_ms", 0, _FOREVER),
+    ("compaction_dirty_ratio", 0.0, 1.0),
+    ("compaction_lag_min_ms", 0, _FOREVER),
+    ("compaction_lag_max_ms", UNLIMITED, _FOREVER),
     ("batch_bytes_max", 1024, BATCH_BYTES_MAX),
     ("timestamp_after_max_ms", UNLIMITED, _FOREVER),
     ("producer_expiry_ms", 1, _FOREVER),

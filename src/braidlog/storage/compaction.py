@@ -8,11 +8,13 @@ writes it may die at any moment.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Protocol
 
 import msgspec
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.storage.files import Disk
 from braidlog.storage.head import DATA_START, Mark
 from braidlog.storage.key_rewriting import KeyRewriting, Plan, Rewritten, Source
@@ -75,7 +77,7 @@ class Compaction:
         partition.sync()
         with partition.lock:
             limit = compaction_limit(partition)
-            sealed = [s for s in partition.segments[:-1] if s.next_offset <= limit]
+            sealed = [s for s in compactable(partition, self._now_ms) if s.next_offset <= limit]
             plan = self._plan(sealed, limit)
         result = Compacted(partition.state.cleaned_offset)
         if not sealed or sealed[-1].next_offset <= plan.cleaned_before:
@@ -147,9 +149,39 @@ def compaction_limit(partition: PartitionLog) -> int:
     return min(partition.durable_offset, partition.last_stable_offset, partition.watermark)
 
 
-def dirty_ratio(partition: PartitionLog) -> float:
-    """The share of sealed bytes appended since the last compaction: what tells whether one is worth its writes."""
+def compactable(partition: PartitionLog, now_ms: int) -> list[Segment]:
+    """The sealed segments before the first that has a record too young for it."""
+    lag_ms = partition.settings.compaction_lag_min_ms
     sealed = partition.segments[:-1]
+    return list(takewhile(lambda s: now_ms - s.max_timestamp_ms >= lag_ms, sealed)) if lag_ms else list(sealed)
+
+
+def is_compaction_due(partition: PartitionLog, now_ms: int) -> bool:
+    """Whether a compaction is worth its writes, or some record has waited for one as long as it may."""
+    settings, cleaned_offset = partition.settings, partition.state.cleaned_offset
+    sealed = compactable(partition, now_ms)
+    dirty = next((segment for segment in sealed if segment.next_offset > cleaned_offset), None)
+    if dirty is not None and _has_waited(dirty, settings, now_ms):
+        return True
+    return dirty_ratio(sealed, cleaned_offset) > settings.compaction_dirty_ratio
+
+
+def seal_what_waits(partition: PartitionLog, now_ms: int) -> None:
+    """The segment that is written to is not compacted: if a record in it has waited as long as it may, it is full now."""
+    with partition.lock:
+        active = partition.segments[-1]
+        if active.data_bytes and _has_waited(active, partition.settings, now_ms):
+            partition.roll(now_ms)
+
+
+def _has_waited(segment: Segment, settings: TopicSettings, now_ms: int) -> bool:
+    """By when the segment was begun: no record in it has been here for longer."""
+    limit_ms = settings.compaction_lag_max_ms
+    return limit_ms != UNLIMITED and now_ms - segment.head.created_ms > limit_ms
+
+
+def dirty_ratio(sealed: Sequence[Segment], cleaned_offset: int) -> float:
+    """The share of sealed bytes appended since the last compaction: what tells whether one is worth its writes."""
     total = sum(segment.data_bytes for segment in sealed)
-    dirty = sum(segment.data_bytes for segment in sealed if segment.next_offset > partition.state.cleaned_offset)
+    dirty = sum(segment.data_bytes for segment in sealed if segment.next_offset > cleaned_offset)
     return dirty / total if total else 0.0

@@ -308,7 +308,7 @@ def test_settings_without_effect_are_kept_and_shown(asker: Asker) -> None:
     """Tools that copy settings from Kafka bring them along."""
     wanted = {
         "compression.type": "zstd",
-        "max.compaction.lag.ms": "9",
+        "segment.jitter.ms": "9",
         "file.delete.delay.ms": "1",
         "message.format.version": "2.8",
     }
@@ -322,8 +322,8 @@ def test_settings_without_effect_are_kept_and_shown(asker: Asker) -> None:
 
     assert found() == wanted
     assert settings_of(asker, "noted")["compression.type"].config_source == 1
-    assert alter(asker, "noted", ("compression.type", 1, None), ("max.compaction.lag.ms", 0, "10")).error_code == 0
-    assert found() == wanted | {"compression.type": "producer", "max.compaction.lag.ms": "10"}
+    assert alter(asker, "noted", ("compression.type", 1, None), ("segment.jitter.ms", 0, "10")).error_code == 0
+    assert found() == wanted | {"compression.type": "producer", "segment.jitter.ms": "10"}
     for name, value in (
         ("compression.type", "rar"),
         ("segment.jitter.ms", "x"),

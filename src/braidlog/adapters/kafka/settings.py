@@ -16,6 +16,7 @@ from braidlog.model.settings import UNLIMITED
 
 _LONG_MAX = str(2**63 - 1)
 NOTED_CHARS_MAX = 1000
+_RATIO_CHARS_MAX = 20
 
 
 class Kind(IntEnum):
@@ -62,6 +63,29 @@ def _number(name: str, kind: Kind, ours: str, text: str) -> Row:
     return Row(name, kind, (ours,), lambda values: str(values[ours]), parse, text)
 
 
+def _longest(name: str, ours: str, low: int, text: str) -> Row:
+    """A time that may be without a limit: Kafka's word for that is the largest number."""
+
+    def parse(value: str) -> dict[str, Any]:
+        if not value.isascii() or not value.isdigit() or int(value) < low:
+            raise _wrong(name, value, f"a whole number of {low} or more")
+        return {ours: UNLIMITED if value == _LONG_MAX else int(value)}
+
+    def show(values: Mapping[str, Any]) -> str:
+        return _LONG_MAX if values[ours] == UNLIMITED else str(values[ours])
+
+    return Row(name, Kind.LONG, (ours,), show, parse, text)
+
+
+def _ratio(name: str, ours: str, text: str) -> Row:
+    def parse(value: str) -> dict[str, Any]:
+        if not _CHECKS[Kind.DOUBLE](value) or len(value) > _RATIO_CHARS_MAX:
+            raise _wrong(name, value, "a number of 0 to 1")
+        return {ours: float(value)}
+
+    return Row(name, Kind.DOUBLE, (ours,), lambda values: str(float(values[ours])), parse, text)
+
+
 def _word(name: str, ours: str, words: Mapping[str, Any], text: str, kind: Kind = Kind.STRING) -> Row:
     def parse(value: str) -> dict[str, Any]:
         if value not in words:
@@ -72,10 +96,10 @@ def _word(name: str, ours: str, words: Mapping[str, Any], text: str, kind: Kind 
     return Row(name, kind, (ours,), lambda values: shown[values[ours]], parse, text)
 
 
-def _fixed(name: str, kind: Kind, value: str) -> Row:
+def _fixed(name: str, kind: Kind, value: str, why: str) -> Row:
     def parse(wanted: str) -> dict[str, Any]:
         if wanted.lower() != value:
-            raise _wrong(name, wanted, f"{value!r}, and nothing else, on this server")
+            raise BrokerError(Reason.INVALID_SETTING, f"{name} is {value} on this server, not {wanted[:60]!r}: {why}")
         return {}
 
     return Row(name, kind, (), lambda _: value, parse, "has this one value here")
@@ -128,18 +152,6 @@ def _parse_policy(value: str) -> dict[str, Any]:
     return {"compact": "compact" in words, "delete": "delete" in words}
 
 
-def _show_after(values: Mapping[str, Any]) -> str:
-    limit_ms = values["timestamp_after_max_ms"]
-    return _LONG_MAX if limit_ms == UNLIMITED else str(limit_ms)
-
-
-def _parse_after(value: str) -> dict[str, Any]:
-    """Kafka's word for no limit is the largest number."""
-    if not value.isascii() or not value.isdigit():
-        raise _wrong("message.timestamp.after.max.ms", value, "a whole number of 0 or more")
-    return {"timestamp_after_max_ms": UNLIMITED if value == _LONG_MAX else int(value)}
-
-
 def split(value: str) -> set[str]:
     return {word.strip() for word in value.split(",") if word.strip()}
 
@@ -168,13 +180,18 @@ ROWS: dict[str, Row] = {
             {"CreateTime": False, "LogAppendTime": True},
             "whose clock stamps records",
         ),
-        Row(
+        _longest(
             "message.timestamp.after.max.ms",
-            Kind.LONG,
-            ("timestamp_after_max_ms",),
-            _show_after,
-            _parse_after,
+            "timestamp_after_max_ms",
+            0,
             "how far ahead of this node's clock a record's own time may be",
+        ),
+        _number("min.compaction.lag.ms", Kind.LONG, "compaction_lag_min_ms", "how old a record is before compaction"),
+        _longest(
+            "max.compaction.lag.ms", "compaction_lag_max_ms", 1, "after how long a record is compacted at the latest"
+        ),
+        _ratio(
+            "min.cleanable.dirty.ratio", "compaction_dirty_ratio", "the share of new bytes at which compaction is due"
         ),
         _word(
             "braidlog.flush",
@@ -199,20 +216,27 @@ ROWS: dict[str, Row] = {
         _without_effect("leader.replication.throttled.replicas", Kind.LIST, ""),
         _without_effect("local.retention.bytes", Kind.LONG, "-2"),
         _without_effect("local.retention.ms", Kind.LONG, "-2"),
-        _without_effect("max.compaction.lag.ms", Kind.LONG, _LONG_MAX),
         _without_effect("message.downconversion.enable", Kind.BOOLEAN, "true"),
         _without_effect("message.format.version", Kind.STRING, "3.0-IV1"),
         _without_effect("message.timestamp.before.max.ms", Kind.LONG, _LONG_MAX),
         _without_effect("message.timestamp.difference.max.ms", Kind.LONG, _LONG_MAX),
-        _without_effect("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5"),
-        _without_effect("min.compaction.lag.ms", Kind.LONG, "0"),
         _without_effect("preallocate", Kind.BOOLEAN, "false"),
         _without_effect("remote.log.copy.disable", Kind.BOOLEAN, "false"),
         _without_effect("remote.log.delete.on.disable", Kind.BOOLEAN, "false"),
         _without_effect("segment.index.bytes", Kind.INT, "10485760"),
         _without_effect("segment.jitter.ms", Kind.LONG, "0"),
-        _fixed("unclean.leader.election.enable", Kind.BOOLEAN, "false"),
-        _fixed("remote.storage.enable", Kind.BOOLEAN, "false"),
+        _fixed(
+            "unclean.leader.election.enable",
+            Kind.BOOLEAN,
+            "false",
+            "a replica that lacks acknowledged records never leads by itself",
+        ),
+        _fixed(
+            "remote.storage.enable",
+            Kind.BOOLEAN,
+            "false",
+            "records are kept on this node's disk alone, for as long as retention.ms and retention.bytes say",
+        ),
     )
 }
 
