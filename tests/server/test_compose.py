@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.server.toy import ToyAdapter, until
 
+from braidlog.broker.quotas import Direction
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError
 from braidlog.partition.append import Acks
@@ -65,6 +66,22 @@ def test_records_that_nobody_waited_for_are_seen(tmp_path: Path) -> None:
         await append(server, "a", b"x", Acks.NONE)
         got = await server.services.fetch.records("a", 0, 0, bytes_max=100, wait_ms=10_000)
         assert [record.value for record in got.records] == [b"x"]
+        await server.stop()
+
+    play(scene)
+
+
+def test_quotas_that_are_set_are_those_of_the_listeners(tmp_path: Path) -> None:
+    async def scene() -> None:
+        server = Server(config_for(tmp_path, listeners__flux__enabled=True, listeners__flux__port=0))
+        await server.start()
+        assert server.services is not None
+        (listener,) = server.listeners.values()
+        quotas = listener._quotas
+        assert quotas is not None
+        assert quotas.is_unlimited
+        await server.services.quota_changes.change({"ann": {"append_bytes_per_second": 10.0}})
+        assert quotas.take("ann", Direction.APPEND, 20, 0.0) == 1.0
         await server.stop()
 
     play(scene)
