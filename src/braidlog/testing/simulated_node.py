@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from braidlog.cluster import events as e
 from braidlog.cluster import proposals
 from braidlog.cluster.etcd.port import EtcdError
-from braidlog.cluster.etcd.store import EtcdStore, Position
+from braidlog.cluster.etcd.position import Position
+from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.image import Image
 from braidlog.cluster.membership import name_of
 from braidlog.cluster.store import Metadata
