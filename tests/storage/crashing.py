@@ -500,6 +500,13 @@ class World:
         model.epoch = epoch
         model.durable = model.returned
 
+    def take_over(self, name: str, epoch: int) -> None:
+        """Let an epoch begin in all partitions at once."""
+        models = self.topics[name].partitions
+        self.log.folder.begin_epochs([(self.at(name, number)[0], epoch) for number in range(len(models))])
+        for model in models:
+            model.epoch = epoch
+
     # what a replica does
 
     def commit(self, name: str, watermark: int, *, common_end: int = 0) -> None:

@@ -32,6 +32,7 @@ STATES_MIN = {
     "compaction": 580,
     "epochs": 250,
     "replica": 400,
+    "takeover": 200,
     "topics": 1500,
 }
 MIX_STATES_MIN = {range(4): 4_400, range(4, 7): 3_100, range(7, 10): 4_000, range(10, 13): 3_900}

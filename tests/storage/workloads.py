@@ -271,6 +271,34 @@ def replica(world: World) -> None:
     world.close()
 
 
+def takeover(world: World) -> None:
+    """Epochs begun for several partitions at once, before and after each partition's own checkpoints, and taken back."""
+    world.open()
+    world.create("t", partitions=2)
+    world.append("t", 0)
+    world.take_over("t", 2)
+    world.append("t", 0, size=900)
+    world.append("t", 1, size=900, sync=False)
+    world.take_over("t", 4)
+    world.append("t", 1, size=900, sync=False)
+    world.append("t", 1, size=1900)
+    world.reopen()
+    world.append("t", 0)
+    world.take_over("t", 6)
+    world.truncate("t", world.at("t")[1].end)  # epoch 6 wrote nothing here
+    world.at("t")[1].epoch = 5
+    world.append("t", 0, replicated=True)
+    world.truncate("t", 1, number=1)
+    world.append("t", 1, replicated=True)
+    world.take_over("t", 8)
+    world.append("t", 0)
+    world.append("t", 1, sync=False)
+    world.close()
+    world.open()
+    world.append("t", 0)
+    world.close()
+
+
 def topics(world: World) -> None:
     world.open()
     world.create("a")
@@ -305,6 +333,7 @@ ALL = {
         compaction,
         epochs,
         replica,
+        takeover,
         topics,
     )
 }

@@ -71,7 +71,7 @@ class Durability:
             # Appends go on while this is written. If one of them saved an image meanwhile (a new epoch), look again.
             with self._gate.lock:
                 version = self._checkpoints.version
-                image.epochs = self._state.epochs.entries()
+                image.epochs, image.begun = self._state.epochs.entries(), self._state.begun
                 image.start_offset = self._state.start_offset
                 image.watermark = self._state.watermark
             saved = self._checkpoints.save_unless_overtaken(image, version)

@@ -7,6 +7,7 @@ it is taken apart. A name never becomes a path; folders are numbered.
     <folder>/LOCK                         held by the one process that owns the folder
              folder.a folder.b            identity and format of the folder
              cluster.a cluster.b          how far the node has come in its cluster's metadata (cluster/etcd/position.py)
+             epochs.a epochs.b            epochs begun since the partitions' own checkpoints (storage/begun.py), if there were any
              topics/00000001/topic.a .b   name, id, settings, partitions
                             /0000/        partition 0 (storage/partition.py)
              topics/00000002.new          a creation that was never finished: removed when the folder is opened
@@ -17,7 +18,7 @@ it is taken apart. A name never becomes a path; folders are numbered.
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -26,7 +27,9 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings
+from braidlog.storage.begun import BegunEpochs
 from braidlog.storage.compaction import Rewriter
+from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, join, parent
 from braidlog.storage.head import Identity
 from braidlog.storage.key_rewriting import KeyRewriting
@@ -96,6 +99,9 @@ class DataFolder:
         try:
             self.identity = self._open_identity()
             self._open_topics()
+            ids = {bytes.fromhex(meta.topic_id) for _, meta in self._topics.values()}
+            self._begun = BegunEpochs(disk, path, None if self.broken_topics else ids)
+            self.notes += [f"{name}: {fault}; the other one is used" for name, fault in self._begun.faults.items()]
         except BaseException:
             self.release()
             raise
@@ -358,7 +364,29 @@ class DataFolder:
                 place,
             )
         identity = Identity(bytes.fromhex(meta.topic_id), partition)
-        return PartitionLog(self._disk, place, identity, meta.settings, self.pool, read_only=self._read_only)
+        begun = self._begun.of(identity)
+        return PartitionLog(
+            self._disk, place, identity, meta.settings, self.pool, read_only=self._read_only, begun=begun
+        )
+
+    def begin_epochs(self, begun: Sequence[tuple[PartitionLog, int]]) -> None:
+        """Let an epoch begin at the end of each log, durably, with one save for all: for a node that takes over many partitions,
+        or follows new leaders. Blocks; nobody appends to these logs meanwhile. One that refuses its epoch refuses all.
+        """
+        histories = [(log, _with_epoch(log, epoch)) for log, epoch in begun if log.state.epochs.latest != epoch]
+        if not histories:
+            return
+        number = self._begun.next_number()
+        try:
+            self._begun.save(number, {log.identity: history.entries() for log, history in histories})
+        except StorageFault:
+            for log, _ in histories:
+                log.doubt_epochs(number)
+            raise
+        for log, history in histories:
+            with log.lock:
+                assert history.entries()[-1][1] == log.end_offset, "the log has grown while an epoch began"
+                log.state.epochs, log.state.begun = history, number
 
     def partition_folder(self, name: str, partition: int) -> str:
         return join(self._find(name)[0], f"{partition:04d}")
@@ -372,6 +400,14 @@ class DataFolder:
                 self.pool.drop(path)
                 self._disk.remove(path)
         self._disk.remove_folder(folder)
+
+
+def _with_epoch(log: PartitionLog, epoch: int) -> EpochHistory:
+    with log.lock:
+        log.check_writable()
+        history = EpochHistory(log.state.epochs.entries())
+        history.begin(epoch, log.end_offset)
+        return history
 
 
 def _check_partitions(partitions: int) -> None:

@@ -6,8 +6,8 @@ Invariants: offsets are dense and never reused (only `truncate` and `restart_at`
 nothing below `durable_offset` can be lost by a crash; after a failed sync nothing is acknowledged again; a damaged partition
 takes no append.
 
-The life of an append: check the batch (codec/batch), check its producer (state), write it with its offset and epoch patched
-in (segment), fold it into the state. `sync` makes it durable. `slice_at` finds it again.
+The life of an append: check the batch (codec/batch) and its producer (state), write it with its offset and epoch patched in
+(segment), fold it into the state. `sync` makes it durable. `slice_at` finds it again.
 """
 
 import threading
@@ -25,6 +25,7 @@ from braidlog.codec.batch import (
 )
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
+from braidlog.storage.begun import Begun
 from braidlog.storage.chain import SegmentChain
 from braidlog.storage.checking import CheckBudget
 from braidlog.storage.checkpoints import STATE_MAGIC, Checkpoints
@@ -64,6 +65,7 @@ class PartitionLog:
         pool: FilePool,
         *,
         read_only: bool = False,
+        begun: Begun | None = None,
     ) -> None:
         self._disk = disk
         self.folder = folder
@@ -72,7 +74,7 @@ class PartitionLog:
         self.common_end = 0
         """Every replica has all below. Not kept: after an opening it is not known until the owner tells."""
         self._pool = pool
-        recovered = Recovery(disk, folder, identity, settings, pool, read_only=read_only).run()
+        recovered = Recovery(disk, folder, identity, settings, pool, read_only=read_only, begun=begun).run()
         self.report = recovered.report
         self._gate = Gate(folder, closed=read_only)
         self._lock = self._gate.lock
@@ -264,12 +266,17 @@ class PartitionLog:
             )
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """A new leader takes over: its epoch starts at the end of the log."""
+        """A new leader takes over: its epoch starts at the end of the log. (For many logs: `DataFolder.begin_epochs`.)"""
         with self._gate.sync_lock, self._lock:
             self.check_writable()
             if leader_epoch != self._state.epochs.latest:
                 self._state.epochs.begin(leader_epoch, self._state.end_offset)
                 self.checkpoint(copies=2)
+
+    def doubt_epochs(self, begun: int) -> None:
+        """The save `begun` of epochs failed and may be on the disk: before the next append what is true is saved over it."""
+        with self._lock:
+            self._state.begun, self._checkpoints.in_doubt = begun, True
 
     # -- durability ------------------------------------------------------------------------------------------
 
@@ -307,8 +314,8 @@ class PartitionLog:
     def keep_watermark(self, offset: int, *, common_end: int = 0) -> None:
         """Everything below `offset` is committed, and every replica, also one that is away, has all below `common_end`.
 
-        Neither is synced: the watermark is saved with the next checkpoint (every window of appended bytes, every close), and an
-        opening begins with what was saved. Compaction and retention stay below it, tombstones stay above the common end.
+        Neither is synced: the watermark is saved with the next checkpoint (every window of bytes, every close), and an opening
+        begins with what was saved. Compaction and retention stay below it, tombstones stay above the common end.
         """
         with self._lock:
             assert not self._state.is_alone, "a log that is alone knows by itself what is committed"
@@ -344,8 +351,7 @@ class PartitionLog:
 
     def read(self, offset: int, bytes_max: int, *, upto: int | None = None) -> bytes:
         """The bytes of `slice_at`; empty where there is nothing to read yet."""
-        found = self._reader.slice_at(offset, bytes_max, upto=upto)
-        return b"" if found is None else found.read()
+        return b"" if (found := self.slice_at(offset, bytes_max, upto=upto)) is None else found.read()
 
     def forget_checks(self) -> None:
         """What was checked before now is checked again before it is read."""
@@ -386,9 +392,8 @@ class PartitionLog:
     def truncate(self, offset: int) -> int:
         """Drop everything from `offset` on and return the new end: the start of the batch that held it, if it cut one.
 
-        For replication only: a follower drops what its leader does not have, and the epochs that began there, even if there is no
-        record to drop. The watermark goes down with the end. The intent is durable first, so that a crash half-way is finished by
-        recovery and not taken for damage.
+        For replication only: a follower drops what its leader does not have, and epochs that began there even if no record goes.
+        The watermark goes down with the end. The intent is durable first: a crash half-way is finished by recovery.
         """
         with self.upkeep, self._gate.sync_lock, self._lock:
             self.check_writable()
@@ -422,8 +427,7 @@ class PartitionLog:
     def restart_at(self, offset: int, *, now_ms: int) -> None:
         """Give up the whole log and begin at `offset`, where nothing is yet; everything below counts as committed.
 
-        For replication only: a follower whose leader's log begins where ours does not reach. Durable when it returns; a crash
-        half-way is finished by recovery.
+        For replication only: a follower whose leader's log begins where ours does not reach. Durable, as `truncate` is.
         """
         with self.upkeep, self._gate.sync_lock, self._lock:
             self.check_writable()

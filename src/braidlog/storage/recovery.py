@@ -12,6 +12,7 @@ batches that the checkpoint does not cover, make durable what was found.
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
+from braidlog.storage.begun import Begun, with_begun
 from braidlog.storage.checkpoints import STATE_MAGIC, read_snapshot
 from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind, RecoveryReport
 from braidlog.storage.epochs import EpochHistory, learn_epochs
@@ -60,7 +61,7 @@ class Recovery:
     """One opening of one folder. With `read_only` it is a dry run: the same report, and nothing changes on the disk. With an
     `auditor`, which only a dry run may have, every byte is read."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that an opening depends on
         self,
         disk: Disk,
         folder: str,
@@ -70,6 +71,7 @@ class Recovery:
         *,
         read_only: bool = False,
         auditor: Auditor | None = None,
+        begun: Begun | None = None,
     ) -> None:
         assert read_only or auditor is None
         self._disk = disk
@@ -79,6 +81,7 @@ class Recovery:
         self._pool = pool
         self._read_only = read_only
         self._auditor = auditor
+        self._begun = begun
         self.report = RecoveryReport()
         self.images: list[StateImage] = []
         """The checkpoints that hold, newest first."""
@@ -122,7 +125,7 @@ class Recovery:
             self._change(ChangeKind.REMOVE_BEHIND, log_name(old), f"the log was begun anew at {base}; removed")
         head, interval = SegmentHead(self._identity, base, created_ms, 0), self._settings.index_interval_bytes
         segment = begin_anew(self._disk, self._folder, head, self._pool, interval, read_only=self._read_only)
-        return Recovered([segment], PartitionState(begun_anew(base)), self._slots, self.report)
+        return Recovered([segment], PartitionState(begun_anew(base, self.images[0].begun)), self._slots, self.report)
 
     # -- before the batches ----------------------------------------------------------------------------------
 
@@ -158,7 +161,7 @@ class Recovery:
             finish_swap(self._disk, self._folder, base, next_offset)
 
     def _load_images(self) -> list[StateImage]:
-        images = [decode_image(slot.payload) for slot in self._slots.load()]
+        images = [with_begun(decode_image(slot.payload), self._begun) for slot in self._slots.load()]
         for name, fault in self._slots.faults.items():
             self._change(ChangeKind.DERIVED, name, f"{fault}; the other checkpoint is used")
         self.report.clean_stop = bool(images) and images[0].clean_stop
@@ -232,7 +235,7 @@ class Recovery:
             # A cut below the start, to the beginning of the batch that the start is in, leaves an empty log there.
             image.start_offset = min(max(image.start_offset, images[0].start_offset), limit)
             image.cleaned_offset = min(images[0].cleaned_offset, limit)
-            image.watermark = min(images[0].watermark, limit)
+            image.watermark, image.begun = min(images[0].watermark, limit), images[0].begun
             history = EpochHistory(images[0].epochs)
             history.cut_end(limit)
             image.epochs = history.entries()
@@ -242,6 +245,7 @@ class Recovery:
             # Without a checkpoint a first segment that is missing cannot be told from one that was retained.
             image.start_offset = max(image.start_offset, segments[0].base_offset)
         # What a snapshot knows, and then what the batches behind it carry: one flipped epoch condemns itself alone.
+        image.begun = 0 if self._begun is None else self._begun.number
         image.epochs = learn_epochs(image.epochs, headers_from(segments, image.end_offset)).entries()
         return image
 

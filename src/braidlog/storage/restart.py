@@ -43,9 +43,9 @@ def begin_anew(
     return segment
 
 
-def begun_anew(base_offset: int) -> StateImage:
+def begun_anew(base_offset: int, begun: int) -> StateImage:
     """The state of such a log. What the leader has deleted was committed, so that is the watermark; epochs, producers and
     transactions come with its batches."""
     return StateImage(
-        start_offset=base_offset, end_offset=base_offset, cleaned_offset=base_offset, watermark=base_offset
+        start_offset=base_offset, end_offset=base_offset, cleaned_offset=base_offset, watermark=base_offset, begun=begun
     )

@@ -28,6 +28,8 @@ class StateImage(msgspec.Struct, kw_only=True):
     """The log is being begun anew at this offset, at this time (ms): recovery finishes it and believes nothing else."""
     watermark: int = 0
     """Everything below is committed, as far as was known then: it may be late, and is never the log's end by itself."""
+    begun: int = 0
+    """The last save of begun epochs (storage/begun.py) that this partition had a part in: the epochs below know of it."""
     clean_stop: bool = False
     epochs: list[tuple[int, int]] = []
     producers: list[Producer] = []
@@ -51,6 +53,7 @@ class PartitionState:
         self.is_alone = True
         """Whether there is no other replica: what is durable is then committed. Its owner says so, it is not kept."""
         self.epochs = EpochHistory(image.epochs)
+        self.begun = image.begun
         self.producers = ProducerTable(image.producers)
         self.transactions = TransactionIndex(image.open_transactions, image.aborted_transactions)
 
@@ -78,6 +81,7 @@ class PartitionState:
             truncate_to=truncate_to,
             restart=restart,
             watermark=self.watermark,
+            begun=self.begun,
             clean_stop=clean_stop,
             epochs=self.epochs.entries(),
             producers=self.producers.image(),

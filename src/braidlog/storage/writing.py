@@ -113,7 +113,8 @@ class Writer:
             history.begin(header.leader_epoch, header.base_offset)
         # The last image with these epochs, not a new one: what was appended since may not be durable yet.
         try:
-            self._checkpoints.save(lambda saved: msgspec.structs.replace(saved, epochs=history.entries()), copies=2)
+            epochs, begun = history.entries(), self._state.begun
+            self._checkpoints.save(lambda saved: msgspec.structs.replace(saved, epochs=epochs, begun=begun), copies=2)
         except StorageFault as fault:
             if not is_full(fault):
                 self._gate.fail(fault)

@@ -287,7 +287,8 @@ class PartitionDump:
 def _dry_run(layout: Layout, place: TopicPlace, partition: int) -> Recovery:
     identity = Identity(bytes.fromhex(place.meta.topic_id), partition)
     folder, pool = layout.partition_folder(place, partition), FilePool(layout.disk)
-    return Recovery(layout.disk, folder, identity, place.meta.settings, pool, read_only=True)
+    begun = layout.begun.of(identity)
+    return Recovery(layout.disk, folder, identity, place.meta.settings, pool, read_only=True, begun=begun)
 
 
 def _damage_line(name: str, place: tuple[int, int], offsets: tuple[int, int | None], why: str) -> DamageLine:

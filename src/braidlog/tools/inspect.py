@@ -75,7 +75,14 @@ class Inspector:
         self._progress = progress or (lambda _: None)
         self._drop_unreadable = drop_unreadable
         self._recovery = Recovery(
-            disk, inspection.folder, inspection.identity, settings, FilePool(disk), read_only=True, auditor=self
+            disk,
+            inspection.folder,
+            inspection.identity,
+            settings,
+            FilePool(disk),
+            read_only=True,
+            auditor=self,
+            begun=inspection.begun,
         )
         self._rebuild: StateRebuild | None = None
         self._indexes: list[_IndexCheck] = []

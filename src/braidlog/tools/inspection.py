@@ -2,6 +2,7 @@
 
 import msgspec
 
+from braidlog.storage.begun import Begun
 from braidlog.storage.head import Identity
 from braidlog.storage.recovered import Recovered
 from braidlog.storage.state import StateImage
@@ -16,6 +17,8 @@ class Inspection(msgspec.Struct, kw_only=True):
     label: str
     """The folder's name inside of the data folder."""
     identity: Identity
+    begun: Begun | None = None
+    """Epochs that its checkpoints do not know of yet."""
     opened: Recovered | None = None
     """What recovery says of it. None: nothing is left to repair from, or another version's data must not be touched."""
     snapshots: dict[int, StateImage | None] = {}

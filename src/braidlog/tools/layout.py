@@ -10,6 +10,7 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
+from braidlog.storage.begun import BegunEpochs
 from braidlog.storage.files import Disk, join
 from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGIC, FolderIdentity, TopicMeta
 from braidlog.storage.head import Identity
@@ -20,7 +21,7 @@ from braidlog.tools.inspection import Inspection
 
 _NUMBER = re.compile(r"\d{8}")
 _PARTITION = re.compile(r"\d{4,5}")
-_KNOWN = ("LOCK", "folder.a", "folder.b", "topics", "quarantine", "kv")
+_KNOWN = ("LOCK", "folder.a", "folder.b", "epochs.a", "epochs.b", "topics", "quarantine", "kv")
 _TOPIC_ID_AT = slice(16, 32)
 
 
@@ -55,6 +56,7 @@ class Layout:
         if not described and not any(_NUMBER.fullmatch(name) for name in names):
             raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} is not a braidlog data folder")
         self._read_identity()
+        self.begun = BegunEpochs(disk, path)
         self.topics = self._read_topics(names)
         for name in disk.names(path):
             if name not in _KNOWN:
@@ -184,11 +186,13 @@ class Layout:
         self, place: TopicPlace, partition: int, *, progress: Progress | None = None, drop_unreadable: bool = False
     ) -> Inspection:
         """Read every byte of one partition."""
+        identity = Identity(bytes.fromhex(place.meta.topic_id), partition)
         inspection = Inspection(
             report=empty_report(place.meta.name, partition),
             folder=self.partition_folder(place, partition),
             label=f"{place.label}/{partition:04d}",
-            identity=Identity(bytes.fromhex(place.meta.topic_id), partition),
+            identity=identity,
+            begun=self.begun.of(identity),
         )
         inspector = Inspector(
             self.disk, inspection, place.meta.settings, progress=progress, drop_unreadable=drop_unreadable

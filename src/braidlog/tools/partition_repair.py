@@ -91,7 +91,8 @@ class PartitionRepair:
         for task in tasks:
             if task.take_out is not None:
                 task.take_out()
-        Recovery(self._disk, self._folder, self._inspection.identity, self._settings, self._pool).look()
+        found = self._inspection
+        Recovery(self._disk, self._folder, found.identity, self._settings, self._pool, begun=found.begun).look()
         for task in tasks:
             task.do()
 

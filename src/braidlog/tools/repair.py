@@ -152,7 +152,9 @@ class Repair:
     def _open(self, place: TopicPlace, inspection: Inspection) -> None:
         """Open the partition as its owner will: recovery does the rest, and must find nothing to complain of."""
         settings = place.meta.settings
-        partition = PartitionLog(self._disk, inspection.folder, inspection.identity, settings, self._pool)
+        partition = PartitionLog(
+            self._disk, inspection.folder, inspection.identity, settings, self._pool, begun=inspection.begun
+        )
         if partition.damages:
             raise StorageFault(f"still damaged after a repair: {partition.damages[0]}", inspection.folder)
         partition.close()
