@@ -416,12 +416,15 @@ def test_kafka_python(address: str) -> None:
         admin.close()
 
 
-def test_settings_of_nodes_are_shown_and_not_changed(asker: Asker) -> None:
+def test_settings_of_nodes_are_shown_and_not_changed(asker: Asker, server: ServerProcess) -> None:
     def described(name: str) -> Any:
         (told,) = asker.ask(m.DescribeConfigsRequest([m.DescribeConfigsRequestResource(4, name)])).results
         return told
 
-    assert {each.name: each.value for each in described("0").configs}["group.min.session.timeout.ms"] == "6000"
+    told = {each.name: each for each in described("0").configs}
+    assert told["group.min.session.timeout.ms"].value == "6000"
+    assert told["advertised.listeners"].value == "KAFKA://{}:{}".format(*server.address("kafka"))
+    assert all(each.read_only for each in told.values())
     assert (described("").error_code, described("").configs) == (0, []), "what all nodes have in common"
     assert described("7").error_code == E.INVALID_REQUEST
     for name in ("", "0"):

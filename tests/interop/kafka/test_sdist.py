@@ -48,8 +48,6 @@ EXCEPTIONS: dict[str, str] = {
     "test_alter_partition_reassignments": "one node (AlterPartitionReassignments is not spoken)",
     "test_list_partition_reassignments": "one node (ListPartitionReassignments is not spoken)",
     "test_describe_metadata_quorum": "there is no Raft quorum (DescribeQuorum is not spoken)",
-    "test_list_config_resources": "ListConfigResources is not spoken",
-    "test_describe_configs_broker_resource_returns_configs": "the broker's settings do not name advertised.listeners",
 }
 
 # Which Apache Kafka the broker is, by the calls it speaks: the tests expect what that one answers.

@@ -57,7 +57,7 @@ class Change(IntEnum):
 async def describe(
     request: Request,
     services: Services,
-    _: Conversation,
+    conversation: Conversation,
     denied: Denied,
     *,
     creating: Creating,
@@ -69,7 +69,7 @@ async def describe(
         code, text, configs = E.NONE, None, []
         try:
             denied.check(_name(resource))
-            node = _of_node(services, creating, session_timeout_ms_min)
+            node = _of_node(services, conversation, creating, session_timeout_ms_min)
             configs = _configs(resource, message, services, node)
         except (BrokerError, StorageFault) as error:
             code, text = _code(resource.resource_type, error), text_of(error)
@@ -115,11 +115,14 @@ def _to_message(shown: Shown, message: m.DescribeConfigsRequest) -> Config:
     )
 
 
-def _of_node(services: Services, creating: Creating, session_timeout_ms_min: int) -> list[Config]:
+def _of_node(
+    services: Services, conversation: Conversation, creating: Creating, session_timeout_ms_min: int
+) -> list[Config]:
     """What Kafka's tools look for in a broker; all of it is set in this node's own configuration."""
     defaults = services.configs.defaults()
     rows = (
         ("broker.id", str(services.brokers.own_number), Kind.INT),
+        ("advertised.listeners", "KAFKA://{}:{}".format(*conversation.address), Kind.LIST),
         ("auto.create.topics.enable", str(creating.enabled).lower(), Kind.BOOLEAN),
         ("num.partitions", str(creating.partitions), Kind.INT),
         ("default.replication.factor", "1", Kind.INT),
