@@ -60,6 +60,10 @@ import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.quota.ClientQuotaAlteration;
+import org.apache.kafka.common.quota.ClientQuotaEntity;
+import org.apache.kafka.common.quota.ClientQuotaFilter;
+import org.apache.kafka.common.quota.ClientQuotaFilterComponent;
 import org.apache.kafka.common.resource.PatternType;
 import org.apache.kafka.common.resource.ResourcePattern;
 import org.apache.kafka.common.resource.ResourcePatternFilter;
@@ -828,6 +832,21 @@ final class Checks {
             var node = done(cluster.nodes()).iterator().next();
             Kit.equal(node.host() + ":" + node.port(), Kit.of("plain"), "the node");
             Kit.equal(done(cluster.controller()).id(), node.id(), "the controller");
+        }
+    }
+
+    /** Set, read back by its user, and taken away again. */
+    static void checkClientQuotas() throws Exception {
+        var user = new ClientQuotaEntity(Map.of(ClientQuotaEntity.USER, Kit.fresh("quota")));
+        var one = ClientQuotaFilterComponent.ofEntity(ClientQuotaEntity.USER, user.entries().get(ClientQuotaEntity.USER));
+        var filter = ClientQuotaFilter.containsOnly(List.of(one));
+        try (Admin admin = admin()) {
+            for (Double rate : Arrays.asList(1_000_000.0, null)) {
+                var change = new ClientQuotaAlteration.Op("producer_byte_rate", rate);
+                done(admin.alterClientQuotas(List.of(new ClientQuotaAlteration(user, List.of(change)))).all());
+                var wanted = rate == null ? Map.of() : Map.of(user, Map.of("producer_byte_rate", rate));
+                Kit.until(() -> done(admin.describeClientQuotas(filter).entities()).equals(wanted), "the quota " + rate);
+            }
         }
     }
 
