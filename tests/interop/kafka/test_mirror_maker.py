@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from benchmarks.peers import maven
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from tests.debian import Missing, have
 from tests.interop.kafka.checking import RECORDS, until
 from tests.interop.kafka.clients import alone
@@ -138,6 +138,10 @@ def read(source: Consumer, topic: str, partition: int, count: int) -> list[tuple
     return found
 
 
+def wait_for_copy(mirrored: Mirrored, way: Way) -> None:
+    until(lambda: way.copy in mirrored.admin(way.target).list_topics(timeout=60).topics, way.copy, SECONDS_MAX)
+
+
 full = pytest.mark.skipif(not IS_FULL or JUDGED != "braid", reason="two Java processes beside the node: make interop")
 ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way.source}-to-{way.target}")
 
@@ -146,7 +150,7 @@ ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way.source}-to-{w
 @ways
 def test_records_are_copied(mirrored: Mirrored, way: Way) -> None:
     """All that were there, and those that come while it runs: key, value, headers, time and offset."""
-    until(lambda: way.copy in mirrored.admin(way.target).list_topics(timeout=60).topics, way.copy, SECONDS_MAX)
+    wait_for_copy(mirrored, way)
     produce(mirrored.addresses[way.source], way.topic)
     source = mirrored.consumer(way.target, "reading")
     for partition in range(PARTITIONS):
@@ -159,12 +163,18 @@ def test_records_are_copied(mirrored: Mirrored, way: Way) -> None:
 @full
 @ways
 def test_settings_are_copied(mirrored: Mirrored, way: Way) -> None:
-    admin = mirrored.admin(way.target)
+    """Those a topic was made with, and a change: it brings all of them in one request, and one that is not known refuses all."""
+    wait_for_copy(mirrored, way)
+    source, target = mirrored.admin(way.source), mirrored.admin(way.target)
+    change = ConfigEntry("max.message.bytes", "88888", incremental_operation=AlterConfigOpType.SET)
+    altered = ConfigResource(ConfigResource.Type.TOPIC, way.topic, incremental_configs=[change])
+    source.incremental_alter_configs([altered])[altered].result(60)
+    wanted = SETTINGS | {"max.message.bytes": "88888"}
 
     def same() -> bool:
-        (asked,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, way.copy)]).values()
+        (asked,) = target.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, way.copy)]).values()
         found = asked.result(60)
-        return {name: found[name].value for name in SETTINGS} == SETTINGS
+        return {name: found[name].value for name in wanted} == wanted
 
     until(same, f"settings of {way.copy}", SECONDS_MAX)
 
