@@ -10,7 +10,7 @@ from tests.server.toy import until
 
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.server.world import SYNC_HERE_BYTES_MAX, LoopWorld
+from braidlog.server.world import SYNC_HERE_BYTES_MAX, WOKEN_AT_ONCE, LoopWorld
 from braidlog.storage.commit import Flusher
 from braidlog.storage.partition import PartitionLog
 from braidlog.testing.clock import ManualClock
@@ -251,5 +251,47 @@ def test_blocking_gives_back_results_and_errors() -> None:
 
         with pytest.raises(StorageFault):
             await world.blocking(fail)
+
+    play(scene)
+
+
+def test_one_append_that_ends_thousands_of_waits_lets_others_have_their_turn() -> None:
+    """As of a thousand connections with fifty long polls each, on one partition."""
+
+    async def scene(world: LoopWorld, _: StubLog) -> None:
+        wakeups = [world.wakeup(patient=True) for _ in range(4 * WOKEN_AT_ONCE)]
+        polls = [asyncio.ensure_future(each.wait(60.0)) for each in wakeups]
+        await asyncio.sleep(0)
+        for each in wakeups:
+            each.wake()
+            each.wake()  # twice is once
+        woken, turns = 0, 0
+        while woken < len(wakeups):
+            before, woken = (
+                woken,
+                sum(each._future.done() for each in wakeups[woken : woken + 3 * WOKEN_AT_ONCE]) + woken,
+            )
+            assert woken - before <= WOKEN_AT_ONCE
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= len(wakeups) // WOKEN_AT_ONCE
+        assert all(await asyncio.gather(*polls))
+
+    play(scene)
+
+
+def test_a_wait_in_line_to_be_woken_may_run_out_or_be_given_up() -> None:
+    async def scene(world: LoopWorld, _: StubLog) -> None:
+        wakeups = [world.wakeup() for _ in range(WOKEN_AT_ONCE + 2)]
+        polls = [asyncio.ensure_future(each.wait(60.0)) for each in wakeups]
+        await asyncio.sleep(0)
+        for each in wakeups:
+            each.wake()
+        wakeups[-2]._run_out()
+        polls[-1].cancel()
+        told = await asyncio.gather(*polls, return_exceptions=True)
+        assert told[:-2] == [True] * WOKEN_AT_ONCE
+        assert told[-2] is False
+        assert isinstance(told[-1], asyncio.CancelledError)
 
     play(scene)

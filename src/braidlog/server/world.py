@@ -7,6 +7,7 @@ on the loop, where it spares two hand-overs between threads, and only as long as
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -26,18 +27,52 @@ SYNC_ELSEWHERE_FACTOR = 20
 """For so many times as long as it took: slow syncs have at most a twentieth of the loop's time."""
 
 
+WOKEN_AT_ONCE = 1000
+"""Waits that end in one turn of the loop: one append may end those of fifty thousand long polls, and each costs it some time."""
+
+
+class Waker:
+    """Ends waits, so many in one turn of the loop, the others in the turns after it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._line: deque[asyncio.Future[bool]] = deque()
+        self._left = WOKEN_AT_ONCE
+
+    def wake(self, future: "asyncio.Future[bool]") -> None:
+        if self._left == WOKEN_AT_ONCE:
+            self._loop.call_soon(self._go_on)
+        if self._left and not self._line:
+            self._left -= 1
+            future.set_result(True)
+        else:
+            self._line.append(future)
+
+    def _go_on(self) -> None:
+        self._left = WOKEN_AT_ONCE
+        line = self._line
+        while line and self._left:
+            future = line.popleft()
+            if not future.done():  # its time may have run out, or its client may be gone
+                self._left -= 1
+                future.set_result(True)
+        if self._left < WOKEN_AT_ONCE:
+            self._loop.call_soon(self._go_on)
+
+
 class LoopWakeup:
     """A future that can be woken or run out."""
 
-    __slots__ = ("_future", "_loop")
+    __slots__ = ("_future", "_loop", "_waker")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, patient: bool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, waker: Waker, *, patient: bool) -> None:
         self._loop = loop
+        self._waker = waker
         self._future: Abandonable[bool] = Patient(loop=loop) if patient else Abandonable(loop=loop)
 
     def wake(self) -> None:
         if not self._future.done():
-            self._future.set_result(True)
+            self._waker.wake(self._future)
 
     def _run_out(self) -> None:
         if not self._future.done():
@@ -58,6 +93,7 @@ class LoopWorld:
         self._clock = clock
         self._flusher = flusher
         self._loop = asyncio.get_running_loop()
+        self._waker = Waker(self._loop)
         self._groups: dict[Syncable, asyncio.Future[None]] = {}
         self._waiters = 0
         self._syncs_elsewhere = 0
@@ -72,7 +108,7 @@ class LoopWorld:
         return self._clock.monotonic()
 
     def wakeup(self, *, patient: bool = False) -> LoopWakeup:
-        return LoopWakeup(self._loop, patient=patient)
+        return LoopWakeup(self._loop, self._waker, patient=patient)
 
     async def durable(self, log: Syncable, next_offset: int) -> None:
         if log.durable_offset >= next_offset:
