@@ -77,7 +77,9 @@ class SlotPair:
                 continue
             file = self._disk.open(path, writable=False)
             try:
-                data = file.read_at(PAYLOAD_AT + PAYLOAD_BYTES_MAX, 0) if file.size() <= PAYLOAD_BYTES_MAX else b""
+                # As many as there are: a read makes room for what it asks for.
+                size = file.size()
+                data = file.read_at(size, 0) if size <= PAYLOAD_AT + PAYLOAD_BYTES_MAX else b""
                 slots.append(unpack_slot(self._magic, name, data))
             except ValueError as error:
                 self.faults[name] = str(error)
