@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.adapters.kafka.client import Client, values_of
 from tests.cli.braid import Braid
 from tests.console.asking import ask
 from tests.console.waiting import until
@@ -135,6 +136,35 @@ def test_a_damaged_partition_is_a_reason_and_named(tmp_path: Path) -> None:
         assert status == 503
         assert "rotten/0" in str(found["partitions"]["reason"])
         assert "takes no writes" in str(found["partitions"]["reason"])
+
+
+def test_a_byte_that_rots_while_the_node_runs_is_never_served(tmp_path: Path) -> None:
+    """In a closed segment: the reader gets what is before it and an error, `/readyz` and `braid health` say which partition."""
+    with ServerProcess(tmp_path / "data", "--set", "topics.segment_bytes=65536", admin=True) as node:
+        with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
+            client.admin.create_topic("rotten")
+            producer = client.producer()
+            for number in range(40):
+                producer.send_and_wait("rotten", b"%02d" % number + b"x" * 4000)
+        (topic,) = [path.parent for path in tmp_path.glob("data/topics/*/topic.a") if b"rotten" in path.read_bytes()]
+        node.stop()
+        node.start()  # what it wrote itself counts as checked for `scrub.check_hours`
+        first, *others = sorted(topic.glob("0000/*.log"))
+        assert others, "there is one segment only"
+        with first.open("r+b") as segment:
+            content = segment.read()
+            segment.seek(content.index(b"07xxxx") + 100)
+            segment.write(b"y")
+        values: list[bytes | None] = []
+        with Client(node) as reader:
+            while (found := reader.fetch("rotten", len(values))).error_code == 0 and len(values) < 40:
+                values += [value for _, value in values_of(found.records)]
+        assert values == [b"%02d" % number + b"x" * 4000 for number in range(7)]
+        until(lambda: checks(node)[0] == 503)
+        assert "rotten/0" in str(checks(node)[1]["partitions"]["reason"])
+        told = Braid()("health", "--url", node.admin_url, "--timeout", "60")
+        assert told.exit_code
+        assert "rotten/0" in told.stdout
 
 
 def spoil(data: Path) -> None:
