@@ -49,6 +49,15 @@ def test_the_oldest_versions_of_kafkas(node: MeasuredNode) -> None:
     assert len(walk(node, older(oldest_sampled(random.Random(seed))))) > 20
 
 
+def test_a_pipeline_of_small_requests_is_served_in_short_turns(node: MeasuredNode) -> None:
+    """Others are served in between: by time, whatever fits one read of the socket. `bench-loop --pings`: a million."""
+    (ping,) = [each.frame for each in largest("flux") if each.operation == "PING"]
+    cost = node.cost_of("flux", ping * 50_000)
+    assert cost.answer_bytes >= 50_000 * len(b"OK\n")
+    assert cost.turn_seconds < 0.1
+    assert cost.grown_bytes < GROWN_BYTES_MAX
+
+
 def test_a_long_turn_is_noticed(node: MeasuredNode) -> None:
     """What is measured is the node's own loop: a request of a megabyte costs it more than a ping."""
     cost = {
