@@ -3,6 +3,7 @@
 The tests iterate over the dialect's own table: a row that nobody provokes here fails.
 """
 
+import errno
 import hashlib
 import resource
 import shutil
@@ -15,7 +16,7 @@ from tests.adapters.rustlog.client import Client, framed
 from tests.adapters.rustlog.folders import damage, follow, lose, write_topic
 
 from braidlog.adapters.rustlog import handlers
-from braidlog.adapters.rustlog.errors import CODES, FAILED, failure
+from braidlog.adapters.rustlog.errors import CODES, FAILED, failure, json_error
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -234,6 +235,16 @@ def test_a_full_disk_is_no_end(server: ServerProcess) -> None:
             resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (soft, hard))
         assert client.produce("well", b"room").base_offset == before
         assert client.fetch("well", before).records[0].payload == b"room"
+
+
+def test_a_full_disk_that_leaves_doubt_does_not_ask_for_a_retry() -> None:
+    """507 says that nothing was kept; of what was written and found no room when it was synced nobody knows that."""
+    fault = StorageFault("no room")
+    fault.__cause__ = OSError(errno.ENOSPC, "no room")
+    assert json_error(fault).code == E.INSUFFICIENT_SPACE
+    fault.left_remains = True
+    assert json_error(fault).code == E.STORAGE_ERROR
+    assert "may be stored" in json_error(fault).message
 
 
 # ── Binary errors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

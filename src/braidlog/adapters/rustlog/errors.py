@@ -132,7 +132,8 @@ def json_error(error: Exception) -> m.Error:
     if isinstance(error, BrokerError):
         return m.Error(code=int(CODES[error.reason]), message=str(error), details=_details(error))
     if isinstance(error, StorageFault):
-        code = E.INSUFFICIENT_SPACE if error.is_full else E.STORAGE_ERROR
+        # Who reads 507 sends again: it is said only where nothing was kept.
+        code = E.INSUFFICIENT_SPACE if error.is_full and not error.left_remains else E.STORAGE_ERROR
         return m.Error(code=int(code), message=text_of(error), details=None)
     return m.Error(code=int(E.INVALID_REQUEST), message=str(error), details=None)
 
