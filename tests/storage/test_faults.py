@@ -200,6 +200,68 @@ def test_a_full_disk_at_the_first_append_of_an_epoch() -> None:
     assert [r.value for r in open_log(lost(world.disk)).topic("t").read()] == [b"room again"]
 
 
+SAVING = [(kind, ending) for ending in ("slot", ".idx") for kind in ("write_at", "truncate", "sync")]
+
+
+@pytest.mark.parametrize(("kind", "ending"), [*SAVING, ("create", ".idx")])
+def test_a_full_disk_at_the_first_checkpoint_of_a_segment(kind: str, ending: str) -> None:
+    """The record is in doubt: not acknowledged, not seen, not lost. The next sync saves the checkpoint, and both are there."""
+    world = partition_with(3)
+    topic, p = world.log.topic("t"), world.log.topic("t").partition()
+    p.roll(world.clock.now_ms())
+    fail_next(world, kind, next_slot(world) if ending == "slot" else ending, errno.ENOSPC, short=5)
+    with pytest.raises(StorageFault, match="No space") as caught:
+        topic.append(b"one")
+    assert caught.value.left_remains
+    assert p.durable_offset == 3
+    assert len(topic.read()) == 3
+    assert topic.append(b"two") == 4
+    assert p.durable_offset == 5
+    check_values(world, [b"one", b"two"])
+    world.log.close()
+    check_values(world, [b"one", b"two"])
+
+
+def test_a_full_disk_at_a_later_checkpoint_holds_up_nobody() -> None:
+    """Records are durable without it; the next sync saves it."""
+    world = partition_with(3)
+    world.log.alter_topic("t", flush_window_bytes=65536, segment_bytes=1 << 20)
+    topic = world.log.topic("t")
+    fail_next(world, "write_at", next_slot(world), errno.ENOSPC, short=5)
+    assert topic.append(b"x" * 70_000) == 3
+    assert world.disk.fail_at, "no checkpoint was due"
+    check_values(world, [b"x" * 70_000])
+    count = len(world.disk.operations)
+    topic.append(b"more")
+    assert any(each.kind == "sync" and "state." in each.path for each in world.disk.operations[count:])
+    check_values(world, [b"x" * 70_000, b"more"])
+
+
+def test_a_partition_that_could_not_save_its_checkpoint_keeps_its_files() -> None:
+    """It is not let go: its last record is not durable yet."""
+    world = partition_with(3)
+    p = world.log.topic("t").partition()
+    p.roll(world.clock.now_ms())
+    world.append("t", sync=False)
+    fail_next(world, "write_at", next_slot(world), errno.ENOSPC)
+    assert not p.maybe_let_go(settled_only=False)
+    assert p.maybe_let_go(settled_only=False)
+    assert p.durable_offset == 4
+
+
+def next_slot(world: World) -> str:
+    """The file that the next checkpoint goes to."""
+    last = [each.path for each in world.disk.operations if each.path.endswith(("state.a", "state.b"))][-1]
+    return "state.a" if last.endswith("state.b") else "state.b"
+
+
+def check_values(world: World, values: list[bytes]) -> None:
+    """What is seen behind the first three, after a loss of power with nothing or all of what was pending, and after a kill."""
+    states = (lost(world.disk), next(state for _, state in world.disk.crash_states(1)), world.disk.after_kill())
+    for state in states:
+        assert [record.value for record in open_log(state).topic("t").read()][3:] == values
+
+
 def test_a_failed_creation_can_be_repeated() -> None:
     world = World()
     world.open()

@@ -1,6 +1,9 @@
 """A value in two files: the newest whole one counts, a torn save harms nothing."""
 
+import errno
+
 import pytest
+from tests.storage.crashing import lost
 
 from braidlog.model.errors import StorageFault
 from braidlog.storage.slots import PAYLOAD_AT, SlotPair, load_newest, pack_slot, unpack_slot
@@ -29,6 +32,17 @@ def test_a_reopened_pair_overwrites_the_older_file() -> None:
     pair(disk).save(b"one", copies=2)
     pair(disk).save(b"two")
     assert [slot.payload for slot in pair(disk).load()] == [b"two", b"one"]
+
+
+def test_a_file_whose_first_save_failed_has_a_durable_name_after_the_next() -> None:
+    disk = SimulatedDisk()
+    slots = pair(disk)
+    disk.fail_at = {2: errno.ENOSPC}  # it is made, and there is no room to write it
+    with pytest.raises(StorageFault):
+        slots.save(b"value")
+    slots.save(b"value")
+    assert [operation.kind for operation in disk.operations[:2]] == ["create", "write_at"]
+    assert load_newest(pair(lost(disk)), "it", read_only=True) == b"value"
 
 
 def test_a_shorter_value_leaves_nothing_of_the_longer_one() -> None:

@@ -1,10 +1,12 @@
 """What of a partition is durable, and the sync and the checkpoint that make it so.
 
 Knows: the durable offset, what was appended since. Refuses to know: batches, when to flush.
-Invariants: nothing below `durable_offset` can be lost by a crash; older segments are synced first; a failed sync is final.
+Invariants: nothing below `durable_offset` can be lost by a crash; older segments are synced first; a failed sync is final. A
+checkpoint or an index that finds no room is not: records are durable without it, and the next sync writes it again, all of it.
 """
 
 import contextlib
+from collections.abc import Iterator
 
 from braidlog.model.errors import StorageFault
 from braidlog.storage.chain import SegmentChain
@@ -39,18 +41,24 @@ class Durability:
             pending, active = list(self._chain.pending), self._chain.active
             reached = active.reach()
             size = self.unsynced_bytes
-            due = self.since_checkpoint_bytes >= window_bytes or bool(pending) or _is_young(active)
+            is_first = bool(pending) or _is_young(active)
+            due = is_first or self.since_checkpoint_bytes >= window_bytes
             image = self._state.image() if due else None
-        try:
-            for segment in pending:  # first: that a segment was synced proves that all before it were
-                segment.seal(segment.reach())
+        for segment in pending:  # first: that a segment was synced proves that all before it were
+            with self._stopping():
+                segment.sync_to_end()
+            with self._stopping_unless_full():
+                segment.seal_index()
+        with self._stopping():
             self._chain.sync_names()
             active.sync(reached)
-            if image is not None:
-                self._save_synced(active, image)
-        except StorageFault as fault:
-            self._gate.fail(fault)
-            raise
+        if image is not None:
+            try:
+                with self._stopping_unless_full():
+                    self._save_synced(active, image)
+            except StorageFault:
+                if is_first or self._gate.fault is not None:
+                    raise  # nothing of a segment is acknowledged before a checkpoint tells of it: see `_is_young`
         with self._gate.lock:
             del self._chain.pending[: len(pending)]
             self.durable_offset = reached.next_offset
@@ -60,6 +68,28 @@ class Durability:
             self._gate.moved.notify_all()
         self._let_cache_go(active, reached, window_bytes)
         return reached.next_offset
+
+    @contextlib.contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """A fault of the disk stops the partition."""
+        try:
+            yield
+        except StorageFault as fault:
+            fault.left_remains = True
+            self._gate.fail(fault)
+            raise
+
+    @contextlib.contextmanager
+    def _stopping_unless_full(self) -> Iterator[None]:
+        """The same, but for a full disk: what is written here is written again in full by whoever tries next. What was
+        appended is in the log by then."""
+        try:
+            yield
+        except StorageFault as fault:
+            fault.left_remains = True
+            if not fault.is_full:
+                self._gate.fail(fault)
+            raise
 
     def _save_synced(self, active: Segment, image: StateImage) -> None:
         """Save the state as it was when the sync began, with what was decided since: epochs and start never go back."""
@@ -109,33 +139,26 @@ class Durability:
         if not settled and self._gate.fault is None:
             if settled_only:
                 return False
-            with contextlib.suppress(StorageFault):
+            try:
                 self.sync(None, window_bytes)
-                self._settle(active)
+                with self._stopping():
+                    active.sync_file()  # the mark too, before the file is closed
+            except StorageFault:
+                if self._gate.fault is None:
+                    return False  # no room for a checkpoint: there is something to lose
         self._chain.close_active()
         return True
-
-    def _settle(self, active: Segment) -> None:
-        """Make the mark durable too, before the file is closed."""
-        try:
-            active.sync_file()
-        except StorageFault as fault:
-            self._gate.fail(fault)
-            raise
 
     def checkpoint(self, copies: int, *, clean_stop: bool) -> None:
         """Save the state at the end of the log, all of which was just synced. Called with `gate.lock` held."""
         active = self._chain.active
         if self._state.is_alone:
             self._state.watermark = self.durable_offset
-        try:
+        with self._stopping():
             active.save_index(sealed=False)
             if not active.is_settled:
                 active.sync_file()
             self._checkpoints.save(lambda _: self._state.image(clean_stop=clean_stop), copies)
-        except StorageFault as fault:
-            self._gate.fail(fault)
-            raise
         self.since_checkpoint_bytes = 0
 
 

@@ -285,7 +285,7 @@ class PartitionLog:
 
         One call serves every append that came before it; a caller that waited here while its own append (below `upto`)
         was served by another's sync does not sync again. A failure is final: the kernel may have dropped the pages it
-        could not write, so a second sync would succeed without having written them.
+        could not write, so a second sync would succeed without having written them; no room for a checkpoint is not.
         """
         with self._gate.sync_lock:
             return self._durability.sync(upto, self.settings.flush_window_bytes)

@@ -470,7 +470,7 @@ class Recovery:
             if segment.mark.position != segment.size:
                 segment.activate()
                 segment.write_again()
-                segment.seal(segment.reach())
+                segment.seal()
             elif not segment.index_is_sealed:
                 self._change(ChangeKind.DERIVED, index_name(segment.base_offset), "rebuilt")
                 segment.save_index(sealed=True)

@@ -224,12 +224,19 @@ class Segment:
             self.is_settled = False
             raise
 
-    def seal(self, reached: Mark) -> None:
-        """Make a full segment durable with its mark and its index, and let go of its writer."""
-        self.sync(reached)
+    def sync_to_end(self) -> None:
+        """Make a full segment durable, and its mark."""
+        self.sync(self.reach())
         self.sync_file()
+
+    def seal_index(self) -> None:
+        """Make the index of a full segment durable, and let go of its writer."""
         self.save_index(sealed=True)
         self.retire()
+
+    def seal(self) -> None:
+        self.sync_to_end()
+        self.seal_index()
 
     def forget(self, position: int, size: int) -> None:
         self.activate().forget(position, size)

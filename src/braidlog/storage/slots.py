@@ -65,6 +65,8 @@ class SlotPair:
         self._names = (f"{stem}.a", f"{stem}.b")
         self._magic = magic
         self._newest: Slot | None = None
+        self._unnamed: set[str] = set()
+        """Files that were made and whose names are not durable yet."""
         self.faults: dict[str, str] = {}
 
     def load(self) -> list[Slot]:
@@ -115,6 +117,8 @@ class SlotPair:
     def _write(self, name: str, data: bytes) -> None:
         path = join(self._folder, name)
         fresh = not self._disk.exists(path)
+        if fresh:
+            self._unnamed.add(name)
         file = self._disk.create(path) if fresh else self._disk.open(path, writable=True)
         try:
             file.write_at(data, 0)
@@ -122,8 +126,9 @@ class SlotPair:
             file.sync()
         finally:
             file.close()
-        if fresh:
+        if self._unnamed:
             self._disk.sync_folder(self._folder)
+            self._unnamed.clear()
 
 
 def load_newest(pair: SlotPair, what: str, *, read_only: bool) -> bytes:
