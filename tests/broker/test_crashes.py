@@ -18,7 +18,7 @@ from braidlog.coordinator.groups.group import Group
 from braidlog.coordinator.groups.messages import Joining
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.streams import Snapshot
-from braidlog.coordinator.transactions import Producing
+from braidlog.coordinator.transaction import Producing
 from braidlog.model.stages import stage_name
 from braidlog.testing.faults import Operation
 

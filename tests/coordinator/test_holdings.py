@@ -11,7 +11,7 @@ from braidlog.coordinator.groups.messages import Joining, MemberIdRequired
 from braidlog.coordinator.holdings import NODE, Holdings, StateKind, StateLimits
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.streams import VERSION_HEADER, Snapshot
-from braidlog.coordinator.transactions import Producing
+from braidlog.coordinator.transaction import Producing
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.stages import stage_name
 

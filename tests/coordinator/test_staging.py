@@ -8,7 +8,7 @@ from tests.broker.node import Node, batch_of
 from tests.sampling import FULL
 
 from braidlog.coordinator.staging import NO_BATCH, STAGES_MAX, UNUSED_MS_MAX, Decided
-from braidlog.coordinator.transactions import Producing, TxnState
+from braidlog.coordinator.transaction import Producing, TxnState
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.stages import SINK_CHARS_MAX, StageName, read_stage_name, stage_name
 from braidlog.partition.hosted import Role

@@ -1,17 +1,21 @@
 """Transactions: all or nothing after any crash, fencing, timeouts, retries."""
 
+import errno
 from collections.abc import Callable
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.broker.node import Node, batch_of
 from tests.sampling import FULL
 
 from braidlog.coordinator.holdings import StateLimits
+from braidlog.coordinator.journal import Journal
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.transactions import EPOCH_MAX, Transaction, TxnState
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.coordinator.transaction import Transaction, TxnState
+from braidlog.coordinator.transactions import EPOCH_MAX
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.hosted import Role
 from braidlog.testing.faults import Crash
 
@@ -96,6 +100,47 @@ def test_what_never_began_may_be_ended(node: Node) -> None:
     assert end(node, txn, commit=True).state is TxnState.COMMITTED
     txn = begin(node, "u")
     assert end(node, txn, commit=False, name="u").state is TxnState.ABORTED
+
+
+def no_room() -> StorageFault:
+    fault = StorageFault("no room")
+    fault.__cause__ = OSError(errno.ENOSPC, "no room")
+    return fault
+
+
+def test_what_never_began_for_want_of_room_may_be_aborted(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not the transaction before it, which was committed, that its producer aborts."""
+    txn = begin(node)
+    add(node, txn)
+    write(node, txn, "a", b"x")
+    end(node, txn, commit=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write", Mock(side_effect=no_room()))
+        with pytest.raises(StorageFault):
+            add(node, txn)
+    for _ in range(2):
+        assert end(node, txn, commit=False).state is TxnState.ABORTED
+    add(node, txn)
+    write(node, txn, "a", b"y", sequence=1)
+    end(node, txn, commit=True)
+    assert reason_of(end, node, txn, commit=False) is Reason.INVALID_TRANSACTION_STATE
+    assert node.values("a") == [b"x", b"y"]
+
+
+def test_a_decision_in_doubt_is_not_carried_out(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written and not known to be durable: no marker before it is, whoever asks again."""
+    txn = begin(node)
+    add(node, txn)
+    write(node, txn, "a", b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "settled", Mock(side_effect=no_room()))
+        for _ in range(2):
+            with pytest.raises(StorageFault):
+                end(node, txn, commit=True)
+        assert node.run(node.services.transactions.resume()) == {"t": "no room"}
+        assert node.services.hosting.partition("a", 0).end_offset == 1
+    assert end(node, txn, commit=True).state is TxnState.COMMITTED
+    assert node.values("a") == [b"x"]
 
 
 def test_an_earlier_self_is_fenced(node: Node) -> None:

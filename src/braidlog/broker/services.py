@@ -35,7 +35,8 @@ from braidlog.coordinator.offsets import Committed, Offsets
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.coordinator.staging import Sink, Staging
 from braidlog.coordinator.streams import EventStreams, Snapshot, snapshot_name
-from braidlog.coordinator.transactions import Transaction, Transactions
+from braidlog.coordinator.transaction import Transaction
+from braidlog.coordinator.transactions import Transactions
 from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener

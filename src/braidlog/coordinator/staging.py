@@ -14,7 +14,8 @@ import msgspec
 
 from braidlog.coordinator.holdings import Holdings, StateKind
 from braidlog.coordinator.journal import Table
-from braidlog.coordinator.transactions import Producing, Transactions
+from braidlog.coordinator.transaction import Producing
+from braidlog.coordinator.transactions import Transactions
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.slices import in_slices
 from braidlog.model.stages import StageName, check_batch_id, check_sink, read_stage_name

@@ -7,10 +7,8 @@ several that end together are decided in one entry of the journal; a producer of
 checked, so that an end that was decided can always be carried out. One request of a transactional id at a time.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from enum import StrEnum
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
@@ -19,6 +17,7 @@ from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
 from braidlog.coordinator.markers import abort_hanging, mark
 from braidlog.coordinator.offsets import Commit, Offsets, Place, check_group_name
 from braidlog.coordinator.producer_ids import ProducerIds
+from braidlog.coordinator.transaction import DECIDED, ENDED, Producing, Transaction, TxnState, ended, fenced, is_over
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import NAME_CHARS_MAX
@@ -32,45 +31,6 @@ TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
 EPOCH_MAX = 2**15 - 2
 NO_EPOCH = -1
-
-
-class TxnState(StrEnum):
-    EMPTY = "empty"
-    ONGOING = "ongoing"
-    COMMITTING = "committing"
-    ABORTING = "aborting"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-
-
-DECIDED = (TxnState.COMMITTING, TxnState.ABORTING)
-ENDED = (TxnState.COMMITTED, TxnState.ABORTED)
-
-
-class Transaction(msgspec.Struct, frozen=True):
-    """One transactional id's present state."""
-
-    producer_id: int
-    epoch: int
-    timeout_ms: int
-    state: TxnState = TxnState.EMPTY
-    partitions: list[tuple[str, int]] = []
-    offsets: list[tuple[str, Commit]] = []
-    """Staged commits: group and commit, the last one of each partition."""
-    started_ms: int = 0
-    used_ms: int = 0
-    last_epoch: int = -1
-    """The epoch this one replaced at its producer's own wish: asking for that again is a retry."""
-    once: bool = False
-    """Its id was made for this transaction alone: once it has ended, it is forgotten."""
-
-
-class Producing(NamedTuple):
-    """A producer as it names itself: its transactional id, its producer id and its epoch."""
-
-    name: str
-    producer_id: int
-    epoch: int
 
 
 class Transactions:
@@ -98,6 +58,10 @@ class Transactions:
         """Group → transactional ids with commits staged for it."""
         self._decided = {str(name) for (name,), txn in table.items() if txn.state in DECIDED}
         """Whose end is decided and not carried out."""
+        self._in_doubt: dict[str, Mark] = {}
+        """Whose last change is written and not known to be settled."""
+        self._never_begun: set[str] = set()
+        """Whose last attempt to begin a transaction could not be kept: the disk was full."""
         for (name,), txn in table.items():
             self._note_staged(str(name), None, txn)
             if txn.state is TxnState.ONGOING:
@@ -130,6 +94,16 @@ class Transactions:
         staged = [self.find(name).offsets for name in self._staging.get(group, ())]
         return {(c.topic, c.partition) for offsets in staged for owner, c in offsets if owner == group}
 
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """One request of an id at a time, and none before what the last one wrote is settled: a decision that could still be
+        lost is neither carried out nor told."""
+        async with self._turns.take(name):
+            if name in self._in_doubt:
+                await self._table.journal.settled(self._in_doubt[name])
+                del self._in_doubt[name]
+            yield
+
     # -- a producer's requests -------------------------------------------------------------------------------
 
     async def begin_producer(
@@ -151,7 +125,7 @@ class Transactions:
                 Reason.INVALID_TRANSACTION_TIMEOUT,
                 f"a transaction's timeout is 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms}",
             )
-        async with self._turns.take(name):
+        async with self._turn(name):
             with self._holdings.admitted(StateKind.TRANSACTIONAL_IDS, name, by):
                 return await self._begin_producer(name, timeout_ms, expected)
 
@@ -180,7 +154,7 @@ class Transactions:
 
     async def begin(self, name: str, producer_id: int, epoch: int) -> Transaction:
         """Begin in so many words, before anything is added; what is open already cannot begin again."""
-        async with self._turns.take(name):
+        async with self._turn(name):
             found = self._open(name, producer_id, epoch)
             if found.state is TxnState.ONGOING:
                 raise BrokerError(Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is open already")
@@ -202,14 +176,14 @@ class Transactions:
         for topic, number in partitions:
             refuse_published(topic)
             self._hosting.check_partition(topic, number)
-        async with self._turns.take(name):
+        async with self._turn(name):
             found = self._open(name, producer_id, epoch)
             return await self._extend(name, found, partitions=sorted({*found.partitions, *partitions}))
 
     async def add_group(self, name: str, producer_id: int, epoch: int, group: str) -> Transaction:
         """The transaction is about to stage commits of a group; begins it if it has not begun."""
         check_group_name(group)
-        async with self._turns.take(name):
+        async with self._turn(name):
             return await self._extend(name, self._open(name, producer_id, epoch))
 
     async def add_offsets(
@@ -229,7 +203,7 @@ class Transactions:
         transaction must have begun: a commit that comes late must not begin another.
         """
         self._offsets.check_staged(group, commits, by)
-        async with self._turns.take(name):
+        async with self._turn(name):
             found = self._open(name, producer_id, epoch)
             if guard is not None:
                 self.require_ongoing(name, producer_id, epoch)
@@ -241,18 +215,22 @@ class Transactions:
     async def _extend(self, name: str, found: Transaction, **changes: object) -> Transaction:
         if found.state is not TxnState.ONGOING:
             changes["started_ms"] = self._steady.now_ms()
+            self._never_begun.add(name)
         changed: Transaction = msgspec.structs.replace(found, state=TxnState.ONGOING, **changes)
         return found if changed == found else await self._keep(name, changed)
 
     async def end(self, name: str, producer_id: int, epoch: int, *, commit: bool) -> Transaction:
-        """Commit or abort. Asking again for the same end is fine: a retry must not fail. So is ending what never began."""
-        async with self._turns.take(name):
+        """Commit or abort. Asking again for the same end is fine: a retry must not fail. So is ending what never began, also
+        where another was committed before it."""
+        async with self._turn(name):
             found = self._check(name, producer_id, epoch)
-            decided, ended = (
+            decided, over = (
                 (TxnState.COMMITTING, TxnState.COMMITTED) if commit else (TxnState.ABORTING, TxnState.ABORTED)
             )
-            if found.state is ended:
+            if found.state is over:
                 return found
+            if not commit and name in self._never_begun:
+                return msgspec.structs.replace(found, state=over)
             if found.state in (TxnState.EMPTY, TxnState.ONGOING):
                 found = await self._keep(name, msgspec.structs.replace(found, state=decided))
             if found.state is not decided:
@@ -274,7 +252,7 @@ class Transactions:
         async with AsyncExitStack() as turns:
             # In one order, whoever asks: two that want the same ids must not wait for each other.
             for name in sorted({*(each.name for each in commits), *aborts}):
-                await turns.enter_async_context(self._turns.take(name))
+                await turns.enter_async_context(self._turn(name))
             decided = {
                 each.name: msgspec.structs.replace(self.require_ongoing(*each), state=TxnState.COMMITTING, once=True)
                 for each in commits
@@ -282,14 +260,14 @@ class Transactions:
             for name in aborts:
                 found: Transaction | None = self._table.get(name)
                 if found is not None and found.state is TxnState.ONGOING:
-                    decided[name] = msgspec.structs.replace(_fenced(found), once=True)
+                    decided[name] = msgspec.structs.replace(fenced(found), once=True)
             await self._keep_together(decided, beside)
             await self._finish_together(decided)
 
     async def abort_in(self, producer_id: int, epoch: int, topic: str, number: int) -> None:
         """End what a producer has open in one partition: its transaction, in every partition; if none is known, here alone."""
         name = self._by_producer.get(producer_id, "")
-        async with self._turns.take(name):
+        async with self._turn(name):
             found: Transaction | None = self._table.get(name)
             if found is None or (topic, number) not in found.partitions:
                 await abort_hanging(self._hosting.partition(topic, number), producer_id, epoch, self._world)
@@ -299,7 +277,7 @@ class Transactions:
     async def finish(self, names: Sequence[str]) -> None:
         """Carry out what was decided of these and has not been carried out; raise if that cannot be done yet."""
         for name in names:
-            async with self._turns.take(name):
+            async with self._turn(name):
                 found: Transaction | None = self._table.get(name)
                 if found is not None:
                     await self._finish(name, found)
@@ -345,7 +323,7 @@ class Transactions:
     # -- carrying out ----------------------------------------------------------------------------------------
 
     async def _fence(self, name: str, found: Transaction) -> Transaction:
-        return await self._keep(name, _fenced(found))
+        return await self._keep(name, fenced(found))
 
     async def _finish(self, name: str, found: Transaction) -> Transaction:
         return (await self._finish_together({name: found}))[name] if found.state in DECIDED else found
@@ -365,7 +343,7 @@ class Transactions:
         await self._offsets.commit_staged(
             [each for found in decided.values() if found.state is TxnState.COMMITTING for each in found.offsets]
         )
-        return await self._keep_together({name: _ended(found) for name, found in decided.items()})
+        return await self._keep_together({name: ended(found) for name, found in decided.items()})
 
     async def _keep(self, name: str, transaction: Transaction) -> Transaction:
         return (await self._keep_together({name: transaction}))[name]
@@ -377,20 +355,24 @@ class Transactions:
         now_ms = self._world.now_ms()
         kept = {name: msgspec.structs.replace(each, used_ms=now_ms) for name, each in changed.items()}
         known: dict[str, Transaction | None] = {name: self._table.get(name) for name in kept}
-        entries = [(self._table, (name,), None if _is_over(each) else each) for name, each in kept.items()]
+        entries = [(self._table, (name,), None if is_over(each) else each) for name, each in kept.items()]
         mark = put_together([*entries, *beside])
         for name, each in kept.items():
             self._note(name, known[name], each, mark)
+            self._in_doubt[name] = mark
         await self._table.journal.settled(mark)
+        for name in kept:
+            self._in_doubt.pop(name, None)
         return kept
 
     def _note(self, name: str, before: Transaction | None, after: Transaction, mark: Mark) -> None:
         """What else is known by name, by producer or by group follows the table."""
+        self._never_begun.discard(name)
         (self._decided.add if after.state in DECIDED else self._decided.discard)(name)
         self._note_added(name, before, after, mark)
-        if before is not None and (before.producer_id != after.producer_id or _is_over(after)):
+        if before is not None and (before.producer_id != after.producer_id or is_over(after)):
             self._by_producer.pop(before.producer_id, None)
-        if not _is_over(after):
+        if not is_over(after):
             self._by_producer[after.producer_id] = name
         self._note_staged(name, before, after)
 
@@ -421,7 +403,7 @@ class Transactions:
         held_up = {}
         for name in sorted(self._decided):
             try:
-                async with self._turns.take(name):
+                async with self._turn(name):
                     found: Transaction | None = self._table.get(name)
                     if found is not None:
                         await self._finish(name, found)
@@ -436,7 +418,7 @@ class Transactions:
             found: Transaction | None = self._table.get(name)
             if found is None or not self._is_overdue(found):
                 continue
-            async with self._turns.take(name):
+            async with self._turn(name):
                 found = self._table.get(name)  # again: it may have moved while this waited
                 if found is not None and self._is_overdue(found):
                     overdue.append(name)
@@ -449,7 +431,7 @@ class Transactions:
         async for (_, word), seen in in_slices(self._table.values.items()):
             name = str(word)
             if self._is_unused(seen) and not self._turns.is_held(name):
-                async with self._turns.take(name):
+                async with self._turn(name):
                     found: Transaction | None = self._table.get(name)
                     if found is not None and self._is_unused(found):
                         await self._forget(name, found)
@@ -470,22 +452,8 @@ class Transactions:
     async def _forget(self, name: str, found: Transaction) -> None:
         mark = self._table.drop(name)
         self._by_producer.pop(found.producer_id, None)
+        self._never_begun.discard(name)
         await self._table.journal.settled(mark)
-
-
-def _fenced(found: Transaction) -> Transaction:
-    """To be aborted, in a new epoch: its markers carry it, so that the earlier self cannot append behind them."""
-    return msgspec.structs.replace(found, epoch=found.epoch + 1, state=TxnState.ABORTING)
-
-
-def _ended(found: Transaction) -> Transaction:
-    ended = TxnState.COMMITTED if found.state is TxnState.COMMITTING else TxnState.ABORTED
-    return Transaction(found.producer_id, found.epoch, found.timeout_ms, ended, once=found.once)
-
-
-def _is_over(found: Transaction) -> bool:
-    """Whether nobody will ask for it again."""
-    return found.once and found.state in ENDED
 
 
 def _check_name(name: str) -> None:

@@ -9,7 +9,7 @@ from braidlog.adapters.cursus.producing import ANY_PARTITION, choose_partition, 
 from braidlog.adapters.cursus.records import encode_whole
 from braidlog.adapters.cursus.services import Services
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.transactions import Transaction, TxnState
+from braidlog.coordinator.transaction import Transaction, TxnState
 from braidlog.partition.append import SEQUENCES, Acks
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r

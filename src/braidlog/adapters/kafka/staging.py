@@ -12,7 +12,7 @@ from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.coordinator.transactions import Producing
+from braidlog.coordinator.transaction import Producing
 from braidlog.model.stages import PREFIX
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E

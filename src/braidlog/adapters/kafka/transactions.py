@@ -16,7 +16,7 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied, Handler, Need
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.transactions import Transaction, TxnState
+from braidlog.coordinator.transaction import Transaction, TxnState
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.slices import Pace
 from braidlog.partition.hosted import ActiveProducer

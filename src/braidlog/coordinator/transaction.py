@@ -1,0 +1,65 @@
+"""One transaction as a value: what is kept of it, and what follows it.
+
+Knows: states. Refuses to know: who decides, where it is kept.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from braidlog.coordinator.offsets import Commit
+
+
+class TxnState(StrEnum):
+    EMPTY = "empty"
+    ONGOING = "ongoing"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+DECIDED = (TxnState.COMMITTING, TxnState.ABORTING)
+ENDED = (TxnState.COMMITTED, TxnState.ABORTED)
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """One transactional id's present state."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: TxnState = TxnState.EMPTY
+    partitions: list[tuple[str, int]] = []
+    offsets: list[tuple[str, Commit]] = []
+    """Staged commits: group and commit, the last one of each partition."""
+    started_ms: int = 0
+    used_ms: int = 0
+    last_epoch: int = -1
+    """The epoch this one replaced at its producer's own wish: asking for that again is a retry."""
+    once: bool = False
+    """Its id was made for this transaction alone: once it has ended, it is forgotten."""
+
+
+class Producing(NamedTuple):
+    """A producer as it names itself: its transactional id, its producer id and its epoch."""
+
+    name: str
+    producer_id: int
+    epoch: int
+
+
+def fenced(found: Transaction) -> Transaction:
+    """To be aborted, in a new epoch: its markers carry it, so that the earlier self cannot append behind them."""
+    return msgspec.structs.replace(found, epoch=found.epoch + 1, state=TxnState.ABORTING)
+
+
+def ended(found: Transaction) -> Transaction:
+    state = TxnState.COMMITTED if found.state is TxnState.COMMITTING else TxnState.ABORTED
+    return Transaction(found.producer_id, found.epoch, found.timeout_ms, state, once=found.once)
+
+
+def is_over(found: Transaction) -> bool:
+    """Whether nobody will ask for it again."""
+    return found.once and found.state in ENDED
