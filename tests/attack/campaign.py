@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.adapters.doors import DOORS
-from tests.attack import clients, foreign
+from tests.attack import clients, foreign, own
 from tests.attack.attacked import AttackedNode, Proxies
 from tests.attack.clients import TROUBLE, Client
 from tests.attack.disk import Disk
@@ -68,6 +68,7 @@ class Round:
             *(clients.Counter(node, history, name) for name in self.counters),
             clients.Leaser(node, history, f"lease-{number}"),
             clients.Reader(node, history, self.topic, f"reader-{number}"),
+            own.OwnProducer(node, history, self.topic, f"own-{number}"),
             foreign.ConfluentProducer(node, history, self.topic, f"librdkafka-{number}"),
             foreign.KafkaPythonProducer(node, history, self.topic, f"kafkapython-{number}"),
             foreign.AioKafkaProducer(node, history, self.topic, f"aiokafka-{number}"),
