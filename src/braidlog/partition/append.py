@@ -16,6 +16,7 @@ from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, refuse_published
 from braidlog.storage.partition import Appended as Appended  # noqa: PLC0414 - what an append gives back
+from braidlog.storage.producers import last_sequence
 
 ACKS_TIMEOUT_MS = 2_000
 ACKS_TIMEOUT_MS_MAX = 300_000
@@ -167,7 +168,8 @@ class Append:
         producer = hosted.log.state.producers.find(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch or not producer.batches:
             return None
-        if any(each.base_sequence == header.base_sequence for each in producer.batches):
+        this = (header.base_sequence, last_sequence(header))
+        if any((each.base_sequence, each.last_sequence) == this for each in producer.batches):
             return None  # the log knows where it is
         last = producer.batches[-1]
         behind = (last.last_sequence - header.base_sequence + 1) % SEQUENCES

@@ -187,7 +187,8 @@ def test_a_retry_with_more_behind_it(client: Client) -> None:
     client.ok("CREATE retried 1")
     say: dict[str, Any] = {"idempotent": True, "producer": "retrying", "epoch": 3}
     assert client.ack(batch("retried", b"1", b"2", **say))["last_offset"] == 1
-    assert client.ack(batch("retried", b"1", b"2", b"3", **say))["last_offset"] == 2
+    for _ in range(2):  # the second time the log has all of it, in two batches
+        assert client.ack(batch("retried", b"1", b"2", b"3", **say))["last_offset"] == 2
     assert client.ack(batch("retried", b"2", b"3", b"4", b"5", first=2, **say))["last_offset"] == 4
     assert client.ack(batch("retried", b"1", b"2", **say))["last_offset"] == 1
     assert [r.payload for r in client.consume("retried")] == [b"1", b"2", b"3", b"4", b"5"]
