@@ -1,5 +1,7 @@
 """The local store: durable before applied, one proposal at a time, snapshots, trimming, and what it refuses to load."""
 
+from unittest.mock import Mock
+
 import msgspec
 import pytest
 from tests.cluster.node import MetadataNode
@@ -10,6 +12,7 @@ from braidlog.cluster.local import METADATA_TOPIC, Line
 from braidlog.cluster.store import Conflict
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.partition.internal_topic import InternalTopic
 
 
 def test_nothing_is_applied_before_it_is_durable() -> None:
@@ -21,6 +24,20 @@ def test_nothing_is_applied_before_it_is_durable() -> None:
         assert not job.is_done
     job.result()
     assert (node.metadata.seq, node.hosting.names()) == (2, ["a"]), "created, and its folder made"
+
+
+def test_an_entry_whose_sync_failed_is_true_with_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the log: the next one is decided at an image that has it, and has the next number."""
+    node = MetadataNode()
+    with monkeypatch.context() as patch:
+        patch.setattr(InternalTopic, "durable", Mock(side_effect=StorageFault("no room")))
+        for number in (1, 2):
+            with pytest.raises(StorageFault):
+                node.run(node.brokers.register(number, "host", 1))
+        assert node.metadata.image == Image()
+    node.run(node.brokers.register(3, "host", 1))
+    assert (sorted(node.metadata.image.nodes), node.metadata.seq) == (["1", "3"], 2)
+    assert node.restarted().metadata.image == node.metadata.image
 
 
 def test_one_of_two_proposals_for_the_same_place_conflicts_and_is_decided_again() -> None:

@@ -57,6 +57,8 @@ class LocalStore:
         self._since_snapshot = 0
         self._recent: list[Entry] = []
         self._seq = 0
+        self._in_doubt: tuple[int, Sequence[Event]] | None = None
+        """What was appended and is not known to be durable: the end of the log then, and the entry's events."""
 
     def load(self) -> tuple[Image, int]:
         image, seq = Image(), 0
@@ -83,10 +85,20 @@ class LocalStore:
 
     async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
         async with self._turns.take(_TURN):
-            if after != self._seq:
+            if after != await self._settle():
                 return Conflict(self._seq)
-            await self._log.durable(self.write(events))
-            return self._took(events)
+            self._in_doubt = self.write(events), events
+            return await self._settle()
+
+    async def _settle(self) -> int:
+        """Number of the last entry, once it is durable. One whose sync failed for want of room is in the log: it is true with the
+        next sync that succeeds, and nothing is decided before."""
+        if self._in_doubt is not None:
+            next_offset, events = self._in_doubt
+            await self._log.durable(next_offset)
+            self._in_doubt = None
+            self._took(events)
+        return self._seq
 
     def write(self, events: Sequence[Event]) -> int:
         """Append the next entry; returns the offset below which the log must be durable for it to be true."""
@@ -117,7 +129,7 @@ class LocalStore:
             return
         line = Line(seq, image=image.copy())  # as it is now: while this waits for its turn the image may go on
         async with self._turns.take(_TURN):
-            if seq == self._seq:  # else whoever made the later entry saves a later image
+            if seq == await self._settle():  # else whoever made the later entry saves a later image
                 await self._world.blocking(lambda: self._log.replace(self._batch(line)))
                 self._since_snapshot = 0
 
