@@ -16,7 +16,7 @@ def replicated() -> tuple[Node, HostedPartition]:
 def opened_as(role: Role, node: Node, hosted: HostedPartition) -> HostedPartition:
     """The same log, opened after a kill by a node that leads or follows."""
     log = DataFolder(node.disk.after_kill(), "/data", node.clock).open_partition("a", 0)
-    return HostedPartition("a", 0, log, type(hosted.replicas)("0", ["1", "2"]), role=role, epoch=0)
+    return HostedPartition("a", 0, log, type(hosted.replicas)("0", ["1", "2"]), hosted._open, role=role, epoch=0)
 
 
 def test_a_follower_opens_with_the_watermark_that_was_kept() -> None:

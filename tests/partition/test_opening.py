@@ -55,14 +55,15 @@ class Openings:
 def test_the_loops_thread_opens_no_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     openings = Openings(monkeypatch)
 
-    async def use(server: Server, partitions: int) -> None:
+    async def use(server: Server, partitions: int, *, at_rest: bool = False) -> None:
         """Whatever asks for all of them, as a Metadata request does."""
         assert server.services is not None
         began = time.thread_time()
         assert len(server.services.hosting.partitions("a")) == partitions
         assert time.thread_time() - began < LOOP_SECONDS_MAX
         assert openings.on_this_thread() == []
-        assert len([place for place in openings.threads if place[0] == "a"]) == partitions
+        opened = [place for place in openings.threads if place[0] == "a"]
+        assert len(opened) == (0 if at_rest else partitions)
 
     async def scene() -> None:
         server = Server(config_for(tmp_path))
@@ -77,9 +78,13 @@ def test_the_loops_thread_opens_no_partition(tmp_path: Path, monkeypatch: pytest
         openings.threads.clear()
         again = Server(config_for(tmp_path))
         await again.start()
-        await use(again, PARTITIONS + 10)
+        await use(again, PARTITIONS + 10, at_rest=True)
         assert again.services is not None
         assert again.services.hosting.partition("a", 0).end_offset == 1
+        await append(again, "a", b"y")
+        assert [place for place in openings.threads if not place[0].startswith("__")] == [("a", 0)]
+        assert openings.on_this_thread() == []
+        assert again.services.hosting.partition("a", 0).end_offset == 2
         await again.stop()
 
     play(scene)

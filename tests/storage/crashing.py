@@ -20,6 +20,7 @@ from braidlog.storage.commit import GroupCommit
 from braidlog.storage.log import Log, Topic
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import OPEN_FILES_MAX
+from braidlog.storage.rest import Rest
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Operation, SimulatedDisk
 
@@ -144,8 +145,22 @@ def see_all(log: Log) -> dict[tuple[str, int], Seen]:
     for name in log.topics():
         topic = log.topic(name)
         for number in range(topic.partitions):
+            rest = log.folder.rest_of(name, number)
             found[name, number] = see(topic, number)
+            if rest is not None:
+                compare_rest(rest, topic.partition(number))
     return found
+
+
+def compare_rest(rest: Rest, opened: PartitionLog) -> None:
+    """What a partition said before it was opened is what it says now that it is."""
+    assert (rest.start_offset, rest.end_offset) == (opened.start_offset, opened.end_offset)
+    assert opened.last_stable_offset == opened.durable_offset == rest.end_offset
+    assert list(rest.epochs) == opened.state.epochs.entries()
+    sizes = [segment.data_bytes for segment in opened.segments]
+    assert (rest.shape.segments, rest.shape.size_bytes) == (len(sizes), sum(sizes))
+    assert rest.shape.first_base == opened.segments[0].base_offset
+    assert rest.shape.newest_ms == max(segment.max_timestamp_ms for segment in opened.segments)
 
 
 # -- the comparison ----------------------------------------------------------------------------------------------
@@ -356,6 +371,12 @@ class World:
                 model.durable = model.returned
         for p, model in saving:
             model.kept_watermark = p.state.watermark
+
+    def rest(self, name: str, number: int = 0) -> None:
+        """Close one partition; the next use opens it again."""
+        _, model = self.at(name, number)
+        self.log.topic(name).close_partition(number)
+        model.durable = model.returned
 
     def reopen(self) -> None:
         self.close()

@@ -23,6 +23,7 @@ from braidlog.testing.disk import Crash, Operation, SimulatedDisk
 STATES_MIN = {
     "appends": 800,
     "few_files": 1200,
+    "idle": 800,
     "lazy": 550,
     "retention": 250,
     "deletion": 200,

@@ -50,6 +50,30 @@ def few_files(world: World) -> None:
     world.close()
 
 
+def idle(world: World) -> None:
+    """Partitions that are closed while others are used, opened again by an append, and closed again."""
+    world.open()
+    world.create("t", partitions=2)
+    world.create("os", flush="os", flush_window_bytes=1 << 20)
+    world.append("t", 0, pid=9)
+    world.rest("t", 0)
+    world.append("t", 1, size=1500)
+    world.append("t", 0, size=1500, pid=9)
+    world.append("os", size=1500)
+    world.rest("os")
+    world.append("t", 0, size=1500)
+    world.append("t", 0, size=1500, sync=False)  # in a second segment
+    world.rest("t", 0)
+    world.rest("t", 1)
+    world.epoch("t", 2)
+    world.append("t", 0, pid=9)
+    world.append("os", size=2800)
+    world.rest("t", 0)
+    world.rest("os")
+    world.append("t", 0)
+    world.close()
+
+
 def lazy(world: World) -> None:
     """A topic whose appends are not synced: two rolls go by before the first sync."""
     world.open()
@@ -324,6 +348,7 @@ ALL = {
     for work in (
         appends,
         few_files,
+        idle,
         lazy,
         retention,
         deletion,

@@ -22,7 +22,8 @@ def mark(hosted: HostedPartition, producer_id: int, epoch: int, now_ms: int, *, 
 
 async def abort_hanging(hosted: HostedPartition, producer_id: int, epoch: int, world: World) -> None:
     """Abort what a producer has open in a partition, if anything: no transaction is known that would ever end it."""
-    known = next((each for each in hosted.producers() if each.producer_id == producer_id), None)
+    opened = [] if hosted.open_log is None else hosted.producers()  # in a closed partition no transaction is open
+    known = next((each for each in opened if each.producer_id == producer_id), None)
     if known is None or known.open_since is None:
         return
     if epoch < known.epoch:

@@ -27,6 +27,7 @@ from braidlog.partition.append import Acks, Append
 from braidlog.partition.fetch import CLIP_BYTES_MAX, Fetch
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.opening import require_open
 from braidlog.partition.reading import HERE_RECORDS_MAX, Limits
 
 VERSION_HEADER = "aggregateVersion"
@@ -199,6 +200,9 @@ class EventStreams:
     ) -> StreamPosition:
         """Append the next event of a stream. `expected` is the version the writer knows: 0 for none, ANY_VERSION for any."""
         number, events = await self._locate(topic, key)  # and no wait between its last look and the append
+        if not self._hosting.partition(topic, number).is_open:
+            await self._append.ready(topic, number)
+            number, events = await self._locate(topic, key)
         if events is _NONE:
             self._check_room(key)
             self._holdings.check_room()
@@ -208,8 +212,8 @@ class EventStreams:
         version = current + 1
         kept = (*(h for h in headers if h[0] != VERSION_HEADER), (VERSION_HEADER, str(version).encode()))
         batch = encode_batch([value], keys=[key], headers=[kept], base_timestamp=self._world.now_ms())
-        # The append itself happens before the first wait, so nobody can come between the check and it.
-        appended = await self._append.append(topic, number, batch, acks=Acks.ALL)
+        # The write happens before the first wait, so nobody can come between the check and it.
+        appended = await self._append.acknowledge(self._append.write(topic, number, batch), acks=Acks.ALL)
         return StreamPosition(version, number, appended.base_offset)
 
     async def partition_of(self, topic: str, key: bytes) -> int:
@@ -225,7 +229,7 @@ class EventStreams:
     ) -> list[tuple[int, Record]]:
         """(version, record) of a stream's events from a version on, those that are committed and still there."""
         number, events = await self._locate(topic, key)
-        hosted = self._hosting.partition(topic, number)
+        hosted = await require_open(self._hosting.partition(topic, number), self._hosting, self._world)
         first = bisect_left(events.versions, from_version)
         wanted = range(first, min(first + count_max, len(events.versions)))
         found: list[tuple[int, Record]] = []
@@ -260,7 +264,7 @@ class EventStreams:
                 hosted = self._hosting.partition(topic, number)
                 index = self._index(hosted, topic, meta.topic_id, number)
                 if index.offset < hosted.end_offset:
-                    await index.catch_up(hosted, self._fetch)
+                    await index.catch_up(await require_open(hosted, self._hosting, self._world), self._fetch)
                     break
                 events = index.streams.get(key)
                 if events is not None:

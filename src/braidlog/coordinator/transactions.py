@@ -26,6 +26,7 @@ from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, refuse_published
+from braidlog.partition.opening import wake
 
 TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
@@ -330,6 +331,8 @@ class Transactions:
 
     async def _finish_together(self, decided: Mapping[str, Transaction]) -> dict[str, Transaction]:
         """Do what was decided: markers, then offsets, then the end. Repeatable: after a crash it is done again."""
+        places = {place for found in decided.values() for place in found.partitions if self._hosting.exists(place[0])}
+        await wake([self._hosting.partition(*place) for place in places], self._hosting, self._world)
         marked: dict[HostedPartition, int] = {}
         for found in decided.values():
             for topic, number in found.partitions:

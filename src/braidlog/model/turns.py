@@ -8,6 +8,7 @@ Services change state across waits only inside a turn: what was checked before t
 """
 
 from collections import deque
+from collections.abc import Iterable
 from types import TracebackType
 
 from braidlog.model.errors import BrokerError, Reason
@@ -26,6 +27,10 @@ class Turns:
     def take(self, name: str) -> "Turn":
         """`async with turns.take(name):` is entered when everyone before has left."""
         return Turn(self._world, self._lines, name)
+
+    def are_held(self, names: Iterable[str]) -> bool:
+        """Whether somebody has the turn of any of these."""
+        return bool(self._lines) and any(name in self._lines for name in names)
 
     def is_held(self, name: str) -> bool:
         return name in self._lines

@@ -6,15 +6,18 @@ replica has it and there are enough of them. A transactional batch goes only whe
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from enum import IntEnum
 from typing import NamedTuple
 
 from braidlog.codec.batch import TRANSACTIONAL, BatchHeader, read_headers
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
+from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, refuse_published
+from braidlog.partition.opening import wake
 from braidlog.storage.partition import Appended as Appended  # noqa: PLC0414 - what an append gives back
 from braidlog.storage.producers import last_sequence
 
@@ -57,6 +60,7 @@ class Append:
         self._hosting = hosting
         self._world = world
         self._guard = guard
+        self._waking = Turns(world)
         self.no_room: StorageFault | None = None
         """Why producers are refused, while the disk has too little room for them."""
         self.records_written = 0
@@ -74,8 +78,25 @@ class Append:
         in_sync_min: int = 1,
     ) -> Appended:
         """Append one batch; return when it is acknowledged as `acks` says."""
+        await self.ready(topic, partition)
         written = self.write(topic, partition, batch)
         return await self.acknowledge(written, acks=acks, timeout_ms=timeout_ms, in_sync_min=in_sync_min)
+
+    async def ready(self, topic: str, *partitions: int) -> None:
+        """Open the logs that were closed for want of use. Who comes meanwhile waits behind: what a client sends keeps its order.
+
+        Comes before `write`, with no wait between them.
+        """
+        hosted = [each for number in {*partitions} if (each := self._hosting.hosted(topic, number)) is not None]
+        for each in hosted:
+            each.is_used = True  # not closed before it is written to
+        if all(each.is_open for each in hosted) and not self._waking.are_held(map(str, hosted)):
+            return
+        async with AsyncExitStack() as turns:
+            # In one order, whoever asks: two that want the same must not wait for each other.
+            for each in sorted(hosted, key=lambda each: each.number):
+                await turns.enter_async_context(self._waking.take(str(each)))
+            await wake(hosted, self._hosting, self._world)
 
     def write(
         self,

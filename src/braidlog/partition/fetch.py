@@ -19,6 +19,7 @@ from braidlog.model.slices import SLICE, Pace, breathe
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.opening import require_open, wake
 from braidlog.partition.reading import (
     HERE_RECORDS_MAX,
     Batch,
@@ -168,7 +169,10 @@ class Fetch:
             # Who looks in slices is woken by what moves behind it, before it has come to the end.
             wakeup = self._world.wakeup(patient=True) if len(wanted) > SLICE else None
             try:
-                outcomes, size = await self._collect(wanted, served, bytes_max, view, budget, wakeup)
+                outcomes, size, closed = await self._collect(wanted, served, bytes_max, view, budget, wakeup)
+                if closed:
+                    await wake(closed, self._hosting, self._world)
+                    continue
                 if size < enough and len(served) == len(wanted):
                     if budget.is_spent:
                         await breathe()  # there is more, and the next look finds this part checked
@@ -195,13 +199,16 @@ class Fetch:
         view: "_View",
         budget: CheckBudget,
         wakeup: Wakeup | None,
-    ) -> tuple[list[Outcome], int]:
-        """What there is now, and how many bytes; `served` gets the partitions that can be, which wake `wakeup` from then on.
+    ) -> tuple[list[Outcome], int, list[HostedPartition]]:
+        """What there is now, how many bytes, and which partitions have to be opened before there is more.
+
+        `served` gets the partitions that can be served, which wake `wakeup` from then on.
 
         The first batch of all comes however large it is; after it, only what fits.
         """
         left = bytes_max
         outcomes: list[Outcome] = []
+        closed: list[HostedPartition] = []
         nothing_yet = True
         pace = Pace()
         for want in wanted:
@@ -212,8 +219,10 @@ class Fetch:
                 room = min(want.bytes_max, left)
                 upto = view.limit(hosted)
                 found = None
-                if room > 0 or nothing_yet:
-                    found = hosted.log.slice_at(want.offset, room, upto=upto, budget=budget)
+                if not hosted.is_open and want.offset != upto:
+                    closed.append(hosted)
+                elif (log := hosted.open_log) is not None and (room > 0 or nothing_yet):
+                    found = log.slice_at(want.offset, room, upto=upto, budget=budget)
             except (BrokerError, StorageFault) as error:
                 # Kept as a value: its frames would keep it, and it them, until garbage is collected.
                 outcomes.append(error.with_traceback(None))
@@ -224,10 +233,11 @@ class Fetch:
             if found is not None and not nothing_yet and found.size > room:
                 found = None
             if found is not None:
+                hosted.is_used = True  # who only waits at the end does not keep a log open
                 nothing_yet = False
                 left -= found.size
             outcomes.append(self._outcome(hosted, want.offset, found, committed_only=view.committed_only))
-        return outcomes, bytes_max - left
+        return outcomes, bytes_max - left, closed
 
     def _find(self, want: Wanted, *, leader_only: bool) -> HostedPartition:
         """Looked up in every round: meanwhile a topic may have gone, or a new one of its name may have come."""
@@ -373,7 +383,7 @@ class Fetch:
         self, topic: str, partition: int, timestamp_ms: int, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after a time that a consumer may see; None if there is none."""
-        hosted = self._hosting.partition(topic, partition)
+        hosted = await require_open(self._hosting.partition(topic, partition), self._hosting, self._world)
         upto = hosted.last_stable_offset if committed_only else hosted.high_watermark
         for batch in hosted.log.find_batch_by_time(timestamp_ms):
             first = Limits(0, 1)

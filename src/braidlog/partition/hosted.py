@@ -1,21 +1,30 @@
 """A partition as this node hosts it: its log, its role, its replicas, and who waits for it to move.
 
-Knows: what is committed, and whom to wake. Refuses to know: how records came or go.
-Invariants: only a leader appends for producers; a consumer reads below the high watermark only; with `flush = ack` the leader
-counts what is durable, so nothing is committed that a crash could take back; a deleted partition serves nobody.
+Knows: what is committed, whom to wake, and, while its log is closed, what can be told without it. Refuses to know: how records
+came or go, and when a log is closed.
+Invariants: a log is open at most once, and whoever asks for it gets an open one; only a leader appends for producers; a consumer
+reads below the high watermark only; with `flush = ack` the leader counts what is durable, so nothing is committed that a crash
+could take back; a deleted partition serves nobody.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.names import no_topic
-from braidlog.model.settings import Flush
+from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
+from braidlog.partition.upkeep import is_due
 from braidlog.replication.replicas import LeaderLog, Message, Placed, Ready, ReplicaSet
 from braidlog.storage.damage import Damage
+from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.partition import FileSlice, PartitionLog
+from braidlog.storage.rest import Rest
+
+Opener = Callable[[str, int], PartitionLog]
+"""Opens the log of a topic's partition."""
 
 
 class Role(StrEnum):
@@ -33,41 +42,156 @@ class ActiveProducer(NamedTuple):
     open_since: int | None
 
 
-def first_watermark(log: PartitionLog, replicas: ReplicaSet) -> int:
+def first_watermark(log: PartitionLog | Rest, replicas: ReplicaSet) -> int:
     """What counts as committed when a partition is opened: all of it without other replicas, else what was known to be."""
-    return log.end_offset if replicas.replication_factor == 1 else log.watermark
+    return log.end_offset if replicas.replication_factor == 1 or isinstance(log, Rest) else log.watermark
 
 
 class HostedPartition:
     """One partition on this node."""
 
+    __slots__ = (
+        "_derived",
+        "_held",
+        "_is_leaving",
+        "_lock",
+        "_open",
+        "_waiting",
+        "is_gone",
+        "is_used",
+        "leader_epoch",
+        "number",
+        "replicas",
+        "role",
+        "topic",
+    )
+
     def __init__(
-        self, topic: str, number: int, log: PartitionLog, replicas: ReplicaSet, *, role: Role, epoch: int
+        self,
+        topic: str,
+        number: int,
+        log: PartitionLog | Rest,
+        replicas: ReplicaSet,
+        opener: Opener,
+        *,
+        role: Role,
+        epoch: int,
     ) -> None:
         self.topic = topic
         self.number = number
-        self.log = log
+        self._held = log
+        """The log, or what is left of it while it is closed: always one of them, exchanged at once, for whoever looks."""
+        self._is_leaving = False
+        """The log is about to be closed; who asks for it meanwhile gets it back."""
+        self._open = opener
+        self._lock = threading.Lock()
+        """Held by whoever opens or closes the log, on a thread."""
         self.replicas = replicas
         self.role = role
         self.leader_epoch = epoch
         self.is_gone = False
+        self.is_used = isinstance(log, PartitionLog)
+        """Whether somebody asked for the log since this was last set to False."""
         self._waiting: set[Wakeup] = set()
         self._derived: list[Callable[[int], None]] = []
-        self._count_replicas()
+        if isinstance(log, PartitionLog):
+            self._count_replicas(log)
         replicas.restart(first_watermark(log, replicas))
         if role is Role.LEADER:
             self.advance()
+
+    # -- the log, which may be closed ------------------------------------------------------------------------
+
+    @property
+    def log(self) -> PartitionLog:
+        """The open log. A closed one is opened here and now: who is on the loop waits for `opening.wake` before."""
+        self.is_used = True
+        held = self._held
+        return held if isinstance(held, PartitionLog) and not self._is_leaving else self.reopen()
+
+    @property
+    def open_log(self) -> PartitionLog | None:
+        """The log if it is open: who only looks does not use it."""
+        held = self._held
+        return held if isinstance(held, PartitionLog) else None
+
+    @property
+    def is_open(self) -> bool:
+        return isinstance(self._held, PartitionLog) and not self._is_leaving
+
+    def reopen(self) -> PartitionLog:
+        """On a thread: the log, opened if it is closed."""
+        with self._lock:
+            self.is_used = True
+            held, self._is_leaving = self._held, False
+            if isinstance(held, Rest):
+                self.require_there()
+                held = self._open(self.topic, self.number)
+                self._count_replicas(held)
+                self._held = held
+            return held
+
+    @property
+    def may_close(self) -> bool:
+        """Whether the log can be closed for a while: nobody follows it, nothing is under way in it or wrong with it."""
+        log = self.open_log
+        return (
+            log is not None
+            and self.replicas.replication_factor == 1
+            and self.role is Role.LEADER
+            and not self.is_gone
+            and not self.fault
+            and not log.report.is_unsaved
+            and log.last_stable_offset == log.end_offset == self.high_watermark
+        )
+
+    def begin_close(self) -> None:
+        """On the loop: whoever asks for the log from now on waits, or gets it back if nobody has begun to close it."""
+        self._is_leaving = True
+
+    def finish_close(self) -> bool:
+        """On a thread: close the log, and keep what it says of itself. One that cannot be closed cleanly stays, and says why.
+
+        Returns whether it was closed: not if somebody wanted it meanwhile, or is compacting it.
+        """
+        with self._lock:
+            log = self.open_log
+            if log is None or not self._is_leaving:
+                return False
+            rest = None
+            try:
+                if log.upkeep.acquire(blocking=False):
+                    try:
+                        log.close()
+                        rest = log.rest()
+                    finally:
+                        log.upkeep.release()
+            finally:
+                self._held = rest or log
+                self._is_leaving = False
+            return rest is not None
+
+    def close(self) -> None:
+        """On a thread: close the log for good, if it is open."""
+        with self._lock:
+            if (log := self.open_log) is not None:
+                log.close()
+
+    def renew(self, settings: TopicSettings) -> None:
+        """Take changed settings into use; a log that is closed finds them when it is opened."""
+        if (log := self.open_log) is not None:
+            log.settings = settings
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.number}"
 
     @property
     def start_offset(self) -> int:
-        return self.log.start_offset
+        return self._held.start_offset
 
     @property
     def end_offset(self) -> int:
-        return self.log.end_offset
+        return self._held.end_offset
 
     @property
     def high_watermark(self) -> int:
@@ -76,41 +200,61 @@ class HostedPartition:
 
     @property
     def last_stable_offset(self) -> int:
-        return min(self.log.last_stable_offset, self.high_watermark)
+        held = self._held
+        return self.high_watermark if isinstance(held, Rest) else min(held.last_stable_offset, self.high_watermark)
 
     @property
     def size_bytes(self) -> int:
-        return self.log.size_bytes
+        held = self._held
+        return held.shape.size_bytes if isinstance(held, Rest) else held.size_bytes
 
     @property
     def segment_count(self) -> int:
-        return len(self.log.segments)
+        held = self._held
+        return held.shape.segments if isinstance(held, Rest) else len(held.segments)
 
     @property
     def newest_timestamp_ms(self) -> int:
         """The largest time of all records; -1 without any."""
-        return max((segment.max_timestamp_ms for segment in self.log.segments), default=-1)
+        held = self._held
+        if isinstance(held, Rest):
+            return held.shape.newest_ms
+        return max((segment.max_timestamp_ms for segment in held.segments), default=-1)
 
     @property
     def damages(self) -> Sequence[Damage]:
-        return self.log.damages
+        log = self.open_log
+        return () if log is None else log.damages
 
     @property
     def fault(self) -> str:
         """Why the partition takes no writes; empty if it takes them."""
+        if (log := self.open_log) is None:
+            return ""
         try:
-            self.log.check_writable()
+            log.check_writable()
         except (StorageFault, BrokerError) as error:
             return str(error)
         return ""
 
+    def is_due(self, settings: TopicSettings, now_ms: int) -> bool:
+        """Whether upkeep may find something to do: in an open log always, in a closed one by what it says of itself."""
+        held = self._held
+        return is_due(held.shape, settings, now_ms) if isinstance(held, Rest) else True
+
     def epoch_at(self, offset: int) -> int:
         """The epoch of the leader that wrote an offset."""
-        return self.log.state.epochs.at(offset)
+        held = self._held
+        return (EpochHistory(list(held.epochs)) if isinstance(held, Rest) else held.state.epochs).at(offset)
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """Each leader's epoch and where it began."""
+        held = self._held
+        return list(held.epochs) if isinstance(held, Rest) else held.image().epochs
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Where `epoch` (or the largest below it) ended."""
-        return self.log.end_offset_for_epoch(epoch)
+        return self._held.end_offset_for_epoch(epoch)
 
     def producers(self) -> list[ActiveProducer]:
         image = self.log.image()
@@ -184,18 +328,18 @@ class HostedPartition:
         if replicas.replication_factor > 1:
             self.log.keep_watermark(replicas.high_watermark, common_end=replicas.common_end)
 
-    def _count_replicas(self) -> None:
+    def _count_replicas(self, log: PartitionLog) -> None:
         """The log is told whether there are others: if so, what is committed is not its own to say."""
         if self.replicas.replication_factor > 1:
-            self.log.replicate()
+            log.replicate()
         else:
-            self.log.stand_alone()
+            log.stand_alone()
 
     def step(self, message: Message, now_ms: int) -> Ready:
         """Something happened to the replicas: wake who waited for what follows from it."""
-        ready = self.replicas.step(message, LeaderLog(self.log.end_offset, self._counted_offset), now_ms)
+        ready = self.replicas.step(message, LeaderLog(self.end_offset, self._counted_offset), now_ms)
         if isinstance(message, Placed):
-            self._count_replicas()
+            self._count_replicas(self.log)
         self._keep_watermark()
         if ready.wakes:
             self.wake()
@@ -203,7 +347,10 @@ class HostedPartition:
 
     @property
     def _counted_offset(self) -> int:
-        return self.log.durable_offset if self.log.settings.flush is Flush.ACK else self.log.end_offset
+        held = self._held
+        if isinstance(held, Rest) or held.settings.flush is not Flush.ACK:
+            return held.end_offset
+        return held.durable_offset
 
     def when_cut(self, drop_above: Callable[[int], None]) -> None:
         """Call it with an offset whenever the records from there on are taken back: what was made of them is void."""

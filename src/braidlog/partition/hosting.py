@@ -7,6 +7,7 @@ which anyone may read and only the broker writes; a partition is opened once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from braidlog.cluster.image import Topic
 from braidlog.cluster.local import INTERNAL_PREFIX
@@ -15,7 +16,9 @@ from braidlog.model.names import no_topic
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.partition.upkeep import keep_up
 from braidlog.replication.replicas import ReplicaSet
+from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.folder import DataFolder
+from braidlog.storage.rest import Rest
 
 FEED_TOPIC = "__kv"
 PUBLISHED = frozenset({FEED_TOPIC})
@@ -39,6 +42,12 @@ def refuse_published(name: str) -> None:
         refuse_internal(name)
 
 
+class NotOpened(NamedTuple):
+    topic: str
+    number: int
+    fault: StorageFault
+
+
 class Hosting:
     """What this node hosts, by name, by id and by partition."""
 
@@ -46,6 +55,8 @@ class Hosting:
         self._folder = folder
         self._topics: dict[str, Topic] = {}
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
+        self.offline: dict[tuple[str, int], StorageFault] = {}
+        """Partitions that could not be opened, and why."""
         self._names_by_id: dict[str, str] = {}
         self.node = node
 
@@ -106,10 +117,13 @@ class Hosting:
         return meta
 
     def partition(self, name: str, number: int) -> HostedPartition:
-        """The hosted partition: open since its creation or the node's start. One that could not be opened is tried again."""
+        """The hosted partition, found since its creation or the node's start. One that could not be opened says why, and is tried
+        again beside the loop (`opening.retry`)."""
         hosted = self._hosted.get((name, number))
         if hosted is None:
             meta = self.check_partition(name, number)
+            if (fault := self.offline.get((name, number))) is not None:
+                raise fault.again()
             hosted = self._hosted[(name, number)] = self.open_partition(meta, number)
         return hosted
 
@@ -131,7 +145,7 @@ class Hosting:
         return self._hosted.get((name, number))
 
     def opened(self, name: str | None = None) -> Iterator[HostedPartition]:
-        """The partitions that are open, of one topic or of all."""
+        """The partitions that could be opened, of one topic or of all; the logs of some may be closed for now."""
         if name is None:
             yield from list(self._hosted.values())
             return
@@ -139,17 +153,23 @@ class Hosting:
             if (hosted := self._hosted.get((name, number))) is not None:
                 yield hosted
 
-    def open_partition(self, topic: Topic, number: int) -> HostedPartition:
-        """Open a partition that nobody finds yet; may run on any thread."""
+    def open_partition(self, topic: Topic, number: int, *, at_rest: bool = False) -> HostedPartition:
+        """Open a partition that nobody finds yet; may run on any thread. With `at_rest`, one that was closed cleanly and of which
+        this node has the only replica stays closed until it is used; the node's own are used at once."""
         found = self._folder.find(topic.name)
         if found is None or found.topic_id != topic.topic_id:
             raise StorageFault(self._lost(topic.name))
-        log = self._folder.open_partition(topic.name, number)
         assignment = topic.assignments[number]
-        replicas = ReplicaSet(self.node, assignment.followers_of(self.node), topic.min_in_sync)
+        followers = assignment.followers_of(self.node)
+        may_rest = at_rest and assignment.leader == self.node and not followers
+        rest = self._folder.rest_of(topic.name, number) if may_rest and topic.name not in PUBLISHED else None
+        log = rest or self._folder.open_partition(topic.name, number)
+        epochs = EpochHistory(list(log.epochs)) if isinstance(log, Rest) else log.state.epochs
+        replicas = ReplicaSet(self.node, followers, topic.min_in_sync)
         role = Role.LEADER if assignment.leader == self.node else Role.FOLLOWER
-        epoch = max(assignment.leader_epoch, log.state.epochs.latest)
-        return HostedPartition(topic.name, number, log, replicas, role=role, epoch=epoch)
+        epoch = max(assignment.leader_epoch, epochs.latest)
+        opener = self._folder.open_partition
+        return HostedPartition(topic.name, number, log, replicas, opener, role=role, epoch=epoch)
 
     def _lost(self, name: str) -> str:
         unreadable = "; ".join(f"topics/{each}: {why}" for each, why in self.broken.items())
@@ -169,24 +189,39 @@ class Hosting:
         """A topic is there, or is another than before."""
         self._topics[topic.name] = topic
 
-    def host(self, partitions: Iterable[HostedPartition]) -> None:
-        """Partitions were opened: from now on they are found."""
-        self._hosted.update(((hosted.topic, hosted.number), hosted) for hosted in partitions)
+    def host(self, partitions: Iterable[HostedPartition], faults: Iterable[NotOpened] = ()) -> None:
+        """Partitions were opened, and others could not be: from now on they are found, or say why not."""
+        for hosted in partitions:
+            self._hosted[(hosted.topic, hosted.number)] = hosted
+            self.offline.pop((hosted.topic, hosted.number), None)
+        self.offline.update({(topic, number): fault for topic, number, fault in faults})
+
+    def take_offline(self, hosted: HostedPartition, fault: StorageFault) -> None:
+        """A partition that was closed cannot be opened again: whoever asks for it, or waits for it, is told why."""
+        if self._hosted.pop((hosted.topic, hosted.number), None) is not None:
+            self.offline[(hosted.topic, hosted.number)] = fault
+            hosted.wake()
 
     def remove(self, name: str) -> list[HostedPartition]:
         """A topic is there no more: nobody finds it, who waits for it is told. Returns what is open of it, to be closed."""
         gone = list(self.opened(name))
         del self._topics[name]
+        self.offline = {place: fault for place, fault in self.offline.items() if place[0] != name}
         for hosted in gone:
             del self._hosted[(name, hosted.number)]
             hosted.retire()
         return gone
 
+    def is_due(self, hosted: HostedPartition, now_ms: int) -> bool:
+        """Whether `keep_up` may find something to do."""
+        return hosted.is_due(self.meta(hosted.topic).settings, now_ms)
+
     def keep_up(self, hosted: HostedPartition, now_ms: int) -> None:
-        """On a thread: let go what may go of a partition that is open."""
-        keep_up(self._folder, hosted.log, now_ms, upto=hosted.high_watermark)
+        """On a thread: let go what may go. A log that is closed is opened: ask `is_due` before."""
+        keep_up(self._folder, hosted.open_log or hosted.log, now_ms, upto=hosted.high_watermark)
 
     def close(self) -> None:
+        """Close what is open; a server does that beside the loop before (`opening.close_partitions`)."""
         for hosted in self._hosted.values():
-            hosted.log.close()
+            hosted.close()
         self._hosted.clear()

@@ -117,8 +117,9 @@ class Intake:
         """Raise unless a compressed batch is whole and every record in it is sound. What is cheap to see is looked at first."""
         hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
-        check_produced(header, memoryview(batch), 0, hosted.log.settings, records_checked=True)
-        keyed = hosted.log.settings.compact
+        settings = self._hosting.meta(topic).settings
+        check_produced(header, memoryview(batch), 0, settings, records_checked=True)
+        keyed = settings.compact
         compressed_bytes = header.size_bytes - HEADER_BYTES
         bytes_max = min(self._limits.of(compressed_bytes), allowance.bytes_left)
         if compressed_bytes <= HERE_COMPRESSED_BYTES_MAX and allowance.here_left > 0:

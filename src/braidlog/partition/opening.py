@@ -1,28 +1,32 @@
-"""Open many partitions beside the loop: recovery reads files and computes, a millisecond and more for each.
+"""Open and close many partitions beside the loop: recovery reads files and computes, a millisecond and more for each.
 
-Knows: how many threads at once. Refuses to know: why they are opened, and who is told.
-Invariant: the loop's thread opens none of them; when this returns, each was opened or has its fault.
+Knows: how many threads at once, which partitions nobody uses. Refuses to know: why they are opened, and who is told.
+Invariant: the loop's thread opens and closes none of them; when `open_beside` returns, each was opened or has its fault.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from braidlog.cluster.image import Topic
-from braidlog.model.errors import StorageFault
+from braidlog.cluster.local import INTERNAL_PREFIX
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
-from braidlog.partition.hosting import Hosting
+from braidlog.partition.hosting import Hosting, NotOpened
+
+log = logging.getLogger("braidlog.partition")
 
 OPENERS: Final = 3
-"""Threads that open at the same time: fewer than the pool has, so that other work beside the loop goes on."""
+"""Threads that open or close at the same time: fewer than the pool has, so that other work beside the loop goes on."""
+CLOSE_MAX: Final = 100
+"""Idle partitions that are closed in one go: whoever wants one of them waits until it is closed and opened again."""
+TOLD_AT_ONCE: Final = 2000
+"""Partitions between two lines about how far a stop has come."""
 Place = tuple[Topic, int]
-
-
-class NotOpened(NamedTuple):
-    topic: str
-    number: int
-    fault: StorageFault
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Opened(NamedTuple):
@@ -30,25 +34,126 @@ class Opened(NamedTuple):
     faults: list[NotOpened]
 
     def __str__(self) -> str:
-        unclean = sum(not hosted.log.report.clean_stop for hosted in self.partitions)
+        logs = [hosted.open_log for hosted in self.partitions]
+        unclean = sum(log is not None and not log.report.clean_stop for log in logs)
         stopped = f"{unclean} of them had no clean stop" if unclean else "the last stop was clean"
         return f"{len(self.partitions)} partitions ({stopped})"
 
 
-async def open_beside(places: Sequence[Place], hosting: Hosting, world: World) -> Opened:
-    """Open these partitions; nobody finds them before they are handed to `Hosting.host`."""
-    shares = [places[first::OPENERS] for first in range(min(OPENERS, len(places)))]
-    under_way = [world.blocking(partial(_open, share, hosting)) for share in shares]
-    done = [await each for each in under_way]
+async def _shared(work: Callable[[Sequence[T]], R], items: Sequence[T], world: World) -> list[R]:
+    """The items in as many shares as there are openers, each on a thread."""
+    shares = [items[first::OPENERS] for first in range(min(OPENERS, len(items)))]
+    under_way = [world.blocking(partial(work, share)) for share in shares]
+    return [await each for each in under_way]
+
+
+async def open_beside(places: Sequence[Place], hosting: Hosting, world: World, *, at_rest: bool = False) -> Opened:
+    """Open these partitions; nobody finds them before they are handed to `Hosting.host`.
+
+    With `at_rest`, those that were closed cleanly are not opened before they are used.
+    """
+
+    def work(share: Sequence[Place]) -> Opened:
+        opened = Opened([], [])
+        for topic, number in share:
+            try:
+                opened.partitions.append(hosting.open_partition(topic, number, at_rest=at_rest))
+            except StorageFault as fault:
+                opened.faults.append(NotOpened(topic.name, number, fault))
+        return opened
+
+    done = await _shared(work, places, world)
     return Opened([each for part in done for each in part.partitions], [each for part in done for each in part.faults])
 
 
-def _open(places: Sequence[Place], hosting: Hosting) -> Opened:
-    """On a thread."""
-    opened = Opened([], [])
-    for topic, number in places:
+async def retry(hosting: Hosting, world: World) -> list[HostedPartition]:
+    """Try again what could not be opened; returns what could be now. One call at a time: nothing may be opened twice."""
+    places = [(topic, number) for name, number in hosting.offline if (topic := hosting.find(name)) is not None]
+    opened = await open_beside(places, hosting, world)
+    found = [each for each in opened.partitions if (each.topic, each.number) in hosting.offline]
+    hosting.host(found)
+    for hosted in found:
+        log.warning("%s could be opened now", hosted)
+    deleted = [each for each in opened.partitions if each not in found]  # meanwhile
+    await _shared(_close, deleted, world)
+    return found
+
+
+async def wake(partitions: Iterable[HostedPartition], hosting: Hosting, world: World) -> None:
+    """Open those that are closed, before their logs are asked for. One that cannot be opened is offline from now on."""
+    closed = [hosted for hosted in partitions if not hosted.is_open]
+    for faults in await _shared(_reopen, closed, world):
+        for hosted, fault in faults:
+            log.error("%s is offline: %s", hosted, fault)
+            hosting.take_offline(hosted, fault)
+
+
+async def require_open(hosted: HostedPartition, hosting: Hosting, world: World) -> HostedPartition:
+    """The partition with its log open, or why it cannot be."""
+    if not hosted.is_open:
+        await wake([hosted], hosting, world)
+    return hosting.partition(hosted.topic, hosted.number)
+
+
+def _reopen(partitions: Sequence[HostedPartition]) -> list[tuple[HostedPartition, StorageFault]]:
+    faults = []
+    for hosted in partitions:
         try:
-            opened.partitions.append(hosting.open_partition(topic, number))
+            hosted.reopen()
         except StorageFault as fault:
-            opened.faults.append(NotOpened(topic.name, number, fault))
-    return opened
+            faults.append((hosted, fault))
+        except BrokerError:
+            continue  # the topic was deleted meanwhile, and is not found any more
+    return faults
+
+
+async def close_idle(hosting: Hosting, world: World) -> int:
+    """Close what nobody has used since the last call; returns how many. The node's own topics stay open."""
+    idle = [each for each in hosting.opened() if not each.is_used and _may_close(each)]
+    for hosted in hosting.opened():
+        hosted.is_used = False
+    closed = 0
+    for first in range(0, len(idle), CLOSE_MAX):
+        unused = [each for each in idle[first : first + CLOSE_MAX] if not each.is_used and _may_close(each)]
+        for hosted in unused:
+            hosted.begin_close()
+        closed += sum(await _shared(_finish_close, unused, world))
+    if closed:
+        log.info("%d partitions that nobody has used for a while were closed", closed)
+    return closed
+
+
+def _may_close(hosted: HostedPartition) -> bool:
+    return hosted.is_open and not hosted.topic.startswith(INTERNAL_PREFIX) and hosted.may_close
+
+
+def _finish_close(partitions: Sequence[HostedPartition]) -> int:
+    closed = 0
+    for hosted in partitions:
+        try:
+            closed += hosted.finish_close()
+        except StorageFault as fault:
+            log.error("%s cannot be closed: %s", hosted, fault)  # noqa: TRY400 - the fault says where
+    return closed
+
+
+async def close_partitions(hosting: Hosting, world: World) -> list[StorageFault]:
+    """Close every partition that is open, for good; returns why some could not be closed cleanly."""
+    faults: list[StorageFault] = []
+    opened = [hosted for hosted in hosting.opened() if hosted.open_log is not None]
+    for first in range(0, len(opened), TOLD_AT_ONCE):
+        if len(opened) > TOLD_AT_ONCE:
+            log.info("closing partitions: %d of %d are closed", first, len(opened))
+        for found in await _shared(_close, opened[first : first + TOLD_AT_ONCE], world):
+            faults += found
+    return faults
+
+
+def _close(partitions: Sequence[HostedPartition]) -> list[StorageFault]:
+    faults = []
+    for hosted in partitions:
+        try:
+            hosted.close()
+        except StorageFault as fault:
+            faults.append(fault)
+    return faults

@@ -155,7 +155,7 @@ class Reconciler:
         if opened.faults and action.before is None:
             await self._world.blocking(lambda: _close(opened.partitions))
             raise opened.faults[0].fault
-        self._hosting.host(opened.partitions)
+        self._hosting.host(*opened)
 
     def _on_disk(self, action: Action, closing: list[HostedPartition]) -> None:
         match action:
@@ -195,7 +195,7 @@ class Reconciler:
                 hosted.assume(Role.FOLLOWER, hosted.leader_epoch)
 
     def _renew(self, hosted: HostedPartition, topic: Topic, before: Topic) -> None:
-        hosted.log.settings = topic.settings
+        hosted.renew(topic.settings)
         assignment = topic.assignments[hosted.number]
         was = before.assignments[hosted.number]
         if (assignment.replicas, topic.min_in_sync) != (was.replicas, before.min_in_sync):
@@ -208,7 +208,7 @@ def _close(partitions: Iterable[HostedPartition]) -> None:
     """Of a topic that goes: what cannot be closed well goes all the same."""
     for hosted in partitions:
         with contextlib.suppress(StorageFault):
-            hosted.log.close()
+            hosted.close()
 
 
 def _still_there(made: Iterable[FolderMade], image: Image) -> list[FolderMade]:

@@ -7,7 +7,6 @@ segment that was rewritten or removed meanwhile is no damage; a round that a sto
 
 from bisect import bisect_left
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -154,7 +153,7 @@ class Scrubber:
 
     def _job(self, topic: str, number: int) -> ScrubSegment:
         hosted = self._hosting.hosted(topic, number)
-        epochs = [] if hosted is None else hosted.log.image().epochs
+        epochs = [] if hosted is None else hosted.epochs()
         at = self.progress
         return ScrubSegment(
             path=join(self._folder.partition_folder(topic, number), log_name(at.base)),
@@ -188,7 +187,7 @@ class Scrubber:
             return
         try:
             hosted = self._hosting.partition(topic, number)
-            await self._world.blocking(partial(hosted.log.check_again, offset))
+            await self._world.blocking(lambda: hosted.log.check_again(offset))
         except (BrokerError, StorageFault):
             return  # gone meanwhile; or noted, for everyone who asks
 
@@ -201,4 +200,5 @@ class Scrubber:
     async def forget_checks(self) -> None:
         """What every open partition has checked until now is checked again before it is read."""
         for hosted in self._hosting.opened():
-            await self._world.blocking(hosted.log.forget_checks)
+            if (log := hosted.open_log) is not None:
+                await self._world.blocking(log.forget_checks)

@@ -17,21 +17,19 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.adapters.contract import Adapter
-from braidlog.broker.access.authenticate import Authenticate, Pauses
 from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
-from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.errors import StorageFault
 from braidlog.model.report import Welcome
-from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
-from braidlog.partition.opening import open_beside
+from braidlog.partition.opening import close_idle, close_partitions, open_beside, retry
 from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
 from braidlog.server.certificates import reload_certificate, tls_context
-from braidlog.server.config import AuthConfig, ListenerConfig, LoadedConfig, ServerConfig, check_exposure
+from braidlog.server.config import ListenerConfig, LoadedConfig, ServerConfig, check_exposure
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
@@ -39,6 +37,7 @@ from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
 from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
+from braidlog.server.guards import gatekeeper
 from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.ports import close_all, listen
 from braidlog.server.process_memory import resident_bytes
@@ -46,6 +45,7 @@ from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
 from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
+from braidlog.server.upkeep import keep_up, keep_up_partitions
 from braidlog.server.wirelog import WatchedSession, open_wire_log
 from braidlog.server.worker_process import WorkerProcess, WorkerSettings
 from braidlog.server.world import LoopWorld
@@ -66,14 +66,15 @@ RETAIN_SECONDS = 30.0
 UPKEEP_SECONDS_MAX: Final = 3600.0
 """For one new segment of a compaction; and to wait behind others."""
 UPKEEP_NICENESS: Final = 10
+RETRY_SECONDS = 5.0
+"""Between two attempts to open what could not be opened."""
 SCRUB_AFTER_SECONDS = 60.0
 """A node that has just been started has more to do than to read its segments."""
 REPLICA_LAG_MS_MAX = 30_000
 CONSOLE: Final = "__console"
+"""Who the console is on its own doors. On the others nobody has this name."""
 STATE_SHARE: Final = 2
 """Of the memory that all may take together, one half at most is for what is kept: the other is for connections."""
-STRANGERS_SHARE: Final = 4
-"""Who the console is on its own doors. On the others nobody has this name."""
 CONSOLE_CONNECTIONS_MAX: Final = 256
 
 
@@ -192,6 +193,9 @@ class Server:
         self._tasks.every(SWEEP_SECONDS, partial(world.blocking, self._folder.pool.make_room), "close-files")
         self._tasks.every(EXPIRE_SECONDS, self._expire, "expire")
         self._tasks.every(RETAIN_SECONDS, self._retain, "retain")
+        self._tasks.every(RETRY_SECONDS, partial(retry, self.services.hosting, world), "retry")
+        if config.idle_partition_seconds:  # who was not used between two turns is closed
+            self._tasks.every(config.idle_partition_seconds / 2, self._close_idle, "close-idle")
         self._scrubber = Scrubber(self._folder, self.services.hosting, world, upkeep, config.scrub, log.error)
         self._tasks.every(config.scrub.check_hours * 3600, self._scrubber.forget_checks, "forget-checks")
         if config.scrub.bytes_per_second:
@@ -226,8 +230,8 @@ class Server:
         hosting = self.services.hosting
         topics = hosting.topics.values()
         places = [(topic, number) for topic in topics for number in range(topic.partitions)]
-        opened = await open_beside(places, hosting, self.services.world)
-        hosting.host(opened.partitions)
+        opened = await open_beside(places, hosting, self.services.world, at_rest=True)
+        hosting.host(*opened)
         self._recovered = f"{opened} in {self._clock.monotonic() - began:.1f} s"
         for name, number, fault in opened.faults:
             log.error("%s/%d is offline: %s", name, number, fault)
@@ -403,11 +407,8 @@ class Server:
     async def _retain(self) -> None:
         """Let old records and old values go, beside the loop."""
         assert self.services is not None
-        for hosted in self.services.hosting.opened():
-            self._tell_damages(hosted)
-            if not hosted.is_gone and not hosted.damages:
-                await self._keep_up(partial(self.services.hosting.keep_up, hosted, self._clock.now_ms()), str(hosted))
-        await self._keep_up(self.services.journal.maintain, "the coordinator's log")
+        await keep_up_partitions(self.services.hosting, self.services.world, self._tell_damages)
+        await keep_up(self.services.journal.maintain, "the coordinator's log", self.services.world)
         for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
             log.info("group %r was empty for long, and is forgotten", name)
         await self.services.transactions.forget_unused()
@@ -415,6 +416,11 @@ class Server:
         for sink in await self.services.staging.expire():
             log.info("sink %r committed nothing for long, and is forgotten", sink)
         await self.services.owners.forget_unused()
+
+    async def _close_idle(self) -> None:
+        assert self.services is not None
+        if self.services.append.no_room is None:  # a partition writes a little when it is closed
+            await close_idle(self.services.hosting, self.services.world)
 
     async def _scrub(self, scrubber: Scrubber) -> None:
         pause = SCRUB_AFTER_SECONDS
@@ -426,15 +432,14 @@ class Server:
                 log.error("scrubbing: %s", fault)  # noqa: TRY400 - the fault says where
                 pause = SCRUB_AFTER_SECONDS
 
-    async def _keep_up(self, trim: Callable[[], None], name: str) -> None:
-        """One partition that cannot be kept up (deleted meanwhile, its disk is broken) does not stop the others."""
-        assert self.services is not None
-        try:
-            await self.services.world.blocking(trim)
-        except BrokerError as error:
-            log.info("%s is not trimmed: %s", name, error)
-        except StorageFault as fault:
-            log.error("%s cannot be trimmed: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
+    async def _close(self, services: Services) -> list[StorageFault]:
+        """Close all that is in the folder; returns why a partition could not be."""
+        services.keyvalue.close()
+        faults = await close_partitions(services.hosting, services.world)
+        services.hosting.close()
+        services.metadata.close()
+        services.journal.close()
+        return faults
 
     async def stop(self) -> None:
         """Drain, flush, sync, let go."""
@@ -446,6 +451,7 @@ class Server:
             log.info("stopped in %.1f s", self._clock.monotonic() - began)
 
     async def _stop(self) -> None:
+        """Raises if something could not be made durable, when all else is closed."""
         close_all(self._bound)  # of a start that failed
         if self._console is not None:
             console, self._console = self._console, None
@@ -463,13 +469,14 @@ class Server:
             wire_log.close()
         if self._flusher is not None:
             self._flusher.stop()
-        if self.services is not None:
-            self.services.close()
+        faults = [] if self.services is None else await self._close(self.services)
         if self._cluster is not None:
             cluster, self._cluster = self._cluster, None
             await cluster.stop()
         if self._folder is not None:
             self._folder.release()
+        if faults:
+            raise faults[0]
 
 
 def _url(dialect: str, listener: Listener) -> str:
@@ -487,11 +494,3 @@ async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) ->
 
 def _for_upkeep(settings: WorkerSettings) -> WorkerSettings:
     return msgspec.structs.replace(settings, job_seconds_max=UPKEEP_SECONDS_MAX, wait_seconds_max=UPKEEP_SECONDS_MAX)
-
-
-def gatekeeper(auth: AuthConfig, authorize: Authorize, world: World, *, connections_max: int) -> Gatekeeper:
-    """Who looks at tokens, with the pauses and limits that the settings say. Most of all connections are for who is known."""
-    pauses = Pauses(auth.pause_seconds, auth.pause_seconds_max, auth.forget_seconds)
-    strangers_max = min(auth.strangers.connections_max, max(connections_max // STRANGERS_SHARE, 1))
-    limits = msgspec.structs.replace(auth.strangers, connections_max=strangers_max)
-    return Gatekeeper(Authenticate(authorize, world, pauses), limits)

@@ -286,6 +286,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain_seconds: float = 10.0
     disk_reserve_bytes: int = 64 * 1024 * 1024
     """With less room than this on its disk, a node takes no records and no keys: what is left is for the node itself."""
+    idle_partition_seconds: float = 600.0
+    """A partition that nobody has written to or read from for so long is closed, until it is used again; 0 for never."""
     listeners: ListenersConfig = ListenersConfig()
     cluster: ClusterConfig = ClusterConfig()
     topics: TopicSettings = TopicSettings()

@@ -12,7 +12,14 @@ from braidlog.storage.files import Disk, join
 from braidlog.storage.head import SegmentHead, log_name, state_name
 from braidlog.storage.pool import FilePool, Holder
 from braidlog.storage.segment import Segment
-from braidlog.storage.state import StateImage
+from braidlog.storage.state import Shape, StateImage
+
+
+def dirty_ratio(sealed: Sequence[Segment], cleaned_offset: int) -> float:
+    """The share of sealed bytes appended since the last compaction: what tells whether one is worth its writes."""
+    total = sum(segment.data_bytes for segment in sealed)
+    dirty = sum(segment.data_bytes for segment in sealed if segment.next_offset > cleaned_offset)
+    return dirty / total if total else 0.0
 
 
 class SegmentChain:
@@ -36,6 +43,22 @@ class SegmentChain:
     @property
     def first_base(self) -> int:
         return self._bases[0]
+
+    def shape(self, cleaned_offset: int) -> Shape:
+        first = self._segments[0]
+        return Shape(
+            segments=len(self._segments),
+            size_bytes=sum(segment.data_bytes for segment in self._segments),
+            newest_ms=max(segment.max_timestamp_ms for segment in self._segments),
+            dirty_ratio=dirty_ratio(self._segments[:-1], cleaned_offset),
+            dirty_since_ms=next(
+                (s.head.created_ms for s in self._segments if s.data_bytes and s.next_offset > cleaned_offset), -1
+            ),
+            first_base=first.base_offset,
+            first_bytes=first.data_bytes,
+            first_newest_ms=first.max_timestamp_ms,
+            first_full_ms=self._segments[1].head.created_ms if len(self._segments) > 1 else -1,
+        )
 
     def holding(self, offset: int) -> Segment:
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]

@@ -16,12 +16,17 @@ STATE_MAGIC = b"BRAIDSTA"
 
 
 class Checkpoints:
-    def __init__(self, slots: SlotPair, saved: StateImage) -> None:
+    def __init__(self, slots: SlotPair, saved: StateImage, *, in_doubt: bool = False) -> None:
         self._slots = slots
         self._saved = saved
         self._lock = threading.Lock()  # taken last: whoever holds it asks for no other
         self.version = 0
-        self.in_doubt = False
+        self.in_doubt = in_doubt
+
+    @property
+    def saved(self) -> StateImage:
+        """The last image that was saved in full."""
+        return self._saved
 
     def save(self, make: Callable[[StateImage], StateImage], copies: int = 1) -> None:
         """Save what `make` makes of the last image. Called with the partition's lock held."""

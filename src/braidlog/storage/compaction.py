@@ -15,6 +15,7 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import UNLIMITED, TopicSettings
+from braidlog.storage.chain import dirty_ratio
 from braidlog.storage.files import Disk
 from braidlog.storage.head import DATA_START, Mark
 from braidlog.storage.key_rewriting import KeyRewriting, Plan, Rewritten, Source
@@ -178,10 +179,3 @@ def _has_waited(segment: Segment, settings: TopicSettings, now_ms: int) -> bool:
     """By when the segment was begun: no record in it has been here for longer."""
     limit_ms = settings.compaction_lag_max_ms
     return limit_ms != UNLIMITED and now_ms - segment.head.created_ms > limit_ms
-
-
-def dirty_ratio(sealed: Sequence[Segment], cleaned_offset: int) -> float:
-    """The share of sealed bytes appended since the last compaction: what tells whether one is worth its writes."""
-    total = sum(segment.data_bytes for segment in sealed)
-    dirty = sum(segment.data_bytes for segment in sealed if segment.next_offset > cleaned_offset)
-    return dirty / total if total else 0.0

@@ -4,6 +4,8 @@ from enum import Enum, auto
 
 import msgspec
 
+from braidlog.model.errors import StorageFault
+
 
 class DamageKind(Enum):
     """What of a partition is broken."""
@@ -86,11 +88,19 @@ class RecoveryReport(msgspec.Struct):
     """What opening a partition found and did, or with `read_only` would do."""
 
     clean_stop: bool = True
+    is_unsaved: bool = False
+    """The disk is full: that the partition is open is not in its checkpoint, which still tells of a clean stop."""
     changes: list[Change] = []
     torn_bytes: int = 0
     walked_bytes: int = 0
     damages: list[Damage] = []
     """Things that cannot be put right without losing something: for `braid log repair` and its owner to decide."""
+
+    def forgive(self, fault: StorageFault) -> None:
+        """What a clean stop left is durable: on a full disk it can be read, and the next write saves the state first."""
+        self.is_unsaved = fault.is_full and self.clean_stop and not self.changes
+        if not self.is_unsaved:
+            raise fault
 
     @property
     def notes(self) -> list[str]:

@@ -158,7 +158,9 @@ class Durability:
             active.save_index(sealed=False)
             if not active.is_settled:
                 active.sync_file()
-            self._checkpoints.save(lambda _: self._state.image(clean_stop=clean_stop), copies)
+            image = self._state.image(clean_stop=clean_stop)
+            image.shape = self._chain.shape(self._state.cleaned_offset) if clean_stop else None
+            self._checkpoints.save(lambda _: image, copies)
         self.since_checkpoint_bytes = 0
 
 

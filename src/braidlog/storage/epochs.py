@@ -47,7 +47,7 @@ class EpochHistory:
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else NO_EPOCH
 
-    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+    def end_offset_for(self, epoch: int, log_end: int, log_start: int = 0) -> tuple[int, int]:
         """The largest known epoch not above `epoch`, and the offset where it ended; (-1, -1) for an epoch of the future.
 
         Kafka's rule after KIP-279: a follower repeats the question until it gets an epoch that it has itself.
@@ -57,7 +57,8 @@ class EpochHistory:
         if epoch == self.latest:
             return epoch, log_end
         above = bisect_right(self._epochs, epoch)
-        return (self._epochs[above - 1] if above else epoch), self._starts[above]
+        # The history reaches back to the first batch on the disk, which may lie below the start.
+        return (self._epochs[above - 1] if above else epoch), max(self._starts[above], log_start)
 
     def cut_end(self, end_offset: int) -> None:
         """Forget epochs that began at or after `end_offset`."""

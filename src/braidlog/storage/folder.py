@@ -35,6 +35,7 @@ from braidlog.storage.head import Identity
 from braidlog.storage.key_rewriting import KeyRewriting
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import OPEN_FILES_MAX, FilePool
+from braidlog.storage.rest import Rest, read_rest
 from braidlog.storage.slots import SlotPair, load_newest
 
 FOLDER_MAGIC = b"BRAIDFLD"
@@ -348,6 +349,15 @@ class DataFolder:
         with self._no_way_back():
             self._disk.rename(folder, folder + _STRAY)
             self._disk.sync_folder(join(self.path, "topics"))
+
+    def rest_of(self, name: str, partition: int) -> Rest | None:
+        """What a partition that was closed cleanly says without being opened; None if it has to be opened."""
+        folder, meta = self._find(name)
+        place = join(folder, f"{partition:04d}")
+        if not 0 <= partition < meta.partitions or not self._disk.exists(place):
+            return None
+        identity = Identity(bytes.fromhex(meta.topic_id), partition)
+        return read_rest(self._disk, place, identity, self._begun.of(identity))
 
     def open_partition(self, name: str, partition: int) -> PartitionLog:
         folder, meta = self._find(name)

@@ -24,7 +24,7 @@ It tells recovery how far damage is damage and from where on a bad batch is mere
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from braidlog.codec.crc import crc32c
@@ -98,6 +98,12 @@ def bases_of(names: Sequence[str], suffix: str) -> list[int]:
     """The base offsets of the files of one kind, ascending. A stranger's file is none of ours, whatever it ends with."""
     stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
     return sorted(int(stem) for stem in stems if len(stem) == BASE_DIGITS and stem.isascii() and stem.isdigit())
+
+
+def stray_names(names: Sequence[str], kept: Container[int]) -> list[str]:
+    """The files that belong beside a segment whose base is not among `kept`."""
+    kinds = ((index_name, INDEX), (state_name, STATE))
+    return [name_of(base) for name_of, suffix in kinds for base in bases_of(names, suffix) if base not in kept]
 
 
 def segment_names(names: Sequence[str], swaps: Mapping[int, int]) -> dict[int, str]:

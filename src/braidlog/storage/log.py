@@ -78,6 +78,13 @@ class Topic:
                     self._partitions[number] = partition
         return partition
 
+    def close_partition(self, number: int) -> None:
+        """Close a partition until it is used again."""
+        with self._log.lock:
+            partition = self._partitions.pop(number, None)
+            if partition is not None:
+                partition.close()
+
     def start_offset(self, partition: int = 0) -> int:
         return self.partition(partition).start_offset
 

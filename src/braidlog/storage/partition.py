@@ -41,6 +41,7 @@ from braidlog.storage.produced import check_produced
 from braidlog.storage.reading import Reader
 from braidlog.storage.recovered import Recovered
 from braidlog.storage.recovery import Recovery
+from braidlog.storage.rest import Rest, rest_of
 from braidlog.storage.segment import FileSlice, Segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import PartitionState, StateImage, encode_image
@@ -86,7 +87,7 @@ class PartitionLog:
         """Take over what recovery found. All of it is durable."""
         self._state = recovered.state
         self._chain = SegmentChain(self._disk, self.folder, self._pool, recovered.segments, self)
-        self._checkpoints = Checkpoints(recovered.slots, self._state.image())
+        self._checkpoints = Checkpoints(recovered.slots, self._state.image(), in_doubt=recovered.report.is_unsaved)
         self._durability = Durability(self._gate, self._chain, self._state, self._checkpoints)
         self._writer = Writer(self._gate, self._chain, self._state, self._checkpoints, self._durability)
         if not self._gate.closed:
@@ -377,9 +378,7 @@ class PartitionLog:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Where `epoch` (or the largest below it) ended: what a follower asks before it truncates."""
         with self._lock:
-            known, end = self._state.epochs.end_offset_for(epoch, self._state.end_offset)
-            # The history reaches back to the first batch on the disk, which may lie below the start.
-            return known, end if end < 0 else max(end, self._state.start_offset)
+            return self._state.epochs.end_offset_for(epoch, self._state.end_offset, self._state.start_offset)
 
     # -- changing the ends -----------------------------------------------------------------------------------
 
@@ -471,6 +470,11 @@ class PartitionLog:
         """Put a rewritten segment (already durable and renamed into place) where `old` stood."""
         self._chain.replace(old, new)
 
+    def rest(self) -> Rest | None:
+        """Of a closed partition: what can be told without opening it; None if it was not closed cleanly."""
+        image = self._checkpoints.saved
+        return rest_of(image) if self._gate.closed and self._gate.fault is None and not self.report.damages else None
+
     def maybe_let_go(self, *, settled_only: bool) -> bool:
         """See `Holder`."""
         return self._durability.maybe_let_go(self.settings.flush_window_bytes, settled_only=settled_only)
@@ -488,8 +492,8 @@ class PartitionLog:
         """Make everything durable and note that the stop was clean, or raise. A damaged partition is just let go."""
         with self.upkeep, self._gate.sync_lock, self._lock:
             try:
-                if self._gate.closed or self.report.damages:
-                    return
+                if self._gate.closed or self.report.damages or (self.report.is_unsaved and self._checkpoints.in_doubt):
+                    return  # in the last case nothing was written since a clean stop
                 if self._gate.fault is None:
                     self.checkpoint(copies=2, clean_stop=True)
                 elif self.durable_offset < self._state.end_offset:

@@ -36,6 +36,7 @@ from braidlog.storage.head import (
     read_mark,
     segment_names,
     state_name,
+    stray_names,
     swap_name,
 )
 from braidlog.storage.index import vouched_end
@@ -55,6 +56,8 @@ from braidlog.storage.state import (
 )
 from braidlog.storage.transactions import is_commit
 from braidlog.storage.walk import UNCHECKED_BYTES, BadBatch, Found, mend, walk
+
+Span = tuple[int, int]
 
 
 class Recovery:
@@ -212,9 +215,8 @@ class Recovery:
         """Remove segments whose creation never became durable, last one first."""
         for base in reversed(bases):
             self._change(ChangeKind.REMOVE_CREATION, log_name(base), "its creation was never finished; removed")
-            if self._read_only:
-                continue
-            remove_segment(self._disk, self._folder, self._pool, base)
+            if not self._read_only:
+                remove_segment(self._disk, self._folder, self._pool, base)
 
     def _choose_image(self, images: list[StateImage], segments: list[Segment]) -> StateImage:
         """The image to fold from; its history of epochs is a checkpoint's, or learned where none is left."""
@@ -260,8 +262,9 @@ class Recovery:
         """Finish a retention that raised the start offset and did not get to remove all it had to."""
         while len(segments) > 1 and segments[1].base_offset <= image.start_offset:
             segment = segments.pop(0)
-            name = log_name(segment.base_offset)
-            self._change(ChangeKind.REMOVE_RETAINED, name, "lies below the log's start; removed")
+            self._change(
+                ChangeKind.REMOVE_RETAINED, log_name(segment.base_offset), "lies below the log's start; removed"
+            )
             if not self._read_only:
                 segment.remove()
         if segments and segments[0].base_offset > image.start_offset:
@@ -449,15 +452,7 @@ class Recovery:
             self._miss(state.start_offset, self._durable_end)
         state.end_offset = max([state.end_offset, *(damage.next_offset for damage in self.report.damages)])
 
-    def _damage(
-        self,
-        kind: DamageKind,
-        file: str,
-        place: tuple[int, int],
-        offsets: tuple[int, int],
-        why: str,
-        mended: bytes = b"",
-    ) -> None:
+    def _damage(self, kind: DamageKind, file: str, place: Span, offsets: Span, why: str, mended: bytes = b"") -> None:
         self.report.damages.append(Damage(file, *place, *offsets, why, kind, mended))
 
     # -- after the batches -----------------------------------------------------------------------------------
@@ -466,6 +461,12 @@ class Recovery:
         """Make durable what was found, and say so: a record that was read once must not vanish at the next crash."""
         if self.report.damages:
             return  # nothing is written to a damaged partition until its owner decides
+        try:
+            self._make_durable(segments, state)
+        except StorageFault as fault:
+            self.report.forgive(fault)
+
+    def _make_durable(self, segments: list[Segment], state: PartitionState) -> None:
         for segment in segments[:-1]:
             if segment.mark.position != segment.size:
                 segment.activate()
@@ -492,8 +493,7 @@ class Recovery:
         names = self._disk.names(self._folder)
         kept = {*bases_of(names, LOG), *self._swaps}
         kept |= {damage.first_offset for damage in self.report.damages if damage.kind is DamageKind.MISSING}
-        bases = {index_name: bases_of(names, INDEX), state_name: bases_of(names, STATE)}
-        for name in [name_of(base) for name_of in bases for base in bases[name_of] if base not in kept]:
+        for name in stray_names(names, kept):
             self._change(ChangeKind.REMOVE_STRAY, name, "belongs to no segment; removed")
             if not self._read_only:
                 self._disk.remove(join(self._folder, name))

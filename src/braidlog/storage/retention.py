@@ -8,7 +8,6 @@ from itertools import pairwise
 
 from braidlog.model.settings import UNLIMITED
 from braidlog.storage.partition import PartitionLog
-from braidlog.storage.segment import Segment
 
 
 def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> int:
@@ -18,7 +17,10 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
         return partition.start_offset
     with partition.lock:
         active = partition.segments[-1]
-        if settings.retention_ms != UNLIMITED and _age_ms(active, now_ms, now_ms) > settings.retention_ms:
+        if (
+            settings.retention_ms != UNLIMITED
+            and age_ms(active.max_timestamp_ms, now_ms, now_ms) > settings.retention_ms
+        ):
             partition.roll(now_ms)  # else a topic nobody writes to any more would keep its last segment for ever
     partition.sync()
     limit = retention_limit(partition) if upto is None else min(upto, retention_limit(partition))
@@ -28,7 +30,8 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
         if segment.next_offset > limit:
             break
         written_ms = following.head.created_ms
-        too_old = settings.retention_ms != UNLIMITED and _age_ms(segment, written_ms, now_ms) > settings.retention_ms
+        age = age_ms(segment.max_timestamp_ms, written_ms, now_ms)
+        too_old = settings.retention_ms != UNLIMITED and age > settings.retention_ms
         if not too_old and excess < segment.data_bytes:
             break
         excess -= segment.data_bytes
@@ -41,12 +44,11 @@ def retention_limit(partition: PartitionLog) -> int:
     return min(partition.durable_offset, partition.watermark)
 
 
-def _age_ms(segment: Segment, written_ms: int, now_ms: int) -> int:
+def age_ms(latest_ms: int, written_ms: int, now_ms: int) -> int:
     """How old a segment is: by its records' word, unless they have none or claim the future; then by when it was full.
 
     Not by the earlier of both: a clock that was set wrong when the segment was full must not cost records their time.
     """
-    latest_ms = segment.max_timestamp_ms
     if 0 <= latest_ms <= now_ms:
         return now_ms - latest_ms
     return now_ms - written_ms if written_ms > 0 else 0  # 0: the head was damaged, and does not say

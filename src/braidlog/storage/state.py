@@ -16,6 +16,25 @@ from braidlog.storage.transactions import Aborted, TransactionIndex
 NOTHING_TO_CUT = -1
 
 
+class Shape(msgspec.Struct, frozen=True, array_like=True):
+    """What the segments of a partition were when it was closed."""
+
+    segments: int
+    size_bytes: int
+    newest_ms: int
+    """The latest time of all records; -1 without any."""
+    dirty_ratio: float
+    """See `chain.dirty_ratio`."""
+    dirty_since_ms: int
+    """When the first segment with something new was begun; -1 if nothing is."""
+    first_base: int
+    first_bytes: int
+    """Of the first segment, the one that retention asks for."""
+    first_newest_ms: int
+    first_full_ms: int
+    """When the next one was begun; -1 if there is none."""
+
+
 class StateImage(msgspec.Struct, kw_only=True):
     """The state at `end_offset`, as kept in a slot and beside each segment."""
 
@@ -31,6 +50,8 @@ class StateImage(msgspec.Struct, kw_only=True):
     begun: int = 0
     """The last save of begun epochs (storage/begun.py) that this partition had a part in: the epochs below know of it."""
     clean_stop: bool = False
+    shape: Shape | None = None
+    """Of a clean stop: what is there without opening it (storage/rest.py)."""
     epochs: list[tuple[int, int]] = []
     producers: list[Producer] = []
     open_transactions: list[tuple[int, int]] = []

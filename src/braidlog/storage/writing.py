@@ -125,6 +125,8 @@ class Writer:
         """Start a new segment, if the active one holds anything."""
         if not self._chain.active.data_bytes:
             return
+        if self._checkpoints.in_doubt:
+            self._begin_epochs(())
         try:
             self._chain.roll(self._state.image(), settings.index_interval_bytes, now_ms)
         except StorageFault:

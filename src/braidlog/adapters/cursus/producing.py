@@ -71,6 +71,7 @@ async def _append_each(
 
     Returns the last offset of each partition that has its records, and why one has not.
     """
+    await services.append.ready(topic, *(partition for partition, _ in places))
     written, stored, error = [], [], None
     for partition, records in places:
         try:
@@ -164,11 +165,12 @@ async def _append_once(
     now_ms = services.world.now_ms()
     data = _encode(records, producer, now_ms)
     header = read_header(data)
+    await services.append.ready(topic, partition)
     if (written := services.append.written_before(topic, partition, header)) is not None:
         return await services.append.acknowledge(written, acks=acks)
     if known := services.append.stored_before(topic, partition, header):
         data = _encode(records[known:], producer, now_ms)
-    return await services.append.append(topic, partition, data, acks=acks)
+    return await services.append.acknowledge(services.append.write(topic, partition, data), acks=acks)
 
 
 def _encode(records: Sequence[BatchRecord], producer: NamedProducer, now_ms: int) -> bytes:

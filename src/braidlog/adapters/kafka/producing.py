@@ -112,6 +112,7 @@ async def _attempt(
         compressed = header.compression != Compression.NONE
         if compressed:
             await services.intake.check(name, partition.index, records, header, allowance)
+        await services.append.ready(name, partition.index)
         written = services.append.write(name, partition.index, records, records_checked=compressed, headers=[header])
     except (BrokerError, ProtocolError) as error:
         return _Attempt(partition.index, None, code_of(error), text_of(error))

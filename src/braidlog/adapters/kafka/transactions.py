@@ -5,6 +5,7 @@ anything ends (`coordinator/transactions.py`).
 Invariant: partitions are added all together or not at all. This node coordinates every transactional id.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 
 from braidlog.adapters.contract import Conversation
@@ -330,6 +331,10 @@ async def describe_producers(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> t.DescribeProducersResponse:
     message: t.DescribeProducersRequest = request.message
+    for topic in message.topics:
+        with contextlib.suppress(BrokerError):  # each is told below
+            denied.check(topic.name)
+            await services.append.ready(topic.name, *topic.partition_indexes)
 
     def tell(topic: str, number: int) -> t.DescribeProducersResponsePartition:
         try:

@@ -22,6 +22,7 @@ NOTES = {
     "node": "the name of this node",
     "drain_seconds": "how long a stop waits for answers",
     "disk_reserve_bytes": "with less room on the disk no records and keys are taken",
+    "idle_partition_seconds": "a partition that nobody has used for so long is closed until it is used again; 0 is never",
     "listeners": "one port for each protocol; 0 is any free one. With tls.cert and tls.key it speaks TLS",
     "listeners.kafka.auto_create": "a topic that a client asks for is made, with `partitions` partitions",
     "listeners.kafka.session_timeout_ms_min": "a member of a group whose session timeout is shorter is refused",

@@ -1,0 +1,126 @@
+"""Many partitions on one node: how long they take to be made, how long the node takes to start and to stop, what each costs.
+
+    python -m benchmarks.partitions --count 20000
+
+Nobody uses them: after their creation they are closed (`idle_partition_seconds`), and stay so over a restart. The node runs
+without ports, in one process for the creation and in another for the restart.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.partition.opening import close_idle
+from braidlog.server.compose import Server
+from braidlog.server.config import load_config
+from braidlog.server.process_memory import resident_bytes
+from braidlog.wire.dialect import dialects
+
+SLICE = 500
+"""Partitions that are made in one change, so that other changes of topics need not wait long."""
+
+
+def node(folder: str) -> Server:
+    closed = {f"listeners.{name}.enabled": False for name in dialects()}
+    return Server(load_config(None, {}, {"data_dir": folder, "admin.enabled": False, **closed}).config)
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def create(server: Server, count: int) -> None:
+    """Topics of at most `PARTITIONS_PER_TOPIC_MAX` partitions, which grow by a slice at a time."""
+    assert server.services is not None
+    for first in range(0, count, PARTITIONS_PER_TOPIC_MAX):
+        name, end = f"many-{first}", min(count - first, PARTITIONS_PER_TOPIC_MAX)
+        await server.services.topics.create(name, min(SLICE, end))
+        for partitions in range(2 * SLICE, end + SLICE, SLICE):
+            await server.services.topics.grow(name, min(partitions, end))
+            await close_unused(server)
+    await close_unused(server)
+
+
+async def close_unused(server: Server) -> None:
+    """What was just made counts as used once."""
+    assert server.services is not None
+    for _ in range(2):
+        while await close_idle(server.services.hosting, server.services.world):
+            pass
+
+
+async def made(folder: str, count: int) -> dict[str, float]:
+    found: dict[str, float] = {}
+    server = node(folder)
+    await server.start()
+    began = time.perf_counter()
+    await create(server, count)
+    found["create, s"] = time.perf_counter() - began
+    found["files and sockets open"] = open_files()
+    await stop(server, found, "stop after creation, s")
+    return found
+
+
+async def started(folder: str, count: int) -> dict[str, float]:
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as empty:  # what a node takes without partitions is taken before
+        server = node(empty + "/data")
+        await server.start()
+        await server.stop()
+    before = resident_bytes()
+    server = node(folder)
+    began = time.perf_counter()
+    await server.start()
+    found["start, s"] = time.perf_counter() - began
+    assert server.services is not None
+    hosted = list(server.services.hosting.opened())
+    found["partitions"] = len(hosted)
+    found["of them open"] = sum(each.is_open for each in hosted)
+    found["bytes of memory for each"] = (resident_bytes() - before) / count
+    found["files and sockets open after the start"] = open_files()
+    await stop(server, found, "stop, s")
+    return found
+
+
+async def stop(server: Server, found: dict[str, float], name: str) -> None:
+    began = time.perf_counter()
+    await server.stop()
+    found[name] = time.perf_counter() - began
+
+
+def run(
+    phase: Callable[[str, int], Coroutine[None, None, dict[str, float]]], folder: str, count: int
+) -> dict[str, float]:
+    return asyncio.run(phase(folder, count))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--folder", help="where the data goes (default: a temporary folder, removed at the end)")
+    arguments = parser.parse_args()
+    folder = Path(arguments.folder or tempfile.mkdtemp(prefix="braid-partitions-"))
+    try:
+        for phase in (
+            made,
+            started,
+        ):  # each in a process of its own: what one has freed would hide what the other takes
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                found = process.submit(run, phase, str(folder / "data"), arguments.count).result()
+            for name, value in found.items():
+                print(f"{name:40} {value:12,.2f}", flush=True)
+    finally:
+        if arguments.folder is None:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
