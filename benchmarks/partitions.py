@@ -2,21 +2,26 @@
 
     python -m benchmarks.partitions --count 20000
 
-Nobody uses them: after their creation they are closed (`idle_partition_seconds`), and stay so over a restart. The node runs
-without ports, in one process for the creation and in another for the restart.
+Nobody uses them: after their creation they are closed (`idle_partition_seconds`), and stay so over a restart. Then some are
+written to and the process is killed. The node runs without ports, and in a process of its own for each start. Beside the clock
+stands the processor time of the process: on a busy machine the clock says little.
 """
 
 import argparse
 import asyncio
+import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
+from braidlog.codec.records import encode_batch
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.partition.opening import close_idle
 from braidlog.server.compose import Server
@@ -26,6 +31,9 @@ from braidlog.wire.dialect import dialects
 
 SLICE = 500
 """Partitions that are made in one change, so that other changes of topics need not wait long."""
+WRITTEN = 200
+"""Partitions that are open when the process is killed."""
+Found = dict[str, float]
 
 
 def node(folder: str) -> Server:
@@ -35,6 +43,14 @@ def node(folder: str) -> Server:
 
 def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+@contextlib.contextmanager
+def measured(found: Found, name: str) -> Iterator[None]:
+    began, processor = time.perf_counter(), time.process_time()
+    yield
+    found[f"{name}, s"] = time.perf_counter() - began
+    found[f"{name}, processor s"] = time.process_time() - processor
 
 
 async def create(server: Server, count: int) -> None:
@@ -53,52 +69,62 @@ async def close_unused(server: Server) -> None:
     """What was just made counts as used once."""
     assert server.services is not None
     for _ in range(2):
-        while await close_idle(server.services.hosting, server.services.world):
-            pass
+        await close_idle(server.services.hosting, server.services.world)
 
 
-async def made(folder: str, count: int) -> dict[str, float]:
-    found: dict[str, float] = {}
+async def made(folder: str, count: int) -> Found:
+    found: Found = {}
     server = node(folder)
     await server.start()
-    began = time.perf_counter()
-    await create(server, count)
-    found["create, s"] = time.perf_counter() - began
+    with measured(found, "create"):
+        await create(server, count)
     found["files and sockets open"] = open_files()
-    await stop(server, found, "stop after creation, s")
+    with measured(found, "stop after creation"):
+        await server.stop()
     return found
 
 
-async def started(folder: str, count: int) -> dict[str, float]:
-    found: dict[str, float] = {}
+async def started(folder: str, count: int) -> Found:
+    return await start(folder, count, "clean")
+
+
+async def killed(folder: str, count: int) -> Found:
+    server = node(folder)
+    await server.start()
+    assert server.services is not None
+    batch = encode_batch([b"x"], base_timestamp=1)
+    for number in range(min(WRITTEN, count)):
+        await server.services.append.append("many-0", number, batch)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+async def started_after_kill(folder: str, count: int) -> Found:
+    return await start(folder, count, "after a kill")
+
+
+async def start(folder: str, count: int, how: str) -> Found:
+    found: Found = {}
     with tempfile.TemporaryDirectory() as empty:  # what a node takes without partitions is taken before
         server = node(empty + "/data")
         await server.start()
         await server.stop()
     before = resident_bytes()
     server = node(folder)
-    began = time.perf_counter()
-    await server.start()
-    found["start, s"] = time.perf_counter() - began
+    with measured(found, f"start, {how}"):
+        await server.start()
     assert server.services is not None
     hosted = list(server.services.hosting.opened())
     found["partitions"] = len(hosted)
     found["of them open"] = sum(each.is_open for each in hosted)
     found["bytes of memory for each"] = (resident_bytes() - before) / count
-    found["files and sockets open after the start"] = open_files()
-    await stop(server, found, "stop, s")
+    found["files and sockets open"] = open_files()
+    with measured(found, "stop"):
+        await server.stop()
     return found
 
 
-async def stop(server: Server, found: dict[str, float], name: str) -> None:
-    began = time.perf_counter()
-    await server.stop()
-    found[name] = time.perf_counter() - began
-
-
-def run(
-    phase: Callable[[str, int], Coroutine[None, None, dict[str, float]]], folder: str, count: int
-) -> dict[str, float]:
+def run(phase: Callable[[str, int], Coroutine[None, None, Found]], folder: str, count: int) -> Found:
     return asyncio.run(phase(folder, count))
 
 
@@ -109,11 +135,10 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = Path(arguments.folder or tempfile.mkdtemp(prefix="braid-partitions-"))
     try:
-        for phase in (
-            made,
-            started,
-        ):  # each in a process of its own: what one has freed would hide what the other takes
-            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        # Each in a process of its own: what one has freed would hide what the other takes.
+        for phase in (made, started, killed, started_after_kill):
+            found: Found = {}
+            with ProcessPoolExecutor(1, get_context("spawn")) as process, contextlib.suppress(BrokenProcessPool):
                 found = process.submit(run, phase, str(folder / "data"), arguments.count).result()
             for name, value in found.items():
                 print(f"{name:40} {value:12,.2f}", flush=True)
