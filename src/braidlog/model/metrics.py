@@ -100,6 +100,10 @@ def _state(snapshot: Snapshot) -> Iterator[Row]:
     return (((each.kind,), each.used) for each in snapshot.state)
 
 
+def _partitions(snapshot: Snapshot) -> Iterator[Row]:
+    return iter(((("open",), snapshot.partitions_open), (("closed",), snapshot.partitions_closed)))
+
+
 def _state_limits(snapshot: Snapshot) -> Iterator[Row]:
     return (((each.kind,), each.limit) for each in snapshot.state)
 
@@ -255,6 +259,13 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow("braidlog_state_bytes", GAUGE, "What they take in memory, about.", (), _of_node(lambda s: s.state_bytes)),
     MetricRow("braidlog_state_limit_bytes", GAUGE, "What they may take.", (), _of_node(lambda s: s.state_bytes_max)),
     # -- the log
+    MetricRow(
+        "braidlog_partitions",
+        GAUGE,
+        "Partitions whose log is open, and those that are closed because nobody uses them.",
+        ("state",),
+        _partitions,
+    ),
     MetricRow(
         "braidlog_appended_records_total",
         COUNTER,

@@ -188,6 +188,9 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     sync_seconds_total: float
     topics: int
     partitions_left_out: int
+    partitions_open: int
+    partitions_closed: int
+    """Because nobody uses them."""
     groups: list[GroupReport]
     lags_left_out: int
     keyvalue: KeyValueReport

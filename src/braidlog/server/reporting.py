@@ -1,7 +1,7 @@
 """What the node says about itself: counters and states, gathered when somebody asks.
 
 Knows: where each figure is kept. Refuses to know: who asks, how figures look.
-Invariants: nothing here waits or reads a disk, but for a partition that was never opened; a snapshot is made at most once in
+Invariants: nothing here waits or reads a disk; a snapshot is made at most once in
 `SNAPSHOT_SECONDS`, however many ask; every list has an end (`model/report.py`).
 """
 
@@ -9,6 +9,7 @@ import asyncio
 import os
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import Final
@@ -23,7 +24,6 @@ from braidlog.model import report as r
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.measure import Seconds, added
-from braidlog.partition.hosted import HostedPartition
 from braidlog.server.budget import Budget
 from braidlog.server.config import LoadedConfig
 from braidlog.server.connection_limits import ConnectionLimits
@@ -34,9 +34,6 @@ from braidlog.server.session import Session
 from braidlog.server.worker_process import WorkerProcess
 
 SNAPSHOT_SECONDS: Final = 1.0
-OPENED_MAX: Final = 100
-"""Partitions that nobody used since their topic was made: opened for one snapshot."""
-REOPEN_SECONDS: Final = 60.0
 _FILES: Final = "/proc/self/fd"
 
 
@@ -66,7 +63,6 @@ class Reporter:
         self._syncs = syncs
         self._outage = outage
         self._began = clock.monotonic()
-        self._offline: dict[tuple[str, int], tuple[float, str]] = {}
         self._taken: r.Snapshot | None = None
         self._taken_at = 0.0
         self.loop_lag_seconds = 0.0
@@ -88,8 +84,9 @@ class Reporter:
 
     def _take(self, now: float) -> r.Snapshot:
         services = self._services
-        partitions = list(islice(self._partitions(now), r.PARTITIONS_MAX))
+        partitions = list(islice(self._partitions(), r.PARTITIONS_MAX))
         partitions_there = sum(services.hosting.partition_count(name) for name in services.hosting.names())
+        is_open = Counter(hosted.is_open for hosted in services.hosting.opened())
         groups = services.groups.names()
         lags = list(islice((lag for group in groups for lag in lag_reports(services.groups, group)), r.LAGS_MAX + 1))
         syncs = added(self._syncs())
@@ -112,6 +109,8 @@ class Reporter:
             topics=len(services.hosting.names()),
             partitions=partitions,
             partitions_left_out=max(partitions_there - r.PARTITIONS_MAX, 0),
+            partitions_open=is_open[True],
+            partitions_closed=is_open[False],
             groups=[self._group(name) for name in groups[: r.LAGS_MAX]],
             lags=lags[: r.LAGS_MAX],
             lags_left_out=max(len(lags) - r.LAGS_MAX, 0),
@@ -155,35 +154,14 @@ class Reporter:
             sampled=SAMPLED,
         )
 
-    def _partitions(self, now: float) -> Iterator[r.PartitionReport]:
+    def _partitions(self) -> Iterator[r.PartitionReport]:
         hosting = self._services.hosting
-        left = OPENED_MAX
-        for name in hosting.names():
-            for number in range(hosting.partition_count(name)):
-                hosted = hosting.hosted(name, number)
-                if hosted is None and left:
-                    left -= 1
-                    hosted = self._open(name, number, now)
-                fault = self._offline.get((name, number))
-                if hosted is not None:
-                    yield partition_report(hosted)
-                elif fault is not None:
-                    yield r.PartitionReport(name, number, fault=fault[1], is_offline=True)
+        for (name, number), fault in hosting.offline.items():
+            yield r.PartitionReport(name, number, fault=str(fault), is_offline=True)
         for name, why in hosting.broken.items():
             yield r.PartitionReport(name, 0, fault=why, is_offline=True)
-
-    def _open(self, name: str, number: int, now: float) -> HostedPartition | None:
-        """A partition nobody has used yet. One that cannot be opened is tried again, but not at every look."""
-        again, _ = self._offline.get((name, number), (now, ""))
-        if now < again:
-            return None
-        try:
-            hosted = self._services.hosting.partition(name, number)
-        except StorageFault as fault:
-            self._offline[name, number] = (now + REOPEN_SECONDS, str(fault))
-            return None
-        self._offline.pop((name, number), None)
-        return hosted
+        for name in hosting.names():
+            yield from map(partition_report, hosting.opened(name))
 
     def _group(self, name: str) -> r.GroupReport:
         view = self._services.groups.describe(name)
