@@ -444,3 +444,21 @@ def test_with_followers_partitions_are_opened_at_the_start(tmp_path: Path) -> No
             each.close()
 
     play(scene)
+
+
+def test_while_memory_is_short_partitions_are_closed_sooner(tmp_path: Path) -> None:
+    async def scene() -> None:
+        server = await started(tmp_path)
+        assert server.services is not None
+        await server.services.topics.create("a", 1)
+        hosted = server.services.hosting.partition("a", 0)
+        for _ in range(3):
+            await server._close_idle()
+        assert hosted.is_open  # not for ten minutes
+        server._budget.keep(server._budget.bytes_max)
+        for _ in range(2):
+            await server._close_idle()
+        assert not hosted.is_open
+        await server.stop()
+
+    play(scene)

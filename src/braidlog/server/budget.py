@@ -52,6 +52,11 @@ class Budget:
         return self.bytes_held >= self._bytes_for_connections
 
     @property
+    def is_short(self) -> bool:
+        """Whether who can spare something should give it back, before somebody has to be let go."""
+        return self.bytes_held + self.bytes_kept >= self.bytes_max * _ROOM
+
+    @property
     def _bytes_for_connections(self) -> int:
         return self.bytes_max - self.bytes_kept
 

@@ -66,6 +66,8 @@ RETAIN_SECONDS = 30.0
 UPKEEP_SECONDS_MAX: Final = 3600.0
 """For one new segment of a compaction; and to wait behind others."""
 UPKEEP_NICENESS: Final = 10
+PRESSURE_SECONDS: Final = 5.0
+"""Between two looks at whether memory is short; then partitions that nobody used since the last look are closed."""
 RETRY_SECONDS = 5.0
 """Between two attempts to open what could not be opened."""
 SCRUB_AFTER_SECONDS = 60.0
@@ -102,6 +104,7 @@ class Server:
         self._tasks = Tasks(self._task_failed)
         self._quotas = Quotas(config.quotas.default(), config.quotas.principals, config.quotas.address_request_percent)
         self._clock = SystemClock()
+        self._closed_idle_at = 0.0
         self._budget = Budget(config.limits.memory_bytes_max, self._clock.monotonic)
         self._descriptors = raise_limit()
         connections_max = connections_that_fit(config.limits.connections_max, self._descriptors)
@@ -194,8 +197,9 @@ class Server:
         self._tasks.every(EXPIRE_SECONDS, self._expire, "expire")
         self._tasks.every(RETAIN_SECONDS, self._retain, "retain")
         self._tasks.every(RETRY_SECONDS, partial(retry, self.services.hosting, world), "retry")
-        if config.idle_partition_seconds:  # who was not used between two turns is closed
-            self._tasks.every(config.idle_partition_seconds / 2, self._close_idle, "close-idle")
+        if config.idle_partition_seconds:
+            self._closed_idle_at = self._clock.monotonic()
+            self._tasks.every(min(config.idle_partition_seconds / 2, PRESSURE_SECONDS), self._close_idle, "close-idle")
         self._scrubber = Scrubber(self._folder, self.services.hosting, world, upkeep, config.scrub, log.error)
         self._tasks.every(config.scrub.check_hours * 3600, self._scrubber.forget_checks, "forget-checks")
         if config.scrub.bytes_per_second:
@@ -418,8 +422,12 @@ class Server:
         await self.services.owners.forget_unused()
 
     async def _close_idle(self) -> None:
+        """Who was not used between two turns is closed; the turns are shorter while memory is short."""
         assert self.services is not None
-        if self.services.append.no_room is None:  # a partition writes a little when it is closed
+        now = self._clock.monotonic()
+        is_due = self._budget.is_short or now - self._closed_idle_at >= self.config.idle_partition_seconds / 2
+        if is_due and self.services.append.no_room is None:  # a partition writes a little when it is closed
+            self._closed_idle_at = now
             await close_idle(self.services.hosting, self.services.world)
 
     async def _scrub(self, scrubber: Scrubber) -> None:

@@ -45,7 +45,7 @@ class Rest(NamedTuple):
 
 def rest_of(image: StateImage) -> Rest | None:
     """What the checkpoint of a clean stop says; None if something is left to be done."""
-    if not image.clean_stop or image.shape is None or image.open_transactions or image.is_intent:
+    if image.shape is None or image.open_transactions or image.is_intent:
         return None
     epochs = EpochHistory(image.epochs)
     epochs.cut_start(min(image.shape.first_base, image.start_offset))  # as recovery does
