@@ -23,7 +23,7 @@ from pathlib import Path
 
 from braidlog.codec.records import encode_batch
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
-from braidlog.partition.opening import close_idle
+from braidlog.partition.closing import close_idle
 from braidlog.server.compose import Server
 from braidlog.server.config import load_config
 from braidlog.server.process_memory import resident_bytes

@@ -11,7 +11,7 @@ from tests.server.test_compose import config_for
 
 from braidlog.codec.records import encode_batch
 from braidlog.partition.append import Acks
-from braidlog.partition.opening import close_idle
+from braidlog.partition.closing import close_idle
 from braidlog.server import compose
 from braidlog.server.compose import Server
 

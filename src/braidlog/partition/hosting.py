@@ -221,7 +221,7 @@ class Hosting:
         keep_up(self._folder, hosted.open_log or hosted.log, now_ms, upto=hosted.high_watermark)
 
     def close(self) -> None:
-        """Close what is open; a server does that beside the loop before (`opening.close_partitions`)."""
+        """Close what is open; a server does that beside the loop before (`closing.close_partitions`)."""
         for hosted in self._hosted.values():
             hosted.close()
         self._hosted.clear()

@@ -1,7 +1,7 @@
-"""Open and close many partitions beside the loop: recovery reads files and computes, a millisecond and more for each.
+"""Open many partitions beside the loop: recovery reads files and computes, a millisecond and more for each.
 
-Knows: how many threads at once, which partitions nobody uses. Refuses to know: why they are opened, and who is told.
-Invariant: the loop's thread opens and closes none of them; when `open_beside` returns, each was opened or has its fault.
+Knows: how many threads at once. Refuses to know: why they are opened, and who is told.
+Invariant: the loop's thread opens none of them; when `open_beside` returns, each was opened or has its fault.
 """
 
 import logging
@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from braidlog.cluster.image import Topic
-from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
@@ -20,10 +19,6 @@ log = logging.getLogger("braidlog.partition")
 
 OPENERS: Final = 3
 """Threads that open or close at the same time: fewer than the pool has, so that other work beside the loop goes on."""
-CLOSE_MAX: Final = 100
-"""Idle partitions that are closed in one go: whoever wants one of them waits until it is closed and opened again."""
-TOLD_AT_ONCE: Final = 2000
-"""Partitions between two lines about how far a stop has come."""
 Place = tuple[Topic, int]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,7 +35,7 @@ class Opened(NamedTuple):
         return f"{len(self.partitions)} partitions ({stopped})"
 
 
-async def _shared(work: Callable[[Sequence[T]], R], items: Sequence[T], world: World) -> list[R]:
+async def shared(work: Callable[[Sequence[T]], R], items: Sequence[T], world: World) -> list[R]:
     """The items in as many shares as there are openers, each on a thread."""
     shares = [items[first::OPENERS] for first in range(min(OPENERS, len(items)))]
     under_way = [world.blocking(partial(work, share)) for share in shares]
@@ -62,7 +57,7 @@ async def open_beside(places: Sequence[Place], hosting: Hosting, world: World, *
                 opened.faults.append(NotOpened(topic.name, number, fault))
         return opened
 
-    done = await _shared(work, places, world)
+    done = await shared(work, places, world)
     return Opened([each for part in done for each in part.partitions], [each for part in done for each in part.faults])
 
 
@@ -75,14 +70,14 @@ async def retry(hosting: Hosting, world: World) -> list[HostedPartition]:
     for hosted in found:
         log.warning("%s could be opened now", hosted)
     deleted = [each for each in opened.partitions if each not in found]  # meanwhile
-    await _shared(_close, deleted, world)
+    await shared(close_each, deleted, world)
     return found
 
 
 async def wake(partitions: Iterable[HostedPartition], hosting: Hosting, world: World) -> None:
     """Open those that are closed, before their logs are asked for. One that cannot be opened is offline from now on."""
     closed = [hosted for hosted in partitions if not hosted.is_open]
-    for faults in await _shared(_reopen, closed, world):
+    for faults in await shared(_reopen, closed, world):
         for hosted, fault in faults:
             log.error("%s is offline: %s", hosted, fault)
             hosting.take_offline(hosted, fault)
@@ -107,49 +102,8 @@ def _reopen(partitions: Sequence[HostedPartition]) -> list[tuple[HostedPartition
     return faults
 
 
-async def close_idle(hosting: Hosting, world: World) -> int:
-    """Close what nobody has used since the last call; returns how many. The node's own topics stay open."""
-    idle = [each for each in hosting.opened() if not each.is_used and _may_close(each)]
-    for hosted in hosting.opened():
-        hosted.is_used = False
-    closed = 0
-    for first in range(0, len(idle), CLOSE_MAX):
-        unused = [each for each in idle[first : first + CLOSE_MAX] if not each.is_used and _may_close(each)]
-        for hosted in unused:
-            hosted.begin_close()
-        closed += sum(await _shared(_finish_close, unused, world))
-    if closed:
-        log.info("%d partitions that nobody has used for a while were closed", closed)
-    return closed
-
-
-def _may_close(hosted: HostedPartition) -> bool:
-    return hosted.is_open and not hosted.topic.startswith(INTERNAL_PREFIX) and hosted.may_close
-
-
-def _finish_close(partitions: Sequence[HostedPartition]) -> int:
-    closed = 0
-    for hosted in partitions:
-        try:
-            closed += hosted.finish_close()
-        except StorageFault as fault:
-            log.error("%s cannot be closed: %s", hosted, fault)  # noqa: TRY400 - the fault says where
-    return closed
-
-
-async def close_partitions(hosting: Hosting, world: World) -> list[StorageFault]:
-    """Close every partition that is open, for good; returns why some could not be closed cleanly."""
-    faults: list[StorageFault] = []
-    opened = [hosted for hosted in hosting.opened() if hosted.open_log is not None]
-    for first in range(0, len(opened), TOLD_AT_ONCE):
-        if len(opened) > TOLD_AT_ONCE:
-            log.info("closing partitions: %d of %d are closed", first, len(opened))
-        for found in await _shared(_close, opened[first : first + TOLD_AT_ONCE], world):
-            faults += found
-    return faults
-
-
-def _close(partitions: Sequence[HostedPartition]) -> list[StorageFault]:
+def close_each(partitions: Sequence[HostedPartition]) -> list[StorageFault]:
+    """On a thread: close these for good; returns why some could not be closed cleanly."""
     faults = []
     for hosted in partitions:
         try:

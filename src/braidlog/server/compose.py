@@ -24,8 +24,9 @@ from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
 from braidlog.model.report import Welcome
+from braidlog.partition.closing import close_partitions
 from braidlog.partition.hosted import HostedPartition
-from braidlog.partition.opening import close_idle, close_partitions, open_beside, retry
+from braidlog.partition.opening import open_beside, retry
 from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
 from braidlog.server.certificates import reload_certificate, tls_context
@@ -45,7 +46,7 @@ from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
 from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
-from braidlog.server.upkeep import keep_up, keep_up_partitions
+from braidlog.server.upkeep import IdlePartitions, keep_up, keep_up_partitions
 from braidlog.server.wirelog import WatchedSession, open_wire_log
 from braidlog.server.worker_process import WorkerProcess, WorkerSettings
 from braidlog.server.world import LoopWorld
@@ -66,8 +67,6 @@ RETAIN_SECONDS = 30.0
 UPKEEP_SECONDS_MAX: Final = 3600.0
 """For one new segment of a compaction; and to wait behind others."""
 UPKEEP_NICENESS: Final = 10
-PRESSURE_SECONDS: Final = 5.0
-"""Between two looks at whether memory is short; then partitions that nobody used since the last look are closed."""
 RETRY_SECONDS = 5.0
 """Between two attempts to open what could not be opened."""
 SCRUB_AFTER_SECONDS = 60.0
@@ -104,7 +103,6 @@ class Server:
         self._tasks = Tasks(self._task_failed)
         self._quotas = Quotas(config.quotas.default(), config.quotas.principals, config.quotas.address_request_percent)
         self._clock = SystemClock()
-        self._closed_idle_at = 0.0
         self._budget = Budget(config.limits.memory_bytes_max, self._clock.monotonic)
         self._descriptors = raise_limit()
         connections_max = connections_that_fit(config.limits.connections_max, self._descriptors)
@@ -198,8 +196,8 @@ class Server:
         self._tasks.every(RETAIN_SECONDS, self._retain, "retain")
         self._tasks.every(RETRY_SECONDS, partial(retry, self.services.hosting, world), "retry")
         if config.idle_partition_seconds:
-            self._closed_idle_at = self._clock.monotonic()
-            self._tasks.every(min(config.idle_partition_seconds / 2, PRESSURE_SECONDS), self._close_idle, "close-idle")
+            idle = IdlePartitions(self.services, self._budget, config.idle_partition_seconds)
+            self._tasks.every(idle.pause_seconds, idle.close, "close-idle")
         self._scrubber = Scrubber(self._folder, self.services.hosting, world, upkeep, config.scrub, log.error)
         self._tasks.every(config.scrub.check_hours * 3600, self._scrubber.forget_checks, "forget-checks")
         if config.scrub.bytes_per_second:
@@ -420,15 +418,6 @@ class Server:
         for sink in await self.services.staging.expire():
             log.info("sink %r committed nothing for long, and is forgotten", sink)
         await self.services.owners.forget_unused()
-
-    async def _close_idle(self) -> None:
-        """Who was not used between two turns is closed; the turns are shorter while memory is short."""
-        assert self.services is not None
-        now = self._clock.monotonic()
-        is_due = self._budget.is_short or now - self._closed_idle_at >= self.config.idle_partition_seconds / 2
-        if is_due and self.services.append.no_room is None:  # a partition writes a little when it is closed
-            self._closed_idle_at = now
-            await close_idle(self.services.hosting, self.services.world)
 
     async def _scrub(self, scrubber: Scrubber) -> None:
         pause = SCRUB_AFTER_SECONDS

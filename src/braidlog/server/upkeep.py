@@ -1,20 +1,25 @@
-"""Let old records go, beside the loop, in every partition that may have some: one after the other."""
+"""Let old records go, in every partition that may have some, one after the other; and close those that nobody uses."""
 
 import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.slices import breathe
 from braidlog.model.world import World
+from braidlog.partition.closing import close_idle
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
+from braidlog.server.budget import Budget
 
 log = logging.getLogger("braidlog.server")
 
 PARTITIONS_AT_ONCE: Final = 500
 """Looked at in one turn of the loop."""
+PRESSURE_SECONDS: Final = 5.0
+"""Between two looks at whether memory is short; then partitions that nobody used since the last look are closed."""
 
 
 async def keep_up_partitions(hosting: Hosting, world: World, look: Callable[[HostedPartition], None]) -> None:
@@ -36,3 +41,25 @@ async def keep_up(trim: Callable[[], None], name: str, world: World) -> None:
         log.info("%s is not trimmed: %s", name, error)
     except StorageFault as fault:
         log.error("%s cannot be trimmed: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
+
+
+class IdlePartitions:
+    """Who was not used between two turns is closed; the turns are shorter while memory is short."""
+
+    def __init__(self, services: Services, budget: Budget, idle_seconds: float) -> None:
+        self._services = services
+        self._budget = budget
+        self._turn_seconds = idle_seconds / 2
+        self._closed_at = services.world.monotonic()
+
+    @property
+    def pause_seconds(self) -> float:
+        """Between two calls of `close`."""
+        return min(self._turn_seconds, PRESSURE_SECONDS)
+
+    async def close(self) -> None:
+        now = self._services.world.monotonic()
+        is_due = self._budget.is_short or now - self._closed_at >= self._turn_seconds
+        if is_due and self._services.append.no_room is None:  # a partition writes a little when it is closed
+            self._closed_at = now
+            await close_idle(self._services.hosting, self._services.world)

@@ -95,14 +95,7 @@ class PartitionLog:
 
     @classmethod
     def create(
-        cls,
-        disk: Disk,
-        folder: str,
-        identity: Identity,
-        settings: TopicSettings,
-        pool: FilePool,
-        *,
-        now_ms: int,
+        cls, disk: Disk, folder: str, identity: Identity, settings: TopicSettings, pool: FilePool, *, now_ms: int
     ) -> None:
         """Make the folder of a new, empty partition. The caller syncs the folder above it."""
         disk.make_folder(folder)

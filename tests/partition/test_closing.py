@@ -19,10 +19,12 @@ from braidlog.coordinator.streams import VersionConflict
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.partition.append import Acks
+from braidlog.partition.closing import close_idle
 from braidlog.partition.fetch import Wanted
-from braidlog.partition.opening import close_idle, retry
+from braidlog.partition.opening import retry
 from braidlog.partition.upkeep import is_due
 from braidlog.server.compose import Server
+from braidlog.server.upkeep import IdlePartitions
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.state import Shape
@@ -452,12 +454,13 @@ def test_while_memory_is_short_partitions_are_closed_sooner(tmp_path: Path) -> N
         assert server.services is not None
         await server.services.topics.create("a", 1)
         hosted = server.services.hosting.partition("a", 0)
+        idle = IdlePartitions(server.services, server._budget, 600)
         for _ in range(3):
-            await server._close_idle()
+            await idle.close()
         assert hosted.is_open  # not for ten minutes
         server._budget.keep(server._budget.bytes_max)
         for _ in range(2):
-            await server._close_idle()
+            await idle.close()
         assert not hosted.is_open
         await server.stop()
 

@@ -1,0 +1,65 @@
+"""Close partitions beside the loop: those that nobody uses, and all of them when a node stops.
+
+Knows: which partitions nobody uses. Refuses to know: how often it is looked, and how many threads there are.
+Invariant: the loop's thread closes none of them; one that somebody asks for meanwhile stays open, or is opened again.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from braidlog.cluster.local import INTERNAL_PREFIX
+from braidlog.model.errors import StorageFault
+from braidlog.model.world import World
+from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.hosting import Hosting
+from braidlog.partition.opening import close_each, shared
+
+log = logging.getLogger("braidlog.partition")
+
+CLOSE_MAX: Final = 100
+"""Idle partitions that are closed in one go: whoever wants one of them waits until it is closed and opened again."""
+TOLD_AT_ONCE: Final = 2000
+"""Partitions between two lines about how far a stop has come."""
+
+
+async def close_idle(hosting: Hosting, world: World) -> int:
+    """Close what nobody has used since the last call; returns how many. The node's own topics stay open."""
+    idle = [each for each in hosting.opened() if not each.is_used and _may_close(each)]
+    for hosted in hosting.opened():
+        hosted.is_used = False
+    closed = 0
+    for first in range(0, len(idle), CLOSE_MAX):
+        unused = [each for each in idle[first : first + CLOSE_MAX] if not each.is_used and _may_close(each)]
+        for hosted in unused:
+            hosted.begin_close()
+        closed += sum(await shared(_finish_close, unused, world))
+    if closed:
+        log.info("%d partitions that nobody has used for a while were closed", closed)
+    return closed
+
+
+def _may_close(hosted: HostedPartition) -> bool:
+    return hosted.is_open and not hosted.topic.startswith(INTERNAL_PREFIX) and hosted.may_close
+
+
+def _finish_close(partitions: Sequence[HostedPartition]) -> int:
+    closed = 0
+    for hosted in partitions:
+        try:
+            closed += hosted.finish_close()
+        except StorageFault as fault:
+            log.error("%s cannot be closed: %s", hosted, fault)  # noqa: TRY400 - the fault says where
+    return closed
+
+
+async def close_partitions(hosting: Hosting, world: World) -> list[StorageFault]:
+    """Close every partition that is open, for good; returns why some could not be closed cleanly."""
+    faults: list[StorageFault] = []
+    opened = [hosted for hosted in hosting.opened() if hosted.open_log is not None]
+    for first in range(0, len(opened), TOLD_AT_ONCE):
+        if len(opened) > TOLD_AT_ONCE:
+            log.info("closing partitions: %d of %d are closed", first, len(opened))
+        for found in await shared(close_each, opened[first : first + TOLD_AT_ONCE], world):
+            faults += found
+    return faults
