@@ -7,8 +7,11 @@ import pytest
 from tests.storage.building import FOLDER, IDENTITY, NOW, batch, make_partition, open_partition, small
 
 from braidlog.model.errors import StorageFault
+from braidlog.storage.begun import Begun
 from braidlog.storage.files import join
 from braidlog.storage.head import log_name
+from braidlog.storage.partition import PartitionLog
+from braidlog.storage.pool import FilePool
 from braidlog.storage.rest import Rest, read_rest
 from braidlog.testing.disk import SimulatedDisk
 
@@ -123,4 +126,14 @@ def test_it_says_what_the_open_log_says(disk: SimulatedDisk) -> None:
     assert rest is not None
     assert (rest.start_offset, rest.end_offset) == (partition.start_offset, partition.end_offset)
     for epoch in range(-1, 6):
+        assert rest.end_offset_for_epoch(epoch) == partition.end_offset_for_epoch(epoch)
+
+
+def test_it_knows_of_epochs_that_were_begun_since(disk: SimulatedDisk) -> None:
+    begun = Begun(IDENTITY.topic_id, IDENTITY.partition, 1, [(3, 0), (4, 1), (7, 2)])
+    rest = read_rest(disk, FOLDER, IDENTITY, begun)
+    assert rest is not None
+    assert rest.epochs[-1] == (7, 2)
+    partition = PartitionLog(disk, FOLDER, IDENTITY, small(), FilePool(disk), begun=begun)
+    for epoch in range(-1, 9):
         assert rest.end_offset_for_epoch(epoch) == partition.end_offset_for_epoch(epoch)
