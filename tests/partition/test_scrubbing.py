@@ -117,6 +117,10 @@ def test_a_round_reads_every_closed_segment_once(setting: Setting) -> None:
     asked = [job.path for job in setting.worker.jobs if hasattr(job, "path")]
     assert asked == [segment.path for segment in setting.hosted.log.segments[:-1]]
     assert (setting.hosted.damages, setting.told) == ([], [])
+    scrubber = setting.scrubber
+    assert (scrubber.rounds, scrubber.damages, scrubber.partitions_left) == (1, 0, 0)
+    closed = setting.hosted.log.segments[:-1]
+    assert scrubber.read_bytes == sum(segment.data_bytes for segment in closed)
 
 
 def test_damage_in_a_closed_segment_is_found_and_never_served(setting: Setting) -> None:
@@ -125,6 +129,7 @@ def test_damage_in_a_closed_segment_is_found_and_never_served(setting: Setting) 
     bad = setting.rot(1)
     setting.round()
     assert [damage.first_offset for damage in hosted.damages] == [bad]
+    assert setting.scrubber.damages == 1
     assert "takes no writes" in hosted.fault
     with pytest.raises(StorageFault, match=f"offsets from {bad}"):
         node.run(node.services.fetch.fetch([Wanted("a", 0, bad, MANY)], bytes_max=MANY))

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from braidlog.model.measure import upper_bounds
-from braidlog.model.report import ListenerReport, LogReport, PartitionReport, Snapshot
+from braidlog.model.report import ListenerReport, LogReport, PartitionReport, Snapshot, WorkerReport
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SHOWN_BOUNDS: Final = tuple(range(6, 25, 2))
@@ -84,8 +84,20 @@ def _sync_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
     yield Buckets((), snapshot.sync_seconds, snapshot.sync_seconds_total)
 
 
+def _workers(snapshot: Snapshot) -> tuple[tuple[str, WorkerReport], ...]:
+    return (("requests", snapshot.worker), ("upkeep", snapshot.upkeep))
+
+
+def _of_workers(value: Callable[[WorkerReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
+    def rows(snapshot: Snapshot) -> Iterator[Row]:
+        return (((name,), value(each)) for name, each in _workers(snapshot))
+
+    return rows
+
+
 def _job_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
-    yield Buckets((), snapshot.worker.jobs, snapshot.worker.jobs_seconds_total)
+    for name, each in _workers(snapshot):
+        yield Buckets((name,), each.jobs, each.jobs_seconds_total)
 
 
 def _lags(snapshot: LogReport) -> Iterator[Row]:
@@ -111,6 +123,7 @@ def _state_limits(snapshot: Snapshot) -> Iterator[Row]:
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 _LISTENER: Final = ("listener",)
 _PARTITION: Final = ("topic", "partition")
+_WORKER: Final = ("worker",)
 
 LOG_TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow(
@@ -306,30 +319,56 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow("braidlog_kv_evicted_total", COUNTER, "Keys that went for want of room.", (), _of_keys("evicted")),
     MetricRow("braidlog_kv_memory_bytes", GAUGE, "What the keys take.", (), _of_node(lambda s: s.keyvalue.used_bytes)),
     MetricRow("braidlog_kv_wal_bytes", GAUGE, "The store's log on the disk.", (), _of_keys("wal_bytes")),
-    # -- the worker process
+    # -- the worker processes
     MetricRow(
-        "braidlog_worker_up", GAUGE, "1 if the worker process runs.", (), _of_node(lambda s: int(s.worker.is_running))
+        "braidlog_worker_up",
+        GAUGE,
+        "1 if the worker process runs: for requests (large batches) or upkeep (compaction, scrubbing). Its first job starts it.",
+        _WORKER,
+        _of_workers(lambda each: int(each.is_running)),
     ),
     MetricRow(
-        "braidlog_worker_starts_total", COUNTER, "Times it was started.", (), _of_node(lambda s: s.worker.starts)
+        "braidlog_worker_starts_total", COUNTER, "Times it was started.", _WORKER, _of_workers(lambda each: each.starts)
     ),
-    MetricRow("braidlog_worker_job_seconds", HISTOGRAM, "What a job of it took.", (), _job_seconds),
+    MetricRow("braidlog_worker_job_seconds", HISTOGRAM, "What a job of it took.", _WORKER, _job_seconds),
     MetricRow(
         "braidlog_worker_jobs_failed_total",
         COUNTER,
         "Jobs that it did not answer, that were refused, or that it did not begin in time.",
-        (),
-        _of_node(lambda s: s.worker.failed),
+        _WORKER,
+        _of_workers(lambda each: each.failed),
     ),
     MetricRow(
-        "braidlog_worker_jobs_waiting", GAUGE, "Jobs that wait for it.", (), _of_node(lambda s: s.worker.waiting)
+        "braidlog_worker_jobs_waiting", GAUGE, "Jobs that wait for it.", _WORKER, _of_workers(lambda each: each.waiting)
     ),
     MetricRow(
         "braidlog_worker_queue_bytes",
         GAUGE,
         "Bytes of them and of the one it does.",
+        _WORKER,
+        _of_workers(lambda each: each.waiting_bytes),
+    ),
+    MetricRow(
+        "braidlog_scrub_read_bytes_total",
+        COUNTER,
+        "Bytes of closed segments that were read again.",
         (),
-        _of_node(lambda s: s.worker.waiting_bytes),
+        _of_node(lambda s: s.scrub.read_bytes),
+    ),
+    MetricRow(
+        "braidlog_scrub_damages_total",
+        COUNTER,
+        "Damaged places that this found.",
+        (),
+        _of_node(lambda s: s.scrub.damages),
+    ),
+    MetricRow("braidlog_scrub_rounds_total", COUNTER, "Rounds that it ended.", (), _of_node(lambda s: s.scrub.rounds)),
+    MetricRow(
+        "braidlog_scrub_partitions_left",
+        GAUGE,
+        "Partitions that the round under way has not come to; 0 between two rounds.",
+        (),
+        _of_node(lambda s: s.scrub.partitions_left),
     ),
     # -- the process
     MetricRow(

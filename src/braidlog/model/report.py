@@ -153,6 +153,17 @@ class WorkerReport(msgspec.Struct, frozen=True):
     starts: int
 
 
+class ScrubReport(msgspec.Struct, frozen=True):
+    """The rounds in which stored segments are read again. Counts are since the node started."""
+
+    read_bytes: int
+    damages: int
+    """Places that were found damaged; the partition has looked itself."""
+    rounds: int
+    partitions_left: int
+    """Of the round under way; 0 between two rounds."""
+
+
 class StateReport(msgspec.Struct, frozen=True):
     """How much the node keeps of one kind, and how much it may."""
 
@@ -196,6 +207,10 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     keyvalue: KeyValueReport
     process: ProcessReport
     worker: WorkerReport
+    """Of what clients wait for."""
+    upkeep: WorkerReport
+    """Of compaction and scrubbing."""
+    scrub: ScrubReport
     state: list[StateReport]
     state_bytes: int
     state_bytes_max: int

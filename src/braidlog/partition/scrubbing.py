@@ -5,6 +5,7 @@ Invariants: no faster than the settings say; what the worker finds is believed o
 segment that was rewritten or removed meanwhile is no damage; a round that a stop or a crash has interrupted is gone on with.
 """
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
@@ -76,6 +77,8 @@ class Scrubber:
         self._places: list[tuple[str, int]] = []
         self._at = 0
         self._unsaved_bytes = 0
+        self.read_bytes = self.damages = self.rounds = 0
+        """Since the node started: bytes that were read, damaged places found, rounds that were ended."""
         self._slots = SlotPair(folder.disk, folder.path, "scrub", PROGRESS_MAGIC)
         self.progress = self._load()
         if not self.progress.is_done:
@@ -102,6 +105,7 @@ class Scrubber:
             if self._at < len(self._places):
                 return IDLE_SECONDS
             self.progress = Progress(began_ms=self.progress.began_ms, is_done=True)
+            self.rounds += 1
             await self._world.blocking(self.save)
             return IDLE_SECONDS
         try:
@@ -111,6 +115,11 @@ class Scrubber:
         found = read_scrubbed(answer.payload)
         await self._look_at(job, found)
         return found.bytes_read / self._settings.bytes_per_second
+
+    @property
+    def partitions_left(self) -> int:
+        """Of the round under way."""
+        return 0 if self.progress.is_done else len(self._places) - self._at
 
     def _begin(self) -> float:
         """Begin a round if none is under way and the next is due; else how long it is until then, at most a while."""
@@ -176,6 +185,7 @@ class Scrubber:
         else:
             place = {"generation": found.generation, "position": found.position, "offset": found.offset}
             self._reach(topic=topic, partition=number, base=job.base_offset, **place)
+        self.read_bytes += found.bytes_read
         self._unsaved_bytes += found.bytes_read
         if self._unsaved_bytes >= SAVE_BYTES:
             await self._world.blocking(self.save)
@@ -183,13 +193,16 @@ class Scrubber:
     async def _confirm(self, topic: str, number: int, offset: int, path: str) -> None:
         """Have the partition look for itself: it notes what it finds, and serves it no more."""
         if is_hidden(topic):
+            self.damages += 1
             self._tell(f"internal topic {topic!r} is damaged at offset {offset} ({path}); see `braid log verify`")
             return
-        try:
+        with contextlib.suppress(BrokerError, StorageFault):  # gone meanwhile; or noted, for everyone who asks
             hosted = self._hosting.partition(topic, number)
-            await self._world.blocking(lambda: hosted.log.check_again(offset))
-        except (BrokerError, StorageFault):
-            return  # gone meanwhile; or noted, for everyone who asks
+            known = len(hosted.damages)
+            try:
+                await self._world.blocking(lambda: hosted.log.check_again(offset))
+            finally:
+                self.damages += len(hosted.damages) - known
 
     def _reach(self, **place: int | str) -> None:
         began = {"began_ms": self.progress.began_ms, "is_done": False}

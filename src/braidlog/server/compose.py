@@ -119,6 +119,7 @@ class Server:
         self._wire_log: Recorder | None = None
         self._world: LoopWorld | None = None
         self._worker: WorkerProcess | None = None
+        self._upkeep: WorkerProcess | None = None
         self._scrubber: Scrubber | None = None
         self._told_damages: dict[str, int] = {}
         self._recovered = ""
@@ -147,7 +148,7 @@ class Server:
         self._worker = WorkerProcess(config.worker, self._budget)
         self._tasks.spawn(self._worker.run(), "worker")
         # A process of its own: no client waits behind a compaction.
-        upkeep = WorkerProcess(_for_upkeep(config.worker), self._budget, niceness=UPKEEP_NICENESS)
+        upkeep = self._upkeep = WorkerProcess(_for_upkeep(config.worker), self._budget, niceness=UPKEEP_NICENESS)
         self._tasks.spawn(upkeep.run(), "upkeep worker")
         self._folder.rewriter = partial(WorkerRewriting, upkeep, asyncio.get_running_loop())
         self._cluster = await open_cluster(config.cluster, self._folder, world, config.node, self._tasks)
@@ -297,6 +298,8 @@ class Server:
         assert self._world is not None
         assert self._flusher is not None
         assert self._worker is not None
+        assert self._upkeep is not None
+        assert self._scrubber is not None
         bound = bind(admin.host, admin.port)
         measured = [self._world.seconds, self._flusher.seconds]
         reporter = Reporter(
@@ -306,7 +309,9 @@ class Server:
             self._connection_limits,
             self._budget,
             self._clock,
-            self._worker,
+            worker=self._worker,
+            upkeep=self._upkeep,
+            scrubber=self._scrubber,
             syncs=lambda: measured,
             outage=lambda: "" if self._cluster is None else self._cluster.outage(),
         )

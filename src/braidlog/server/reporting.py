@@ -24,6 +24,7 @@ from braidlog.model import report as r
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.measure import Seconds, added
+from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
 from braidlog.server.config import LoadedConfig
 from braidlog.server.connection_limits import ConnectionLimits
@@ -48,8 +49,10 @@ class Reporter:
         connection_limits: ConnectionLimits,
         budget: Budget,
         clock: Clock,
-        worker: WorkerProcess,
         *,
+        worker: WorkerProcess,
+        upkeep: WorkerProcess,
+        scrubber: Scrubber,
         syncs: Callable[[], list[Seconds]],
         outage: Callable[[], str],
     ) -> None:
@@ -60,6 +63,8 @@ class Reporter:
         self._budget = budget
         self._clock = clock
         self._worker = worker
+        self._upkeep = upkeep
+        self._scrubber = scrubber
         self._syncs = syncs
         self._outage = outage
         self._began = clock.monotonic()
@@ -117,11 +122,17 @@ class Reporter:
             keyvalue=self._keyvalue(),
             process=self._process(),
             worker=self._worker.report(),
+            upkeep=self._upkeep.report(),
+            scrub=self._scrub(),
             state=self._state(partitions_there),
             state_bytes=services.holdings.bytes_held,
             metadata_outage=self._outage(),
             state_bytes_max=services.holdings.bytes_max,
         )
+
+    def _scrub(self) -> r.ScrubReport:
+        each = self._scrubber
+        return r.ScrubReport(each.read_bytes, each.damages, each.rounds, each.partitions_left)
 
     def _state(self, partitions: int) -> list[r.StateReport]:
         """What is kept for clients, and its limits."""
