@@ -217,8 +217,13 @@ def test_a_torn_tail_is_a_note() -> None:
 def test_leftovers_and_strangers_are_notes(disk: SimulatedDisk) -> None:
     for path in (f"{DATA}/topics/00000009.new", f"{DATA}/notes"):
         disk.make_folder(path)
-    for path in (f"{FOLDER}/{0:020d}.cleaned", f"{FOLDER}/{999:020d}.state", f"{FOLDER}/readme.log"):
-        disk.create(path)
+    for path in (
+        f"{FOLDER}/{0:020d}.cleaned",
+        f"{FOLDER}/{999:020d}.state",
+        f"{FOLDER}/readme.log",
+        f"{DATA}/cluster.a",
+    ):
+        disk.create(path)  # the last one is a node's of a cluster, and no stranger
     found = findings(disk)
     assert {f.severity for f in found} == {Severity.NOTE, Severity.FAULT} or {f.severity for f in found} == {
         Severity.NOTE

@@ -21,7 +21,18 @@ from braidlog.tools.inspection import Inspection
 
 _NUMBER = re.compile(r"\d{8}")
 _PARTITION = re.compile(r"\d{4,5}")
-_KNOWN = ("LOCK", "folder.a", "folder.b", "epochs.a", "epochs.b", "topics", "quarantine", "kv")
+_KNOWN = (
+    "LOCK",
+    "folder.a",
+    "folder.b",
+    "epochs.a",
+    "epochs.b",
+    "cluster.a",
+    "cluster.b",
+    "topics",
+    "quarantine",
+    "kv",
+)
 _TOPIC_ID_AT = slice(16, 32)
 
 
