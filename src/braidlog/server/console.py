@@ -60,20 +60,23 @@ class Channel:
         self._now_ns = now_ns
         self._watches: dict[int, ConnectionTap] = {}
         self._answers: dict[str, Callable[[Question], object]] = {
-            "snapshot": lambda _: reporter.snapshot(),
             "settings": lambda _: reporter.settings(),
             "connections": lambda _: reporter.connections({watch.session for watch in self._watches.values()}),
             "keys": lambda question: reporter.keys(question.prefix, question.position),
             "unwatch": self._unwatch,
         }
 
-    def answer(self, line: bytes) -> None:
+    async def answer(self, line: bytes) -> None:
         question = _questions.decode(line)
         if question.ask == "watch":
             self._watch(question)
             return
         try:
-            self._send(Reply(question.id, self._answers[question.ask](question)))
+            if question.ask == "snapshot":
+                found: object = await self._reporter.snapshot()
+            else:
+                found = self._answers[question.ask](question)
+            self._send(Reply(question.id, found))
         except (BrokerError, StorageFault) as error:
             self._send(Reply(question.id, error=str(error)))
 
@@ -189,7 +192,7 @@ class ConsoleProcess:
             writer.write(_encode(self._welcome) + b"\n")
             with contextlib.suppress(ConnectionError):
                 while line := await reader.readline():
-                    channel.answer(line)
+                    await channel.answer(line)
                     await writer.drain()
         finally:
             channel.close()

@@ -1,16 +1,18 @@
 """What the node says about itself: counters and states, gathered when somebody asks.
 
 Knows: where each figure is kept. Refuses to know: who asks, how figures look.
-Invariants: nothing here waits or reads a disk; a snapshot is made at most once in
-`SNAPSHOT_SECONDS`, however many ask; every list has an end (`model/report.py`).
+Invariants: nothing here reads a disk; a snapshot is made at most once in `SNAPSHOT_SECONDS`, however many ask, and in
+slices with others served in between; every list has an end (`model/report.py`).
 """
 
 import asyncio
+import contextlib
 import os
 import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -24,6 +26,7 @@ from braidlog.model import report as r
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.measure import Seconds, added
+from braidlog.model.slices import Pace, in_slices
 from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
 from braidlog.server.config import LoadedConfig
@@ -81,19 +84,18 @@ class Reporter:
 
     # -- the snapshot ----------------------------------------------------------------------------------------
 
-    def snapshot(self) -> r.Snapshot:
+    async def snapshot(self) -> r.Snapshot:
         now = self._clock.monotonic()
         if self._taken is None or now - self._taken_at >= SNAPSHOT_SECONDS:
-            self._taken, self._taken_at = self._take(now), now
+            self._taken, self._taken_at = await self._take(now), now
         return self._taken
 
-    def _take(self, now: float) -> r.Snapshot:
+    async def _take(self, now: float) -> r.Snapshot:
         services = self._services
-        partitions = list(islice(self._partitions(), r.PARTITIONS_MAX))
+        groups, lags = await self._groups()
+        partitions = [make() async for make in in_slices(islice(self._partitions(), r.PARTITIONS_MAX))]
         partitions_there = sum(services.hosting.partition_count(name) for name in services.hosting.names())
         is_open = Counter(hosted.is_open for hosted in services.hosting.opened())
-        groups = services.groups.names()
-        lags = list(islice((lag for group in groups for lag in lag_reports(services.groups, group)), r.LAGS_MAX + 1))
         syncs = added(self._syncs())
         return r.Snapshot(
             taken_ms=self._clock.now_ms(),
@@ -116,7 +118,7 @@ class Reporter:
             partitions_left_out=max(partitions_there - r.PARTITIONS_MAX, 0),
             partitions_open=is_open[True],
             partitions_closed=is_open[False],
-            groups=[self._group(name) for name in groups[: r.LAGS_MAX]],
+            groups=groups,
             lags=lags[: r.LAGS_MAX],
             lags_left_out=max(len(lags) - r.LAGS_MAX, 0),
             keyvalue=self._keyvalue(),
@@ -165,18 +167,31 @@ class Reporter:
             sampled=SAMPLED,
         )
 
-    def _partitions(self) -> Iterator[r.PartitionReport]:
+    def _partitions(self) -> Iterator[Callable[[], r.PartitionReport]]:
+        """How each is reported: what they are is known at once, what stands in them is looked at in slices."""
         hosting = self._services.hosting
         for (name, number), fault in hosting.offline.items():
-            yield r.PartitionReport(name, number, fault=str(fault), is_offline=True)
+            yield partial(r.PartitionReport, name, number, fault=str(fault), is_offline=True)
         for name, why in hosting.broken.items():
-            yield r.PartitionReport(name, 0, fault=why, is_offline=True)
+            yield partial(r.PartitionReport, name, 0, fault=why, is_offline=True)
         for name in hosting.names():
-            yield from map(partition_report, hosting.opened(name))
+            for hosted in hosting.opened(name):
+                yield partial(partition_report, hosted)
 
-    def _group(self, name: str) -> r.GroupReport:
-        view = self._services.groups.describe(name)
-        return r.GroupReport(name, str(view.state), view.generation, view.protocol, len(view.members))
+    async def _groups(self) -> tuple[list[r.GroupReport], list[r.LagReport]]:
+        """All groups, and one lag more than are shown, if there are more. A group may end between two slices."""
+        service = self._services.groups
+        groups: list[r.GroupReport] = []
+        lags: list[r.LagReport] = []
+        pace = Pace()
+        for name in service.names()[: r.LAGS_MAX]:
+            before = len(lags)
+            with contextlib.suppress(BrokerError):
+                view = service.describe(name)
+                groups.append(r.GroupReport(name, str(view.state), view.generation, view.protocol, len(view.members)))
+                lags += islice(lag_reports(service, name), max(r.LAGS_MAX + 1 - before, 0))
+            await pace.step(1 + len(lags) - before)
+        return groups, lags
 
     def _keyvalue(self) -> r.KeyValueReport:
         keyvalue = self._services.keyvalue
