@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 from braidlog.codec.records import encode_batch
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.replicated import ReplicatedPartition, summary_of
+from braidlog.partition.replicated import ReplicatedPartition
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Answer, Assigned, Complaint, Fetch, Message
 from braidlog.replication.ready import Apply, Done, ProposeChange, Resign, Watermark
-from braidlog.replication.replica_state import opened
 from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
@@ -26,13 +25,13 @@ class Node:
         pool = FilePool(self.disk)
         PartitionLog.create(self.disk, FOLDER, IDENTITY, TopicSettings(), pool, now_ms=0)
         log = PartitionLog(self.disk, FOLDER, IDENTITY, TopicSettings(), pool)
-        replica = opened(number, number, summary_of(log), 0, flush_on_ack=True)
         self.sent: list[Fetch | Answer | Complaint] = []
         self.proposed: list[ProposeChange | Resign] = []
         self.outcomes: list[Apply] = []
         self.work: list[Callable[[], Message | None]] = []
         self.is_disk_busy = False
-        self.partition = ReplicatedPartition(log, replica, self)
+        self.partition = ReplicatedPartition(log, number, self, flush_on_ack=True)
+        self.partition.replica = self.partition.replica.registered_as(number)
 
     def now_ms(self) -> int:
         return 0
@@ -143,6 +142,37 @@ def test_an_epoch_that_wrote_nothing_is_forgotten_with_what_is_cut() -> None:
     disk = follower.disk.after_kill()
     again = PartitionLog(disk, FOLDER, IDENTITY, TopicSettings(), FilePool(disk))
     assert again.state.epochs.entries()[0] == (1, 0)
+
+
+def test_the_log_keeps_what_is_committed_and_how_far_every_replica_is() -> None:
+    leader, follower = pair()
+    leader.partition.append(5, batch(b"a", b"b"))
+    leader.worked()
+    exchange(leader, follower)
+    leader.partition.append(6, batch(b"c", sequence=2))
+    leader.worked()
+    for node in (leader, follower):
+        log = node.partition.log
+        assert (log.watermark, log.common_end) == (2, 2)
+        log.checkpoint()
+        disk = node.disk.after_kill()
+        again = PartitionLog(disk, FOLDER, IDENTITY, TopicSettings(), FilePool(disk))
+        assert ReplicatedPartition(again, node.number, node, flush_on_ack=True).replica.watermark == 2
+    assert leader.partition.log.end_offset == 3
+
+
+def test_the_common_end_falls_when_a_replica_comes_back_with_nothing() -> None:
+    """Else a tombstone could be dropped that it still needs, while nothing is written and the watermark stands."""
+    leader, follower = pair()
+    leader.partition.append(5, batch(b"a"))
+    leader.worked()
+    exchange(leader, follower)
+    wiped = Node(2)
+    for node in (leader, wiped):
+        node.assigned(1, 2)
+    assert (leader.partition.log.watermark, leader.partition.log.common_end) == (1, 0)
+    exchange(leader, wiped)
+    assert leader.partition.log.common_end == 1
 
 
 def test_a_log_that_cannot_be_written_gives_up_its_place() -> None:

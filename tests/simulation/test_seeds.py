@@ -19,6 +19,7 @@ SOMETIMES = (
     "unknown outcome",
     "watch gap",
     "fenced alive",
+    "opened with a kept watermark",
 )
 
 

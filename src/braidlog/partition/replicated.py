@@ -2,7 +2,8 @@
 
 Knows: the log, the replica's state, in which order things are done. Refuses to know: sockets, threads, who waits for an answer:
 those are behind `ReplicaPort`. Invariants: the state's summary of the log and the log agree between two messages; what a step
-persists is done before anything of that step is sent, and told to those who wait last.
+persists is done before anything of that step is sent, and told to those who wait last; the log is told after each step what is
+committed, and keeps it.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Protocol
 
 from braidlog.codec.batch import iter_batches, read_headers
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.replication import follower, leader
 from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import (
     Answer,
@@ -42,7 +44,7 @@ from braidlog.replication.ready import (
     Write,
 )
 from braidlog.replication.replica import step
-from braidlog.replication.replica_state import Follower, Leader, Replica
+from braidlog.replication.replica_state import UNREGISTERED, Follower, Leader, opened
 from braidlog.storage.partition import PartitionLog
 
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -71,12 +73,13 @@ class ReplicaPort(Protocol):
 
 
 class ReplicatedPartition:
-    """A `Replica` over a real log. Everything that happens to it comes in by `tell` and `append`."""
+    """A `Replica` over a real log that was just opened. Everything that happens to it comes in by `tell` and `append`."""
 
-    def __init__(self, log: PartitionLog, replica: Replica, port: ReplicaPort) -> None:
+    def __init__(self, log: PartitionLog, node: int, port: ReplicaPort, *, flush_on_ack: bool) -> None:
         self.log = log
-        self.replica = replica
+        self.replica = opened(node, UNREGISTERED, summary_of(log), log.replicate(), flush_on_ack=flush_on_ack)
         self._port = port
+        self._told_common_end = 0
 
     @property
     def is_leader(self) -> bool:
@@ -84,10 +87,12 @@ class ReplicatedPartition:
 
     def tell(self, message: Message) -> None:
         """Take one step, and carry out what follows from it."""
+        self._take_common_end(message)
         self.replica, ready = step(self.replica, message, self._port.now_ms())
         try:
             for effect in ready.persist:
                 self._persist(effect)
+            self._keep_watermark()
         except StorageFault:
             # What was to be sent relies on what could not be written.
             self.tell(Damaged())
@@ -113,6 +118,18 @@ class ReplicatedPartition:
         self.tell(Append(token, count, data, needs_all=needs_all))
 
     # -- on the log --------------------------------------------------------------------------------------------
+
+    def _take_common_end(self, message: Message) -> None:
+        role = self.replica.role
+        if isinstance(message, Fetched) and isinstance(role, Follower) and follower.is_for_my_question(role, message):
+            self._told_common_end = message.common_end
+
+    def _keep_watermark(self) -> None:
+        """Also if only the common end moved: it falls when a replica comes back with nothing."""
+        role = self.replica.role
+        if isinstance(role, Leader):
+            self._told_common_end = leader.common_end(self.replica, role)
+        self.log.keep_watermark(self.replica.watermark, common_end=self._told_common_end)
 
     def _persist(self, effect: Effect) -> None:
         match effect:

@@ -288,10 +288,15 @@ def _is_deleted(leader: Leader, waiter: Waiter) -> bool:
     return all(each.start >= waiter.end for each in leader.followers if each.node in waited_for(leader.members))
 
 
+def common_end(replica: Replica, leader: Leader) -> int:
+    """Every replica has all below, also one that is away: nothing, until it has asked in this epoch."""
+    return min([replica.log.end, *(max(each.end, 0) for each in leader.followers)])
+
+
 def _responded(replica: Replica, leader: Leader, follower: Progress) -> tuple[Leader, Ready]:
     assert follower.parked is not None
-    common_end = min([replica.log.end, *(max(each.end, 0) for each in leader.followers)])
-    answer = Respond(follower.parked, replica.log.end, replica.watermark, replica.log.start, common_end)
+    end = common_end(replica, leader)
+    answer = Respond(follower.parked, replica.log.end, replica.watermark, replica.log.start, end)
     sent = msgspec.structs.replace(follower, parked=None, watermark_sent=replica.watermark)
     return leader.with_progress(sent), Ready(send=(answer,))
 

@@ -75,7 +75,9 @@ def drawn(seed: int, draw: Random) -> Mix:
     return Mix(
         seed=seed,
         settings=TopicSettings(
-            flush=Flush.ACK if flush_on_ack else Flush.OS, segment_bytes=draw.choice((4096, 16384, 1 << 30))
+            flush=Flush.ACK if flush_on_ack else Flush.OS,
+            flush_window_bytes=4096,
+            segment_bytes=draw.choice((4096, 16384, 1 << 30)),
         ),
         flush_on_ack=flush_on_ack,
         faults=faults,

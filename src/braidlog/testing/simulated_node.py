@@ -17,11 +17,11 @@ from braidlog.cluster.store import Metadata
 from braidlog.codec.batch import iter_batches
 from braidlog.codec.records import decode_batch
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.replicated import ReplicatedPartition, summary_of
+from braidlog.partition.replicated import ReplicatedPartition
 from braidlog.replication import assignment as sets
 from braidlog.replication import controller as control
 from braidlog.replication import replica as replica_steps
-from braidlog.replication import replica_state, swim
+from braidlog.replication import swim
 from braidlog.replication.messages import (
     Answer,
     Assigned,
@@ -46,7 +46,6 @@ from braidlog.replication.ready import (
     Stopped,
     Sync,
     Truncate,
-    Watermark,
 )
 from braidlog.replication.registration import Life, Registration, remembered
 from braidlog.storage.head import Identity
@@ -90,7 +89,6 @@ class SimulatedNode:
         self.disk = SimulatedDisk()
         self.folder_id, self.boot_id = 0, 0
         self.kept = FolderMemory()
-        self.kept_watermark = 0
         self.life = 0
         self.is_alive = False
         self.paused_until_us = 0
@@ -190,14 +188,7 @@ class SimulatedNode:
             self.disk.sync_folder("/")
         log = PartitionLog(self.disk, FOLDER, IDENTITY, settings, pool)
         self.universe.promises.opened(self, log)
-        replica = replica_state.opened(
-            self.number,
-            replica_state.UNREGISTERED,
-            summary_of(log),
-            self.kept_watermark,
-            flush_on_ack=self.universe.mix.flush_on_ack,
-        ).now(lag_ms_max=self.universe.mix.lag_ms_max)
-        self.partition = _Watched(self, log, replica)
+        self.partition = _Watched(self, log)
 
     def this_life(self, before: Registration | None = None) -> Life:
         return Life(
@@ -445,9 +436,6 @@ class SimulatedNode:
             case Failed(token, reason):
                 sender, message, _ = self._tokens.pop(token)
                 self.universe.network.send(self.number, sender, Produced(message.number, None, reason))
-            case Watermark(offset):
-                if self._draw.random() < 0.3:
-                    self.kept_watermark = offset
             case Stopped() if not self._is_registering:
                 # While it registers anew, the newer registration may be the one whose answer it waits for.
                 self.universe.stop(self, "its number is registered by another process")
@@ -456,9 +444,13 @@ class SimulatedNode:
 class _Watched(ReplicatedPartition):
     """The product's own, with eyes on what it does and crashes between."""
 
-    def __init__(self, node: SimulatedNode, log: PartitionLog, replica: replica_state.Replica) -> None:
-        super().__init__(log, replica, node)
+    def __init__(self, node: SimulatedNode, log: PartitionLog) -> None:
+        mix = node.universe.mix
+        super().__init__(log, node.number, node, flush_on_ack=mix.flush_on_ack)
+        self.replica = self.replica.now(lag_ms_max=mix.lag_ms_max)
         self._node = node
+        if log.start_offset < self.replica.watermark < log.end_offset:
+            node.universe.count("opened with a kept watermark")
 
     def tell(self, message: Message) -> None:
         if not self._node.is_alive:

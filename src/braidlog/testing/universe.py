@@ -253,10 +253,9 @@ class Universe:
         if kind == "wipe":
             node.disk = SimulatedDisk()
             node.folder_id += 1
-            node.kept, node.kept_watermark = FolderMemory(), 0
+            node.kept = FolderMemory()
         elif kind == "power":
             _, node.disk = next(iter(node.disk.crash_states(limit=1, rng=draw)))
-            node.kept_watermark = draw.choice((node.kept_watermark, node.kept_watermark // 2, 0))
         else:
             node.disk = node.disk.after_kill()
         after_ms = draw.choice((5, 50, 300, 1_500)) * (0.5 + draw.random())
