@@ -4,9 +4,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.simulation.search import run_all, story
+
+from braidlog.codec.batch import BatchHeader
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.storage.producers import ProducerTable
+from braidlog.testing.history import Append, Outcome, Read
+from braidlog.testing.promises import BrokenPromise
+from braidlog.testing.simulated_messages import TOPIC
+from braidlog.testing.universe import Universe
 
 BATCHES, BATCH = 2, 100
 SOMETIMES = (
@@ -46,3 +55,25 @@ def test_the_same_seed_is_the_same_run() -> None:
         check=True,
     )
     assert again.stdout.rstrip("\n") == told
+
+
+def test_what_clients_saw_is_checked_at_the_end() -> None:
+    universe = Universe(7)
+    universe.history.add(Append("nobody", 0, TOPIC, 0.0, 0.0, Outcome.ACKNOWLEDGED, offset=3))
+    with pytest.raises(BrokenPromise, match=r"offset 3 was given to nobody\.0 and to"):
+        universe.run()
+    reads = [each for each in universe.history.operations if isinstance(each, Read)]
+    assert universe.history.count([Append], Outcome.ACKNOWLEDGED) > len(universe.clients)
+    assert any(each.records and each.watermark for each in reads)
+
+
+def test_a_leader_in_force_that_misses_a_producers_last_batch_breaks_a_promise() -> None:
+    def forgetful(self: ProducerTable, header: BatchHeader) -> None:
+        if header.base_sequence > 0:
+            raise BrokerError(Reason.OUT_OF_ORDER_SEQUENCE, "it has forgotten what was before")
+
+    with (
+        mock.patch.object(ProducerTable, "check", forgetful),
+        pytest.raises(BrokenPromise, match="misses what is before"),
+    ):
+        Universe(7).run()

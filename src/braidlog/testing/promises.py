@@ -50,6 +50,21 @@ class Promises:
         for offset, value in zip(range(end - len(values), end), values, strict=True):
             self._promise(node.number, "acknowledged", offset, value)
 
+    def found_gap(self, node: "SimulatedNode", message: "Produce") -> None:
+        """A producer sends a batch when the one before it is acknowledged: only a deposed leader can miss that one.
+
+        What was acknowledged itself is a copy that comes late, when its number is forgotten.
+        """
+        assert node.partition is not None
+        epoch = node.partition.replica.epoch
+        values = self._universe.values_of(message)
+        if values[0] in self.offsets:
+            self._universe.count("late copy refused")
+            return
+        if epoch >= self._latest_epoch():
+            raise BrokenPromise(f"node {node.number} leads epoch {epoch}, and misses what is before {values[0]!r}")
+        self._universe.count("gap found by a deposed leader")
+
     def read(self, node: int, reader: str, records: tuple[tuple[int, bytes], ...]) -> None:
         for offset, value in records:
             self._promise(node, f"shown to {reader}", offset, value)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from braidlog.codec.batch import NO_PRODUCER
 from braidlog.codec.records import encode_batch
+from braidlog.testing import history
 from braidlog.testing.promises import WEAK, BrokenPromise
-from braidlog.testing.simulated_messages import Produce, Produced, Read, ReadAnswer
+from braidlog.testing.simulated_messages import TOPIC, Produce, Produced, Read, ReadAnswer
 from braidlog.testing.virtual_time import US_PER_MS
 
 if TYPE_CHECKING:
@@ -32,8 +33,16 @@ class Producer:
         self._believed = 1 + self._draw.randrange(len(universe.nodes))
         self._attempts = 0
         self._asked: Produce | None = None
+        self._appends: list[history.Append] = []
+        # What a leader alone has acknowledged may be gone, and what has no number may be there twice.
+        resends = history.Resends.ONCE if needs_all else history.Resends.AT_LEAST_ONCE
+        universe.history.resends[self._name] = resends
         self.acknowledged = 0
         self.is_done = False
+
+    @property
+    def _name(self) -> str:
+        return f"{'' if self.needs_all else WEAK.decode()}{self.number}"
 
     def start(self) -> None:
         self.universe.time.after(self._draw.randrange(200 * US_PER_MS), self._next)
@@ -43,8 +52,11 @@ class Producer:
             self.is_done = True
             return
         count = 1 + self._draw.randrange(RECORDS_MAX)
-        name = b"%d" % self.number if self.needs_all else b"%s%d" % (WEAK, self.number)
-        values = [b"%s.%d" % (name, self._sequence + at) for at in range(count)]
+        self._appends = [
+            history.Append(self._name, self._sequence + at, TOPIC, self.universe.seconds) for at in range(count)
+        ]
+        self.universe.history.add(*self._appends)
+        values = [each.value.encode() for each in self._appends]
         data = encode_batch(
             values,
             base_timestamp=1_700_000_000_000,
@@ -80,11 +92,17 @@ class Producer:
         if message.end is not None:
             self._asked = None
             self.acknowledged += 1
+            if self.needs_all:
+                self._note_acknowledged(message.end)
             self.universe.time.after(int(self._draw.expovariate(1 / self.universe.mix.think_us)), self._next)
             return
-        # Also after a gap in its numbers: a leader that does not know yet that it is deposed misses what the next one has.
+        # Also after a gap in its numbers: see `Promises.found_gap`.
         attempt = self._attempts
         self.universe.time.after(BACKOFF_US, lambda: self._again(attempt))
+
+    def _note_acknowledged(self, end: int) -> None:
+        for offset, each in enumerate(self._appends, end - len(self._appends)):
+            each.offset, each.end, each.outcome = offset, self.universe.seconds, history.Outcome.ACKNOWLEDGED
 
 
 class Reader:
@@ -96,6 +114,7 @@ class Reader:
         self._at_leader = at_leader
         self._draw = universe.stream(f"reader {number}")
         self._asked = 0
+        self._asked_seconds = 0.0
         self.offset = 0
 
     def start(self) -> None:
@@ -103,6 +122,7 @@ class Reader:
 
     def _ask(self) -> None:
         self._asked += 1
+        self._asked_seconds = self.universe.seconds
         node = self.universe.leader_as_seen(self._draw)
         if not self._at_leader:
             node = 1 + self._draw.randrange(len(self.universe.nodes))
@@ -116,5 +136,19 @@ class Reader:
         records = message.records
         if records and records[0][0] != self.offset:
             raise BrokenPromise(f"reader {self.number} asks node {node} from {self.offset} and gets {records[0][0]}")
+        first = self.offset
         if records:
             self.offset = records[-1][0] + 1
+        client = f"reader {self.number} at node {node}.{message.life}"
+        self.universe.history.add(
+            history.Read(
+                client,
+                TOPIC,
+                {offset: value.decode() for offset, value in records},
+                first,
+                self.offset,
+                self._asked_seconds,
+                self.universe.seconds,
+                watermark=message.watermark,
+            )
+        )

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from braidlog.model.errors import Reason
 
+TOPIC = "t"
+
 
 class Ping(NamedTuple):
     """Answered by `swim.Pong`."""
@@ -35,3 +37,5 @@ class ReadAnswer(NamedTuple):
     number: int
     watermark: int
     records: tuple[tuple[int, bytes], ...]
+    life: int
+    """Of the node that answers: its watermark does not go back in one life."""

@@ -53,13 +53,12 @@ from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.etcd import ModelClient
-from braidlog.testing.simulated_messages import Ping, Produce, Produced, Read, ReadAnswer
+from braidlog.testing.simulated_messages import TOPIC, Ping, Produce, Produced, Read, ReadAnswer
 from braidlog.testing.virtual_time import US_PER_MS, Job, VirtualWorld
 
 if TYPE_CHECKING:
     from braidlog.testing.universe import Universe
 
-TOPIC = "t"
 NAME = name_of(TOPIC, 0)
 FOLDER = "/t-0"
 IDENTITY = Identity(b"simulated-topic.", 0)
@@ -386,7 +385,7 @@ class SimulatedNode:
         if message.offset < end:
             records = tuple(self.records(max(message.offset, partition.log.start_offset), end))
         self.universe.promises.read(self.number, f"reader {sender}", records)
-        self.universe.network.send(self.number, sender, ReadAnswer(message.number, end, records))
+        self.universe.network.send(self.number, sender, ReadAnswer(message.number, end, records, self.life))
 
     def records(self, offset: int, end: int) -> list[tuple[int, bytes]]:
         """What the log holds there."""
@@ -435,6 +434,8 @@ class SimulatedNode:
                 self.universe.happened(self, "acknowledgement")
             case Failed(token, reason):
                 sender, message, _ = self._tokens.pop(token)
+                if reason is Reason.OUT_OF_ORDER_SEQUENCE:
+                    self.universe.promises.found_gap(self, message)
                 self.universe.network.send(self.number, sender, Produced(message.number, None, reason))
             case Stopped() if not self._is_registering:
                 # While it registers anew, the newer registration may be the one whose answer it waits for.

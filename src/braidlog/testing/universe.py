@@ -6,6 +6,7 @@ mix has them. `run` raises `BrokenPromise` as soon as something is not as it was
 virtual seconds everything must be whole again.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -16,14 +17,16 @@ from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.replication import swim
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.registration import Life
+from braidlog.testing.checker import check
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
 from braidlog.testing.fault_mix import Mix, drawn
 from braidlog.testing.faults import Crash
+from braidlog.testing.history import History, Read
 from braidlog.testing.network import Conditions, Network
 from braidlog.testing.promises import BrokenPromise, Promises
 from braidlog.testing.simulated_clients import FIRST_CLIENT, Producer, Reader
-from braidlog.testing.simulated_messages import Ping, Produce
+from braidlog.testing.simulated_messages import TOPIC, Ping, Produce
 from braidlog.testing.simulated_node import CLUSTER, NAME, PREFIX, FolderMemory, SimulatedNode
 from braidlog.testing.timed_faults import TimedFaults
 from braidlog.testing.virtual_time import US_PER_MS, US_PER_SECOND, VirtualTime, VirtualWorld, stream
@@ -45,6 +48,7 @@ class Universe:
         self.time = VirtualTime()
         self.counts: Counter[str] = Counter()
         self.story: list[str] | None = [] if tells else None
+        self.history = History()
         self.values: dict[bytes, list[bytes]] = {}
         self.is_healing = False
         self.faults = 0
@@ -68,6 +72,10 @@ class Universe:
 
     def stream(self, name: str) -> Random:
         return stream(self.seed, name)
+
+    @property
+    def seconds(self) -> float:
+        return self.time.now_us / US_PER_SECOND
 
     @property
     def acknowledged(self) -> int:
@@ -167,11 +175,11 @@ class Universe:
             raise BrokenPromise("the logs differ after all is healed")
         for node in self.nodes.values():
             self.promises.has_all(node)
-        values = [value for _, value in held[0]]
-        for number in self.clients:
-            mine = [value for value in values if value.startswith(b"%d." % number)]
-            if mine != [b"%d.%d" % (number, at) for at in range(len(mine))]:
-                raise BrokenPromise(f"records of producer {number} are there twice, missing or out of order")
+        values = {offset: value.decode() for offset, value in held[0]}
+        now = math.nextafter(self.seconds, math.inf)  # everything else is over by then
+        self.history.add(Read("reader at the end", TOPIC, values, 0, len(values), now, now, last=True))
+        for wrong in check(self.history):
+            raise BrokenPromise(wrong)
 
     # -- nodes and what happens to them ------------------------------------------------------------------------
 
