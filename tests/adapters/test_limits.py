@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.broker.node import Node
 
+from braidlog.codec.records import encode_batch
 from braidlog.coordinator.holdings import Holdings, StateKind, StateLimits
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.compose import make_adapter
@@ -17,12 +18,19 @@ from braidlog.wire.flux import messages as flux
 from braidlog.wire.kafka.apis import BY_KEY
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
+from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import groups as g
 from braidlog.wire.kafka.messages import topics as kt
 from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.mlog import messages as mlog
 from braidlog.wire.rustlog import messages as rustlog
 from braidlog.wire.rustlog.messages import Form
+
+
+class Talk:
+    """Alice's conversation."""
+
+    principal, address, peer = "alice", ("here", 1), "there:1"
 
 
 class Doors:
@@ -40,7 +48,7 @@ class Doors:
     def ask(self, dialect: str, message: Any) -> Any:
         """The answer; a refusal as the service said it."""
         adapter: Any = self._adapters.setdefault(dialect, make_adapter(dialect, self.node.services))
-        talk: Any = SimpleNamespace(principal="alice", address=("here", 1), peer="there:1")
+        talk: Any = Talk()
         table = adapter.table if hasattr(adapter, "table") else adapter.routes
         if dialect == "kafka":
             api = next(api for api in BY_KEY.values() if api.request is type(message))
@@ -127,6 +135,25 @@ def test_what_a_door_makes_is_counted_for_who_asked_and_has_a_limit(name: str) -
     assert doors.holdings.used_by(kind, "alice") == 1
     assert refusal(doors, dialect, message("y")) in (Reason.QUOTA_EXCEEDED, E.POLICY_VIOLATION)
     assert doors.holdings.used(kind) == 1
+
+
+def kafka_produce(name: str) -> d.ProduceRequest:
+    batch = encode_batch([b"x"], base_timestamp=0, producer_id=ord(name), producer_epoch=0, base_sequence=0)
+    partition = d.ProduceRequestPartition(0, batch)
+    topic = d.ProduceRequestTopic("orders", partition_data=[partition])
+    return d.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+
+
+PRODUCE: dict[str, Callable[[str], Any]] = {"kafka": kafka_produce, "cursus": cursus_batch}
+
+
+@pytest.mark.parametrize("dialect", PRODUCE)
+def test_idempotent_producers_have_a_limit_on_every_door_that_has_them(dialect: str) -> None:
+    doors = Doors(producers_max=1)
+    assert refusal(doors, dialect, PRODUCE[dialect]("x")) is None
+    assert refusal(doors, dialect, PRODUCE[dialect]("y")) in (Reason.QUOTA_EXCEEDED, E.POLICY_VIOLATION)
+    assert refusal(doors, dialect, PRODUCE[dialect]("x")) is None, "a retry"
+    assert doors.node.values("orders") == [b"x"]
 
 
 MEMBERS: dict[str, Callable[[str], Any]] = {

@@ -48,6 +48,7 @@ from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.intake import DecompressionLimits, Intake
 from braidlog.partition.internal_topic import open_internal_topic, open_metadata
+from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.trim import Trim
 from braidlog.storage.files import join
@@ -154,7 +155,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     offsets = Offsets(tables["offset"], hosting, world, holdings)
     producer_ids = ProducerIds(metadata, world)
     transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world, holdings)
-    append = Append(hosting, world, transactions.check_append)
+    producers = ProducerLimit(hosting, world, holdings.limits.producers_max)
+    append = Append(hosting, world, transactions.check_append, producers)
     registry = GroupRegistry(
         tables["group"], tables["classic-group"], hosting.partition_count, world, holdings, rebalance_delay_ms
     )

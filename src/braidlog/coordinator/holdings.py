@@ -49,6 +49,8 @@ class StateLimits(msgspec.Struct, frozen=True):
     transactional_ids_max: int = 100_000
     named_producers_max: int = 100_000
     """Producers that name themselves (Cursus)."""
+    producers_max: int = 200_000
+    """Idempotent producers that partitions remember, once for each partition."""
     sinks_max: int = 10_000
     """Sinks with a last batch (Spark)."""
     snapshots_max: int = 100_000

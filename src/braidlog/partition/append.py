@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from enum import IntEnum
 from typing import NamedTuple
 
-from braidlog.codec.batch import TRANSACTIONAL, BatchHeader, read_headers
+from braidlog.codec.batch import NO_PRODUCER, TRANSACTIONAL, BatchHeader, read_headers
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.model.turns import Turns
@@ -18,6 +18,7 @@ from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, refuse_published
 from braidlog.partition.opening import wake
+from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.storage.partition import Appended as Appended  # noqa: PLC0414 - what an append gives back
 from braidlog.storage.producers import last_sequence
 
@@ -56,10 +57,11 @@ class Written(NamedTuple):
 class Append:
     """The use case."""
 
-    def __init__(self, hosting: Hosting, world: World, guard: Guard) -> None:
+    def __init__(self, hosting: Hosting, world: World, guard: Guard, producers: ProducerLimit) -> None:
         self._hosting = hosting
         self._world = world
         self._guard = guard
+        self.producers = producers
         self._waking = Turns(world)
         self.no_room: StorageFault | None = None
         """Why producers are refused, while the disk has too little room for them."""
@@ -122,6 +124,8 @@ class Append:
         for header in headers:
             if header.attributes & TRANSACTIONAL:
                 self._guard(header.producer_id, header.producer_epoch, topic, partition)
+            if header.producer_id != NO_PRODUCER:
+                self.producers.admit(hosted.log, header.producer_id)
             if header.max_timestamp > now_ms:
                 _check_time(header.max_timestamp, now_ms, hosted.log.settings)
         try:

@@ -418,6 +418,7 @@ class Server:
         await keep_up(self.services.journal.maintain, "the coordinator's log", self.services.world)
         for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
             log.info("group %r was empty for long, and is forgotten", name)
+        await self.services.append.producers.make_room()
         await self.services.transactions.forget_unused()
         await self.services.named_producers.expire()
         for sink in await self.services.staging.expire():

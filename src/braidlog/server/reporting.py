@@ -142,6 +142,7 @@ class Reporter:
         return [
             r.StateReport("partitions", partitions, holdings.limits.partitions_max),
             *(r.StateReport(kind.value, holdings.used(kind), holdings.limits.of(kind)) for kind in StateKind),
+            r.StateReport("producers", self._services.append.producers.count(), holdings.limits.producers_max),
             r.StateReport("streams", self._services.streams.count, holdings.limits.streams_max),
         ]
 

@@ -330,9 +330,11 @@ class PartitionLog:
             return self._gate.wait(lambda: self._durability.durable_offset > offset, timeout)
         return self._gate.wait(lambda: self._state.end_offset > offset, timeout)
 
-    def expire_producers(self, now_ms: int) -> None:
+    def expire_producers(self, now_ms: int, *, silent_ms_max: int | None = None) -> None:
+        """Forget producers that were silent for as long as the topic's settings say, or for `silent_ms_max` if that is less."""
         with self._lock:
-            before = now_ms - self.settings.producer_expiry_ms
+            expiry_ms = self.settings.producer_expiry_ms
+            before = now_ms - (expiry_ms if silent_ms_max is None else min(expiry_ms, silent_ms_max))
             self._state.producers.expire(before, self._state.transactions.open_producers())
 
     # -- reading ---------------------------------------------------------------------------------------------
