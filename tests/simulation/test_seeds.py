@@ -17,7 +17,7 @@ from braidlog.testing.promises import BrokenPromise
 from braidlog.testing.simulated_messages import TOPIC
 from braidlog.testing.universe import Universe
 
-BATCHES, BATCH = 2, 100
+BATCHES, BATCH = 10, 100
 SOMETIMES = (
     "truncation",
     "shrink",
