@@ -106,10 +106,11 @@ TOKEN = Kind("u16 len + token", _read_token, _write_token, 2, 2 + TOKEN_BYTES_MA
 
 def _some(kind: Kind) -> Kind:
     """At least one of them: a command that does nothing is a mistake of who sent it."""
+    least = sum(each.bytes_min for _, each in kind.rows)
 
     def read(reader: Reader, what: str) -> Any:  # noqa: ANN401 - whatever the kind reads
         at = reader.position
-        count = reader.u32(f"the count of {what}")
+        count = reader.count(reader.u32(f"the count of {what}"), least, what)
         if not count:
             raise PayloadError(f"no {what}", at)
         if count > KV_COLLECTION_ITEMS_MAX:  # before they are read: no list or hash could take them
