@@ -1,5 +1,8 @@
 """The five tests every dialect owes, over the golden vectors: read and write, ask for more, cut anywhere, and none is missing."""
 
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,11 +22,16 @@ def request_of(vector: Vector) -> Request:
     return Request(vector.api, vector.version, vector.correlation_id, vector.client_id, vector.message)
 
 
+def uncounted(requests: list[Any]) -> list[Any]:
+    """The vectors do not say how many parts a request has: that is the server's, to know the large ones."""
+    return [msgspec.structs.replace(each, parts=0) for each in requests]
+
+
 @named(REQUESTS)
 def test_a_request_reads(vector: Vector) -> None:
     server = ServerConnection()
     server.receive(vector.data)
-    assert events(server) == [request_of(vector)]
+    assert uncounted(events(server)) == [request_of(vector)]
     assert server.buffered_bytes == 0
 
 
@@ -81,12 +89,12 @@ WHOLE = [request_of(each) for each in REQUESTS]
 
 
 def test_a_stream_in_single_bytes() -> None:
-    assert in_pieces(ServerConnection(), STREAM, list(range(1, len(STREAM)))) == WHOLE
+    assert uncounted(in_pieces(ServerConnection(), STREAM, list(range(1, len(STREAM))))) == WHOLE
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=40).map(sorted))
 def test_a_stream_cut_anywhere_gives_the_same_requests(cuts: list[int]) -> None:
-    assert in_pieces(ServerConnection(), STREAM, cuts) == WHOLE
+    assert uncounted(in_pieces(ServerConnection(), STREAM, cuts)) == WHOLE
 
 
 @given(st.data())
