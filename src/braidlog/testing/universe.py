@@ -33,7 +33,7 @@ from braidlog.testing.virtual_time import US_PER_MS, US_PER_SECOND, VirtualTime,
 
 NODES = (1, 2, 3)
 MIN_IN_SYNC = 2
-HEAL_US = 20 * US_PER_SECOND
+HEAL_US = 10 * US_PER_SECOND
 ETCD = 0
 
 
