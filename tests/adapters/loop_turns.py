@@ -60,14 +60,17 @@ class MeasuredNode(ServerProcess):
 
     def cost_of(self, dialect: str, frame: bytes, *, answer_bytes_max: int = 2**62) -> Cost:
         """Send a frame, and nothing after it; take what is answered, to its end or so much of it."""
-        self._settle()
-        before = self._memory("VmRSS")
+        before = self.begin()
         answered = self._exchange(dialect, frame, answer_bytes_max)
-        grown = self._memory("VmHWM") - before - 2 * len(frame)
-        return Cost(_SHARED.unpack_from(self._shared)[0], grown, answered)
+        return self.cost_since(before, 2 * len(frame), answered)
 
-    def _settle(self) -> None:
-        """Forget what was: freed memory is given back, the peak is what is held, no turn was long."""
+    def cost_since(self, before: int, frame_bytes: int = 0, answer_bytes: int = 0) -> Cost:
+        """What was done since `begin`, which told the memory before it."""
+        grown = self._memory("VmHWM") - before - frame_bytes
+        return Cost(_SHARED.unpack_from(self._shared)[0], grown, answer_bytes)
+
+    def begin(self) -> int:
+        """Forget what was: freed memory is given back, the peak is what is held, no turn was long. What is held, in bytes."""
         trims = _SHARED.unpack_from(self._shared)[1]
         os.kill(self.pid, signal.SIGUSR2)
         deadline, pause = time.monotonic() + SECONDS_MAX, threading.Event()
@@ -75,6 +78,7 @@ class MeasuredNode(ServerProcess):
             assert time.monotonic() < deadline, "the node does not come to its signals"
             pause.wait(0.002)
         Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="ascii")
+        return self._memory("VmRSS")
 
     def _memory(self, name: str) -> int:
         found = re.search(

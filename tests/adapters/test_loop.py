@@ -5,17 +5,25 @@ Processor time of the longest turn of the loop; the aim is a tenth of it (`make 
 
 import random
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 
 import pytest
+from tests.adapters.hostility import WellBehaved, settle
+from tests.adapters.kafka.client import Client as KafkaClient
 from tests.adapters.kafka.largest import oldest_sampled
 from tests.adapters.largest import Large, largest, older, operations, prepare
-from tests.adapters.loop_turns import MeasuredNode
+from tests.adapters.loop_turns import Cost, MeasuredNode
 
+from braidlog.adapters.kafka.fetching import WANTED_BYTES
+from braidlog.codec.records import encode_batch
 from braidlog.wire.dialect import dialects
+from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.messages import topics as t
 
 TURN_SECONDS_MAX = 1.0
-GROWN_BYTES_MAX = (64 + 8) * 1024 * 1024
-"""64 MiB, and what an allocator keeps beside them."""
+ALLOCATOR_BYTES = 8 * 1024 * 1024
+"""What an allocator keeps beside what is held."""
+GROWN_BYTES_MAX = 64 * 1024 * 1024 + ALLOCATOR_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +64,51 @@ def test_a_pipeline_of_small_requests_is_served_in_short_turns(node: MeasuredNod
     assert cost.answer_bytes >= 50_000 * len(b"OK\n")
     assert cost.turn_seconds < 0.1
     assert cost.grown_bytes < GROWN_BYTES_MAX
+
+
+# -- long polls ----------------------------------------------------------------------------------------------------
+
+
+def poll(node: MeasuredNode, peers: int, polls: int, partitions: int) -> tuple[Cost, Cost]:
+    """So many long polls of so many partitions that are empty, on each of the peers: what it costs that they wait, and that
+    one record ends them all. Meanwhile a client of another topic goes on."""
+    topic = f"polled-by-{peers}"
+    asked = [d.FetchRequestPartition(number, -1, 0, partition_max_bytes=1000) for number in range(partitions)]
+    request = d.FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=[d.FetchRequestTopic(topic, partitions=asked)])
+    with KafkaClient(node) as client, ExitStack() as stack:
+        made = client.ask(t.CreateTopicsRequest([t.CreateTopicsRequestTopic(topic, partitions, 1)], 60_000))
+        assert not made.topics[0].error_code
+        good = WellBehaved(node, f"beside-{topic}")
+        waiting = [stack.enter_context(KafkaClient(node)) for _ in range(peers)]
+        before = node.begin()
+        for each in waiting:
+            each.send(*[request] * polls, version=12)
+        settle(node)
+        waits = node.cost_since(before)
+        stack.enter_context(good)
+        good.go_on()
+        before = node.begin()
+        assert not client.produce(topic, encode_batch([b"x"], base_timestamp=0)).error_code
+        for each in waiting:
+            for _ in range(polls):
+                (found,) = each.receive().responses
+                assert found.partitions[0].high_watermark == 1
+        good.go_on()
+        return waits, node.cost_since(before)
+
+
+def test_long_polls_of_many_connections_hold_up_nobody(node: MeasuredNode) -> None:
+    """Two thousand of one partition, which one record ends at once."""
+    costs = poll(node, peers=40, polls=50, partitions=1)
+    assert all(cost.turn_seconds < 0.1 for cost in costs), costs
+
+
+def test_long_polls_of_many_partitions_take_what_is_counted(node: MeasuredNode) -> None:
+    """109 of 20,000 partitions each took a gigabyte; what they are counted with in the node's budget is what they take."""
+    peers, polls, partitions = 5, 20, 200
+    waits, ends = poll(node, peers, polls, partitions)
+    assert waits.grown_bytes < peers * polls * partitions * WANTED_BYTES + ALLOCATOR_BYTES
+    assert max(waits.turn_seconds, ends.turn_seconds) < TURN_SECONDS_MAX, (waits, ends)
 
 
 def test_a_long_turn_is_noticed(node: MeasuredNode) -> None:
