@@ -11,7 +11,7 @@ from tests.simulation.search import run_all, story
 
 from braidlog.codec.batch import BatchHeader
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.storage.producers import ProducerTable
+from braidlog.storage.producers import ProducerTable, WrittenBatch
 from braidlog.testing.history import Append, Outcome, Read
 from braidlog.testing.promises import BrokenPromise
 from braidlog.testing.simulated_messages import TOPIC
@@ -67,13 +67,17 @@ def test_what_clients_saw_is_checked_at_the_end() -> None:
     assert any(each.records and each.watermark for each in reads)
 
 
-def test_a_leader_in_force_that_misses_a_producers_last_batch_breaks_a_promise() -> None:
-    def forgetful(self: ProducerTable, header: BatchHeader) -> None:
-        if header.base_sequence > 0:
-            raise BrokerError(Reason.OUT_OF_ORDER_SEQUENCE, "it has forgotten what was before")
+@pytest.mark.parametrize("is_retry", [False, True])
+def test_a_leader_in_force_that_finds_a_gap_breaks_a_promise(is_retry: bool) -> None:
+    """Before a batch that is new to it; or in a retry of one that was acknowledged, when the answer was lost."""
+    universe, check = Universe(1), ProducerTable.check
 
-    with (
-        mock.patch.object(ProducerTable, "check", forgetful),
-        pytest.raises(BrokenPromise, match="misses what is before"),
-    ):
-        Universe(7).run()
+    def forgetful(self: ProducerTable, header: BatchHeader) -> WrittenBatch | None:
+        known = check(self, header)
+        is_acknowledged = known is not None and known.base_offset in universe.promises.records
+        if is_acknowledged if is_retry else header.base_sequence > 0:
+            raise BrokerError(Reason.OUT_OF_ORDER_SEQUENCE, "it has forgotten what was before")
+        return known
+
+    with mock.patch.object(ProducerTable, "check", forgetful), pytest.raises(BrokenPromise, match="misses what is before"):
+        universe.run()

@@ -53,12 +53,12 @@ class Promises:
     def found_gap(self, node: "SimulatedNode", message: "Produce") -> None:
         """A producer sends a batch when the one before it is acknowledged: only a deposed leader can miss that one.
 
-        What was acknowledged itself is a copy that comes late, when its number is forgotten.
+        A batch that its producer does not ask for any more is a copy that comes late, when its number is forgotten.
         """
         assert node.partition is not None
         epoch = node.partition.replica.epoch
         values = self._universe.values_of(message)
-        if values[0] in self.offsets:
+        if not self._universe.is_asked_for(message):
             self._universe.count("late copy refused")
             return
         if epoch >= self._latest_epoch():

@@ -100,6 +100,9 @@ class Producer:
         attempt = self._attempts
         self.universe.time.after(BACKOFF_US, lambda: self._again(attempt))
 
+    def asks_for(self, data: bytes) -> bool:
+        return self._asked is not None and self._asked.data == data
+
     def _note_acknowledged(self, end: int) -> None:
         for offset, each in enumerate(self._appends, end - len(self._appends)):
             each.offset, each.end, each.outcome = offset, self.universe.seconds, history.Outcome.ACKNOWLEDGED

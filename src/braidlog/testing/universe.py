@@ -312,6 +312,11 @@ class Universe:
                 return leader
         return draw.choice(NODES)
 
+    def is_asked_for(self, message: Produce) -> bool:
+        """Whether its producer still waits for it."""
+        client = self.clients[message.client]
+        return isinstance(client, Producer) and client.asks_for(message.data)
+
     def values_of(self, message: Produce) -> list[bytes]:
         return self.values[message.data]
 
