@@ -79,5 +79,8 @@ def test_a_leader_in_force_that_finds_a_gap_breaks_a_promise(is_retry: bool) -> 
             raise BrokerError(Reason.OUT_OF_ORDER_SEQUENCE, "it has forgotten what was before")
         return known
 
-    with mock.patch.object(ProducerTable, "check", forgetful), pytest.raises(BrokenPromise, match="misses what is before"):
+    with (
+        mock.patch.object(ProducerTable, "check", forgetful),
+        pytest.raises(BrokenPromise, match="misses what is before"),
+    ):
         universe.run()
