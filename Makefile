@@ -125,6 +125,9 @@ bench-console: setup ## what the admin port costs: produce throughput without it
 bench-hostile: setup ## a good client's p99 beside a thousand hostile connections and without them, in one run
 	$(BIN)/python -m benchmarks.hostile $(BENCH)
 
+bench-flood: setup ## small requests of 200 connections beside two that flood the node with OffsetCommits, and without them, in one run
+	$(BIN)/python -m benchmarks.flood $(BENCH)
+
 sizing: setup ## what a cluster of 100 nodes and 200,000 partitions costs, computed and measured without starting one
 	$(BIN)/python -m benchmarks.sizing
 
@@ -145,4 +148,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-loop sizing etcd pictures interop interop-peer
+.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack spark-kill spark fuzz bench-kernel bench-log bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd pictures interop interop-peer
