@@ -448,8 +448,8 @@ class LogMachine(RuleBasedStateMachine):
             model.end = boundary
             model.start = min(model.start, boundary)
             model.cleaned = min(model.cleaned, boundary)
-            model.epochs = [entry for entry in model.epochs if entry[1] < boundary]
             self.adopt_writers()
+        self.model.epochs = [entry for entry in self.model.epochs if entry[1] < boundary]  # one that wrote nothing too
 
     def adopt_writers(self) -> None:
         """After a truncation: a fold over what is left, less what compaction and expiry had taken."""
