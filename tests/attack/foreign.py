@@ -48,6 +48,8 @@ def bootstrap(node: ServerProcess, dialect: str = "kafka") -> str:
 class IdempotentProducer(Client):
     """Numbers its records; `completed` is called in any thread when the outcome of one is known."""
 
+    counts_records = True
+
     def __init__(self, node: ServerProcess, history: History, topic: str, name: str) -> None:
         super().__init__(node, history, name)
         history.resends[name] = Resends.ONCE
@@ -69,7 +71,7 @@ class IdempotentProducer(Client):
         """-1: it was given up, and may be there. The producer has lost count then, and another takes its place."""
         if offset >= 0:
             append.offset, append.end, append.outcome = offset, time.monotonic(), Outcome.ACKNOWLEDGED
-            self.acknowledged += 1
+            self.acknowledged += self.counts_records
         else:
             self._has_failed = True
         with self._counting:
@@ -199,12 +201,15 @@ class PublishedCursusProducer(IdempotentProducer):
 
 
 class TransactionalProducer(IdempotentProducer):
-    """librdkafka: every third transaction is aborted, the others committed.
+    """librdkafka: every third transaction is aborted, the others committed. It counts as served when one was aborted: whoever
+    waits for it knows that readers have something not to see.
 
     A hasty one aborts while records are in flight. When an answer to them was lost, librdkafka (2.16) drops them, keeps its epoch
     and gives their sequence numbers to the next transaction: the node takes its records for a retry of the aborted ones, answers
     with the old offsets, and the commit that follows commits nothing. The checker finds it, in one round of several.
     """
+
+    counts_records = False
 
     def __init__(self, node: ServerProcess, history: History, topic: str, name: str, *, hasty: bool) -> None:
         super().__init__(node, history, topic, name)
@@ -249,6 +254,7 @@ class TransactionalProducer(IdempotentProducer):
             self._again_while_retriable(producer.abort_transaction)
             transaction.commit = False
         transaction.end, transaction.outcome = time.monotonic(), Outcome.ACKNOWLEDGED
+        self.acknowledged += not transaction.commit
 
     def _again_while_retriable(self, end: Any) -> None:
         deadline = time.monotonic() + SECONDS_MAX
