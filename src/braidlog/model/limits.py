@@ -20,3 +20,4 @@ KV_VALUE_BYTES_MAX = 64 * 1024
 KV_COLLECTION_BYTES_MAX = 8 * 1024 * 1024
 """A list or hash, written out with its lengths: it is one record of the change feed, and that must fit a batch."""
 KV_COLLECTION_ITEMS_MAX = 65_536
+"""Of a list or hash: it is copied, written and answered as a whole, and each item costs more than its bytes."""

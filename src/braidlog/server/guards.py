@@ -1,4 +1,7 @@
-"""Who looks at tokens for a node's ports, as its settings say."""
+"""Who looks at tokens for a node's ports, as its settings say.
+
+Knows: the settings of signing in. Refuses to know: tokens, and who may do what.
+"""
 
 from typing import Final
 

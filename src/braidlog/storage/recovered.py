@@ -1,4 +1,7 @@
-"""What recovery hands over, and who may watch it."""
+"""What recovery hands over, and who may watch it.
+
+Knows: the parts of an opened log. Refuses to know: how they were found (`recovery.py`), what is done with them (`partition.py`).
+"""
 
 from typing import Protocol
 

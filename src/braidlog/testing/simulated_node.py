@@ -3,8 +3,8 @@
 Knows: how a node starts, registers, follows the metadata, and carries messages to its steps. Refuses to know: which faults come.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from braidlog.cluster import events as e
 from braidlog.cluster import proposals
@@ -143,9 +143,9 @@ class SimulatedNode:
     def world_enter(self, action: Callable[[], None]) -> None:
         self.universe.enter(self, self.life, action)
 
-    def _spawn(self, coroutine: object) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, object]) -> None:
         self._jobs = [job for job in self._jobs if not job.is_over]
-        self._jobs.append(self.world.spawn(coroutine))  # type: ignore[arg-type]
+        self._jobs.append(self.world.spawn(coroutine))
 
     async def _begin(self) -> None:
         nonce = self.universe.stream(f"nonce {self.number} {self.life}")

@@ -9,6 +9,7 @@ virtual seconds everything must be whole again.
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from braidlog.cluster import events as e
@@ -213,8 +214,7 @@ class Universe:
         """They go down together, and come back in any order."""
         for other in self.nodes.values():
             if other is not node and other.is_alive and self._events.random() < 0.7:
-                life = other.life
-                self.time.after(0, lambda other=other, life=life: self._end_with(other, life))  # type: ignore[misc]
+                self.time.after(0, partial(self._end_with, other, other.life))
 
     def _end_with(self, node: SimulatedNode, life: int) -> None:
         if node.is_alive and node.life == life:

@@ -1,5 +1,6 @@
 """How far a node has come in the metadata of its cluster, kept in its data folder.
 
+Knows: the last entry, and whose folder this is. Refuses to know: etcd, and what an entry says.
 Invariant: a position is durable when `save` returns, and a crash leaves the old or the new one; so a node that starts again knows
 the last entry that it may have acted on, and an etcd that does not have it is refused.
 """

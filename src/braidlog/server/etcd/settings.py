@@ -1,4 +1,7 @@
-"""Where a node finds etcd, by its configuration."""
+"""Where a node finds etcd, by its configuration.
+
+Knows: which settings go together. Refuses to know: whether anybody answers there (`cluster_store.py`).
+"""
 
 import ssl
 from typing import Final
