@@ -95,7 +95,7 @@ spark: setup ## all tests of Spark, nothing left to chance: every replay, a driv
 FUZZ_RUNS ?= 1000000
 fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (FUZZ_RUNS=1000000 each)
 	$(BIN)/python -m pip install --quiet 'atheris==3.0.0'
-	for dialect in $$($(BIN)/python -m braidlog.wire); do \
+	for dialect in $$($(BIN)/python -m braidlog.wire) peer; do \
 	  $(BIN)/python -m tests.wire.fuzzing $$dialect -runs=$(FUZZ_RUNS) -max_len=4096 -print_final_stats=1 || exit 1; done
 
 bench-kernel: setup ## records/s of the record kernel, compiled and plain

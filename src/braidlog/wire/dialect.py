@@ -1,7 +1,8 @@
 """What a dialect says of itself, once: everything that lists dialects reads this.
 
 A package `wire/<name>/` declares `DIALECT` in its `__init__.py`, which imports nothing else of the dialect: listing all of them
-must cost next to nothing. The other parts of a dialect are found by their place and name, when they are first asked for:
+must cost next to nothing. One that declares none is spoken between nodes, and not by clients. The other parts of a dialect are
+found by their place and name, when they are first asked for:
 
     wire/<name>/operations.py      OPERATIONS, SECRETS    what can be asked, what no log shows
     wire/<name>/observer.py        class <Name>Observer   what the wire tools see of a conversation
@@ -78,6 +79,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dialects() -> dict[str, Dialect]:
-    """All of them by name: the packages of `braidlog.wire`."""
+    """All of them by name: the packages of `braidlog.wire` that declare one."""
     names = sorted(each.name for each in pkgutil.iter_modules(braidlog.wire.__path__) if each.ispkg)
-    return {name: import_module(f"braidlog.wire.{name}").DIALECT for name in names}
+    packages = {name: import_module(f"braidlog.wire.{name}") for name in names}
+    return {name: package.DIALECT for name, package in packages.items() if hasattr(package, "DIALECT")}

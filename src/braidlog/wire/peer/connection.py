@@ -1,0 +1,93 @@
+"""Either end of a connection between two nodes: bytes in, messages out; messages in, bytes out.
+
+Knows: headers, and that there is nothing to be said to who sends anything else. Refuses to know: what a message leads to.
+Invariants: peer bytes never raise; the same bytes, however cut, give the same messages; a stray frame of another protocol fails
+at its first byte; a length is believed only if it is the one that the type has.
+
+    ┌──────────┬───────────┬────────┬────────────────┬──────────────────┐
+    │ BEE5  2  │ version 1 │ type 1 │ sender UUID 16 │ payload length 4 │ payload …
+    └──────────┴───────────┴────────┴────────────────┴──────────────────┘
+"""
+
+import struct
+from typing import Final
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
+from braidlog.wire.peer.messages import BY_KIND, BY_NUMBER, Ack, Message
+
+MAGIC: Final = b"\xbe\xe5"
+VERSION: Final = 1
+UUID_BYTES: Final = 16
+HEADER: Final = struct.Struct(">2sBB16sI")
+HEADER_BYTES: Final = HEADER.size
+_BEGIN: Final = (*MAGIC, VERSION)
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """A message and the id of the node that sent it: who it is from never depends on the connection's past."""
+
+    sender: bytes
+    message: Message
+
+
+class PeerConnection(Receiver):
+    """Both ends are the same. `Refused` always closes: a node that talks nonsense is asked again on a fresh connection."""
+
+    def next_event(self) -> Frame | Refused | NeedData:
+        if self._closed:
+            return NEED_DATA
+        try:
+            return self._next()
+        except ProtocolError as error:
+            self._close()
+            return Refused(error, None, close=True)
+
+    def _next(self) -> Frame | NeedData:
+        begun = self._inbox.peek(min(len(self._inbox), 4)) or b""
+        _check_begin(begun)
+        head = self._inbox.peek(HEADER_BYTES)
+        if head is None:
+            return NEED_DATA
+        _, _, number, sender, size = HEADER.unpack(head)
+        row = BY_NUMBER[number]
+        if size != row.layout.size:
+            raise ProtocolError(f"a {row.name} has {row.layout.size} bytes, not {size}", 20)
+        frame = self._inbox.take(HEADER_BYTES + size)
+        if frame is None:
+            return NEED_DATA
+        message = row.kind(*row.layout.unpack_from(frame, HEADER_BYTES))
+        if isinstance(message, Ack):
+            _check_flags(frame, message)
+        return Frame(sender, message)
+
+
+def _check_begin(begun: bytes) -> None:
+    """Magic, version and type, as far as they are there."""
+    for position, (wanted, found) in enumerate(zip(_BEGIN, begun, strict=False)):
+        if wanted != found:
+            what = "version" if position == 2 else "magic"
+            raise ProtocolError(f"the {what} of a node's message: byte {position} is {found:#04x}", position)
+    if len(begun) > 3 and begun[3] not in BY_NUMBER:
+        raise ProtocolError(f"nodes have no message of type {begun[3]:#04x}", 3)
+
+
+def _check_flags(frame: bytes, ack: Ack) -> None:
+    if max(frame[-2:]) > 1 or (ack.is_alive and ack.is_refused):
+        raise ProtocolError(
+            "a witness says 0 or 1, and not both that a node lives and that nobody listens", len(frame) - 2
+        )
+
+
+def write(sender: bytes, message: Message) -> bytes:
+    """The frame of a message. ValueError if a number does not fit."""
+    row = BY_KIND[type(message)]
+    if len(sender) != UUID_BYTES:
+        raise ValueError(f"a node's id has {UUID_BYTES} bytes, not {len(sender)}")
+    try:
+        payload = row.layout.pack(*msgspec.structs.astuple(message))
+    except struct.error as error:
+        raise ValueError(f"{message} cannot be said: {error}") from error
+    return HEADER.pack(MAGIC, VERSION, row.number, sender, len(payload)) + payload
