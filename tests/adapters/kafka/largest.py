@@ -22,7 +22,8 @@ _TEXTS = {"topic": WIDE, "name": WIDE, "group_id": GROUP, "transactional_id": TR
 _NUMBERS = {"acks": 1, "num_partitions": 1, "replication_factor": 1, "count": 2, "key_type": 0, "resource_type": 2,
             "timeout_ms": 1000, "session_timeout_ms": 10_000, "rebalance_timeout_ms": 1, "max_bytes": 2**31 - 1,
             "response_partition_limit": 2**31 - 1, "permission_type": 3, "operation": 3, "pattern_type": 3,
-            "resource_pattern_type": 3, "resource_type_filter": 2, "pattern_type_filter": 3, "producer_id": 1}  # fmt: skip
+            "resource_pattern_type": 3, "resource_type_filter": 2, "pattern_type_filter": 3, "producer_id": 1,
+            "replica_id": -1}  # fmt: skip
 _TRUE = {"validate_only"}
 """What would be done for real takes a node minutes; looking at it takes as long as it takes."""
 

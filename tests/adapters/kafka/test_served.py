@@ -399,6 +399,25 @@ def test_a_batch_that_rots_on_the_disk_of_a_running_node_is_not_sent() -> None:
     assert not answer.responses[0].partitions[0].records
 
 
+@pytest.mark.parametrize(
+    ("version", "who"),
+    [(12, {"replica_id": 1}), (12, {"replica_id": 0}), (16, {"replica_state": d.FetchRequestReplicaState(2, 7)})],
+)
+def test_nobody_fetches_as_a_replica_here(version: int, who: dict[str, Any]) -> None:
+    door = Door()
+    door.node.create("t")
+    door.node.append("t", b"x")
+    topic_ids = {"t": bytes.fromhex(door.services.hosting.meta("t").topic_id)} if version > 12 else None
+    answer = door.ask(fetch_of(("t", 0, 0), topic_ids=topic_ids, max_wait_ms=60_000, **who), version)
+    assert (answer.error_code, codes(answer)) == (0, [E.TOPIC_AUTHORIZATION_FAILED])
+
+
+def test_a_debugging_consumer_is_none() -> None:
+    door = Door()
+    door.node.create("t")
+    assert codes(door.ask(fetch_of(("t", 0, 0), replica_id=-2), 12)) == [E.NONE]
+
+
 def test_a_fetch_ends_when_its_topic_does_and_does_not_take_a_new_one_for_it() -> None:
     door = Door()
     door.node.create("t")

@@ -45,10 +45,12 @@ class _Asked(NamedTuple):
 
 async def fetch(request: Request, services: Services, conversation: Conversation, denied: Denied) -> d.FetchResponse:
     message: d.FetchRequest = request.message
+    # What a replica asks from is taken for safe there: only a node may say so, on the nodes' own port.
+    is_replica = max(message.replica_id, message.replica_state.replica_id) >= 0
     pace = Pace()
     asked = []
     for topic in message.topics:
-        asked.append(_asked(topic, services, denied))
+        asked.append(_asked(topic, services, denied, is_replica=is_replica))
         await pace.step(len(topic.partitions))
     wanted = [each.wanted for topic in asked for each in topic if each.wanted is not None]
     refused = any(each.wanted is None for topic in asked for each in topic)
@@ -82,11 +84,11 @@ async def fetch(request: Request, services: Services, conversation: Conversation
     return d.FetchResponse(responses=responses)
 
 
-def _asked(topic: d.FetchRequestTopic, services: Services, denied: Denied) -> list[_Asked]:
+def _asked(topic: d.FetchRequestTopic, services: Services, denied: Denied, *, is_replica: bool) -> list[_Asked]:
     name = named(services, topic.topic, topic.topic_id)
     if name is None:
         return [_Asked(each.partition, None, E.UNKNOWN_TOPIC_ID) for each in topic.partitions]
-    if name in denied:
+    if is_replica or name in denied:
         return [_Asked(each.partition, None, E.TOPIC_AUTHORIZATION_FAILED) for each in topic.partitions]
     topic_id = None if topic.topic_id == NO_UUID else topic.topic_id.hex()
     return [
