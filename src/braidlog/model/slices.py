@@ -28,10 +28,16 @@ class Pace:
 
     async def step(self, things: int = 1) -> None:
         """So many more are done."""
-        self._left -= things
-        if self._left <= 0:
-            self._left = self._size
+        if self.is_due(things):
             await breathe()
+
+    def is_due(self, things: int = 1) -> bool:
+        """So many more are done; whether to `breathe` now. For whoever is called so often that a coroutine is too much."""
+        self._left -= things
+        if self._left > 0:
+            return False
+        self._left = self._size
+        return True
 
 
 async def in_slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[T]:

@@ -28,9 +28,14 @@ class Turns:
         """`async with turns.take(name):` is entered when everyone before has left."""
         return Turn(self._world, self._lines, name)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anybody has a turn at all."""
+        return bool(self._lines)
+
     def are_held(self, names: Iterable[str]) -> bool:
         """Whether somebody has the turn of any of these."""
-        return bool(self._lines) and any(name in self._lines for name in names)
+        return self.is_busy and any(name in self._lines for name in names)
 
     def is_held(self, name: str) -> bool:
         return name in self._lines

@@ -45,13 +45,8 @@ class Written(NamedTuple):
 
     hosted: HostedPartition
     appended: Appended
-    now_ms: int
-
-    @property
-    def append_time_ms(self) -> int | None:
-        """What its records were stamped with, where the log stamps them; of a retry nobody knows any more."""
-        stamped = self.hosted.log.settings.append_time and not self.appended.duplicate
-        return self.now_ms if stamped else None
+    append_time_ms: int | None
+    """What its records were stamped with, where the log stamps them."""
 
 
 class Append:
@@ -83,6 +78,14 @@ class Append:
         await self.ready(topic, partition)
         written = self.write(topic, partition, batch)
         return await self.acknowledge(written, acks=acks, timeout_ms=timeout_ms, in_sync_min=in_sync_min)
+
+    def is_ready(self, topic: str, partition: int) -> bool:
+        """Whether there is nothing to wait for in `ready`: so it is nearly always."""
+        hosted = self._hosting.hosted(topic, partition)
+        if hosted is None:
+            return True
+        hosted.is_used = True  # not closed before it is written to
+        return hosted.is_open and not (self._waking.is_busy and self._waking.is_held(str(hosted)))
 
     async def ready(self, topic: str, *partitions: int) -> None:
         """Open the logs that were closed for want of use. Who comes meanwhile waits behind: what a client sends keeps its order.
@@ -118,6 +121,7 @@ class Append:
             raise self.no_room.again()
         hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
+        log = hosted.log
         if headers is None:
             headers = read_headers(batch)
         now_ms = self._world.now_ms()
@@ -125,11 +129,11 @@ class Append:
             if header.attributes & TRANSACTIONAL:
                 self._guard(header.producer_id, header.producer_epoch, topic, partition)
             if header.producer_id != NO_PRODUCER:
-                self.producers.admit(hosted.log, header.producer_id)
+                self.producers.admit(log, header.producer_id)
             if header.max_timestamp > now_ms:
-                _check_time(header.max_timestamp, now_ms, hosted.log.settings)
+                _check_time(header.max_timestamp, now_ms, log.settings)
         try:
-            appended = hosted.log.append(
+            appended = log.append(
                 batch,
                 leader_epoch=hosted.leader_epoch,
                 now_ms=now_ms,
@@ -144,7 +148,9 @@ class Append:
             self.records_written += appended.next_offset - appended.base_offset
             self.batches_written += 1
             self.bytes_written += len(batch)
-        return Written(hosted, appended, now_ms)
+        # Of a retry nobody knows any more when it was stamped.
+        stamp = now_ms if log.settings.append_time and not appended.duplicate else None
+        return Written(hosted, appended, stamp)
 
     def sync_together(self, written: Sequence[Written]) -> None:
         """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""
@@ -156,20 +162,34 @@ class Append:
         self, written: Written, *, acks: Acks, timeout_ms: int = ACKS_TIMEOUT_MS, in_sync_min: int = 1
     ) -> Appended:
         """Return when what was written is kept as `acks` says. `in_sync_min`: what `ALL` needs, where the topic needs less."""
+        if not self.is_acknowledged(written, acks=acks, in_sync_min=in_sync_min):
+            await self.wait_until_acknowledged(written, acks=acks, timeout_ms=timeout_ms, in_sync_min=in_sync_min)
+        return written.appended
+
+    async def wait_until_acknowledged(
+        self, written: Written, *, acks: Acks, timeout_ms: int, in_sync_min: int = 1
+    ) -> None:
+        """The waiting of `acknowledge`, for what `is_acknowledged` said must wait."""
+        hosted, appended, _ = written
+        if hosted.log.settings.flush is Flush.ACK:
+            await self._world.durable(hosted.log, appended.next_offset)
+            hosted.advance()
+        if acks is Acks.ALL and not _is_replicated(hosted, appended.next_offset, in_sync_min):
+            await self._replicated(hosted, appended.next_offset, timeout_ms, in_sync_min)
+
+    def is_acknowledged(self, written: Written, *, acks: Acks, in_sync_min: int = 1) -> bool:
+        """Asked once of what was written: whether it is kept as `acks` says already, or there is something to wait for."""
         hosted, appended, _ = written
         log = hosted.log
         if log.settings.flush is not Flush.ACK:
             self._world.appended(log)
-        elif acks is Acks.NONE:
+            hosted.advance()
+            return acks is not Acks.ALL or _is_replicated(hosted, appended.next_offset, in_sync_min)
+        if acks is Acks.NONE:
             # Nobody waits, but readers see only what is durable: without a sync of its own it would never be seen.
             self._world.sync_soon(log, hosted.advance)
-            return appended
-        else:
-            await self._world.durable(log, appended.next_offset)
-        hosted.advance()
-        if acks is Acks.ALL and not _is_replicated(hosted, appended.next_offset, in_sync_min):
-            await self._replicated(hosted, appended.next_offset, timeout_ms, in_sync_min)
-        return appended
+            return True
+        return False
 
     def stored_before(self, topic: str, partition: int, header: BatchHeader) -> int:
         """How many records, from its first on, of an idempotent producer's batch the log has, if it lacks the rest.
@@ -200,7 +220,7 @@ class Append:
         behind = (last.last_sequence - header.base_sequence + 1) % SEQUENCES
         if not header.record_count <= behind < SEQUENCES // 2:
             return None
-        return Written(hosted, Appended(last.base_offset, last.last_offset, duplicate=True), self._world.now_ms())
+        return Written(hosted, Appended(last.base_offset, last.last_offset, duplicate=True), None)
 
     async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int, in_sync_min: int) -> None:
         """Wait until the in-sync replicas have it. If they do not in time the producer does not know: it is not taken back."""
@@ -222,7 +242,7 @@ class Append:
 
 def _is_replicated(hosted: HostedPartition, next_offset: int, in_sync_min: int) -> bool:
     replicas = hosted.replicas
-    return hosted.high_watermark >= next_offset and replicas.has_enough and len(replicas.in_sync) >= in_sync_min
+    return replicas.high_watermark >= next_offset and replicas.in_sync_count >= max(replicas.min_in_sync, in_sync_min)
 
 
 def _timed_out(hosted: HostedPartition, next_offset: int, timeout_ms: int, in_sync_min: int) -> BrokerError:

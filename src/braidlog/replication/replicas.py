@@ -99,7 +99,12 @@ class ReplicaSet:
 
     @property
     def has_enough(self) -> bool:
-        return len(self.in_sync) >= self.min_in_sync
+        return self.in_sync_count >= self.min_in_sync
+
+    @property
+    def in_sync_count(self) -> int:
+        followers = self._followers
+        return 1 + sum(each.in_sync for each in followers.values()) if followers else 1
 
     def step(self, message: Message, log: LeaderLog, now_ms: int) -> Ready:
         """Take a message in; refuse (`BrokerError`) one that cannot be true, and then change nothing."""

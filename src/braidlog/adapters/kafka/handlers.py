@@ -47,6 +47,7 @@ from braidlog.wire.kafka.rows import Message
 
 log = logging.getLogger("braidlog.kafka")
 
+SMALL_PARTS = 2
 PARTS_AT_ONCE = 1000
 """A request of more is read, served and answered in turns of the loop of their own, and served in slices."""
 
@@ -132,17 +133,18 @@ class KafkaAdapter(RoutedAdapter):
 
     def _handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Message | None]:
         route = self.table[request.api.key]
-        if not route.before_authentication and self._is_stranger(conversation):
-            return self._turn_away(conversation, request, "before authentication")
-        if not route.before_authentication and self._sasl.is_expired(conversation, self._world.monotonic()):
-            return self._turn_away(conversation, request, "after its session's lifetime, without authentication anew")
-        too_much = excess(request.api.key, request.message)
+        if not route.before_authentication:
+            if self._services.authorize.required and conversation.principal == ANONYMOUS:
+                return self._turn_away(conversation, request, "before authentication")
+            if self._sasl.lifetime_ms and self._sasl.is_expired(conversation, self._world.monotonic()):
+                return self._turn_away(
+                    conversation, request, "after its session's lifetime, without authentication anew"
+                )
+        # One partition of one topic is nothing to look into.
+        too_much = excess(request.api.key, request.message) if request.parts > SMALL_PARTS else None
         if too_much is not None:
             return self._turn_away(conversation, request, too_much)
         return self.serve(route, conversation, request)
-
-    def _is_stranger(self, conversation: Conversation) -> bool:
-        return self._services.authorize.required and conversation.principal == ANONYMOUS
 
     async def _turn_away(self, conversation: Conversation, request: Request, why: str) -> None:
         """Kafka closes too: most responses could not say it."""

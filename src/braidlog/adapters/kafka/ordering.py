@@ -56,8 +56,8 @@ class Order:
 
     def begin(self, effect: Effect) -> bool:
         """Whether a request with this effect may begin at once; then `end` must follow. Else it has to `wait`."""
-        if self._line or self._begun_soon or not self._fits(effect):
-            return False
+        if self._under_way and (self._line or self._begun_soon or not self._fits(effect)):
+            return False  # while somebody waits, somebody is under way
         self._effect = effect
         self._under_way += 1
         return True
@@ -82,7 +82,8 @@ class Order:
 
     def end(self) -> None:
         self._under_way -= 1
-        self._wake()
+        if self._line:
+            self._wake()
 
     def _fits(self, effect: Effect) -> bool:
         return not self._under_way or (effect is self._effect and effect is not Effect.CHANGES)

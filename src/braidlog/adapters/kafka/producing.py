@@ -19,7 +19,7 @@ from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.batch import MAGIC, BatchHeader, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
-from braidlog.model.slices import Pace
+from braidlog.model.slices import Pace, breathe
 from braidlog.partition.append import Acks, Written
 from braidlog.partition.intake import Allowance
 from braidlog.wire.kafka.apis import Key
@@ -32,6 +32,7 @@ ZSTD_SINCE = 7
 _MAGIC_AT = 16
 _PRODUCER_AT = slice(43, 51)
 
+_ACKS = {each.value: each for each in Acks}
 Partition = d.ProduceRequestPartition
 
 
@@ -50,9 +51,8 @@ async def produce(
     request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> d.ProduceResponse | None:
     message: d.ProduceRequest = request.message
-    try:
-        acks = Acks(message.acks)
-    except ValueError:
+    acks = _ACKS.get(message.acks)
+    if acks is None:
         return refuse_produce(
             request,
             E.INVALID_REQUIRED_ACKS,
@@ -65,24 +65,37 @@ async def produce(
         for topic in message.topic_data:
             attempts.append([])
             for each in topic.partition_data:
-                await pace.step()
+                if pace.is_due():
+                    await breathe()
                 attempts[-1].append(await _attempt(request, topic, each, services, denied, allowance))
     finally:
         services.intake.end(conversation)
-    written = [each.written for tried in attempts for each in tried if each.written is not None]
-    if len(written) > 1:
-        services.append.sync_together(written)
+    if sum(map(len, attempts)) > 1:
+        _sync_together(attempts, services)
     responses = []
     for topic, tried in zip(message.topic_data, attempts, strict=True):
-        responses.append(d.ProduceResponseTopic(topic.name, topic.topic_id, []))
+        settled: list[d.ProduceResponsePartition] = []
         for attempt in tried:
-            await pace.step()
-            responses[-1].partition_responses.append(await _settle(attempt, acks, message.timeout_ms, services))
-    if acks is not Acks.NONE:
-        return d.ProduceResponse(responses)
+            if pace.is_due():
+                await breathe()
+            answer = _settled(attempt, acks, services)
+            settled.append(answer or await _settle(attempt, acks, message.timeout_ms, services))
+        responses.append(d.ProduceResponseTopic(topic.name, topic.topic_id, settled))
+    if acks is Acks.NONE:
+        _say_nothing(responses, conversation)
+        return None
+    return d.ProduceResponse(responses)
+
+
+def _say_nothing(responses: list[d.ProduceResponseTopic], conversation: Conversation) -> None:
+    """Nobody reads it: that something failed is said by the end of the connection."""
     if any(each.error_code for topic in responses for each in topic.partition_responses):
         conversation.close()
-    return None
+
+
+def _sync_together(attempts: list[list[_Attempt]], services: Services) -> None:
+    written = [each.written for tried in attempts for each in tried if each.written is not None]
+    services.append.sync_together(written)
 
 
 async def _attempt(
@@ -112,7 +125,8 @@ async def _attempt(
         compressed = header.compression != Compression.NONE
         if compressed:
             await services.intake.check(name, partition.index, records, header, allowance)
-        await services.append.ready(name, partition.index)
+        if not services.append.is_ready(name, partition.index):
+            await services.append.ready(name, partition.index)
         written = services.append.write(name, partition.index, records, records_checked=compressed, headers=[header])
     except (BrokerError, ProtocolError) as error:
         return _Attempt(partition.index, None, code_of(error), text_of(error))
@@ -138,8 +152,8 @@ def _size(message: d.ProduceRequest) -> int:
     return sum(len(each.records or b"") for topic in message.topic_data for each in topic.partition_data)
 
 
-async def _settle(attempt: _Attempt, acks: Acks, timeout_ms: int, services: Services) -> d.ProduceResponsePartition:
-    """The answer for one partition, once what was written is kept as the producer asked."""
+def _settled(attempt: _Attempt, acks: Acks, services: Services) -> d.ProduceResponsePartition | None:
+    """The answer for one partition, if nothing has to be waited for."""
     if attempt.written is None:
         # The code says that a disk failed, not whether the batch is in the log; that a record is named says that it is not.
         dropped = [d.ProduceResponseRecordError(0, attempt.text)] if attempt.is_dropped else []
@@ -147,16 +161,31 @@ async def _settle(attempt: _Attempt, acks: Acks, timeout_ms: int, services: Serv
             attempt.number, attempt.code, -1, record_errors=dropped, error_message=attempt.text
         )
     try:
-        appended = await services.append.acknowledge(attempt.written, acks=acks, timeout_ms=max(timeout_ms, 0))
+        if not services.append.is_acknowledged(attempt.written, acks=acks):
+            return None
     except (BrokerError, StorageFault) as error:
         return d.ProduceResponsePartition(attempt.number, code_of(error), -1, error_message=text_of(error))
-    stamp = attempt.written.append_time_ms
+    return _taken(attempt.number, attempt.written)
+
+
+async def _settle(attempt: _Attempt, acks: Acks, timeout_ms: int, services: Services) -> d.ProduceResponsePartition:
+    """The answer for one partition, once what was written is kept as the producer asked."""
+    assert attempt.written is not None
+    try:
+        await services.append.wait_until_acknowledged(attempt.written, acks=acks, timeout_ms=max(timeout_ms, 0))
+    except (BrokerError, StorageFault) as error:
+        return d.ProduceResponsePartition(attempt.number, code_of(error), -1, error_message=text_of(error))
+    return _taken(attempt.number, attempt.written)
+
+
+def _taken(number: int, written: Written) -> d.ProduceResponsePartition:
+    stamp = written.append_time_ms
     return d.ProduceResponsePartition(
-        attempt.number,
+        number,
         E.NONE,
-        appended.base_offset,
+        written.appended.base_offset,
         log_append_time_ms=-1 if stamp is None else stamp,
-        log_start_offset=attempt.written.hosted.start_offset,
+        log_start_offset=written.hosted.start_offset,
     )
 
 

@@ -57,7 +57,7 @@ class Sasl:
     """The handlers, the exchanges that are under way, and until when who has had one is known."""
 
     def __init__(self, lifetime_ms: int = 0) -> None:
-        self._lifetime_ms = lifetime_ms
+        self.lifetime_ms = lifetime_ms
         self._exchanges: WeakKeyDictionary[ServerConnection, _Exchange] = WeakKeyDictionary()
         self._known: WeakKeyDictionary[ServerConnection, _Known] = WeakKeyDictionary()
 
@@ -73,7 +73,7 @@ class Sasl:
 
     def is_expired(self, conversation: Conversation, now: float) -> bool:
         """Whether this client should have said again by now who it is."""
-        known = self._known.get(conversation.connection) if self._lifetime_ms else None
+        known = self._known.get(conversation.connection) if self.lifetime_ms else None
         return known is not None and now >= known.until
 
     async def authenticate(
@@ -102,9 +102,9 @@ class Sasl:
             return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "a connection stays the same user's")
         conversation.principal = proof.name
         conversation.connection.authenticated()
-        until = services.world.monotonic() + self._lifetime_ms / 1000
+        until = services.world.monotonic() + self.lifetime_ms / 1000
         self._known[conversation.connection] = _Known(proof.name, until)
-        return s.SaslAuthenticateResponse(auth_bytes=proof.answer, session_lifetime_ms=self._lifetime_ms)
+        return s.SaslAuthenticateResponse(auth_bytes=proof.answer, session_lifetime_ms=self.lifetime_ms)
 
     def _begin(self, kind: Hash, services: Services) -> Scram:
         def find(name: str) -> Credential | None:
