@@ -17,7 +17,7 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.budget import Budget
-from braidlog.server.worker_process import WorkerProcess, WorkerSettings
+from braidlog.server.worker_process import ANSWERS_PART, WorkerProcess, WorkerSettings
 from braidlog.storage.log import Log
 from braidlog.worker.jobs import CheckRecords, ClipRecords, ScrubSegment, read_scrubbed
 
@@ -88,7 +88,9 @@ def test_jobs_are_done_and_answered_in_order() -> None:
         sizes, clipped = await asyncio.gather(worker.do(CHECK, BATCH), worker.do(clip, BATCH))
         assert sizes.number > len(BATCH)
         assert clipped.number == 993
-        assert [row[3] for row in decode_batch(clipped.payload, decompressed_bytes_max=0)] == [b"990", b"991", b"992"]
+        with clipped:
+            rows = decode_batch(clipped.payload, decompressed_bytes_max=0)
+        assert [row[3] for row in rows] == [b"990", b"991", b"992"]
         assert sum(worker.report().jobs) == 2
         assert worker.held_bytes() == 0
 
@@ -229,6 +231,73 @@ def test_what_waits_counts_in_the_memory_budget() -> None:
         for each in (*waiting, over):
             assert "no memory left" in await refused(each)
         await until(lambda: budget.bytes_held == 0)
+
+    play(scene, budget=budget)
+
+
+CLIPPED = 1 << 20
+CLIP = ClipRecords(start_offset=0, records_max=MANY, bytes_max=CLIPPED, decompressed_bytes_max=MANY)
+BOMB = encode_batch([bytes(CLIPPED // 4)] * 100, base_timestamp=0, compression=Compression.ZSTD)
+
+
+def test_what_jobs_gave_counts_until_it_is_used_and_no_more_is_made_than_has_a_place() -> None:
+    """Forty bombs of 25 MB each, from 40 times a few kilobytes: without a bound the 40 answers are there at once."""
+    budget = Budget(ANSWERS_PART * 2 * CLIPPED)
+    many = 40
+
+    async def scene(worker: WorkerProcess) -> None:
+        answers = [worker.do(CLIP, BOMB) for _ in range(many)]
+        last = worker.do(CHECK, BATCH)
+        for used, each in enumerate(answers):
+            await until(lambda: worker._is_short or worker.report().waiting == 0)
+            given = sum(done.done() for done in answers) - used
+            assert given <= 4, "two fit, one was under way, and the records are cut a little below the limit"
+            assert 0 < budget.bytes_held <= 4 * CLIPPED + (many + 1) * len(BOMB)
+            with await each as answer:
+                assert CLIPPED // 2 < len(answer.payload) <= CLIPPED
+        assert (await last).number > 0, "who came after them is answered"
+        assert (worker.held_bytes(), budget.bytes_held) == (0, 0)
+
+    play(scene, budget=budget)
+
+
+def test_an_answer_that_nobody_took_counts_no_more() -> None:
+    async def scene(worker: WorkerProcess) -> None:
+        gone = worker.do(CLIP, BOMB)
+        await until(lambda: worker.report().waiting == 0)
+        gone.cancel()
+        dropped = worker.do(CLIP, BOMB)
+        await until(dropped.done)
+        assert worker.held_bytes() == len(dropped.result().payload)
+        del dropped
+        assert (await worker.do(CHECK, BATCH)).number > 0
+        assert worker.held_bytes() == 0
+
+    play(scene)
+
+
+def test_no_job_is_begun_while_the_node_has_no_memory_left() -> None:
+    budget = Budget(1 << 20)
+
+    class Other:
+        peer = "another"
+
+        def held_bytes(self) -> int:
+            return 1 << 20
+
+        def abort(self) -> None: ...
+
+        def room_again(self) -> None: ...
+
+    async def scene(worker: WorkerProcess) -> None:
+        other = Other()
+        await worker.do(CHECK, BATCH)
+        budget.note(other, 1 << 20)  # it is let go, and takes its time
+        waiting = worker.do(CHECK, BATCH)
+        await until(lambda: worker in budget._waiting)
+        assert worker.report().waiting == 1
+        budget.forget(other)
+        assert (await waiting).number > 0
 
     play(scene, budget=budget)
 

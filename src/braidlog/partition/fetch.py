@@ -5,7 +5,7 @@ Invariants: a consumer sees nothing at or above the high watermark (committed re
 all; the first batch is given however large it is, so that no record can wedge a reader; no wait is without an end.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -36,7 +36,7 @@ from braidlog.partition.reading import (
 from braidlog.replication.replicas import ReplicaFetched
 from braidlog.storage.checking import CheckBudget
 from braidlog.storage.partition import FileSlice
-from braidlog.worker.jobs import ClipRecords, Worker
+from braidlog.worker.jobs import Answer, ClipRecords, Worker
 
 T = TypeVar("T")
 Found_co = TypeVar("Found_co", covariant=True)
@@ -355,8 +355,10 @@ class Fetch:
             try:
                 found, offset = decode(batches_seen(fetched), offset, fetched.slice.next_offset, limits=limits)
             except LargeBatch as large:
-                clipped, after = await self._clip(large.batch, offset, limits)
-                found, offset = decode([(clipped, 0, read_header(clipped))], offset, after, limits=limits)
+                with await self._clip(large.batch, offset, limits) as clip:
+                    batches = [(clip.payload, 0, read_header(clip.payload))]
+                    found, offset = decode(batches, offset, clip.number, limits=limits)
+                    del batches
             except ProtocolError:
                 hosted.log.check_again(offset)  # it was whole when it was last checked
                 raise
@@ -365,9 +367,7 @@ class Fetch:
                 return found, offset, fetched.high_watermark
             await breathe()
 
-    async def _clip(
-        self, batch: bytes, offset: int, limits: Limits, *, timestamp_ms: int | None = None
-    ) -> tuple[bytes, int]:
+    def _clip(self, batch: bytes, offset: int, limits: Limits, *, timestamp_ms: int | None = None) -> Awaitable[Answer]:
         """A little of a large batch, opened beside the loop, and the offset after it."""
         job = ClipRecords(
             start_offset=offset,
@@ -376,8 +376,7 @@ class Fetch:
             decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
             start_timestamp_ms=timestamp_ms,
         )
-        answer = await self._worker.do(job, batch)
-        return answer.payload, answer.number
+        return self._worker.do(job, batch)
 
     async def offset_at(
         self, topic: str, partition: int, timestamp_ms: int, *, committed_only: bool = False
@@ -401,8 +400,8 @@ class Fetch:
         try:
             return [row for section, header in sections for row in decode_section(section, header)]
         except LargeBatch:
-            clipped, _ = await self._clip(batch, offset, limits, timestamp_ms=timestamp_ms)
-            return decode_batch(clipped, decompressed_bytes_max=0)
+            with await self._clip(batch, offset, limits, timestamp_ms=timestamp_ms) as clip:
+                return decode_batch(clip.payload, decompressed_bytes_max=0)
 
     def replica_fetched(self, topic: str, partition: int, replica: str, offset: int) -> HostedPartition:
         """A follower asks from `offset` on, and thereby says that it has everything below."""

@@ -109,10 +109,10 @@ class Scrubber:
             await self._world.blocking(self.save)
             return IDLE_SECONDS
         try:
-            answer = await self._worker.do(job, b"")
+            with await self._worker.do(job, b"") as answer:
+                found = read_scrubbed(answer.payload)
         except BrokerError:
             return REST_SECONDS_MAX  # there is no worker now, or it has more to do than it can
-        found = read_scrubbed(answer.payload)
         await self._look_at(job, found)
         return found.bytes_read / self._settings.bytes_per_second
 

@@ -47,7 +47,7 @@ class WorkerRewriting:
 
     def _write_beside(self, first: int) -> Rewritten:
         job, payload = RewriteSegments(first), msgspec.msgpack.encode(self._plan)
-        answer: Future[Answer] = Future()
+        answer: Future[Rewritten] = Future()
 
         def submit() -> None:
             self._worker.do(job, payload).add_done_callback(answered)
@@ -56,13 +56,14 @@ class WorkerRewriting:
             error = done.exception()
             if error is not None:
                 answer.set_exception(error)
-            else:
-                answer.set_result(done.result())
+                return
+            with done.result() as found:
+                answer.set_result(msgspec.msgpack.decode(found.payload, type=Rewritten))
 
         self._loop.call_soon_threadsafe(submit)
-        return msgspec.msgpack.decode(self._wait(answer).payload, type=Rewritten)
+        return self._wait(answer)
 
-    def _wait(self, answer: "Future[Answer]") -> Answer:
+    def _wait(self, answer: "Future[Rewritten]") -> Rewritten:
         while True:
             try:
                 return answer.result(LOOK_SECONDS)

@@ -2,9 +2,10 @@
 
 Knows: a child process, the socket between the two, who waits. Refuses to know: what a job is about.
 Invariants: a node that has no job has no child. At most `jobs_max` jobs and `queue_bytes_max` bytes wait, counted in the memory
-budget of the node; who comes then is refused. No job waits or runs for ever. A child that dies or takes too long costs the job it
-was doing and no other: that one fails with an error that asks to try again, and the next child is started after a pause that
-doubles. When this process ends, however it ends, the child does (`worker/__main__.py`).
+budget of the node; who comes then is refused. What a job gave counts there too until it was used, and no job is begun while that
+is more than a share of the budget, or the budget is full. No job waits or runs for ever. A child that dies or takes too long
+costs the job it was doing and no other: that one fails with an error that asks to try again, and the next child is started after
+a pause that doubles. When this process ends, however it ends, the child does (`worker/__main__.py`).
 """
 
 import asyncio
@@ -13,6 +14,8 @@ import logging
 import socket
 import sys
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -30,6 +33,8 @@ START_SECONDS_MAX: Final = 60.0
 AGAIN_SECONDS_MIN: Final = 0.1
 AGAIN_SECONDS_MAX: Final = 10.0
 STREAM_BYTES: Final = 1024 * 1024
+ANSWERS_PART: Final = 8
+"""Of the memory budget, one in so many bytes may be of answers that are still in use when the next job is begun."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -83,14 +88,16 @@ class _Child:
         self._writer.write(payload)
         await self._writer.drain()
 
-    async def receive(self) -> Answer:
-        """What it says; raises what the job raised, or IncompleteReadError when the child has gone."""
+    async def receive(self, hold: Callable[[int], None]) -> Answer:
+        """What it says; raises what the job raised, or IncompleteReadError when the child has gone. `hold` counts its bytes."""
         message_bytes, payload_bytes = FRAME.unpack(await self._reader.readexactly(FRAME.size))
         outcome = read_outcome(await self._reader.readexactly(message_bytes))
-        payload = await self._reader.readexactly(payload_bytes)
-        if isinstance(outcome, Done):
-            return Answer(outcome.number, payload)
-        raise outcome.error()
+        if not isinstance(outcome, Done):
+            raise outcome.error()
+        answer = Answer(outcome.number, leave=partial(hold, -payload_bytes))
+        hold(payload_bytes)
+        answer.payload = await self._reader.readexactly(payload_bytes)
+        return answer
 
     async def end(self) -> int:
         """It holds nothing that is not here as well, so it needs no goodbye."""
@@ -116,6 +123,8 @@ class WorkerProcess:
         self.is_over = False
         """The node stops: nothing is done any more."""
         self._bytes = 0
+        self._answer_bytes = 0
+        self._room = asyncio.Event()
         self.seconds = Seconds()
         """What jobs took, from their beginning to their answer."""
         self.starts = 0
@@ -173,20 +182,44 @@ class WorkerProcess:
     peer = "the worker process's queue"
 
     def held_bytes(self) -> int:
-        return self._bytes
+        return self._bytes + self._answer_bytes
 
     def _hold(self, more: int) -> None:
         self._bytes += more
-        self._budget.note(self, self._bytes)
+        self._budget.note(self, self.held_bytes())
+
+    def _hold_answer(self, more: int) -> None:
+        self._answer_bytes += more
+        self._budget.note(self, self.held_bytes())
+        if more < 0:
+            self._room.set()
 
     def abort(self) -> None:
         """There is no room in the node's memory, and most of what is held is held here: who waits is refused."""
         for waiting in list(self._queue):
             self._drop(waiting, "the node has no memory left for what waits")
-        self._loop.call_soon(self._budget.forget, self)
+        self._loop.call_soon(self._forgotten)
+
+    def _forgotten(self) -> None:
+        self._budget.forget(self)
+        self._room.set()  # whoever is forgotten is not told of room
 
     def room_again(self) -> None:
-        """Nothing here waits for room."""
+        self._room.set()
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether what the next job may give has no place."""
+        return self._budget.is_full or self._answer_bytes > self._budget.bytes_max // ANSWERS_PART
+
+    async def _wait_for_room(self) -> None:
+        """Answers are used up by requests, and those wait for no client meanwhile: it ends."""
+        while self._is_short:
+            self._room.clear()
+            if self._budget.is_full:
+                self._budget.wait(self)
+            if self._is_short:
+                await self._room.wait()
 
     def _drop(self, waiting: _Waiting, why: str) -> None:
         self._queue.remove(waiting)
@@ -204,6 +237,7 @@ class WorkerProcess:
                 while not self._queue:
                     self._arrived.clear()
                     await self._arrived.wait()
+                await self._wait_for_room()
                 child = await self._ready()
                 if child is not None and self._queue:
                     await self._do_next(child)
@@ -248,7 +282,7 @@ class WorkerProcess:
         reader, writer = await asyncio.open_connection(sock=ours, limit=STREAM_BYTES)
         child = self._child = _Child(process, reader, writer)
         async with asyncio.timeout(START_SECONDS_MAX):
-            await child.receive()
+            await child.receive(self._hold_answer)
         return child
 
     async def _do_next(self, child: _Child) -> None:
@@ -259,7 +293,7 @@ class WorkerProcess:
         try:
             async with asyncio.timeout(self._settings.job_seconds_max):
                 await child.send(waiting.job, waiting.payload)
-                answer = await child.receive()
+                answer = await child.receive(self._hold_answer)
         except (BrokerError, StorageFault, ValueError) as error:  # what the job raised: ProtocolError is a ValueError
             self._answered(began)
             waiting.fail(error)
@@ -274,7 +308,8 @@ class WorkerProcess:
             raise
         else:
             self._answered(began)
-            waiting.answer.set_result(answer)
+            if not waiting.answer.done():  # who asked may have gone
+                waiting.answer.set_result(answer)
         finally:
             self._hold(-len(waiting.payload))
 

@@ -7,9 +7,9 @@ about a file names it, and changes nothing that is in use.
     frame    u32 length of the message | u32 length of the payload | message (msgpack) | payload
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from struct import Struct
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 
@@ -98,16 +98,40 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
         return ProtocolError(self.text) if self.reason is None else BrokerError(Reason[self.reason], self.text)
 
 
-class Answer(msgspec.Struct, frozen=True):
-    number: int
-    payload: bytes = b""
+class Answer:
+    """What a job gave: a number as `Done` has it, and bytes, which count in the node's memory until whoever asked leaves it.
+
+    Leave it with `with`. One that nobody took, because who asked was gone, is left when it is dropped.
+    """
+
+    __slots__ = ("_leave", "number", "payload")
+
+    def __init__(self, number: int, payload: bytes = b"", leave: Callable[[], None] | None = None) -> None:
+        self.number = number
+        self.payload = payload
+        self._leave = leave
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.payload = b""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+    def __del__(self) -> None:
+        self.__exit__()
 
 
 class Worker(Protocol):
     """Where jobs are done."""
 
     def do(self, job: Job, payload: Buffer) -> Awaitable[Answer]:
-        """The answer, or what `perform` raises. `BrokerError` with `TIMED_OUT` when it cannot be done now."""
+        """The answer, or what `perform` raises. `BrokerError` with `TIMED_OUT` when it cannot be done now.
+
+        Who asks for bytes leaves the answer when they are used up: no job is begun while too many are in use.
+        """
         ...
 
 
