@@ -13,8 +13,10 @@ from tests.server.toy import Scene, until
 
 from braidlog.broker.quotas import Quotas, Rates
 from braidlog.server import session_output
+from braidlog.server.budget import Budget
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.session_limits import SessionLimits
+from braidlog.server.session_turns import FEW_WAITING, WAITING_BYTES
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -381,6 +383,37 @@ async def test_closing_answers_what_was_asked() -> None:
     await turns()
     assert scene.sent == ["ok 1"]
     assert scene.transport.closed
+
+
+@play
+async def test_requests_that_wait_are_counted_and_while_memory_is_short_few_of_a_connection_are_begun() -> None:
+    budget = Budget(100 * WAITING_BYTES)
+    scenes = [Scene(budget=budget) for _ in range(20)]
+    for scene in scenes:
+        scene.send(*[f"poll {number}" for number in range(10)])
+    assert [len(scene.session._under_way) for scene in scenes] == [10] * 9 + [FEW_WAITING] * 11
+    assert (budget.bytes_held, budget.let_go) == (90 * WAITING_BYTES, 0)
+    for scene in scenes:
+        for number in range(10):
+            while str(number) not in scene.adapter.waiting:
+                await turns(1)
+            scene.adapter.release(str(number))
+        while len(scene.sent) < 10:
+            await turns(1)
+    assert budget.bytes_held == 0
+
+
+@play
+async def test_what_is_pushed_to_a_client_that_takes_nothing_is_counted_while_it_waits() -> None:
+    scene = Scene()
+    scene.send("one")
+    scene.session.pause_writing()
+    pushing = asyncio.ensure_future(scene.session.push(bytes(50_000)))
+    await turns()
+    assert scene.session.held_bytes() == scene.session._budget.bytes_held == 50_000
+    scene.session.resume_writing()
+    await pushing
+    assert scene.session.held_bytes() == scene.session._budget.bytes_held == 0
 
 
 @play

@@ -206,13 +206,14 @@ class Scene:
         *,
         ordered: bool = True,
         fair_turns: FairTurns | None = None,
+        budget: Budget | None = None,
         **more: Any,
     ) -> None:
         self.adapter = ToyAdapter(ordered=ordered)
         self.account = Account()
         # By a clock that stands still: how fast this machine is changes nothing.
         self.account.fair_turns = fair_turns or FairTurns(lambda: 0.0)
-        self.session = Session(self.adapter, self.account, limits or SessionLimits(), Budget(2**30), **more)
+        self.session = Session(self.adapter, self.account, limits or SessionLimits(), budget or Budget(2**30), **more)
         self.transport = ToyTransport()
         self.transport.protocol = self.session
         self.session.connection_made(self.transport)

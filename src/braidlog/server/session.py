@@ -23,7 +23,7 @@ from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.output import Outbox
 from braidlog.server.request_counters import RequestCounters
 from braidlog.server.session_limits import SessionLimits
-from braidlog.server.session_turns import SessionTurns, Turn
+from braidlog.server.session_turns import FEW_WAITING, SessionTurns, Turn
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.preamble import Introduction
 
@@ -141,7 +141,7 @@ class Session(SessionTurns):
         if self._some_held_back:
             self._let_held_back_go()
         self._regulate()
-        if self._partial_since is not None or self._is_noted or self._outbox.held_bytes:
+        if self._partial_since is not None or self._is_to_be_noted:
             self._note_held()
 
     def _take_requests(self) -> bool:
@@ -192,7 +192,8 @@ class Session(SessionTurns):
             return False
         under_way = self._turns if self._is_ordered else self._under_way
         if under_way or self._beside or self._outbox.held_bytes:
-            if len(under_way) + len(self._beside) >= self._limits.in_flight_max:
+            waiting = len(under_way) + len(self._beside)
+            if waiting >= self._limits.in_flight_max or (waiting >= FEW_WAITING and self._budget.is_short):
                 return False
             if self._outbox.held_bytes >= self._limits.output_bytes_max:
                 return False

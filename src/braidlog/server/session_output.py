@@ -86,9 +86,10 @@ class SessionOutput(asyncio.Protocol):
         return int(self.connection.buffered_bytes) + self._waiting_bytes + self._outbox.bytes_kept(self._transport)
 
     def hold(self, more_bytes: int) -> None:
-        """See `adapters/contract.py`."""
+        """See `adapters/contract.py`. A little is told to the budget with all else that one read brought, at its end."""
         self._waiting_bytes += more_bytes
-        self._note_held()
+        if self._is_noted or more_bytes > SMALL_BYTES:
+            self._note_held()
 
     def _note_held(self) -> None:
         """Tell the budget. Whoever is gone holds nothing, whatever is still being finished for it."""
@@ -134,8 +135,8 @@ class SessionOutput(asyncio.Protocol):
 
     async def push(self, data: bytes) -> None:
         """Send a frame outside the order of answers, after those that are ready, waiting while the client takes none."""
-        while self._writable is not None:
-            await self._writable
+        if self._writable is not None:
+            await self._be_writable(len(data))
         self._flush()
         if self._transport is not None and not self._transport.is_closing():
             self._send(self._transport, data)
@@ -143,6 +144,15 @@ class SessionOutput(asyncio.Protocol):
         breath: Abandonable[None] = Abandonable(loop=self._loop)
         self._loop.call_soon(_breathe, breath)
         await breath
+
+    async def _be_writable(self, size: int) -> None:
+        """Wait until the client takes something; so long what is to be sent next counts as held."""
+        self.hold(size)
+        try:
+            while self._writable is not None:
+                await self._writable
+        finally:
+            self.hold(-size)
 
     @property
     def transport(self) -> asyncio.Transport | None:

@@ -27,6 +27,10 @@ from braidlog.wire.contract import Output, Refused, forget_trace
 log = logging.getLogger("braidlog.session")
 
 _PENDING = object()
+WAITING_BYTES = 5632
+"""What a request takes while it waits, whatever it is: measured with long polls."""
+FEW_WAITING = SMALL_BYTES // WAITING_BYTES
+"""Nobody counts these; and while memory is short, a connection has no more."""
 
 
 class Turn:
@@ -69,6 +73,16 @@ class SessionTurns(SessionOutput):
         self._pump_due = False
         self._alone: asyncio.Future[None] | None = None
         self.requests = 0
+
+    def held_bytes(self) -> int:
+        """Requests that wait hold something too, all of them: counted here once for all that one read brought."""
+        return super().held_bytes() + len(self._under_way) * WAITING_BYTES
+
+    @property
+    def _is_to_be_noted(self) -> bool:
+        """Whether the budget should hear of this connection: what it has is no trifle, or was none."""
+        has_more = self._outbox.held_bytes or self._waiting_bytes or len(self._under_way) > FEW_WAITING
+        return bool(self._is_noted or has_more)
 
     def _serve(self) -> None:
         raise NotImplementedError

@@ -13,6 +13,7 @@ from tests.adapters.flux.talk import Talk
 from tests.adapters.kafka.client import SECONDS_MAX, TIME_MS, Client, batch_of, produce_of
 from tests.adapters.rustlog.client import Client as RustlogClient
 
+from braidlog.adapters.kafka.fetching import WANTED_BYTES
 from braidlog.codec.batch import HEADER, HEADER_BYTES, read_header, seal
 from braidlog.codec.compression import Compression, compress
 from braidlog.testing.server import ServerProcess
@@ -165,7 +166,7 @@ def test_long_polls_of_many_partitions_count_in_the_memory_of_the_node(tmp_path:
         told, _, _ = select.select([client.socket for client in clients], [], [], SECONDS_MAX)
         assert told, "nobody was cut off"
         assert all(client.is_closed() for client in clients if client.socket in told)
-        assert "it holds 51200 bytes, and together they are too many" in server.errors()
+        assert f"it holds {100 * WANTED_BYTES} bytes, and together they are too many" in server.errors()
 
 
 # -- readers -----------------------------------------------------------------------------------------------------

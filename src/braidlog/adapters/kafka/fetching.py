@@ -27,9 +27,8 @@ from braidlog.wire.kafka.rows import NO_UUID
 
 RESPONSE_BYTES_MAX = 8 * 1024 * 1024
 """Of records in one response, whatever a client asks for, save for a first batch that is larger."""
-WANTED_BYTES = 512
-"""What a partition of a request takes while it waits."""
-WANTED_FREE = 32
+WANTED_BYTES = 576
+"""What a partition of a request takes while it waits, beside what a request takes."""
 READ_COMMITTED = 1
 
 _TIMED_OUT = (E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -54,9 +53,8 @@ async def fetch(request: Request, services: Services, conversation: Conversation
         await pace.step(len(topic.partitions))
     wanted = [each.wanted for topic in asked for each in topic if each.wanted is not None]
     refused = any(each.wanted is None for topic in asked for each in topic)
-    held_bytes = len(wanted) * WANTED_BYTES if len(wanted) > WANTED_FREE else 0
-    if held_bytes:
-        conversation.hold(held_bytes)
+    held_bytes = len(wanted) * WANTED_BYTES
+    conversation.hold(held_bytes)
     try:
         found = await services.fetch.fetch_each(
             wanted,
@@ -67,8 +65,7 @@ async def fetch(request: Request, services: Services, conversation: Conversation
             leader_only=True,
         )
     finally:
-        if held_bytes:
-            conversation.hold(-held_bytes)
+        conversation.hold(-held_bytes)
     outcomes = iter(found)
     committed_only = message.isolation_level == READ_COMMITTED
     responses = []
