@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braidlog.broker.quotas import BUCKETS_MAX, PAUSE_SECONDS_MAX, Direction, Quotas, Rates, TokenBucket
+from braidlog.cluster.events import QuotaEntity
 from braidlog.model.errors import BrokerError, Reason
 
 
@@ -96,3 +97,65 @@ def test_shares_of_time_are_of_principals_and_of_addresses() -> None:
 def test_a_share_is_part_of_the_whole(percent: float) -> None:
     with pytest.raises(BrokerError, match="share of the loop's time"):
         Rates(request_percent=percent)
+
+
+LEVELS = [
+    QuotaEntity("ann", "app"),
+    QuotaEntity("ann", ""),
+    QuotaEntity("ann"),
+    QuotaEntity("", "app"),
+    QuotaEntity("", ""),
+    QuotaEntity(""),
+    QuotaEntity(client_id="app"),
+    QuotaEntity(client_id=""),
+]
+"""Kafka's order of precedence."""
+SHARED = {"ann app": (0, 1, 3, 4), "ann": (2, 5), "app": (6, 7)}
+"""Who keeps the rate of a level together."""
+
+
+@pytest.mark.parametrize("level", range(8))
+def test_the_most_special_entity_decides_in_kafkas_order(level: int) -> None:
+    quotas = Quotas()
+    rates = {entity: {"append_bytes_per_second": 10.0 * (number + 1)} for number, entity in enumerate(LEVELS)}
+    quotas.administer(dict(reversed(list(rates.items())[level:])))
+    rate = 10 * (level + 1)
+    assert quotas.take("ann", Direction.APPEND, 2 * rate, 0.0, "app") == 1.0
+    shared = next(who for who, levels in SHARED.items() if level in levels)
+    same_user = quotas.take("ann", Direction.APPEND, 0, 0.0, "other")
+    same_program = quotas.take("bob", Direction.APPEND, 0, 0.0, "app")
+    assert (same_user == 1.0, same_program == 1.0) == (shared == "ann", shared == "app")
+
+
+def test_each_rate_is_decided_by_itself() -> None:
+    quotas = Quotas()
+    quotas.administer(
+        {
+            QuotaEntity("ann", "app"): {"request_percent": 50.0},
+            QuotaEntity("ann"): {"append_bytes_per_second": 10.0},
+            QuotaEntity(client_id=""): {"fetch_bytes_per_second": 5.0, "append_bytes_per_second": 1.0},
+        }
+    )
+    assert quotas.take("ann", Direction.APPEND, 20, 0.0, "app") == 1.0
+    assert quotas.take("ann", Direction.FETCH, 10, 0.0, "app") == 1.0
+    assert quotas.take_time("ann", "1.1.1.1", 1.0, 0.0, "app") == 1.0
+    assert quotas.take("bob", Direction.APPEND, 2, 0.0) == 1.0, "who has no id is one of the others"
+
+
+def test_the_configurations_rates_are_those_of_users() -> None:
+    quotas = Quotas(principals={"ann": Rates(10), "free": Rates()})
+    quotas.administer({QuotaEntity(client_id="app"): {"append_bytes_per_second": 1.0}})
+    assert quotas.take("ann", Direction.APPEND, 20, 0.0, "app") == 1.0
+    assert quotas.take("free", Direction.APPEND, 20, 0.0, "app") == 0.0
+    assert quotas.take("bob", Direction.APPEND, 2, 0.0, "app") == 1.0
+    quotas.administer({QuotaEntity("free", "app"): {"append_bytes_per_second": 1.0}})
+    assert quotas.take("free", Direction.APPEND, 2, 0.0, "app") == 1.0
+
+
+def test_ids_that_clients_choose_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braidlog.broker.quotas.CLIENTS_KEPT_MAX", 10)
+    quotas = Quotas(Rates(append_bytes_per_second=10))
+    for number in range(50):
+        quotas.take("ann", Direction.APPEND, 1, 0.0, str(number))
+        assert len(quotas._found) <= 10
+    assert quotas.take("ann", Direction.APPEND, 0, 0.0) == 4.0

@@ -105,9 +105,14 @@ def test_a_snapshot_is_the_image() -> None:
         e.SetQuota(principal="", rates={"append_bytes_per_second": 5.0}),
         e.SetQuota(principal="bob", rates={"append_bytes_per_second": 5.0}),
         e.SetQuota(principal="bob", rates={}),
+        e.SetQuota.of(e.QuotaEntity("", "app"), {"append_bytes_per_second": 6.0}),
+        e.SetQuota.of(e.QuotaEntity(client_id="app"), {"append_bytes_per_second": 7.0}),
+        e.SetQuota.of(e.QuotaEntity(client_id="app"), {}),
     )
     assert len(image.rules) == 1
     assert image.quotas == {"": {"append_bytes_per_second": 5.0}}
+    app = {e.QuotaEntity("", "app"): {"append_bytes_per_second": 6.0}}
+    assert image.quota_rates() == {e.QuotaEntity(""): {"append_bytes_per_second": 5.0}, **app}
     assert image.copy() == image
     assert msgspec.json.decode(msgspec.json.encode(image), type=Image) == image
     image.check(e.DropUser(user="alice"))

@@ -10,6 +10,7 @@ import pytest
 from tests.server.toy import ToyAdapter, until
 
 from braidlog.broker.quotas import Direction
+from braidlog.cluster.events import QuotaEntity
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError
 from braidlog.partition.append import Acks
@@ -80,7 +81,7 @@ def test_quotas_that_are_set_are_those_of_the_listeners(tmp_path: Path) -> None:
         quotas = listener._quotas
         assert quotas is not None
         assert quotas.is_unlimited
-        await server.services.quota_changes.change({"ann": {"append_bytes_per_second": 10.0}})
+        await server.services.quota_changes.change({QuotaEntity("ann"): {"append_bytes_per_second": 10.0}})
         assert quotas.take("ann", Direction.APPEND, 20, 0.0) == 1.0
         await server.stop()
 

@@ -12,6 +12,7 @@ import pytest
 from tests.server.toy import Scene, until
 
 from braidlog.broker.quotas import Quotas, Rates
+from braidlog.cluster.events import QuotaEntity
 from braidlog.server import session_output
 from braidlog.server.budget import Budget
 from braidlog.server.fair_turns import FairTurns
@@ -457,10 +458,10 @@ async def test_a_quota_set_at_run_time_holds_for_connections_that_are_open() -> 
     scene = Scene(quotas=quotas)
     scene.send("x" * 50_000)
     assert scene.transport.reading
-    quotas.administer({"anonymous": {"append_bytes_per_second": 10_000.0}})
+    quotas.administer({QuotaEntity("anonymous"): {"append_bytes_per_second": 10_000.0}})
     scene.send("y" * 10_100)
     assert not scene.transport.reading
-    quotas.administer({"anonymous": {"request_percent": 10.0}})
+    quotas.administer({QuotaEntity("anonymous"): {"request_percent": 10.0}})
     await until(lambda: scene.transport.reading)
     with pytest.MonkeyPatch.context() as patch:
         halves = iter(range(1000))

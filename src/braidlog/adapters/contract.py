@@ -56,6 +56,9 @@ class Conversation(Protocol):
     @principal.setter
     def principal(self, name: str) -> None: ...
 
+    client_id: str
+    """What its program calls itself, in dialects that have a word for it: for quotas. Empty until it has said so."""
+
     @property
     def address(self) -> tuple[str, int]:
         """The address a client should dial to reach this listener: as configured, else the one it dialled itself."""

@@ -1,13 +1,15 @@
 """Quotas that an administrator sets while the node runs.
 
 Knows: which rates were set, for whom. Refuses to know: how anybody is slowed down (`quotas.py`), how a dialect spells a rate.
-Invariants: a rate that was acknowledged holds at once and after a crash; where none is set the configuration's holds.
+Invariants: a rate that was acknowledged holds at once and after a crash, on every node that follows the metadata; where none is
+set the configuration's holds.
 """
 
+import ipaddress
 from collections.abc import Mapping
 
-from braidlog.broker.quotas import Quotas, Rates
-from braidlog.cluster.events import Event, SetQuota
+from braidlog.broker.quotas import Quotas, check_rates
+from braidlog.cluster.events import Event, QuotaEntity, SetQuota
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
@@ -27,35 +29,53 @@ class QuotaChanges:
 
     def apply(self) -> None:
         """Those of the metadata hold from now on."""
-        self._quotas.administer(dict(self._metadata.image.quotas))
+        self._quotas.administer(self._metadata.image.quota_rates())
 
-    def limited(self) -> dict[str | None, Rates]:
+    def limited(self) -> dict[QuotaEntity, dict[str, float]]:
         return self._quotas.limited()
 
-    def check(self, principal: str | None, changes: Changes) -> None:
-        """Refuse what could not be set. None is whoever has no rates of its own."""
-        if principal is not None and not (1 <= len(principal) <= NAME_CHARS_MAX and principal.isprintable()):
-            raise BrokerError(Reason.INVALID_SETTING, f"a principal has 1 to {NAME_CHARS_MAX} printable characters")
-        for name, value in changes.items():
-            if value is not None and value <= 0:
+    def check(self, entity: QuotaEntity, changes: Changes) -> None:
+        """Refuse what could not be set."""
+        for name in (entity.user, entity.client_id):
+            if name and not (len(name) <= NAME_CHARS_MAX and name.isprintable()):
+                raise BrokerError(
+                    Reason.INVALID_SETTING, f"a user or a client id has 1 to {NAME_CHARS_MAX} printable characters"
+                )
+        if entity.address and not _is_address(entity.address):
+            text = (
+                f"{entity.address[:60]!r} is no address as connections come from: write it as 10.0.0.1 or 2001:db8::1"
+            )
+            raise BrokerError(Reason.INVALID_SETTING, text)
+        rates = {name: value for name, value in changes.items() if value is not None}
+        for value in rates.values():
+            if value <= 0:
                 raise BrokerError(
                     Reason.INVALID_SETTING, f"a quota is more than 0, not {value:g}; remove it to have none"
                 )
-            Rates().with_rates({} if value is None else {name: value})
+        check_rates(entity, rates)
 
-    async def change(self, wanted: Mapping[str | None, Changes]) -> None:
-        """Set rates of these principals, all or none."""
-        for principal, changes in wanted.items():
-            self.check(principal, changes)
+    async def change(self, wanted: Mapping[QuotaEntity, Changes]) -> None:
+        """Set rates of these entities, all or none."""
+        for entity, changes in wanted.items():
+            self.check(entity, changes)
 
         def decide(image: Image) -> list[Event]:
             events: list[Event] = []
-            for principal, changes in wanted.items():
-                known = image.quotas.get(principal or "", {})
+            every = image.quota_rates()
+            for entity, changes in wanted.items():
+                known = every.get(entity, {})
                 rates = {name: value for name, value in {**known, **changes}.items() if value is not None}
                 if rates != known:
-                    events.append(SetQuota(principal=principal or "", rates=rates))
+                    events.append(SetQuota.of(entity, rates))
             return events
 
         await self._metadata.change(decide)
         self.apply()
+
+
+def _is_address(text: str) -> bool:
+    """Whether it is one, in the one form that the system gives."""
+    try:
+        return str(ipaddress.ip_address(text)) == text
+    except ValueError:
+        return False

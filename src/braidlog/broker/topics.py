@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from braidlog.broker.quotas import Buckets, TokenBucket
+from braidlog.broker.quotas import Buckets
 from braidlog.cluster.events import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Event
 from braidlog.cluster.image import Image, Topic
 from braidlog.coordinator.holdings import NODE, Holdings
@@ -124,8 +124,7 @@ class Topics:
 
     def _check_rate(self, name: str, by: str) -> None:
         limits, now = self._holdings.limits, self._world.monotonic()
-        rate = self._rates.get(by, lambda: TokenBucket(limits.topics_per_second, now, limits.topics_burst))
-        seconds = rate.take_whole(now)
+        seconds = self._rates.get(by, limits.topics_per_second, now, limits.topics_burst).take_whole(now)
         if seconds:
             raise BrokerError(
                 Reason.UNAVAILABLE,

@@ -191,14 +191,29 @@ class ResignReplica(Event, frozen=True, kw_only=True):
     leader_epoch: int
 
 
-class SetQuota(Event, frozen=True, kw_only=True):
-    """All rates that were set at run time for a principal, by their names in the configuration; none: those of the configuration.
+class QuotaEntity(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """Whom a quota is for: a user, a client id, a client id of a user, or an address. None: whichever; empty: those not named."""
 
-    An empty `principal`: all who have no rates of their own.
+    user: str | None = None
+    client_id: str | None = None
+    address: str | None = None
+
+
+class SetQuota(Event, frozen=True, kw_only=True):
+    """All rates that were set at run time for an entity, by name; none: those of the configuration.
+
+    An entity that is more than a user has no `principal`: a version that knows only users stops there.
     """
 
-    principal: str
+    principal: str | None
     rates: dict[str, float]
+    entity: QuotaEntity | None = None
+
+    @classmethod
+    def of(cls, entity: QuotaEntity, rates: dict[str, float]) -> "SetQuota":
+        if entity == QuotaEntity(entity.user):
+            return cls(principal=entity.user, rates=rates)
+        return cls(principal=None, rates=rates, entity=entity)
 
 
 EVENTS: Final[dict[int, type[Event]]] = {

@@ -26,6 +26,7 @@ FOLLOWERS_PER_TOPIC_MAX = 32
 RULES_MAX = 10_000
 QUOTAS_MAX = 10_000
 USERS_MAX = 100_000
+_ENTITY = msgspec.json.Decoder(e.QuotaEntity)
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -97,6 +98,8 @@ class Image(msgspec.Struct):
     """Nodes and replicated partitions, where there are several."""
     quotas: dict[str, dict[str, float]] = {}
     """By principal: the rates that were set at run time."""
+    entity_quotas: dict[str, dict[str, float]] = {}
+    """Those of client ids and addresses, by the entity in JSON."""
 
     def copy(self) -> "Image":
         return Image(
@@ -109,7 +112,13 @@ class Image(msgspec.Struct):
             dict(self.made),
             self.cluster.copy(),
             dict(self.quotas),
+            dict(self.entity_quotas),
         )
+
+    def quota_rates(self) -> dict[e.QuotaEntity, dict[str, float]]:
+        """All rates that were set at run time."""
+        users = {e.QuotaEntity(name): rates for name, rates in self.quotas.items()}
+        return users | {_ENTITY.decode(text): rates for text, rates in self.entity_quotas.items()}
 
     def made_by(self, node: str, topic: Topic) -> int:
         """How many partitions of a topic a node has made."""
@@ -269,8 +278,13 @@ class Image(msgspec.Struct):
 
     @check.register
     def _(self, event: e.SetQuota) -> None:
-        if event.rates and event.principal not in self.quotas and len(self.quotas) >= QUOTAS_MAX:
-            raise BrokerError(Reason.QUOTA_EXCEEDED, f"{QUOTAS_MAX} principals can have quotas, and no more")
+        if (event.principal is None) is (event.entity is None):
+            raise BrokerError(Reason.INVALID_SETTING, "a quota is that of a principal or of another entity")
+        rates, key = self._rates_of(event)
+        if event.rates and key not in rates and len(self.quotas) + len(self.entity_quotas) >= QUOTAS_MAX:
+            raise BrokerError(
+                Reason.QUOTA_EXCEEDED, f"{QUOTAS_MAX} users, client ids and addresses can have quotas, and no more"
+            )
 
     # -- apply: never refuses ----------------------------------------------------------------------------------
 
@@ -398,10 +412,17 @@ class Image(msgspec.Struct):
 
     @apply.register
     def _(self, event: e.SetQuota) -> None:
+        rates, key = self._rates_of(event)
         if event.rates:
-            self.quotas[event.principal] = event.rates
+            rates[key] = event.rates
         else:
-            self.quotas.pop(event.principal, None)
+            rates.pop(key, None)
+
+    def _rates_of(self, event: e.SetQuota) -> tuple[dict[str, dict[str, float]], str]:
+        """Where the rates of this event's entity are kept."""
+        if event.entity is None:
+            return self.quotas, event.principal or ""
+        return self.entity_quotas, msgspec.json.encode(event.entity).decode()
 
 
 def _first(replicas: tuple[str, ...], leader_epoch: int) -> Assignment:

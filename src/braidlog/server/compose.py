@@ -18,7 +18,6 @@ import msgspec
 
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
-from braidlog.broker.quotas import Quotas
 from braidlog.broker.services import Services, open_services
 from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
@@ -101,13 +100,13 @@ class Server:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks = Tasks(self._task_failed)
-        self._quotas = Quotas(config.quotas.default(), config.quotas.principals, config.quotas.address_request_percent)
+        self._quotas = config.quotas.make(config.limits.connections_per_peer_per_second)
         self._clock = SystemClock()
         self._budget = Budget(config.limits.memory_bytes_max, self._clock.monotonic)
         self._descriptors = raise_limit()
         connections_max = connections_that_fit(config.limits.connections_max, self._descriptors)
         self._connection_limits = ConnectionLimits(
-            connections_max, config.limits.connections_per_peer_max, config.limits.connections_per_peer_per_second
+            connections_max, config.limits.connections_per_peer_max, self._quotas
         )
         self._bound: dict[str, list[socket.socket]] = {}
         self._fair_turns = FairTurns()

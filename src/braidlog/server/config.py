@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from braidlog.broker.access.authorize import Rule
-from braidlog.broker.quotas import Rates, check_percent
+from braidlog.broker.quotas import Quotas, Rates, check_percent
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.holdings import StateLimits
 from braidlog.kv.settings import KeyValueSettings
@@ -225,6 +225,9 @@ class QuotasConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def default(self) -> Rates:
         return Rates(self.append_bytes_per_second, self.fetch_bytes_per_second, self.request_percent)
+
+    def make(self, connections_per_second: float) -> Quotas:
+        return Quotas(self.default(), self.principals, self.address_request_percent, connections_per_second)
 
 
 class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ Knows: counts. Refuses to know: sockets, listeners. Invariant: whoever entered l
 
 from collections import Counter
 
-from braidlog.broker.quotas import Buckets, TokenBucket
+from braidlog.broker.quotas import Buckets, Quotas
 from braidlog.model.settings import UNLIMITED
 
 CONNECTIONS_MAX = 10_000
@@ -21,9 +21,9 @@ class ConnectionLimits:
         self,
         connections_max: int = CONNECTIONS_MAX,
         per_peer_max: int = PER_PEER_MAX,
-        per_peer_per_second: float = UNLIMITED,
+        quotas: Quotas | None = None,
     ) -> None:
-        self._per_peer_per_second = per_peer_per_second
+        self._quotas = quotas or Quotas()
         self._arrivals: Buckets[str] = Buckets()
         self.connections_max = connections_max
         self.per_peer_max = per_peer_max
@@ -37,11 +37,9 @@ class ConnectionLimits:
         """One more; False if that is too many, or too soon. Either way it has to `leave`."""
         self._total += 1
         self._peers[peer] += 1
-        if self._per_peer_per_second != UNLIMITED:
-            rate = self._per_peer_per_second
-            arrivals = self._arrivals.get(peer, lambda: TokenBucket(rate, now, burst=max(rate * BURST_SECONDS, 1)))
-            if arrivals.take_whole(now):
-                return False
+        rate = self._quotas.connections_per_second(peer)
+        if rate != UNLIMITED and self._arrivals.get(peer, rate, now, max(rate * BURST_SECONDS, 1)).take_whole(now):
+            return False
         return self._total <= self.connections_max and self._peers[peer] <= self.per_peer_max
 
     def leave(self, peer: str) -> None:

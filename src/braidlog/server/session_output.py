@@ -49,6 +49,7 @@ class SessionOutput(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.connection: Any = adapter.open()
         self.principal = ANONYMOUS
+        self.client_id = ""
         self.last_words: Callable[[], bytes] | None = None
         self.peer = "?"
         self.bytes_out = 0
@@ -171,14 +172,15 @@ class SessionOutput(asyncio.Protocol):
 
     def _charge(self, direction: Direction, count: int) -> None:
         """Who moved more than its share is not read from for a while."""
-        self._pause(self._quotas.take(self.principal, direction, count, self._loop.time()))
+        self._pause(self._quotas.take(self.principal, direction, count, self._loop.time(), self.client_id))
 
     def _timed(self, work: Callable[[], None]) -> None:
         """Do it, and count the time that it took of the loop's."""
         began = thread_time()
         work()
         took = thread_time() - began
-        self._pause(self._quotas.take_time(self.principal, self.host, took, self._loop.time()))
+        pause = self._quotas.take_time(self.principal, self.host, took, self._loop.time(), self.client_id)
+        self._pause(pause)
 
     @property
     def throttled_ms(self) -> int:

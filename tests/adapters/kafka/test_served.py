@@ -34,6 +34,7 @@ class Talk:
         self.principal = principal
         self.address = ("here.example", 9092)
         self.peer = "there"
+        self.client_id = ""
         self.is_closing = False
         self.connection = ServerConnection()
         self.held_bytes = 0
@@ -447,15 +448,27 @@ def quota_door() -> Door:
     return door
 
 
-def quotas_of(door: Door, *wanted: tuple[str, int, str | None]) -> dict[str | None, dict[str, float]]:
+Named = str | None | tuple[str | None, ...]
+
+
+def quotas_of(door: Door, *wanted: tuple[str, int, str | None], strict: bool = False) -> dict[Named, dict[str, float]]:
+    """By the name of the entity, or by all its names."""
     components = [s.DescribeClientQuotasRequestComponent(*each) for each in wanted]
-    entries = door.ask(s.DescribeClientQuotasRequest(components)).entries
-    return {each.entity[0].entity_name: {value.key: value.value for value in each.values} for each in entries}
+    found: dict[Named, dict[str, float]] = {}
+    for each in door.ask(s.DescribeClientQuotasRequest(components, strict)).entries:
+        names = tuple(part.entity_name for part in each.entity)
+        found[names if len(names) > 1 else names[0]] = {value.key: value.value for value in each.values}
+    return found
 
 
 def quota_of(name: str | None, kind: str = "user", **rates: float | None) -> s.AlterClientQuotasRequestEntry:
     ops = [s.AlterClientQuotasRequestOp(key, value or 0.0, value is None) for key, value in rates.items()]
     return s.AlterClientQuotasRequestEntry([s.QuotaEntity(kind, name)], ops)
+
+
+def both(first: str, second: str) -> s.AlterClientQuotasRequestEntry:
+    op = s.AlterClientQuotasRequestOp("producer_byte_rate", 8.0)
+    return s.AlterClientQuotasRequestEntry([s.QuotaEntity(first, "ann"), s.QuotaEntity(second, "app")], [op])
 
 
 ALICE = {"producer_byte_rate": 5.0, "consumer_byte_rate": 6.0, "request_percentage": 7.5}
@@ -468,6 +481,46 @@ def test_quotas_are_shown_as_those_of_users() -> None:
     assert quotas_of(door, ("user", 0, "alice")) == {"alice": ALICE}
     assert quotas_of(door, ("user", 1, None)) == {None: default}
     assert quotas_of(door, ("client-id", 2, None)) == quotas_of(door, ("user", 0, "bob")) == {}
+
+
+def test_quotas_of_client_ids_and_addresses_are_set_and_found() -> None:
+    door = quota_door()
+    wanted = [
+        quota_of("app", "client-id", producer_byte_rate=7),
+        quota_of(None, "client-id", consumer_byte_rate=6),
+        quota_of("10.0.0.1", "ip", connection_creation_rate=5),
+        quota_of(None, "ip", connection_creation_rate=4),
+        both("user", "client-id"),
+    ]
+    wanted[-1].entity.reverse()
+    told = door.ask(s.AlterClientQuotasRequest(wanted)).entries
+    assert [each.error_code for each in told] == [0] * 5
+    app, both_rates = {"producer_byte_rate": 7.0}, {"producer_byte_rate": 8.0}
+    pair: tuple[str | None, ...] = ("ann", "app")
+    assert quotas_of(door, ("client-id", 0, "app"), strict=True) == {"app": app}
+    assert quotas_of(door, ("client-id", 1, None), strict=True) == {None: {"consumer_byte_rate": 6.0}}
+    assert quotas_of(door, ("client-id", 0, "app")) == {"app": app, pair: both_rates}
+    assert quotas_of(door, ("user", 0, "ann"), ("client-id", 2, None)) == {pair: both_rates}
+    ips = {"10.0.0.1": {"connection_creation_rate": 5.0}, None: {"connection_creation_rate": 4.0}}
+    assert quotas_of(door, ("ip", 2, None)) == ips
+    assert len(quotas_of(door)) >= 5
+    gone = quota_of("10.0.0.1", "ip", connection_creation_rate=None)
+    assert [each.error_code for each in door.ask(s.AlterClientQuotasRequest([gone])).entries] == [0]
+    assert set(quotas_of(door, ("ip", 2, None))) == {None}
+
+
+@pytest.mark.parametrize("kinds", [["topic"], ["user", "user"], ["ip", "user"]])
+def test_a_filter_that_makes_no_sense_is_refused(kinds: list[str]) -> None:
+    components = [s.DescribeClientQuotasRequestComponent(kind, 2, None) for kind in kinds]
+    with pytest.raises(BrokerError, match="each of them once") as caught:
+        quota_door().ask(s.DescribeClientQuotasRequest(components))
+    assert code_of(caught.value) is E.INVALID_REQUEST
+
+
+def test_a_client_is_known_by_the_id_that_it_gave_itself() -> None:
+    talk = Talk("alice")
+    Door().ask(s.DescribeClientQuotasRequest(), talk=talk)
+    assert talk.client_id == "test"
 
 
 def test_quotas_are_set_and_removed_rate_by_rate() -> None:
@@ -492,8 +545,12 @@ def test_quotas_are_set_and_removed_rate_by_rate() -> None:
 @pytest.mark.parametrize(
     ("wanted", "code", "text"),
     [
-        (quota_of("app", "client-id", producer_byte_rate=5), E.INVALID_REQUEST, "address_request_percent"),
-        (quota_of("10.0.0.1", "ip", connection_creation_rate=5), E.INVALID_REQUEST, "connections_per_peer_per_second"),
+        (quota_of("app", "client", producer_byte_rate=5), E.INVALID_REQUEST, "of a client id"),
+        (quota_of("app", "client-id", connection_creation_rate=5), E.INVALID_CONFIG, "addresses have a rate of"),
+        (quota_of("10.0.0.1", "ip", producer_byte_rate=5), E.INVALID_CONFIG, "addresses have a rate of"),
+        (quota_of("example.com", "ip", connection_creation_rate=5), E.INVALID_CONFIG, "no address"),
+        (both("user", "user"), E.INVALID_REQUEST, "each of them once"),
+        (both("user", "ip"), E.INVALID_REQUEST, "each of them once"),
         (quota_of("bob", controller_mutation_rate=5), E.INVALID_REQUEST, "controller_mutation_rate"),
         (quota_of("bob", producer_byte_rate=0), E.INVALID_CONFIG, "more than 0"),
         (quota_of("bob", producer_byte_rate=-1), E.INVALID_CONFIG, "more than 0"),
@@ -503,10 +560,11 @@ def test_quotas_are_set_and_removed_rate_by_rate() -> None:
         (quota_of("bob", consumer_byte_rate=1e19), E.INVALID_CONFIG, "whole number"),
         (quota_of("bob", request_percentage=float("nan")), E.INVALID_CONFIG, "percent"),
         (quota_of("bob", request_percentage=200), E.INVALID_CONFIG, "percent"),
-        (quota_of("", producer_byte_rate=5), E.INVALID_CONFIG, "printable"),
+        (quota_of("", producer_byte_rate=5), E.INVALID_REQUEST, "empty name"),
+        (quota_of("", "client-id", producer_byte_rate=5), E.INVALID_REQUEST, "empty name"),
         (quota_of("b" * 250, producer_byte_rate=5), E.INVALID_CONFIG, "printable"),
         (quota_of("alice", producer_byte_rate=6), E.INVALID_REQUEST, "once"),
-        (s.AlterClientQuotasRequestEntry([], []), E.INVALID_REQUEST, "those of a user"),
+        (s.AlterClientQuotasRequestEntry([], []), E.INVALID_REQUEST, "that of a user"),
     ],
 )
 def test_a_quota_that_makes_no_sense_is_refused_and_others_are_set(

@@ -51,7 +51,6 @@ SUITES = [
             "TestClientElectLeaders": "one node: there is nobody else to lead (ElectLeaders is not spoken)",
             "TestAlterUserScramCredentials": _NO_PASSWORD,
             "TestDescribeUserScramCredentials": _NO_PASSWORD,
-            "TestClientAlterClientQuotas": "quotas are of principals, not of client ids",
             "TestWriter/writing_a_message_with_SASL_Plain_authentication": (
                 "a node has one Kafka port: the topic written at the one with passwords is not there to be deleted at the other"
             ),

@@ -162,8 +162,40 @@ CASES = [
     ),
     Case(
         CONFIGS,
-        f"{_B}--alter --entity-type clients --entity-name app --add-config producer_byte_rate=5",
-        "address_request_percent",
+        f"{_B}--alter --entity-type clients --entity-name app --add-config producer_byte_rate=700000",
+        "Completed updating",
+    ),
+    Case(
+        CONFIGS,
+        f"{_B}--describe --entity-type clients --entity-name app",
+        "client-id 'app' are producer_byte_rate=7000",
+    ),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type users --entity-name ann --entity-type clients --entity-default "
+        "--add-config consumer_byte_rate=800000",
+        "Completed updating",
+    ),
+    Case(
+        CONFIGS,
+        f"{_B}--describe --entity-type users --entity-name ann --entity-type clients",
+        "consumer_byte_rate=8000",
+    ),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type ips --entity-name 10.0.0.1 --add-config connection_creation_rate=9",
+        "Completed updating",
+    ),
+    Case(CONFIGS, f"{_B}--describe --entity-type ips", "ip '10.0.0.1' are connection_creation_rate=9"),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type clients --entity-name app --delete-config producer_byte_rate",
+        "Completed updating",
+    ),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type clients --entity-name app --add-config request_percentage=500",
+        "percent",
         1,
     ),
     Case("TopicCommand", f"{_B}--delete --topic {TOPIC}", ""),

@@ -21,9 +21,13 @@ from tests.server.test_compose import OFF, append
 import braidlog
 from braidlog.broker.access.authorize import Operation, Rule
 from braidlog.broker.access.users import Hash
+from braidlog.broker.quotas import Direction
 from braidlog.cluster.etcd.port import EtcdRefusedError
 from braidlog.cluster.etcd.position import Position, PositionFile
+from braidlog.cluster.etcd.store import EtcdStore
+from braidlog.cluster.events import AddRule, QuotaEntity, SetQuota
 from braidlog.cluster.local import METADATA_TOPIC
+from braidlog.cluster.store import Conflict
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.server.compose import Server
@@ -103,6 +107,34 @@ def test_topics_users_and_rules_are_kept_in_etcd(tmp_path: Path, etcd: Member) -
     serve(config, second)
     folder = DataFolder(OsDisk(), config.data_dir, SystemClock(), read_only=True)
     assert METADATA_TOPIC not in [meta.name for meta in folder.topics()]
+
+
+def test_quotas_and_rules_that_another_has_set_hold_here(tmp_path: Path, etcd: Member) -> None:
+    async def scene(server: Server) -> None:
+        assert server.services is not None
+        quotas, rules = server._quotas, server.services.rules
+        assert quotas.is_unlimited
+        gateway = Gateway(GatewaySettings(endpoints=[etcd.url], read_seconds_max=60, write_seconds_max=60))
+        other = EtcdStore(gateway, server.services.world, prefix="far", node="1", new_nonce=lambda: "of another")
+        try:
+            await other.open()
+            _, seq = other.load()
+            rates = {"append_bytes_per_second": 10.0}
+            events = [
+                SetQuota.of(QuotaEntity(client_id="app"), rates),
+                AddRule(principal="ann", topic="orders", operations=("read",)),
+            ]
+            assert not isinstance(await other.propose(events, seq), Conflict)
+            while quotas.is_unlimited or not rules.added():  # noqa: ASYNC110 - another process has set them: there is no event
+                await asyncio.sleep(0.01)
+        finally:
+            other.close()
+            gateway.close()
+        assert quotas.take("ann", Direction.APPEND, 60, 0.0, "app") == 5.0
+        await server.services.topics.create("orders", 1)
+        assert quotas.take("ann", Direction.APPEND, 0, 0.0, "app") == 5.0, "what comes later forgives no debt"
+
+    serve(config_for(tmp_path / "data", [etcd.url], "far"), scene)
 
 
 def test_a_folder_follows_one_metadata_log_and_no_other(tmp_path: Path, etcd: Member) -> None:

@@ -1,10 +1,11 @@
-"""Quotas in Kafka's terms: what a principal may produce and fetch in a second, and how much of the loop's time it may take.
+"""Quotas in Kafka's terms: what a user, a client id or both may produce and fetch in a second, how much of the loop's time they
+may take, and how many connections an address may open.
 
 Knows: Kafka's words for entities and rates. Refuses to know: how anybody is slowed down.
 Invariant: what is set here goes before the node's configuration, rate by rate; what is removed here is as the configuration says.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
@@ -13,71 +14,82 @@ from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.quota_changes import Changes
-from braidlog.broker.quotas import Rates
+from braidlog.broker.quotas import CONNECTIONS
+from braidlog.cluster.events import QuotaEntity
 from braidlog.model.errors import BrokerError
-from braidlog.model.settings import UNLIMITED
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import security as s
 from braidlog.wire.kafka.messages.parts import Outcome
 
-USER = "user"
+TYPES = {"user": "user", "client-id": "client_id", "ip": "address"}
+"""Kafka's types of entities, and ours."""
 EXACT, DEFAULT, ANY = 0, 1, 2
 """How a filter means an entity: by its name, the one that stands for all others, whichever has a name of that type."""
 FIELDS = {
     "producer_byte_rate": "append_bytes_per_second",
     "consumer_byte_rate": "fetch_bytes_per_second",
     "request_percentage": "request_percent",
+    "connection_creation_rate": CONNECTIONS,
 }
 """Kafka's names of rates, and those of the configuration."""
-NO_SUCH_ENTITY = (
-    "quotas are those of a user, or of all others (the default user); there are none of client ids and addresses: for addresses "
-    "set quotas.address_request_percent or limits.connections_per_peer_per_second in the node's configuration"
-)
+NO_SUCH_ENTITY = "a quota is that of a user, of a client id, of a client id of a user, or of an ip; each of them once"
+
+
+def _check_types(types: Sequence[str]) -> None:
+    if not set(types) <= set(TYPES) or len(set(types)) < len(types) or ("ip" in types and len(types) > 1):
+        raise Refusal(E.INVALID_REQUEST, NO_SUCH_ENTITY)
 
 
 async def describe(request: Request, services: Services, _: Conversation) -> s.DescribeClientQuotasResponse:
     message: s.DescribeClientQuotasRequest = request.message
-    found = services.quota_changes.limited().items()
-    return s.DescribeClientQuotasResponse(
-        error_message=None,
-        entries=[
-            s.DescribeClientQuotasResponseEntry([s.QuotaEntity(USER, name)], list(_values(rates)))
-            for name, rates in found
-            if all(_matches(each, name) for each in message.components)
-        ],
-    )
+    _check_types([each.entity_type for each in message.components])
+    entries = []
+    for entity, rates in services.quota_changes.limited().items():
+        names = _names(entity)
+        if message.strict and len(names) != len(message.components):
+            continue
+        if all(_matches(each, names) for each in message.components):
+            told = [s.QuotaEntity(kind, name or None) for kind, name in names.items()]
+            entries.append(s.DescribeClientQuotasResponseEntry(told, _values(rates)))
+    return s.DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 
-def _matches(wanted: s.DescribeClientQuotasRequestComponent, name: str | None) -> bool:
-    if wanted.entity_type != USER:
-        return False
-    return wanted.match_type == ANY or name == (wanted.match if wanted.match_type == EXACT else None)
+def _names(entity: QuotaEntity) -> dict[str, str]:
+    """By Kafka's types; empty: the default."""
+    names = ((kind, getattr(entity, field)) for kind, field in TYPES.items())
+    return {kind: name for kind, name in names if name is not None}
 
 
-def _values(rates: Rates) -> Iterator[s.DescribeClientQuotasResponseValue]:
-    for key, field in FIELDS.items():
-        rate = getattr(rates, field)
-        if rate != UNLIMITED:
-            yield s.DescribeClientQuotasResponseValue(key, float(rate))
+def _matches(wanted: s.DescribeClientQuotasRequestComponent, names: Mapping[str, str]) -> bool:
+    name = names.get(wanted.entity_type)
+    if name is None or wanted.match_type == ANY:
+        return name is not None
+    return name == (wanted.match if wanted.match_type == EXACT else "")
+
+
+def _values(rates: Mapping[str, float]) -> list[s.DescribeClientQuotasResponseValue]:
+    return [
+        s.DescribeClientQuotasResponseValue(key, float(rates[field])) for key, field in FIELDS.items() if field in rates
+    ]
 
 
 async def alter(request: Request, services: Services, _: Conversation) -> s.AlterClientQuotasResponse:
     """What makes sense is set together; the rest is refused, each with its reason."""
     message: s.AlterClientQuotasRequest = request.message
-    wanted: dict[str | None, Changes] = {}
+    wanted: dict[QuotaEntity, Changes] = {}
     refusals: list[Outcome | None] = []
     for entry in message.entries:
         try:
-            name, changes = _user(entry.entity), _changes(entry.ops)
-            services.quota_changes.check(name, changes)
-            if name in wanted:
-                raise Refusal(E.INVALID_REQUEST, "a request changes the quotas of a user once")
+            entity, changes = _entity(entry.entity), _changes(entry.ops)
+            services.quota_changes.check(entity, changes)
+            if entity in wanted:
+                raise Refusal(E.INVALID_REQUEST, "a request changes the quotas of an entity once")
         except BrokerError as error:
             refusals.append(Outcome(code_of(error), text_of(error)))
         else:
-            wanted[name] = changes
+            wanted[entity] = changes
             refusals.append(None)
     done = Outcome()
     if wanted and not message.validate_only:
@@ -91,10 +103,13 @@ async def alter(request: Request, services: Services, _: Conversation) -> s.Alte
     )
 
 
-def _user(entity: Sequence[s.QuotaEntity]) -> str | None:
-    if [each.entity_type for each in entity] != [USER]:
+def _entity(named: Sequence[s.QuotaEntity]) -> QuotaEntity:
+    _check_types([each.entity_type for each in named])
+    if not named:
         raise Refusal(E.INVALID_REQUEST, NO_SUCH_ENTITY)
-    return entity[0].entity_name
+    if any(each.entity_name == "" for each in named):
+        raise Refusal(E.INVALID_REQUEST, "an empty name is no name; without one it is the default entity")
+    return QuotaEntity(**{TYPES[each.entity_type]: each.entity_name or "" for each in named})
 
 
 def _changes(ops: Sequence[s.AlterClientQuotasRequestOp]) -> Changes:

@@ -38,6 +38,7 @@ from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import RoutedAdapter
 from braidlog.broker.access.authorize import ANONYMOUS
+from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.slices import breathe
 from braidlog.wire.kafka.apis import BY_KEY, Key
 from braidlog.wire.kafka.codes import ErrorCode
@@ -103,6 +104,7 @@ class KafkaAdapter(RoutedAdapter):
         return msgspec.structs.replace(answer, throttle_time_ms=milliseconds)
 
     async def handle(self, conversation: Conversation, request: Request) -> Message | None:
+        conversation.client_id = (request.client_id or "")[:NAME_CHARS_MAX]
         effect = EFFECTS.get(request.api.key, Effect.CHANGES)
         is_large = request.parts > PARTS_AT_ONCE and effect is not Effect.JOINS
         if is_large and effect is Effect.APPENDS:
