@@ -16,6 +16,7 @@ from tests.adapters.rustlog.client import Client as RustlogClient
 from braidlog.adapters.kafka.fetching import WANTED_BYTES
 from braidlog.codec.batch import HEADER, HEADER_BYTES, read_header, seal
 from braidlog.codec.compression import Compression, compress
+from braidlog.server.session_turns import WAITING_BYTES
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import data as d
@@ -166,7 +167,8 @@ def test_long_polls_of_many_partitions_count_in_the_memory_of_the_node(tmp_path:
         told, _, _ = select.select([client.socket for client in clients], [], [], SECONDS_MAX)
         assert told, "nobody was cut off"
         assert all(client.is_closed() for client in clients if client.socket in told)
-        assert f"it holds {100 * WANTED_BYTES} bytes, and together they are too many" in server.errors()
+        held_bytes = WAITING_BYTES + 100 * WANTED_BYTES
+        assert f"it holds {held_bytes} bytes, and together they are too many" in server.errors()
 
 
 # -- readers -----------------------------------------------------------------------------------------------------
