@@ -36,6 +36,14 @@ class Node:
     def now_ms(self) -> int:
         return 0
 
+    wall_ms = now_ms
+
+    def sync(self, end: int, cuts: int) -> None:
+        self.beside(lambda: self.partition.synced(end, cuts))
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.beside(lambda: self.partition.epoch_begun(epoch))
+
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
         assert node != self.number
         self.sent.append(message)

@@ -33,6 +33,7 @@ class Reason(Enum):
     INVALID_TIMESTAMP = auto()
     RECORD_TOO_LARGE = auto()
     OFFSET_OUT_OF_RANGE = auto()
+    OFFSET_NOT_AVAILABLE = auto()
     STALE_LEADER_EPOCH = auto()
     OUT_OF_ORDER_SEQUENCE = auto()
     STALE_PRODUCER_EPOCH = auto()

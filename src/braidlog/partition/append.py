@@ -15,10 +15,13 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
+from braidlog.partition.cluster_partition import Acknowledgement, ClusterPartition
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, refuse_published
 from braidlog.partition.opening import wake
 from braidlog.partition.producer_limit import ProducerLimit
+from braidlog.partition.replicated import Produced
+from braidlog.replication.ready import Failed
 from braidlog.storage.partition import Appended as Appended  # noqa: PLC0414 - what an append gives back
 from braidlog.storage.producers import last_sequence
 
@@ -47,6 +50,8 @@ class Written(NamedTuple):
     appended: Appended
     append_time_ms: int | None
     """What its records were stamped with, where the log stamps them."""
+    acknowledgement: Acknowledgement | None = None
+    """Where several nodes hold the partition: told what becomes of it."""
 
 
 class Append:
@@ -76,7 +81,7 @@ class Append:
     ) -> Appended:
         """Append one batch; return when it is acknowledged as `acks` says."""
         await self.ready(topic, partition)
-        written = self.write(topic, partition, batch)
+        written = self.write(topic, partition, batch, acks=acks)
         return await self.acknowledge(written, acks=acks, timeout_ms=timeout_ms, in_sync_min=in_sync_min)
 
     def is_ready(self, topic: str, partition: int) -> bool:
@@ -109,12 +114,14 @@ class Append:
         partition: int,
         batch: Buffer,
         *,
+        acks: Acks = Acks.ALL,
         records_checked: bool = True,
         headers: Sequence[BatchHeader] | None = None,
     ) -> Written:
         """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged.
 
-        Who has read the headers of `batch` already hands them along: they are read once on their way in.
+        `acks` as it will be asked of `acknowledge`: what cannot be acknowledged so is not written, where several nodes hold the
+        partition. Who has read the headers of `batch` already hands them along: they are read once on their way in.
         """
         refuse_published(topic)
         if self.no_room is not None:
@@ -132,14 +139,21 @@ class Append:
                 self.producers.admit(log, header.producer_id)
             if header.max_timestamp > now_ms:
                 _check_time(header.max_timestamp, now_ms, log.settings)
+        acknowledgement = None
         try:
-            appended = log.append(
-                batch,
-                leader_epoch=hosted.leader_epoch,
-                now_ms=now_ms,
-                records_checked=records_checked,
-                headers=headers,
-            )
+            if isinstance(hosted, ClusterPartition):
+                produced = Produced(batch, headers, now_ms, records_checked)
+                appended, acknowledgement = hosted.produce(
+                    produced, needs_all=acks is Acks.ALL, is_awaited=acks is not Acks.NONE
+                )
+            else:
+                appended = log.append(
+                    batch,
+                    leader_epoch=hosted.leader_epoch,
+                    now_ms=now_ms,
+                    records_checked=records_checked,
+                    headers=headers,
+                )
         except StorageFault as fault:
             fault.place = str(hosted)
             raise
@@ -150,11 +164,11 @@ class Append:
             self.bytes_written += len(batch)
         # Of a retry nobody knows any more when it was stamped.
         stamp = now_ms if log.settings.append_time and not appended.duplicate else None
-        return Written(hosted, appended, stamp)
+        return Written(hosted, appended, stamp, acknowledgement)
 
     def sync_together(self, written: Sequence[Written]) -> None:
         """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""
-        for hosted in {each.hosted: None for each in written}:
+        for hosted in {each.hosted: None for each in written if not isinstance(each.hosted, ClusterPartition)}:
             if hosted.log.settings.flush is Flush.ACK:
                 self._world.sync_soon(hosted.log, hosted.advance)
 
@@ -170,7 +184,10 @@ class Append:
         self, written: Written, *, acks: Acks, timeout_ms: int, in_sync_min: int = 1
     ) -> None:
         """The waiting of `acknowledge`, for what `is_acknowledged` said must wait."""
-        hosted, appended, _ = written
+        hosted, appended, *_ = written
+        if isinstance(hosted, ClusterPartition):
+            await self._committed(hosted, written, timeout_ms, in_sync_min if acks is Acks.ALL else 1)
+            return
         if hosted.log.settings.flush is Flush.ACK:
             await self._world.durable(hosted.log, appended.next_offset)
             hosted.advance()
@@ -179,7 +196,9 @@ class Append:
 
     def is_acknowledged(self, written: Written, *, acks: Acks, in_sync_min: int = 1) -> bool:
         """Asked once of what was written: whether it is kept as `acks` says already, or there is something to wait for."""
-        hosted, appended, _ = written
+        hosted, appended, *_ = written
+        if isinstance(hosted, ClusterPartition):
+            return acks is Acks.NONE
         log = hosted.log
         if log.settings.flush is not Flush.ACK:
             self._world.appended(log)
@@ -221,6 +240,16 @@ class Append:
         if not header.record_count <= behind < SEQUENCES // 2:
             return None
         return Written(hosted, Appended(last.base_offset, last.last_offset, duplicate=True), None)
+
+    async def _committed(self, hosted: ClusterPartition, written: Written, timeout_ms: int, in_sync_min: int) -> None:
+        """Wait for what the leader's steps say of it, in the epoch in which it was written."""
+        next_offset = written.appended.next_offset
+        acknowledgement = written.acknowledgement or hosted.committed_later(next_offset)
+        outcome = await acknowledgement.wait(self._world, min(timeout_ms, ACKS_TIMEOUT_MS_MAX) / 1000)
+        if isinstance(outcome, Failed):
+            raise hosted.failed(outcome.reason)
+        if outcome is None or len(hosted.replicas.in_sync) < in_sync_min:
+            raise _timed_out(hosted, next_offset, timeout_ms, in_sync_min)
 
     async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int, in_sync_min: int) -> None:
         """Wait until the in-sync replicas have it. If they do not in time the producer does not know: it is not taken back."""

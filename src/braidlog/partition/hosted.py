@@ -285,6 +285,17 @@ class HostedPartition:
         await world.durable(self.log, next_offset)
         self.advance()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that earlier leaders have committed is known to be: until then a new one cannot say where readers end."""
+        return True
+
+    def require_settled(self) -> None:
+        if not self.is_settled:
+            raise BrokerError(
+                Reason.OFFSET_NOT_AVAILABLE, f"the new leader of {self} does not know yet what is committed; ask again"
+            )
+
     def require_there(self) -> None:
         if self.is_gone:
             raise no_topic(self.topic)

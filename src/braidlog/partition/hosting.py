@@ -13,6 +13,7 @@ from braidlog.cluster.image import Topic
 from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.names import no_topic
+from braidlog.partition.cluster_partition import ClusterNode, ClusterPartition
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.partition.upkeep import keep_up
 from braidlog.replication.replicas import ReplicaSet
@@ -59,6 +60,8 @@ class Hosting:
         """Partitions that could not be opened, and why."""
         self._names_by_id: dict[str, str] = {}
         self.node = node
+        self.cluster: ClusterNode | None = None
+        """What is around partitions that several nodes hold; None on a node that is alone."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -159,16 +162,19 @@ class Hosting:
         found = self._folder.find(topic.name)
         if found is None or found.topic_id != topic.topic_id:
             raise StorageFault(self._lost(topic.name))
+        opener = self._folder.open_partition
+        if self.cluster is not None and topic.name not in PUBLISHED:
+            opened = opener(topic.name, number)
+            return ClusterPartition(topic.name, topic.topic_id, number, opened, self.cluster, opener)
         assignment = topic.assignments[number]
         followers = assignment.followers_of(self.node)
         may_rest = at_rest and assignment.leader == self.node and not followers
         rest = self._folder.rest_of(topic.name, number) if may_rest and topic.name not in PUBLISHED else None
-        log = rest or self._folder.open_partition(topic.name, number)
+        log = rest or opener(topic.name, number)
         epochs = EpochHistory(list(log.epochs)) if isinstance(log, Rest) else log.state.epochs
         replicas = ReplicaSet(self.node, followers, topic.min_in_sync)
         role = Role.LEADER if assignment.leader == self.node else Role.FOLLOWER
         epoch = max(assignment.leader_epoch, epochs.latest)
-        opener = self._folder.open_partition
         return HostedPartition(topic.name, number, log, replicas, opener, role=role, epoch=epoch)
 
     def _lost(self, name: str) -> str:
@@ -195,6 +201,8 @@ class Hosting:
             self._hosted[(hosted.topic, hosted.number)] = hosted
             self.offline.pop((hosted.topic, hosted.number), None)
         self.offline.update({(topic, number): fault for topic, number, fault in faults})
+        if self.cluster is not None:
+            self.cluster.follow()
 
     def take_offline(self, hosted: HostedPartition, fault: StorageFault) -> None:
         """A partition that was closed cannot be opened again: whoever asks for it, or waits for it, is told why."""

@@ -177,7 +177,7 @@ class Reconciler:
                 if meta.partitions < topic.partitions:
                     self._folder.grow_topic(topic.name, topic.partitions, made=made)
                 self._folder.alter_topic(topic.name, topic.settings)
-            case Lead(topic, number, epoch):
+            case Lead(topic, number, epoch) if self._hosting.cluster is None:
                 self._hosting.partition(topic.name, number).log.begin_epoch(epoch)
 
     def _in_memory(self, action: Action) -> None:

@@ -6,11 +6,13 @@ persists is done before anything of that step is sent, and told to those who wai
 committed, and keeps it.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
-from braidlog.codec.batch import iter_batches, read_headers
-from braidlog.model.errors import BrokerError, StorageFault
+import msgspec
+
+from braidlog.codec.batch import BatchHeader, iter_batches, read_headers
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.replication import follower, leader
 from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import (
@@ -19,6 +21,7 @@ from braidlog.replication.messages import (
     Await,
     Batch,
     Complaint,
+    CorruptAnswer,
     Damaged,
     EpochBegun,
     Fetch,
@@ -33,7 +36,6 @@ from braidlog.replication.ready import (
     Effect,
     Failed,
     ProposeChange,
-    Ready,
     Resign,
     Respond,
     RestartAt,
@@ -44,10 +46,31 @@ from braidlog.replication.ready import (
     Write,
 )
 from braidlog.replication.replica import step
-from braidlog.replication.replica_state import UNREGISTERED, Follower, Leader, opened
-from braidlog.storage.partition import PartitionLog
+from braidlog.replication.replica_state import UNREGISTERED, Follower, Leader, Replica, opened
+from braidlog.storage.partition import Appended, PartitionLog
 
 ANSWER_BYTES_MAX = 1024 * 1024
+Buffer = bytes | bytearray | memoryview
+
+
+class Produced(NamedTuple):
+    """What a producer sent, with all that its log has to know of it."""
+
+    data: Buffer
+    headers: Sequence[BatchHeader]
+    now_ms: int
+    records_checked: bool = True
+
+    @property
+    def records(self) -> int:
+        return sum(header.last_offset_delta + 1 for header in self.headers)
+
+
+class Marker(NamedTuple):
+    """The end of a transaction."""
+
+    data: bytes
+    now_ms: int
 
 
 class ReplicaPort(Protocol):
@@ -57,10 +80,22 @@ class ReplicaPort(Protocol):
         """By a clock that never goes back."""
         ...
 
+    def wall_ms(self) -> int:
+        """By the clock on the wall, for what is written."""
+        ...
+
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None: ...
 
     def propose(self, proposal: ProposeChange | Resign) -> None:
         """To the metadata; what becomes of it is told by `Assigned` or `ChangeRefused`."""
+        ...
+
+    def sync(self, end: int, cuts: int) -> None:
+        """Make durable what is below `end`, then `tell` what `ReplicatedPartition.synced` says. Several may be one."""
+        ...
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Let the log begin an epoch, durably, then `tell` what became of it. May be done for many logs together."""
         ...
 
     def beside(self, work: Callable[[], Message | None]) -> None:
@@ -86,36 +121,75 @@ class ReplicatedPartition:
         return isinstance(self.replica.role, Leader) and self.replica.role.has_begun
 
     def tell(self, message: Message) -> None:
-        """Take one step, and carry out what follows from it."""
+        """Take one step, and carry out what follows from it.
+
+        Raises what the log says to a producer's records: then nothing of them was written, and the step has not been taken.
+        """
+        if self.log.start_offset > self.replica.log.start:  # retention has let go of something
+            self.replica = self.replica.now(log=self.replica.log.trimmed(self.log.start_offset))
         self._take_common_end(message)
-        self.replica, ready = step(self.replica, message, self._port.now_ms())
+        before = self.replica
+        self.replica, ready = step(before, message, self._port.now_ms())
         try:
             for effect in ready.persist:
                 self._persist(effect)
-            self._keep_watermark()
-        except StorageFault:
-            # What was to be sent relies on what could not be written.
-            self.tell(Damaged())
-            ready = Ready(apply=ready.apply)
+        except (BrokerError, ProtocolError, StorageFault) as error:
+            # What was to be sent, and to be told, relies on what could not be written.
+            self._not_written(before, message, error)
+            return
+        self._keep_watermark()
         for each in ready.send:
             self._send(each)
         for outcome in ready.apply:
             self._port.outcome(outcome)
 
-    def append(self, token: int, data: bytes, *, needs_all: bool = True) -> None:
-        """Write a producer's batches; a retry of what is in the log waits until that is committed."""
-        count = 0
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the log takes no more writes."""
         try:
-            for header in read_headers(data):
-                duplicate = self.log.state.producers.check(header) if self.is_leader else None
-                if duplicate is not None:
-                    self.tell(Await(token, duplicate.last_offset + 1))
-                    return
-                count += header.last_offset_delta + 1
+            self.log.check_writable()
+        except StorageFault:
+            return True
+        except BrokerError:
+            pass  # it is being closed
+        return False
+
+    def _not_written(self, before: Replica, message: Message, error: Exception) -> None:
+        """Take the step back, and say what is wrong with the log, or with what a leader sent."""
+        if isinstance(message, Append):
+            self.replica = before
+        else:
+            # Some of a leader's batches may have been written, and others not.
+            log = msgspec.structs.replace(summary_of(self.log), cuts=before.log.cuts + 1)
+            self.replica = before.now(log=log)
+        if self.is_damaged:
+            self.tell(Damaged())
+        if isinstance(message, Append):
+            raise error
+        if isinstance(error, ProtocolError) and isinstance(message, Fetched):
+            self.tell(CorruptAnswer(message.question))
+        elif not isinstance(error, StorageFault):
+            raise error
+
+    def append(self, token: int, data: bytes, *, needs_all: bool = True) -> None:
+        """Write a producer's batches; a retry of what is in the log waits until that is committed. All else is an outcome."""
+        try:
+            produced = Produced(data, list(read_headers(data)), self._port.wall_ms())
+            if not self.is_leader or self.repeated(token, produced) is None:
+                self.tell(Append(token, produced.records, produced, needs_all=needs_all))
         except BrokerError as error:
             self._port.outcome(Failed(token, error.reason))
-            return
-        self.tell(Append(token, count, data, needs_all=needs_all))
+        except StorageFault:
+            self._port.outcome(Failed(token, Reason.UNAVAILABLE))
+
+    def repeated(self, token: int, produced: Produced) -> Appended | None:
+        """What is in the log already, if this is a retry of it: `token` is told once that is committed."""
+        for header in produced.headers:
+            duplicate = self.log.state.producers.check(header)
+            if duplicate is not None:
+                self.tell(Await(token, duplicate.last_offset + 1))
+                return Appended(duplicate.base_offset, duplicate.last_offset, duplicate=True)
+        return None
 
     # -- on the log --------------------------------------------------------------------------------------------
 
@@ -138,33 +212,38 @@ class ReplicatedPartition:
             case Truncate(end):
                 self.log.truncate(end)
             case RestartAt(offset):
-                self.log.restart_at(offset, now_ms=self._port.now_ms())
+                self.log.restart_at(offset, now_ms=self._port.wall_ms())
             case Trim(start):
                 self.log.advance_start(start)
             case Sync(end, cuts):
-                self._port.beside(lambda: self._synced(end, cuts))
+                self._port.sync(end, cuts)
             case BeginEpoch(epoch):
-                self._port.beside(lambda: self._epoch_begun(epoch))
+                self._port.begin_epoch(epoch)
             case CheckFile(offset):
                 self._port.beside(lambda: self._checked(offset))
 
     def _write(self, batch: Batch) -> None:
-        data = batch.records
-        assert isinstance(data, bytes)
-        if isinstance(self.replica.role, Leader):
-            appended = self.log.append(data, leader_epoch=batch.epoch, now_ms=self._port.now_ms())
-        else:
-            appended = self.log.append_replicated(data, now_ms=self._port.now_ms())
+        match batch.records:
+            case Produced(data, headers, now_ms, checked):
+                appended = self.log.append(
+                    data, leader_epoch=batch.epoch, now_ms=now_ms, records_checked=checked, headers=headers
+                )
+            case Marker(data, now_ms):
+                appended = self.log.append_marker(data, leader_epoch=batch.epoch, now_ms=now_ms)
+            case bytes() as data:
+                appended = self.log.append_replicated(data, now_ms=self._port.wall_ms())
+            case _:
+                raise AssertionError(batch.records)
         assert (appended.next_offset, appended.duplicate) == (batch.end, False)
 
-    def _synced(self, end: int, cuts: int) -> Message:
+    def synced(self, end: int, cuts: int) -> Message:
         try:
             self.log.sync(end if cuts == self.replica.log.cuts else None)
         except StorageFault:
             return Damaged()
         return Synced(end, cuts)
 
-    def _epoch_begun(self, epoch: int) -> Message | None:
+    def epoch_begun(self, epoch: int) -> Message | None:
         if self.replica.epoch != epoch or not isinstance(self.replica.role, Leader):
             return None  # it is over before it has begun: another one is in force, whose records may follow already
         try:

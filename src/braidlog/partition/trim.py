@@ -7,6 +7,7 @@ Invariant: the new start is durable when it is acknowledged; nothing that is not
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
+from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.hosting import Hosting, refuse_published
 
 TO_THE_END = -1
@@ -32,6 +33,8 @@ class Trim:
                 raise BrokerError(
                     Reason.OFFSET_OUT_OF_RANGE, f"{hosted} ends at {end}: nothing below {offset} to delete"
                 )
+            if isinstance(hosted, ClusterPartition):
+                return await hosted.delete_below(upto, self._world)
             start = await self._world.blocking(lambda: hosted.log.advance_start(upto))
         hosted.wake()
         return start

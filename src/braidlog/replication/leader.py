@@ -306,9 +306,9 @@ def _responded(replica: Replica, leader: Leader, follower: Progress) -> tuple[Le
 
 def append(replica: Replica, leader: Leader, message: Append) -> Stepped:
     """Refused before anything is written, if it could not be acknowledged as things stand."""
-    refusal = _refusal(replica, leader, needs_all=message.needs_all)
-    if refusal is not None:
-        return replica, Ready(apply=(Failed(message.token, refusal),))
+    refused = refusal(replica, leader, needs_all=message.needs_all)
+    if refused is not None:
+        return replica, Ready(apply=(Failed(message.token, refused),))
     end = replica.log.end + message.count
     batch = Batch(replica.log.end, end, replica.epoch, message.records)
     replica = replica.now(log=replica.log.appended(end, replica.epoch))
@@ -319,19 +319,19 @@ def append(replica: Replica, leader: Leader, message: Append) -> Stepped:
 
 
 def await_commit(replica: Replica, leader: Leader, message: Await) -> Stepped:
-    refusal = _refusal(replica, leader, needs_all=False)
-    if refusal is not None:
-        return replica, Ready(apply=(Failed(message.token, refusal),))
+    refused = refusal(replica, leader, needs_all=False)
+    if refused is not None:
+        return replica, Ready(apply=(Failed(message.token, refused),))
     waiter = Waiter(message.token, message.end)
     return advanced(replica, msgspec.structs.replace(leader, waiting=(*leader.waiting, waiter)))
 
 
 def delete_below(replica: Replica, leader: Leader, message: DeleteBelow) -> Stepped:
-    refusal = _refusal(replica, leader, needs_all=False)
-    if refusal is None and not may_delete(replica, message.offset):
-        refusal = Reason.OFFSET_OUT_OF_RANGE
-    if refusal is not None:
-        return replica, Ready(apply=(Failed(message.token, refusal),))
+    refused = refusal(replica, leader, needs_all=False)
+    if refused is None and not may_delete(replica, message.offset):
+        refused = Reason.OFFSET_OUT_OF_RANGE
+    if refused is not None:
+        return replica, Ready(apply=(Failed(message.token, refused),))
     start = max(message.offset, replica.log.start)
     replica = replica.now(log=replica.log.trimmed(start))
     leader = msgspec.structs.replace(leader, deleting=(*leader.deleting, Waiter(message.token, message.offset)))
@@ -349,7 +349,8 @@ def may_delete(replica: Replica, offset: int) -> bool:
     return offset <= replica.watermark
 
 
-def _refusal(replica: Replica, leader: Leader, *, needs_all: bool) -> Reason | None:
+def refusal(replica: Replica, leader: Leader, *, needs_all: bool) -> Reason | None:
+    """Why nothing is written now."""
     if not leader.has_begun:
         return Reason.NOT_LEADER
     if leader.is_damaged or len(leader.waiting) + len(leader.deleting) >= WAITING_MAX:

@@ -4,6 +4,7 @@ Knows: how a node starts, registers, follows the metadata, and carries messages 
 """
 
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from braidlog.cluster import events as e
@@ -406,6 +407,16 @@ class SimulatedNode:
 
     def now_ms(self) -> int:
         return self.world.monotonic_ms()
+
+    wall_ms = now_ms
+
+    def sync(self, end: int, cuts: int) -> None:
+        assert self.partition is not None
+        self.beside(partial(self.partition.synced, end, cuts))
+
+    def begin_epoch(self, epoch: int) -> None:
+        assert self.partition is not None
+        self.beside(partial(self.partition.epoch_begun, epoch))
 
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
         self.universe.network.send(self.number, node, message)

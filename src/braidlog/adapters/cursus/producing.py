@@ -75,7 +75,9 @@ async def _append_each(
     written, stored, error = [], [], None
     for partition, records in places:
         try:
-            written.append(services.append.write(topic, partition, encode_pieces(records, services.world.now_ms())))
+            written.append(
+                services.append.write(topic, partition, encode_pieces(records, services.world.now_ms()), acks=acks)
+            )
         except BrokerError as refused:
             error = refused
             break
@@ -170,7 +172,7 @@ async def _append_once(
         return await services.append.acknowledge(written, acks=acks)
     if known := services.append.stored_before(topic, partition, header):
         data = _encode(records[known:], producer, now_ms)
-    return await services.append.acknowledge(services.append.write(topic, partition, data), acks=acks)
+    return await services.append.acknowledge(services.append.write(topic, partition, data, acks=acks), acks=acks)
 
 
 def _encode(records: Sequence[BatchRecord], producer: NamedProducer, now_ms: int) -> bytes:

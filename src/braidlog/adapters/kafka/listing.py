@@ -91,6 +91,8 @@ async def _listed(
     try:
         denied.check(topic)
         hosted = _led(services, topic, number, asked.current_leader_epoch)
+        if timestamp not in (EARLIEST, EARLIEST_LOCAL):
+            hosted.require_settled()
         if timestamp in MEANINGS:
             offset, time = await MEANINGS[timestamp](hosted, services, committed_only=committed_only)
         else:

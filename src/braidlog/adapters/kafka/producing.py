@@ -127,7 +127,14 @@ async def _attempt(
             await services.intake.check(name, partition.index, records, header, allowance)
         if not services.append.is_ready(name, partition.index):
             await services.append.ready(name, partition.index)
-        written = services.append.write(name, partition.index, records, records_checked=compressed, headers=[header])
+        written = services.append.write(
+            name,
+            partition.index,
+            records,
+            acks=Acks(request.message.acks),
+            records_checked=compressed,
+            headers=[header],
+        )
     except (BrokerError, ProtocolError) as error:
         return _Attempt(partition.index, None, code_of(error), text_of(error))
     except StorageFault as fault:

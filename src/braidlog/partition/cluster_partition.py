@@ -1,0 +1,419 @@
+"""A partition that several nodes hold, as this node hosts it: what it is follows from the steps of its replica.
+
+Knows: who waits for an outcome of a step, and that messages wait while an epoch begins. Refuses to know: sockets, the metadata.
+Invariants: it is shown as led only once its epoch is durable; whoever waits began in one epoch, and no other answers him; what
+was computed from records that are cut is dropped before anybody reads again.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.settings import Flush, TopicSettings
+from braidlog.model.world import Wakeup, World
+from braidlog.partition.hosted import HostedPartition, Opener, Role
+from braidlog.partition.replicated import Marker, Produced, ReplicatedPartition
+from braidlog.replication import replicas as observers
+from braidlog.replication.leader import refusal
+from braidlog.replication.messages import (
+    Answer,
+    Append,
+    Assigned,
+    Await,
+    Complaint,
+    Damaged,
+    DeleteBelow,
+    EpochBegun,
+    Fetch,
+    Message,
+    Synced,
+    Tick,
+)
+from braidlog.replication.ready import (
+    Apply,
+    Done,
+    DropAbove,
+    Failed,
+    LossPossible,
+    ProposeChange,
+    Resign,
+    Stopped,
+    Watermark,
+)
+from braidlog.replication.replica_state import Leader, Replica
+from braidlog.storage.partition import Appended, PartitionLog
+
+log = logging.getLogger("braidlog.partition")
+
+SETTLED_SECONDS_MAX = 60.0
+"""How long a marker, or a deletion, may wait for the in-sync set."""
+NOBODY = -1
+"""The token of what nobody waits for."""
+
+Key = tuple[str, int]
+"""A topic's id and a partition's number: what nodes call a partition among themselves."""
+
+
+class ClusterNode(Protocol):
+    """The node around its partitions."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def incarnation(self) -> int | None:
+        """As which the node is registered; None before it is."""
+        ...
+
+    @property
+    def world(self) -> World: ...
+
+    def send(self, node: int, key: Key, message: Fetch | Answer | Complaint) -> None: ...
+
+    def propose(self, partition: "ClusterPartition", proposal: ProposeChange | Resign) -> None: ...
+
+    def begin_epoch(self, partition: "ClusterPartition", epoch: int) -> None:
+        """Durably, with those of others; then `partition.epoch_begun`."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object: ...
+
+    def follow(self) -> None:
+        """Partitions were opened: tell them what the metadata says of them."""
+        ...
+
+    def replaced(self) -> None:
+        """This node's number is registered by another process: it must stop."""
+        ...
+
+
+class Acknowledgement:
+    """What became of something that was asked for, once that is known."""
+
+    __slots__ = ("_wakeup", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome: Done | Failed | None = None
+        self._wakeup: Wakeup | None = None
+
+    def settle(self, outcome: Done | Failed) -> None:
+        self.outcome = outcome
+        if self._wakeup is not None:
+            self._wakeup.wake()
+
+    async def wait(self, world: World, seconds: float) -> Done | Failed | None:
+        """None if the time ran out first: then nobody knows."""
+        if self.outcome is None and seconds > 0:
+            self._wakeup = world.wakeup()
+            await self._wakeup.wait(seconds)
+        return self.outcome
+
+
+class ReplicasShown(observers.ReplicaSet):
+    """The replicas of a partition in the words of a single node's: for whoever shows them. Nothing is changed here."""
+
+    def __init__(self, replicated: ReplicatedPartition) -> None:
+        super().__init__(str(replicated.replica.node))
+        self._replicated = replicated
+        self._assigned: Assigned | None = None
+
+    def follow(self, replica: Replica) -> None:
+        """The metadata may have changed."""
+        if replica.assigned is None or replica.assigned is self._assigned:
+            return
+        self._assigned = replica.assigned
+        leader = replica.assignment.leader
+        self.leader = "" if leader is None else str(leader)
+        self.min_in_sync = replica.min_in_sync
+        self.version = replica.assignment.partition_epoch
+
+    @property
+    def followers(self) -> list[observers.Replica]:
+        replica = self._replicated.replica
+        if replica.assigned is None:
+            return []
+        known = {each.node: each for each in replica.role.followers} if isinstance(replica.role, Leader) else {}
+        assignment = replica.assignment
+        return [
+            observers.Replica(str(node), known[node].end if node in known else -1, node in assignment.in_sync)
+            for node in assignment.replicas
+            if node != assignment.leader
+        ]
+
+    @property
+    def in_sync(self) -> list[str]:
+        replica = self._replicated.replica
+        if replica.assigned is None:
+            return []
+        leader = replica.assignment.leader
+        others = sorted(node for node in replica.assignment.in_sync if node != leader)
+        return [str(node) for node in (leader, *others) if node is not None]
+
+    @property
+    def replication_factor(self) -> int:
+        replica = self._replicated.replica
+        return 1 if replica.assigned is None else len(replica.assignment.replicas)
+
+    @property
+    def high_watermark(self) -> int:
+        return self._replicated.replica.watermark
+
+    @property
+    def common_end(self) -> int:
+        return self._replicated.log.common_end
+
+    def advance(self, leader_offset: int) -> int:  # noqa: ARG002 - the steps of the replica move it
+        return self.high_watermark
+
+    def restart(self, high_watermark: int) -> None:
+        """The replica knows by itself."""
+
+
+class ClusterPartition(HostedPartition):
+    """A `HostedPartition` that is led, or follows, as the steps of its replica say; its log is never at rest."""
+
+    __slots__ = ("_inbox", "_is_syncing", "_node", "_pending", "_shown", "_tokens", "key", "replicated")
+
+    def __init__(
+        self, topic: str, topic_id: str, number: int, opened: PartitionLog, node: ClusterNode, opener: Opener
+    ) -> None:
+        self.key: Key = (topic_id, number)
+        self._node = node
+        self._pending: dict[int, Acknowledgement] = {}
+        self._tokens = 0
+        self._inbox: list[Message] | None = None
+        """What came while an epoch begins, on a thread: nothing may be written meanwhile."""
+        self._is_syncing = False
+        self.replicated = ReplicatedPartition(
+            opened, node.number, self, flush_on_ack=opened.settings.flush is Flush.ACK
+        )
+        self._shown = ReplicasShown(self.replicated)
+        super().__init__(topic, number, opened, self._shown, opener, role=Role.FOLLOWER, epoch=0)
+        if node.incarnation is not None:
+            self.registered_as(node.incarnation)
+
+    # -- what happens to it ------------------------------------------------------------------------------------
+
+    def tell(self, message: Message) -> None:
+        """Take a message in; one that comes while an epoch begins waits until it has."""
+        if self.is_gone:
+            return
+        if self._inbox is not None:
+            if not isinstance(message, Tick):
+                self._inbox.append(message)
+            return
+        replicated = self.replicated
+        end = replicated.log.end_offset
+        try:
+            replicated.tell(message)
+        finally:
+            self._show()
+            if replicated.log.end_offset != end and not replicated.replica.flush_on_ack:
+                self._node.world.appended(replicated.log)
+
+    def _show(self) -> None:
+        replica = self.replicated.replica
+        role = Role.LEADER if self.replicated.is_leader else Role.FOLLOWER
+        self._shown.follow(replica)
+        if (role, replica.epoch) != (self.role, self.leader_epoch):
+            self.role, self.leader_epoch = role, replica.epoch
+            self.wake()
+
+    def registered_as(self, incarnation: int) -> None:
+        """The node is another one for its cluster from now on: what was asked of the one before is not answered by it."""
+        self.replicated.replica = self.replicated.replica.registered_as(incarnation)
+        if self._inbox is not None:  # an epoch is still being written, on a thread
+            self._inbox = []
+        self._fail_all()
+        self._show()
+
+    def _fail_all(self) -> None:
+        pending, self._pending = self._pending, {}
+        for token, each in pending.items():
+            each.settle(Failed(token, Reason.NOT_LEADER))
+
+    def retire(self) -> None:
+        super().retire()
+        self._fail_all()
+
+    def tick(self) -> None:
+        """Time has passed. A log that has stopped by itself (a failed sync, damage that was found) is noticed here."""
+        role = self.replicated.replica.role
+        is_known = role is None or (isinstance(role, Leader) and role.is_damaged)
+        self.tell(Damaged() if not is_known and self.replicated.is_damaged else Tick())
+
+    # -- what its clients ask for ------------------------------------------------------------------------------
+
+    def produce(self, produced: Produced, *, needs_all: bool, is_awaited: bool) -> tuple[Appended, Acknowledgement]:
+        """Write what a producer sent, or find it written before; refused before anything is written if it could not be kept."""
+        self._require(needs_all=needs_all)
+        token, acknowledgement = self._await() if is_awaited else (NOBODY, Acknowledgement())
+        try:
+            appended = self.replicated.repeated(token, produced)
+            if appended is None:
+                base = self.end_offset
+                self.tell(Append(token, produced.records, produced, needs_all=needs_all))
+                appended = Appended(base, base + produced.records - 1)
+        except (BrokerError, ProtocolError, StorageFault):
+            self._pending.pop(token, None)
+            raise
+        if isinstance(acknowledgement.outcome, Failed):
+            raise self.failed(acknowledgement.outcome.reason)
+        return appended, acknowledgement
+
+    def append_marker(self, marker: bytes, now_ms: int) -> int:
+        self._require(needs_all=False)
+        self.tell(Append(NOBODY, 1, Marker(marker, now_ms), needs_all=False))
+        return self.end_offset
+
+    async def made_durable(self, next_offset: int, world: World) -> None:
+        """Return when everything below is committed, in the epoch in which this was asked."""
+        token, acknowledgement = self._await()
+        self.tell(Await(token, next_offset))
+        await self._settled(acknowledgement, world)
+
+    async def delete_below(self, offset: int, world: World) -> int:
+        """Let the log begin at `offset`; return where it begins when every in-sync replica does."""
+        token, acknowledgement = self._await()
+        self.tell(DeleteBelow(token, offset))
+        await self._settled(acknowledgement, world)
+        return self.start_offset
+
+    def committed_later(self, next_offset: int) -> Acknowledgement:
+        """Told once everything below is committed."""
+        token, acknowledgement = self._await()
+        self.tell(Await(token, next_offset))
+        return acknowledgement
+
+    async def _settled(self, acknowledgement: Acknowledgement, world: World) -> None:
+        outcome = await acknowledgement.wait(world, SETTLED_SECONDS_MAX)
+        if not isinstance(outcome, Done):
+            raise self.failed(Reason.TIMED_OUT if outcome is None else outcome.reason)
+
+    def _await(self) -> tuple[int, Acknowledgement]:
+        self._tokens += 1
+        acknowledgement = self._pending[self._tokens] = Acknowledgement()
+        return self._tokens, acknowledgement
+
+    def _require(self, *, needs_all: bool) -> None:
+        self.require_leader()
+        replica = self.replicated.replica
+        assert isinstance(replica.role, Leader)
+        reason = refusal(replica, replica.role, needs_all=needs_all)
+        if reason is not None:
+            raise self.failed(reason)
+
+    def failed(self, reason: Reason) -> BrokerError:
+        """In words."""
+        replicas = self.replicas
+        texts = {
+            Reason.NOT_LEADER: f"this node does not lead {self} any more: ask the metadata who does",
+            Reason.NOT_ENOUGH_REPLICAS: (
+                f"{len(replicas.in_sync)} of {replicas.replication_factor} replicas of {self} are in sync, "
+                f"{replicas.min_in_sync} must be: nothing was written, try again"
+            ),
+            Reason.TIMED_OUT: f"the in-sync replicas of {self} have not followed in time",
+            Reason.UNAVAILABLE: f"{self} takes no writes now: {self.fault or 'too many wait for its followers'}",
+        }
+        return BrokerError(reason, texts.get(reason, f"{self} cannot do this now: {reason.name}"))
+
+    @property
+    def is_settled(self) -> bool:
+        role = self.replicated.replica.role
+        return not isinstance(role, Leader) or self.replicated.replica.watermark >= role.start
+
+    # -- what its replica asks for (`ReplicaPort`) -------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return int(self._node.world.monotonic() * 1000)
+
+    def wall_ms(self) -> int:
+        return self._node.world.now_ms()
+
+    def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
+        self._node.send(node, self.key, message)
+
+    def propose(self, proposal: ProposeChange | Resign) -> None:
+        self._node.propose(self, proposal)
+
+    def sync(self, end: int, cuts: int) -> None:  # noqa: ARG002 - one sync serves all who wait for one
+        if not self._is_syncing:
+            self._is_syncing = True
+            self._node.world.sync_soon(self.replicated.log, self._synced)
+
+    def _synced(self) -> None:
+        """Cuts are made on the loop, so what the log says now is about the records that it has now."""
+        self._is_syncing = False
+        log, replica = self.replicated.log, self.replicated.replica
+        self.tell(Synced(log.durable_offset, replica.log.cuts))
+        if replica.flush_on_ack and log.durable_offset < log.end_offset:
+            self.sync(log.end_offset, replica.log.cuts)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._inbox = []
+        self._node.begin_epoch(self, epoch)
+
+    def epoch_begun(self, epoch: int, fault: StorageFault | None) -> None:
+        """The epoch is durable, or cannot be."""
+        held, self._inbox = self._inbox or (), None
+        self.tell(EpochBegun(epoch) if fault is None else Damaged())
+        for message in held:
+            self.tell(message)
+
+    def beside(self, work: Callable[[], Message | None]) -> None:
+        async def do() -> None:
+            message = await self._node.world.blocking(work)
+            if message is not None:
+                self.tell(message)
+
+        self._node.spawn(do(), "replica-check")
+
+    def outcome(self, outcome: Apply) -> None:
+        match outcome:
+            case Done(token) | Failed(token):
+                if (waiting := self._pending.pop(token, None)) is not None:
+                    waiting.settle(outcome)
+            case Watermark():
+                self.wake()
+            case DropAbove(offset):
+                self._drop_above(offset)
+            case LossPossible(offset, until):
+                log.error(
+                    "%s: records from %d to %d were committed and are lost, by an unclean election", self, offset, until
+                )
+            case Stopped():
+                self._node.replaced()
+
+    def _drop_above(self, offset: int) -> None:
+        is_new = self.start_offset == self.end_offset == offset
+        for drop_above in self._derived:
+            drop_above(0 if is_new else offset)
+        self.wake()
+
+    # -- where a single node would decide by itself ------------------------------------------------------------
+
+    @property
+    def may_close(self) -> bool:
+        return False
+
+    def renew(self, settings: TopicSettings) -> None:
+        super().renew(settings)
+        self.replicated.replica = self.replicated.replica.now(flush_on_ack=settings.flush is Flush.ACK)
+
+    def assume(self, role: Role, epoch: int) -> None:
+        """The metadata tells the replica itself."""
+
+    def appended(self) -> None:
+        """Followers are told by the steps."""
+
+    def step(self, message: observers.Message, now_ms: int) -> observers.Ready:  # noqa: ARG002 - observers do not count
+        if isinstance(message, observers.SetInSync):
+            raise BrokerError(
+                Reason.REPLICA_NOT_FOUND,
+                f"node {message.node[:60]!r} follows {self} as an observer: the cluster's own nodes alone are in sync",
+            )
+        return observers.Ready((), self.high_watermark, wakes=False)
+
+    def _count_replicas(self, log: PartitionLog) -> None:
+        """Its replica has told the log that there are others, before anything else."""

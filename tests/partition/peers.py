@@ -1,0 +1,153 @@
+"""Nodes of a cluster in one process: real partitions and services, one world, a network that the test carries."""
+
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any
+
+from tests.broker.node import batch_of
+from tests.model.manual_world import Job, ManualWorld
+
+from braidlog.model.errors import StorageFault
+from braidlog.model.settings import TopicSettings
+from braidlog.partition.append import Acks, Append
+from braidlog.partition.cluster_partition import ClusterPartition, Key
+from braidlog.partition.fetch import Fetch
+from braidlog.partition.hosting import Hosting
+from braidlog.partition.producer_limit import ProducerLimit
+from braidlog.partition.trim import Trim
+from braidlog.replication import messages as m
+from braidlog.replication.assignment import Assignment
+from braidlog.replication.ready import ProposeChange, Resign
+from braidlog.storage.folder import DataFolder
+from braidlog.storage.partition import Appended
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.disk import SimulatedDisk
+from braidlog.worker.here import Here
+
+TOPIC, TOPIC_ID = "a", "00000000000000000000000000000001"
+Between = m.Fetch | m.Answer | m.Complaint
+
+
+class Peer:
+    """One node with one partition of one topic; a `ClusterNode`."""
+
+    def __init__(self, cluster: "Peers", number: int) -> None:
+        self.cluster = cluster
+        self.number = number
+        self.incarnation = number
+        self.world = cluster.world
+        self.disk = SimulatedDisk()
+        self.folder = DataFolder(self.disk, "/data", cluster.clock)
+        self.folder.create_topic(TOPIC, 1, cluster.settings, topic_id=TOPIC_ID, created_ms=1)
+        self.hosting = Hosting(self.folder, str(number))
+        self.hosting.cluster = self
+        opener = self.folder.open_partition
+        self.partition = ClusterPartition(TOPIC, TOPIC_ID, 0, opener(TOPIC, 0), self, opener)
+        self.hosting.host([self.partition])
+        producers = ProducerLimit(self.hosting, self.world, 100)
+        self.append_service = Append(self.hosting, self.world, lambda *_: None, producers)
+        self.fetch = Fetch(self.hosting, self.world, Here())
+        self.trim = Trim(self.hosting, self.world)
+        self.proposed: list[ProposeChange | Resign] = []
+        self.beginning: list[int] = []
+        self.is_slow_to_begin = False
+        self.is_replaced = False
+
+    # -- what its partition asks for ---------------------------------------------------------------------------
+
+    def send(self, node: int, key: Key, message: Between) -> None:
+        assert key == (TOPIC_ID, 0)
+        self.cluster.under_way.append((self.number, node, message))
+
+    def propose(self, partition: ClusterPartition, proposal: ProposeChange | Resign) -> None:
+        assert partition is self.partition
+        self.proposed.append(proposal)
+
+    def begin_epoch(self, partition: ClusterPartition, epoch: int) -> None:
+        assert partition is self.partition
+        self.beginning.append(epoch)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
+        assert name
+        return self.world.spawn(work)
+
+    def follow(self) -> None: ...
+
+    def replaced(self) -> None:
+        self.is_replaced = True
+
+    # -- what a test asks for ----------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Let the epochs begin that are to."""
+        while self.beginning:
+            epoch, fault = self.beginning.pop(0), None
+            try:
+                self.folder.begin_epochs([(self.partition.replicated.log, epoch)])
+            except StorageFault as error:
+                fault = error
+            self.partition.epoch_begun(epoch, fault)
+
+    def append(
+        self, *values: bytes, acks: Acks = Acks.ALL, producer: tuple[int, int, int] | None = None
+    ) -> Job[Appended]:
+        return self.world.spawn(
+            self.append_service.append(TOPIC, 0, batch_of(*values, producer=producer), acks=acks, timeout_ms=5_000)
+        )
+
+    def values(self) -> list[bytes | None]:
+        """All that a reader sees."""
+        start = self.partition.start_offset
+        return [each.value for each in self.world.run(self.fetch.records(TOPIC, 0, start, bytes_max=1 << 20)).records]
+
+
+class Peers:
+    """`peers[1]` leads at first; all three are in sync."""
+
+    def __init__(self, settings: TopicSettings | None = None, *, min_in_sync: int = 2) -> None:
+        self.clock = ManualClock()
+        self.world = ManualWorld(self.clock)
+        self.settings = settings or TopicSettings()
+        self.min_in_sync = min_in_sync
+        self.under_way: deque[tuple[int, int, Between]] = deque()
+        self.away: set[int] = set()
+        self._peers = {number: Peer(self, number) for number in (1, 2, 3)}
+        self.assignment = Assignment(replicas=(1, 2, 3), in_sync=(1, 2, 3), leader=1, leader_epoch=1)
+        self.assign()
+
+    def __getitem__(self, number: int) -> Peer:
+        return self._peers[number]
+
+    def assign(self, assignment: Assignment | None = None) -> None:
+        """The metadata says so to everyone who is there."""
+        self.assignment = assignment or self.assignment
+        incarnations = tuple((number, peer.incarnation) for number, peer in self._peers.items())
+        for number, peer in self._peers.items():
+            if number not in self.away:
+                peer.partition.tell(m.Assigned(self.assignment, incarnations, self.min_in_sync))
+        self.carry()
+
+    def elect(self, leader: int) -> None:
+        self.assign(self.assignment.led_by(leader))
+
+    def carry(self) -> None:
+        """Let everyone work, and every message arrive, until nobody has anything to say."""
+        is_quiet = False
+        while not is_quiet:
+            self.world.settle()
+            for peer in self._peers.values():
+                if not peer.is_slow_to_begin:
+                    peer.begin()
+            self.world.settle()
+            is_quiet = not self.under_way
+            while self.under_way:
+                sender, to, message = self.under_way.popleft()
+                if not self.away & {sender, to}:
+                    self._peers[to].partition.tell(message)
+
+    def tick(self) -> None:
+        self.world.advance(300)
+        for number, peer in self._peers.items():
+            if number not in self.away:
+                peer.partition.tick()
+        self.carry()

@@ -1,0 +1,308 @@
+"""A partition that several nodes hold: what producers and readers are told, through changes of leaders, sets and disks."""
+
+import errno
+
+import msgspec
+import pytest
+from tests.broker.node import batch_of
+from tests.partition.peers import TOPIC, Peers
+
+from braidlog.coordinator.markers import mark
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.settings import Flush, TopicSettings
+from braidlog.partition.append import Acks
+from braidlog.partition.fetch import Wanted
+from braidlog.partition.hosted import Role
+from braidlog.partition.trim import TO_THE_END
+from braidlog.replication.messages import Complaint, Fetch, Fetched
+from braidlog.replication.ready import Resign
+from braidlog.replication.replicas import ReplicaFetched, SetInSync
+
+
+def reason_of(job: object) -> Reason:
+    with pytest.raises(BrokerError) as caught:
+        job.result()  # type: ignore[attr-defined]
+    return caught.value.reason
+
+
+def test_all_is_acknowledged_when_every_member_of_the_set_has_it() -> None:
+    peers = Peers()
+    peers.away = {3}
+    job = peers[1].append(b"x")
+    peers.carry()
+    assert not job.is_done
+    assert peers[1].values() == []
+    peers.away = set()
+    peers.tick()
+    assert job.result().base_offset == 0
+    assert [peers[number].values() for number in (1, 2, 3)] == [[b"x"]] * 3
+
+
+def test_leader_is_acknowledged_when_the_leader_has_it_durably_and_none_at_once() -> None:
+    peers = Peers()
+    peers.away = {2, 3}
+    with peers.world.holding_syncs():
+        job, none = peers[1].append(b"x", acks=Acks.LEADER), peers[1].append(b"y", acks=Acks.NONE)
+        assert (job.is_done, none.is_done) == (False, True)
+    peers.carry()
+    assert job.result().base_offset == 0
+    assert peers[1].values() == [], "it is acknowledged by its leader, not committed"
+
+
+def test_without_flush_the_page_cache_of_all_counts() -> None:
+    peers = Peers(TopicSettings(flush=Flush.OS))
+    job = peers[1].append(b"x")
+    peers.carry()
+    assert job.result().base_offset == 0
+    assert peers[1].partition.log.durable_offset == 0
+
+
+def test_too_few_in_sync_refuse_all_before_it_is_written() -> None:
+    peers = Peers()
+    peers.away = {2, 3}
+    peers.assign(peers.assignment.changed(in_sync=(1,), eligible=(2, 3)))
+    assert reason_of(peers[1].append(b"x")) is Reason.NOT_ENOUGH_REPLICAS
+    assert peers[1].partition.end_offset == 0
+    alone = peers[1].append(b"y", acks=Acks.LEADER)
+    peers.carry()
+    assert alone.result().base_offset == 0
+
+
+def test_who_waits_for_an_old_leader_is_told_that_it_is_one() -> None:
+    peers = Peers()
+    peers.away = {2, 3}
+    job = peers[1].append(b"lost")
+    peers.carry()
+    peers.away = set()
+    peers.under_way.clear()
+    peers.elect(2)
+    assert reason_of(job) is Reason.NOT_LEADER
+    assert reason_of(peers[1].append(b"x")) is Reason.NOT_LEADER
+    kept = peers[2].append(b"kept")
+    peers.carry()
+    assert kept.result().base_offset == 0
+    assert peers[1].values() == [b"kept"], "what nobody else had is cut"
+
+
+def test_who_waits_is_told_when_the_node_is_registered_anew() -> None:
+    peers = Peers()
+    peers.away = {2, 3}
+    job = peers[1].append(b"x")
+    peers[1].partition.registered_as(9)
+    peers.world.settle()
+    assert reason_of(job) is Reason.NOT_LEADER
+    assert peers[1].partition.role is Role.FOLLOWER
+
+
+def test_a_retry_is_acknowledged_once_what_it_repeats_is_committed() -> None:
+    peers = Peers()
+    peers.away = {2, 3}
+    peers[1].append(b"x", producer=(7, 0, 0), acks=Acks.LEADER)
+    retry = peers[1].append(b"x", producer=(7, 0, 0), acks=Acks.LEADER)
+    peers.carry()
+    assert not retry.is_done
+    peers.away = set()
+    peers.tick()
+    assert (retry.result().base_offset, retry.result().duplicate) == (0, True)
+    assert peers[1].partition.end_offset == 1
+
+
+def test_an_acknowledgement_that_does_not_come_in_time_is_said_to_be_unknown() -> None:
+    peers = Peers()
+    peers.away = {2, 3}
+    job = peers[1].append(b"x")
+    peers.world.advance(5_000)
+    assert reason_of(job) is Reason.ACKS_TIMED_OUT
+
+
+def test_records_that_the_log_refuses_leave_no_trace() -> None:
+    peers = Peers()
+    broken = bytearray(batch_of(b"x"))
+    broken[-1] ^= 1
+    job = peers.world.spawn(peers[1].append_service.append(TOPIC, 0, bytes(broken)))
+    with pytest.raises(ProtocolError):
+        job.result()
+    kept = peers[1].append(b"y")
+    peers.carry()
+    assert kept.result().base_offset == 0
+    assert peers[3].values() == [b"y"]
+
+
+def test_a_full_disk_fails_one_append_and_the_leader_leads_on() -> None:
+    peers = Peers(TopicSettings(flush=Flush.OS), min_in_sync=1)
+    disk = peers[1].disk
+    disk.fail_at = {len(disk.operations) + 1: errno.ENOSPC}
+    job = peers[1].append(b"lost", acks=Acks.LEADER)
+    with pytest.raises(StorageFault):
+        job.result()
+    assert peers[1].append(b"y", acks=Acks.LEADER).result().base_offset == 0
+    assert not peers[1].proposed
+
+
+def test_a_follower_whose_disk_was_full_goes_on_where_it_was() -> None:
+    peers = Peers()
+    disk = peers[3].disk
+    disk.fail_at = {len(disk.operations) + 1: errno.ENOSPC}
+    job = peers[1].append(b"x")
+    peers.carry()
+    assert not job.is_done
+    peers.tick()
+    assert job.is_done
+    assert peers[3].values() == [b"x"]
+
+
+def test_a_batch_that_was_bent_on_the_way_is_asked_for_again_and_complained_about() -> None:
+    peers = Peers()
+    peers.away = {2}
+    job = peers[1].append(b"x")
+    for _ in range(2):
+        (answer,) = [message for _, to, message in peers.under_way if to == 3 and isinstance(message, Fetched)]
+        records = answer.batches[0].records
+        assert isinstance(records, bytes)
+        bent = msgspec.structs.replace(answer.batches[0], records=records[:-1] + bytes([records[-1] ^ 1]))
+        peers.under_way.clear()
+        peers[3].partition.tell(msgspec.structs.replace(answer, batches=(bent,)))
+        (again,) = peers.under_way
+        assert peers[3].partition.end_offset == 0
+        if isinstance(again[2], Fetch):
+            peers.under_way.clear()
+            peers[1].partition.tell(again[2])
+    assert again[2] == Complaint(3, 1, 0)
+    peers.away = set()
+    peers.tick()
+    assert job.is_done, "the leader's file is whole, and the next answer was too"
+
+
+def test_a_leader_whose_sync_fails_resigns_and_acknowledges_nothing() -> None:
+    peers = Peers()
+    disk = peers[1].disk
+    disk.fail_at = {len(disk.operations) + 2: errno.EIO}
+    job = peers[1].append(b"x")
+    peers.carry()
+    peers.tick()
+    assert peers[1].proposed == [Resign(1, 1)]
+    assert not job.is_done
+
+
+def test_nobody_writes_before_an_epoch_is_durable_and_questions_wait_for_it() -> None:
+    peers = Peers()
+    peers[2].is_slow_to_begin = True
+    peers.elect(2)
+    assert peers[2].partition.role is Role.FOLLOWER
+    assert reason_of(peers[2].append(b"x")) is Reason.NOT_LEADER
+    peers[2].is_slow_to_begin = False
+    peers.carry()
+    job = peers[2].append(b"x")
+    peers.carry()
+    assert job.result().base_offset == 0, "the others had asked before it had begun, and need not ask again"
+
+
+def test_a_new_leader_cannot_say_where_readers_end_before_it_knows_what_is_committed() -> None:
+    peers = Peers()
+    peers.away = {3}
+    peers[1].append(b"x")
+    peers.carry()
+    assert (peers[2].partition.end_offset, peers[2].partition.high_watermark) == (1, 0)
+    peers.away = {1, 3}
+    peers.under_way.clear()
+    peers.elect(2)
+    with pytest.raises(BrokerError) as caught:
+        peers[2].partition.require_settled()
+    assert caught.value.reason is Reason.OFFSET_NOT_AVAILABLE
+    fetch = peers.world.spawn(peers[2].fetch.fetch([Wanted(TOPIC, 0, 1, 1000)], bytes_max=1000, wait_ms=60_000))
+    peers.away = set()
+    peers.assign()
+    peers.tick()
+    peers[2].partition.require_settled()
+    assert peers[2].partition.high_watermark == 1
+    job = peers[2].append(b"y")
+    peers.carry()
+    assert job.result().base_offset == 1
+    assert fetch.result()[0].high_watermark == 2, "an offset between the watermark and the end is waited for"
+
+
+def test_readers_that_wait_for_the_leader_are_told_when_it_is_another() -> None:
+    peers = Peers()
+    want = [Wanted(TOPIC, 0, 0, 1000)]
+    job = peers.world.spawn(peers[1].fetch.fetch(want, bytes_max=1000, wait_ms=60_000, leader_only=True))
+    assert not job.is_done
+    peers.elect(2)
+    assert reason_of(job) is Reason.NOT_LEADER
+
+
+def test_what_was_made_of_records_that_are_cut_is_dropped() -> None:
+    peers = Peers()
+    cuts: list[int] = []
+    peers[1].partition.when_cut(cuts.append)
+    kept = peers[1].append(b"kept")
+    peers.carry()
+    assert kept.is_done
+    peers.away = {2, 3}
+    peers[1].append(b"lost")
+    peers.carry()
+    peers.away = set()
+    peers.under_way.clear()
+    peers.elect(2)
+    assert cuts == [1, 1], "above the watermark when it begins to follow, and where the logs part"
+    peers[2].append(b"new")
+    peers.carry()
+    assert peers[1].values() == [b"kept", b"new"]
+
+
+def test_a_deletion_is_acknowledged_when_the_whole_set_has_followed_it() -> None:
+    peers = Peers()
+    peers[1].append(b"x", b"y")
+    peers.carry()
+    peers.away = {3}
+    job = peers.world.spawn(peers[1].trim.delete_before(TOPIC, 0, TO_THE_END))
+    peers.carry()
+    assert not job.is_done
+    peers.away = set()
+    for _ in range(4):  # a question that has no answer is answered after half a second
+        peers.tick()
+    assert job.result() == 2
+    assert peers[3].partition.start_offset == 2
+
+
+def test_observers_are_served_and_never_counted() -> None:
+    peers = Peers()
+    partition = peers[1].partition
+    assert not partition.step(ReplicaFetched("mlog-7", 0), 0).changed
+    with pytest.raises(BrokerError) as caught:
+        partition.step(SetInSync("mlog-7", in_sync=True), 0)
+    assert caught.value.reason is Reason.REPLICA_NOT_FOUND
+    assert (partition.replicas.in_sync, partition.replicas.replication_factor) == (["1", "2", "3"], 3)
+    assert [each.node for each in partition.replicas.followers] == ["2", "3"]
+
+
+def test_a_marker_settles_when_it_is_committed() -> None:
+    peers = Peers()
+    partition = peers[1].partition
+    batch = batch_of(b"x", producer=(7, 0, 0), transactional=True)
+    peers.world.spawn(peers[1].append_service.append(TOPIC, 0, batch))
+    peers.carry()
+    assert (partition.high_watermark, partition.last_stable_offset) == (1, 0)
+    peers.away = {3}
+    job = peers.world.spawn(partition.made_durable(mark(partition, 7, 0, 1, commit=True), peers.world))
+    peers.carry()
+    assert not job.is_done
+    peers.away = set()
+    peers.tick()
+    assert job.is_done
+    assert (partition.last_stable_offset, peers[3].partition.last_stable_offset) == (2, 2)
+
+
+def test_a_deleted_topic_answers_who_waits() -> None:
+    peers = Peers()
+    peers.away = {2, 3}
+    job = peers[1].append(b"x")
+    peers[1].partition.retire()
+    peers.world.settle()
+    assert reason_of(job) is Reason.NOT_LEADER
+
+
+def test_a_node_whose_number_was_taken_is_told() -> None:
+    peers = Peers()
+    peers[1].incarnation = 10
+    peers.assign(peers.assignment.changed())
+    assert peers[1].is_replaced
