@@ -45,6 +45,7 @@ WAYS = {
     "kcat": "a program of others beside ours",
     "kill": "kill -9 of a real process",
     "kills": "kill -9 of real processes",
+    "leaders": "where clients are sent, on every port",
     "life": "from start to stop",
     "limits": "one too many of what a node keeps",
     "loop": "the largest request of every operation, and how long it holds up the others",

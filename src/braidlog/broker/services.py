@@ -21,6 +21,7 @@ from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas
+from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata, MetadataStore
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
@@ -72,6 +73,7 @@ class Services(msgspec.Struct, frozen=True):
     configs: Configs
     trim: Trim
     brokers: Brokers
+    routing: Routing
     append: Append
     intake: Intake
     fetch: Fetch
@@ -175,6 +177,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         configs=Configs(topics, placement),
         trim=Trim(hosting, world),
         brokers=Brokers(metadata, world, node),
+        routing=Routing(metadata, node),
         append=append,
         intake=Intake(hosting, world, worker, decompression or DecompressionLimits()),
         fetch=fetch,

@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from braidlog.client.drivers.contract import TITLES, Capabilities, Driver, shown
-from braidlog.client.drivers.link import read_address, show_address
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, UnsupportedError
+from braidlog.model.address import read_address, show_address
 from braidlog.wire.dialect import dialects
 
 SCHEMES = dialects()

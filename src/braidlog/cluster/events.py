@@ -156,6 +156,9 @@ class RegisterNode(Event, frozen=True, kw_only=True):
     life: Life
     damaged: tuple[str, ...] = ()
     """The partitions whose copy here did not open whole."""
+    addresses: dict[str, tuple[str, int]] = {}
+    """Host and port of each of its doors, by the protocol's name, as others should dial them."""
+    rack: str = ""
 
 
 class FenceNode(Event, frozen=True, kw_only=True):

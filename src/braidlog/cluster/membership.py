@@ -19,6 +19,9 @@ class Member(msgspec.Struct, frozen=True):
 
     registered: registration.Registration
     is_fenced: bool = False
+    addresses: dict[str, tuple[str, int]] = {}
+    """Host and port of each door, by the protocol's name."""
+    rack: str = ""
 
     @property
     def node(self) -> Node:
@@ -114,7 +117,9 @@ def _stale(text: str) -> BrokerError:
 def register(known: Membership, event: e.RegisterNode) -> None:
     """Its leaderships end in this event; it stays in sync or eligible only where it came back whole."""
     before = known.member(event.node)
-    known.members[str(event.node)] = Member(registration.Registration(event.incarnation, event.life))
+    known.members[str(event.node)] = Member(
+        registration.Registration(event.incarnation, event.life), addresses=event.addresses, rack=event.rack
+    )
     nodes = known.nodes()
     for name, each in known.partitions.items():
         if event.node not in each.assignment.replicas:

@@ -17,7 +17,7 @@ from braidlog.codec.errors import ProtocolError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-__all__ = ["BrokerError", "ProtocolError", "Reason", "StorageFault"]
+__all__ = ["BrokerError", "NotLeaderError", "ProtocolError", "Reason", "StorageFault"]
 
 
 class Reason(Enum):
@@ -93,6 +93,15 @@ class BrokerError(Exception):
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class NotLeaderError(BrokerError):
+    """Another node leads this partition: a door that can say which one does."""
+
+    def __init__(self, topic: str, number: int, message: str) -> None:
+        super().__init__(Reason.NOT_LEADER, message)
+        self.topic = topic
+        self.number = number
 
 
 class StorageFault(Exception):  # noqa: N818 - a fault is what it is called in every text about disks

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.names import no_topic
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
@@ -303,7 +303,7 @@ class HostedPartition:
     def require_leader(self) -> None:
         self.require_there()
         if self.role is not Role.LEADER:
-            raise BrokerError(Reason.NOT_LEADER, f"this node follows {self}, it does not lead it")
+            raise NotLeaderError(self.topic, self.number, f"this node follows {self}, it does not lead it")
 
     def require_epoch(self, epoch: int) -> None:
         """Refuse a client whose leader's epoch is not ours: one of us has not heard of the other's yet."""

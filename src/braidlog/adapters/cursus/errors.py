@@ -9,6 +9,7 @@ from braidlog.adapters.errors import text_of
 from braidlog.broker.access.authorize import Kind, NotAuthorizedError
 from braidlog.coordinator.groups.group import StaleGeneration
 from braidlog.coordinator.streams import VersionConflict
+from braidlog.model.address import Address, show_address
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.wire.cursus import answers as a
@@ -89,8 +90,11 @@ FENCED = (Reason.STALE_PRODUCER_EPOCH, Reason.OUT_OF_ORDER_SEQUENCE)
 _ABOUT_TOPIC = (Reason.TOPIC_NOT_FOUND, Reason.STREAM_NOT_FOUND)
 
 
-def answer_error(request: Request, error: Exception, permission: str) -> Failure | a.Ack:
-    """The answer to a request that the services refused; `permission` is what the request would have needed."""
+def answer_error(request: Request, error: Exception, permission: str, leader: Address | None = None) -> Failure | a.Ack:
+    """The answer to a request that the services refused; `permission` is what the request would have needed, `leader` the node
+    that it should have been sent to."""
+    if leader is not None:
+        return Failure.of(E.NOT_LEADER, LEADER_IS=show_address(leader))
     failure = failure_of(request, error, permission)
     if isinstance(request.message, Batch) and isinstance(error, BrokerError) and error.reason in FENCED:
         return refused_ack(request.message, failure)

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus import events, producing, reading
 from braidlog.adapters.cursus.errors import answer_error
-from braidlog.adapters.cursus.producing import show_address
 from braidlog.adapters.cursus.served import ServedConnection
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import TransactionHandlers
@@ -20,9 +19,10 @@ from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, Member, Membership
 from braidlog.coordinator.offsets import Commit
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.address import show_address
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
-from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosted import Role
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch
@@ -95,29 +95,45 @@ async def list_topics(_: Request, services: Services, conversation: Conversation
 
 
 async def describe(message: r.Describe, services: Services, conversation: Conversation) -> a.TopicDescription:
-    shown = [
-        a.PartitionDescription(
-            hosted.number,
-            _leader(hosted, conversation),
-            (hosted.replicas.leader, *(replica.node for replica in hosted.replicas.followers)),
-            tuple(hosted.replicas.in_sync),
-            hosted.end_offset,
-            hosted.high_watermark,
-        )
-        for hosted in services.hosting.partitions(message.topic)
-    ]
+    numbers = range(services.hosting.meta(message.topic).partitions)
+    shown = [_described(message.topic, number, services, conversation) for number in numbers]
     return a.TopicDescription(message.topic, tuple(shown))
 
 
+def _described(topic: str, number: int, services: Services, conversation: Conversation) -> a.PartitionDescription:
+    """Of a replicated partition who holds it, as the metadata says; its offsets if it is open here, else none."""
+    known = services.routing.assignment(topic, number)
+    if known is None:
+        hosted = services.hosting.partition(topic, number)
+        replicas = (hosted.replicas.leader, *(replica.node for replica in hosted.replicas.followers))
+        in_sync = tuple(hosted.replicas.in_sync)
+    else:
+        found = services.hosting.hosted(topic, number)
+        replicas, in_sync = tuple(map(str, known.replicas)), tuple(map(str, known.in_sync))
+        if found is None:
+            leader = _leader(topic, number, services, conversation)[0]
+            return a.PartitionDescription(number, leader, replicas, in_sync, -1, -1)
+        hosted = found
+    leader = _leader(topic, number, services, conversation)[0]
+    return a.PartitionDescription(number, leader, replicas, in_sync, hosted.end_offset, hosted.high_watermark)
+
+
 async def metadata(message: r.GetMetadata, services: Services, conversation: Conversation) -> a.TopicMetadata:
-    hosted = services.hosting.partitions(message.topic)
-    leaders = tuple(_leader(each, conversation) for each in hosted)
-    return a.TopicMetadata(message.topic, len(hosted), leaders, tuple(str(h.leader_epoch) for h in hosted))
+    numbers = range(services.hosting.meta(message.topic).partitions)
+    found = [_leader(message.topic, number, services, conversation) for number in numbers]
+    leaders, epochs = tuple(leader for leader, _ in found), tuple(str(epoch) for _, epoch in found)
+    return a.TopicMetadata(message.topic, len(numbers), leaders, epochs)
 
 
-def _leader(hosted: HostedPartition, conversation: Conversation) -> str:
-    """This node, where it leads; of a partition that it follows it does not know who does."""
-    return show_address(conversation.address) if hosted.role is Role.LEADER else NO_LEADER
+def _leader(topic: str, number: int, services: Services, conversation: Conversation) -> tuple[str, int]:
+    """Who leads, and in which epoch. A node that is alone and follows a partition does not know who does."""
+    known = services.routing.assignment(topic, number)
+    if known is None:
+        hosted = services.hosting.partition(topic, number)
+        at = conversation.address if hosted.role is Role.LEADER else None
+        return NO_LEADER if at is None else show_address(at), hosted.leader_epoch
+    at = services.routing.leader_address(topic, number, CursusAdapter.dialect, conversation.address)
+    return NO_LEADER if at is None else show_address(at), known.leader_epoch
 
 
 async def list_offsets(message: r.ListOffsets, services: Services, _: Conversation) -> a.OffsetList:
@@ -131,10 +147,15 @@ async def list_offsets(message: r.ListOffsets, services: Services, _: Conversati
     return a.OffsetList(message.topic, len(shown), tuple(shown))
 
 
-async def find_coordinator(message: r.FindCoordinator, _: Services, conversation: Conversation) -> a.Coordinator:
-    host, port = conversation.address
+async def find_coordinator(message: r.FindCoordinator, services: Services, conversation: Conversation) -> a.Coordinator:
     kind = "transaction" if message.transactional_id and not message.group else "group"
-    return a.Coordinator("standalone", kind, host, port)
+    routing = services.routing
+    if routing.is_alone:
+        return a.Coordinator("standalone", kind, *conversation.address)
+    found = routing.address(routing.coordinator, CursusAdapter.dialect, conversation.address)
+    if found is None:
+        raise BrokerError(Reason.UNAVAILABLE, f"node {routing.coordinator}, which keeps all groups, is away: ask again")
+    return a.Coordinator(str(routing.coordinator), kind, *found)
 
 
 # -- groups --------------------------------------------------------------------------------------------------------
@@ -360,6 +381,7 @@ class CursusAdapter(RoutedAdapter):
 
     def __init__(self, services: Services, *, compression: str = "none") -> None:
         super().__init__(services)
+        self._services: Services = services
         try:
             choose(compression, COMPRESSORS)
         except ValueError as error:
@@ -394,4 +416,7 @@ class CursusAdapter(RoutedAdapter):
         return await self.serve(route, _Speaker(conversation, credentials.principal), request)
 
     def failure(self, request: Request, error: Exception) -> Failure | a.Ack:
-        return answer_error(request, error, self.table[type(request.message)].operation or "none")
+        leader = None
+        if isinstance(error, NotLeaderError):
+            leader = self._services.routing.leader_address(error.topic, error.number, self.dialect)
+        return answer_error(request, error, self.table[type(request.message)].operation or "none", leader)

@@ -13,6 +13,7 @@ from braidlog.adapters.cursus.records import encode_pieces, encode_whole
 from braidlog.adapters.cursus.services import Services
 from braidlog.codec.batch import read_header
 from braidlog.coordinator.named_producers import NamedProducer
+from braidlog.model.address import show_address
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.append import SEQUENCES, Acks, Appended
 from braidlog.wire.cursus import answers as a
@@ -201,8 +202,3 @@ def check_sequences(records: Sequence[BatchRecord]) -> BatchRecord:
                 f"sequence {first.sequence + place} is next in the batch, {record.sequence} was sent",
             )
     return first
-
-
-def show_address(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.named_producers import NamedProducers
@@ -19,6 +20,7 @@ class Services(msgspec.Struct, frozen=True):
     world: World
     hosting: Hosting
     topics: Topics
+    routing: Routing
     append: Append
     fetch: Fetch
     offsets: Offsets

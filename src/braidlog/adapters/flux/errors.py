@@ -4,6 +4,7 @@ Knows: codes and texts. Refuses to know: why. A test holds the table total: a ne
 """
 
 from braidlog.adapters.errors import text_of
+from braidlog.model.address import Address, show_address
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.flux.messages import ErrorCode as E
 from braidlog.wire.flux.messages import Failed
@@ -83,7 +84,9 @@ TEXTS: dict[Reason, str] = {
 """One code (the Flux page, §3), and the text says which of the four it is. The rest is told in the services' words."""
 
 
-def failed(error: Exception) -> Failed:
+def failed(error: Exception, leader: Address | None = None) -> Failed:
+    """`leader`: the node that the request should have been sent to; its address ends the text."""
     if isinstance(error, BrokerError):
-        return Failed(CODES[error.reason], TEXTS.get(error.reason) or str(error))
+        text = TEXTS.get(error.reason) or str(error)
+        return Failed(CODES[error.reason], text if leader is None else f"{text}; leader={show_address(leader)}")
     return Failed(E.UNAVAILABLE if isinstance(error, StorageFault) else E.BAD_REQUEST, text_of(error))

@@ -21,7 +21,7 @@ from braidlog.codec.records import encode_batch
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Membership
 from braidlog.coordinator.offsets import Commit
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.partition.append import Acks
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.wire.flux import messages as m
@@ -236,7 +236,8 @@ async def get_metadata(_: m.GetMetadata, services: Services, conversation: Conve
     topics = services.authorize.visible(conversation.principal, services.hosting.names())
     if sum(len(topic) + 1 for topic in topics) > LINE_BYTES_MAX - _METADATA_OVERHEAD_BYTES:
         raise BrokerError(Reason.UNAVAILABLE, f"the names of {len(topics)} topics do not fit a line")
-    return m.Metadata(tuple(topics), tuple(services.brokers.numbers()))
+    numbers = services.brokers.numbers() if services.routing.is_alone else services.routing.numbers
+    return m.Metadata(tuple(topics), tuple(numbers))
 
 
 def _index(services: Services) -> int:
@@ -287,6 +288,7 @@ class FluxAdapter(RoutedAdapter):
 
     def __init__(self, services: Services, *, replication_factor: int = 1) -> None:
         super().__init__(services)
+        self._services: Services = services
         using = {kind: self.routes[kind] for kind in (m.Produce, m.Consume, m.Join, m.SetPartitionRole)}
         self._routes = dict(self.routes) | {
             kind: msgspec.structs.replace(route, handler=partial(route.handler, replicas=replication_factor))
@@ -300,4 +302,7 @@ class FluxAdapter(RoutedAdapter):
         return self.serve(self._routes[type(request)], conversation, request)
 
     def failure(self, _: m.Request, error: Exception) -> m.Failed:
-        return failed(error)
+        leader = None
+        if isinstance(error, NotLeaderError):
+            leader = self._services.routing.leader_address(error.topic, error.number, self.dialect)
+        return failed(error, leader)

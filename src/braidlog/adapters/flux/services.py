@@ -5,6 +5,7 @@ import msgspec
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.placement import Placement
+from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.service import Groups
@@ -21,6 +22,7 @@ class Services(msgspec.Struct, frozen=True):
     topics: Topics
     placement: Placement
     brokers: Brokers
+    routing: Routing
     append: Append
     fetch: Fetch
     offsets: Offsets

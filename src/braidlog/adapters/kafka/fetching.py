@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.leaders import add_to_fetch
 from braidlog.adapters.kafka.routes import Route, on_topics, resolved
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named
@@ -78,7 +79,8 @@ async def fetch(request: Request, services: Services, conversation: Conversation
         ]
         responses.append(d.FetchResponseTopic(topic.topic, topic.topic_id, told))
         await pace.step(len(partitions))
-    return d.FetchResponse(responses=responses)
+    answer = d.FetchResponse(responses=responses)
+    return answer if services.routing.is_alone else add_to_fetch(answer, services, conversation)
 
 
 def _asked(topic: d.FetchRequestTopic, services: Services, denied: Denied, *, is_replica: bool) -> list[_Asked]:

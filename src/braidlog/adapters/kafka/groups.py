@@ -1,7 +1,7 @@
 """Consumer groups: who is in them, and how far they have got.
 
 Knows: Kafka's words for what groups do. Refuses to know: rounds, generations, what is kept (`coordinator/groups`).
-Invariant: every group, member and partition of a request has an answer of its own. This node coordinates every group.
+Invariant: every group, member and partition of a request has an answer of its own. One node coordinates all groups.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.routes import Refusal, Route, on_group, resolved, topics_by_id, topics_named, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import id_of, named, unknown
+from braidlog.adapters.kafka.topics import DOOR, id_of, named, unknown
 from braidlog.adapters.routing import Denied, Handler, Need
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.groups.messages import Joining, MemberIdRequired
@@ -46,7 +46,11 @@ async def find_coordinator(
         return refuse_coordinator(request, E.INVALID_REQUEST, f"nothing of type {message.key_type} is coordinated")
     if not message.coordinator_keys:
         denied.check((kind, message.key))
-    node, (host, port) = services.brokers.own_number, conversation.address
+    node = services.routing.coordinator
+    found = services.routing.address(node, DOOR, conversation.address)
+    if found is None:
+        return refuse_coordinator(request, E.COORDINATOR_NOT_AVAILABLE, f"node {node}, which keeps all groups, is away")
+    host, port = found
 
     def tell(key: str) -> c.FindCoordinatorResponseCoordinator:
         error = denied.get((kind, key))

@@ -12,9 +12,10 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route, on_topics, topics_by_id, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import cluster_id, id_of, may, named, operations
+from braidlog.adapters.kafka.topics import DOOR, cluster_id, id_of, may, named, operations
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
+from braidlog.broker.routing import Broker
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
 from braidlog.model.slices import Pace
@@ -44,7 +45,22 @@ class PartitionState(msgspec.Struct, frozen=True):
     error: E
     leader: int
     epoch: int
-    nodes: list[int]
+    replicas: Sequence[int]
+    in_sync: Sequence[int]
+    offline: Sequence[int] = ()
+    eligible: Sequence[int] = ()
+
+
+class _Where(msgspec.Struct, frozen=True):
+    """The nodes that clients of this door can be sent to."""
+
+    live: list[Broker]
+    numbers: frozenset[int]
+
+    @classmethod
+    def of(cls, services: Services, conversation: Conversation) -> "_Where":
+        found = [each for each in services.routing.brokers(DOOR, conversation.address) if not each.is_fenced]
+        return cls(found, frozenset(each.number for each in found))
 
 
 # -- versions --------------------------------------------------------------------------------------------------
@@ -62,16 +78,16 @@ async def metadata(
     request: Request, services: Services, conversation: Conversation, denied: Denied, *, creating: Creating
 ) -> c.MetadataResponse:
     message: c.MetadataRequest = request.message
-    own = services.brokers.own_number
     pace = Pace()
+    where = _Where.of(services, conversation)
     topics = []
     for asked in _asked(request, services, conversation):
-        topics.append(await _topic(asked, message, services, conversation, denied, creating))
+        topics.append(await _topic(asked, message, services, conversation, denied, creating, where))
         await pace.step(1 + len(topics[-1].partitions))
     return c.MetadataResponse(
-        brokers=[c.MetadataResponseBroker(own, *conversation.address)],
+        brokers=[c.MetadataResponseBroker(each.number, each.host, each.port, each.rack or None) for each in where.live],
         cluster_id=cluster_id(services),
-        controller_id=own,
+        controller_id=services.routing.controller,
         topics=topics,
         cluster_authorized_operations=(
             operations(services, conversation, None) if message.include_cluster_authorized_operations else UNASKED
@@ -98,6 +114,7 @@ async def _topic(
     conversation: Conversation,
     denied: Denied,
     creating: Creating,
+    where: _Where,
 ) -> c.MetadataResponseTopic:
     name = named(services, asked.name, asked.topic_id)
     if name is None:
@@ -112,7 +129,7 @@ async def _topic(
     return c.MetadataResponseTopic(
         name=name,
         topic_id=id_of(services, name),
-        partitions=[_partition(state) for state in _states(name, services)],
+        partitions=[_partition(state) for state in _states(name, services, where)],
         topic_authorized_operations=(
             operations(services, conversation, name) if message.include_topic_authorized_operations else UNASKED
         ),
@@ -137,25 +154,53 @@ async def _create(
     return E.NONE
 
 
-def _states(name: str, services: Services) -> list[PartitionState]:
-    return [_state(name, number, services) for number in range(services.hosting.meta(name).partitions)]
+def _states(name: str, services: Services, where: _Where) -> list[PartitionState]:
+    return [_state(name, number, services, where) for number in range(services.hosting.meta(name).partitions)]
 
 
-def _state(name: str, number: int, services: Services) -> PartitionState:
+def _state(name: str, number: int, services: Services, where: _Where) -> PartitionState:
+    """What the metadata says of a replicated partition; of one that is this node's alone, what the node finds."""
+    known = services.routing.assignment(name, number)
+    if known is None:
+        return _own_state(name, number, services)
+    error, leader = E.NONE, known.leader
+    if leader is None:
+        error = E.LEADER_NOT_AVAILABLE
+    elif leader not in where.numbers:
+        error = E.LISTENER_NOT_FOUND
+    return PartitionState(
+        number,
+        error,
+        NO_LEADER if leader is None or error is not E.NONE else leader,
+        known.leader_epoch,
+        known.replicas,
+        known.in_sync,
+        [node for node in known.replicas if node not in where.numbers],
+        known.eligible,
+    )
+
+
+def _own_state(name: str, number: int, services: Services) -> PartitionState:
     """A partition that cannot be opened, or is led elsewhere, has no leader here."""
     own = services.brokers.own_number
     try:
         hosted = services.hosting.partition(name, number)
     except StorageFault as fault:
-        return PartitionState(number, code_of(fault), NO_LEADER, -1, [own])
+        return PartitionState(number, code_of(fault), NO_LEADER, -1, [own], [own])
     if hosted.role is not Role.LEADER:
-        return PartitionState(number, E.LEADER_NOT_AVAILABLE, NO_LEADER, hosted.leader_epoch, [own])
-    return PartitionState(number, E.NONE, own, hosted.leader_epoch, [own])
+        return PartitionState(number, E.LEADER_NOT_AVAILABLE, NO_LEADER, hosted.leader_epoch, [own], [own])
+    return PartitionState(number, E.NONE, own, hosted.leader_epoch, [own], [own])
 
 
 def _partition(state: PartitionState) -> c.MetadataResponsePartition:
     return c.MetadataResponsePartition(
-        state.error, state.number, state.leader, state.epoch, replica_nodes=state.nodes, isr_nodes=state.nodes
+        state.error,
+        state.number,
+        state.leader,
+        state.epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.in_sync),
+        offline_replicas=list(state.offline),
     )
 
 
@@ -178,11 +223,15 @@ async def describe_cluster(
     if message.endpoint_type != BROKERS:
         # Controllers are no nodes of their own here, and have no address.
         return refuse_cluster(request, E.UNSUPPORTED_ENDPOINT_TYPE, "this node describes brokers only")
-    own = services.brokers.own_number
+    found = services.routing.brokers(DOOR, conversation.address)
     return c.DescribeClusterResponse(
         cluster_id=cluster_id(services),
-        controller_id=own,
-        brokers=[c.DescribeClusterResponseBroker(own, *conversation.address)],
+        controller_id=services.routing.controller,
+        brokers=[
+            c.DescribeClusterResponseBroker(each.number, each.host, each.port, each.rack or None, each.is_fenced)
+            for each in found
+            if message.include_fenced_brokers or not each.is_fenced
+        ],
         cluster_authorized_operations=(
             operations(services, conversation, None) if message.include_cluster_authorized_operations else UNASKED
         ),
@@ -209,6 +258,7 @@ async def describe_topic_partitions(
         first = max(message.cursor.partition_index, 0)
     room = min(max(message.response_partition_limit, 1), PARTITIONS_TOLD_MAX)
     topics: list[c.DescribeTopicPartitionsResponseTopic] = []
+    where = _Where.of(services, conversation)
     for name in names:
         if not room:
             return c.DescribeTopicPartitionsResponse(topics=topics, next_cursor=_cursor(name, 0))
@@ -216,7 +266,7 @@ async def describe_topic_partitions(
         if name in denied:
             topics.append(c.DescribeTopicPartitionsResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, name))
             continue
-        topic = _described(name, start, room, services, conversation)
+        topic = _described(name, start, room, services, conversation, where)
         topics.append(topic)
         room -= len(topic.partitions)
         reached = start + len(topic.partitions)
@@ -230,7 +280,7 @@ def _cursor(name: str, partition: int) -> c.TopicPartitionCursor:
 
 
 def _described(
-    name: str, start: int, room: int, services: Services, conversation: Conversation
+    name: str, start: int, room: int, services: Services, conversation: Conversation, where: _Where
 ) -> c.DescribeTopicPartitionsResponseTopic:
     if not services.hosting.exists(name):
         return c.DescribeTopicPartitionsResponseTopic(E.UNKNOWN_TOPIC_OR_PARTITION, name)
@@ -244,12 +294,13 @@ def _described(
                 state.number,
                 state.leader,
                 state.epoch,
-                replica_nodes=state.nodes,
-                isr_nodes=state.nodes,
-                eligible_leader_replicas=[],  # may be null by the schema; the Java client does not expect it
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.in_sync),
+                eligible_leader_replicas=list(state.eligible),  # null by the schema; the Java client does not expect it
                 last_known_elr=[],
+                offline_replicas=list(state.offline),
             )
-            for state in (_state(name, number, services) for number in range(start, min(start + room, count)))
+            for state in (_state(name, number, services, where) for number in range(start, min(start + room, count)))
         ],
         topic_authorized_operations=operations(services, conversation, name),
     )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.leaders import add_to_produce
 from braidlog.adapters.kafka.routes import Route, on_topics, on_transactional_id, resolved
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named, unknown
@@ -84,7 +85,8 @@ async def produce(
     if acks is Acks.NONE:
         _say_nothing(responses, conversation)
         return None
-    return d.ProduceResponse(responses)
+    told = d.ProduceResponse(responses)
+    return told if services.routing.is_alone else add_to_produce(told, services, conversation)
 
 
 def _say_nothing(responses: list[d.ProduceResponseTopic], conversation: Conversation) -> None:

@@ -8,6 +8,7 @@ from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
 from braidlog.broker.quota_changes import QuotaChanges
+from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.journal import Journal
@@ -30,6 +31,7 @@ class Services(msgspec.Struct, frozen=True):
     configs: Configs
     trim: Trim
     brokers: Brokers
+    routing: Routing
     append: Append
     intake: Intake
     fetch: Fetch

@@ -20,6 +20,8 @@ OPERATION_BITS: dict[Operation, int] = {
 """The numbers of Kafka's own operations, which are also the bits in `authorized_operations`."""
 
 
+DOOR = "kafka"
+"""What this protocol is called where the doors of a node are registered."""
 GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 
 

@@ -14,6 +14,7 @@ from braidlog.adapters.mayfly.services import Services
 from braidlog.adapters.routing import Denied, Need, Route, RoutedAdapter
 from braidlog.broker.access.authorize import ANONYMOUS, Kind, Operation
 from braidlog.broker.keyvalue import operations as o
+from braidlog.broker.routing import Broker
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
 from braidlog.wire.mayfly import messages as m
@@ -150,12 +151,19 @@ async def statistics(_: Request, services: Services, __: Conversation) -> m.Stat
 
 
 async def cluster_info(_: Request, services: Services, __: Conversation) -> m.ClusterState:
-    return m.ClusterState(mode="standalone", node=services.placement.node, nodes=1, epoch=0)
+    mode = "standalone" if services.routing.is_alone else "cluster"
+    nodes = len(services.routing.numbers)
+    return m.ClusterState(mode=mode, node=services.placement.node, nodes=nodes, epoch=services.routing.epoch)
 
 
 async def cluster_nodes(_: Request, services: Services, conversation: Conversation) -> m.Nodes:
-    host, port = conversation.address
-    return m.Nodes((m.Node(services.placement.node, m.NodeState.ALIVE, host, port),))
+    routing = services.routing
+
+    def show(each: Broker) -> m.Node:
+        name = services.placement.node if each.number == routing.own_number else str(each.number)
+        return m.Node(name, m.NodeState.DEAD if each.is_fenced else m.NodeState.ALIVE, each.host, each.port)
+
+    return m.Nodes(tuple(show(each) for each in routing.brokers(MayflyAdapter.dialect, conversation.address)))
 
 
 async def leave(_: Request, __: Services, ___: Conversation) -> m.Message:

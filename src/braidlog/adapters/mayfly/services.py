@@ -5,9 +5,11 @@ import msgspec
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
+from braidlog.broker.routing import Routing
 
 
 class Services(msgspec.Struct, frozen=True):
     placement: Placement
+    routing: Routing
     authorize: Authorize
     keyvalue: KeyValue

@@ -15,11 +15,13 @@ from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.offsets import Commit, check_group_name
+from braidlog.model.address import Address, show_address
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Record
 from braidlog.partition.append import Acks, Appended
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.partition.hosted import HostedPartition
+from braidlog.replication.assignment import Assignment
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ServerConnection, frame
 from braidlog.wire.mlog.errors import RPCErrorResponse
@@ -44,6 +46,8 @@ STREAM_WAIT_MS = 60_000
 RECORDS_PER_BATCH = 500
 """Fetch reads one record, and a batch is decoded whole for it: a large ProduceBatch becomes several, in one append."""
 
+UNKNOWN_END = -1
+"""Instead of the end of a log on another node."""
 _ACKS = {m.AckMode.NONE: Acks.NONE, m.AckMode.LEADER: Acks.LEADER, m.AckMode.ALL: Acks.ALL}
 
 
@@ -346,19 +350,22 @@ async def delete_topic(message: m.DeleteTopicRequest, services: Services, _: Con
 async def find_topic_leader(
     message: m.FindTopicLeaderRequest, services: Services, conversation: Conversation
 ) -> m.FindTopicLeaderResponse:
-    _led(services, message.topic)
-    return m.FindTopicLeaderResponse(_address(conversation))
+    found: Address | None = conversation.address
+    if services.routing.assignment(message.topic, 0) is None:
+        _led(services, message.topic)
+    else:
+        found = services.routing.leader_address(message.topic, 0, MlogAdapter.dialect, conversation.address)
+    if found is None:
+        raise BrokerError(Reason.NOT_LEADER, f"topic {message.topic!r} has no leader now: ask again")
+    return m.FindTopicLeaderResponse(show_address(found))
 
 
 async def find_raft_leader(
-    _: m.FindRaftLeaderRequest, __: Services, conversation: Conversation
+    _: m.FindRaftLeaderRequest, services: Services, conversation: Conversation
 ) -> m.FindRaftLeaderResponse:
-    return m.FindRaftLeaderResponse(_address(conversation))
-
-
-def _address(conversation: Conversation) -> str:
-    host, port = conversation.address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"  # as Go's net.Dial takes it
+    """Any node writes metadata; the one that proposes first is told, or this one, if that has no such door."""
+    found = services.routing.address(services.routing.controller, MlogAdapter.dialect, conversation.address)
+    return m.FindRaftLeaderResponse(show_address(found or conversation.address))
 
 
 async def list_topics(_: m.ListTopicsRequest, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
@@ -372,10 +379,22 @@ async def list_topics(_: m.ListTopicsRequest, services: Services, conversation: 
 
 
 def _topic_info(services: Services, name: str) -> m.TopicInfo:
+    known = services.routing.assignment(name, 0)
+    if known is not None:
+        return _replicated_info(services, name, known)
     hosted = services.hosting.partition(name, 0)
     leader = m.ReplicaInfo(services.placement.node, is_isr=True, leo=hosted.end_offset)
     followers = [m.ReplicaInfo(r.node, r.in_sync, r.end_offset) for r in hosted.replicas.followers]
     return m.TopicInfo(name, services.placement.node, hosted.leader_epoch, (leader, *followers))
+
+
+def _replicated_info(services: Services, name: str, known: Assignment) -> m.TopicInfo:
+    """As the metadata has it. How far another node's log reaches is not known here."""
+    hosted = services.hosting.hosted(name, 0)
+    ends = {services.routing.own_number: UNKNOWN_END if hosted is None else hosted.end_offset}
+    replicas = [m.ReplicaInfo(str(node), node in known.in_sync, ends.get(node, UNKNOWN_END)) for node in known.replicas]
+    leader = "" if known.leader is None else str(known.leader)
+    return m.TopicInfo(name, leader, known.leader_epoch, tuple(replicas))
 
 
 # -- the table -----------------------------------------------------------------------------------------------------

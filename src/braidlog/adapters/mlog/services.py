@@ -4,6 +4,7 @@ import msgspec
 
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.placement import Placement
+from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.coordinator.offsets import Offsets
 from braidlog.model.world import World
@@ -17,6 +18,7 @@ class Services(msgspec.Struct, frozen=True):
     hosting: Hosting
     topics: Topics
     placement: Placement
+    routing: Routing
     append: Append
     fetch: Fetch
     offsets: Offsets

@@ -18,11 +18,11 @@ import msgspec
 
 from braidlog.cli.terminal.output import QUIET
 from braidlog.client.blocking import Client, connect
-from braidlog.client.drivers.link import show_address
 from braidlog.client.errors import ConnectError, Refusal, RefusedError
 from braidlog.client.schemes import parse_url
 from braidlog.client.session import Client as AioClient
 from braidlog.client.session import connect as connect_aio
+from braidlog.model.address import show_address
 from braidlog.wire.kafka import DIALECT
 
 DEFAULT_URL = DIALECT.local_url

@@ -25,11 +25,12 @@ from braidlog.client.drivers.contract import (
     Placed,
     Span,
 )
-from braidlog.client.drivers.link import ConnectionWire, Link, read_address
+from braidlog.client.drivers.link import ConnectionWire, Link
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, ClientError, NoAnswerError, RecordError, Refusal, RefusedError
 from braidlog.client.schemes import Target
+from braidlog.model.address import read_address
 from braidlog.model.record import Header, NewRecord
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r

@@ -17,6 +17,7 @@ import msgspec
 from braidlog.client.engine.retry import wait_at_most
 from braidlog.client.errors import Address, ClientError, ClosedError, ConnectError, NoAnswerError, RecordError
 from braidlog.codec.errors import ProtocolError
+from braidlog.model.address import show_address
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 
 _SMALL_BYTES = 128 * 1024
@@ -303,16 +304,3 @@ class Links:
         for link in self._links.values():
             link.abort("the client was closed")
         self._links.clear()
-
-
-def show_address(address: Address) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def read_address(text: str) -> Address | None:
-    """`host:port` or `[host]:port`; None for anything else: a server may not know its leader."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        return None
-    return host.removeprefix("[").removesuffix("]"), int(port)

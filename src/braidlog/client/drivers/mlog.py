@@ -23,11 +23,12 @@ from braidlog.client.drivers.contract import (
     Placed,
     Span,
 )
-from braidlog.client.drivers.link import ConnectionWire, read_address
+from braidlog.client.drivers.link import ConnectionWire
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, ClientError, ConnectError, NoAnswerError, Refusal, RefusedError
 from braidlog.client.schemes import Target
+from braidlog.model.address import read_address
 from braidlog.model.record import NewRecord
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection

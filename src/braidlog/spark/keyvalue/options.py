@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
-from braidlog.client.drivers.link import show_address
 from braidlog.client.schemes import parse_url
+from braidlog.model.address import show_address
 from braidlog.spark import options as o
 from braidlog.spark.columns import ColumnError, check_columns
 from braidlog.spark.options import OptionError, Options

@@ -26,7 +26,8 @@ from braidlog.wire.cursus.failures import Failure, decode_text, failure_line, pa
 FIELDS_MAX = 32
 LIST_ITEMS_MAX = 200_000
 
-_PLAIN = re.compile(r"[^\s,\[\]]*")
+_PLAIN = re.compile(r"[^\s,\[\]]*|\[[0-9A-Fa-f:.]+\]:\d+")
+"""A name in a list; in brackets the address of a leader, where it is one of IPv6."""
 _FIELD = re.compile(r"([^\s=]+)=(\[[^\]]*\]|\S*)")
 _NUMBERS = re.compile(r"\[[0-9 ,]*\]")
 _RANGE = re.compile(
@@ -80,7 +81,9 @@ def _ranges(raw: str) -> list[dict[str, str]]:
 
 def _write_names(names: tuple[str, ...]) -> str:
     if any(not name or _PLAIN.fullmatch(name) is None for name in names):
-        raise ValueError("a name in a list cannot be empty, nor hold a blank, a comma or a bracket")
+        raise ValueError(
+            "a name in a list cannot be empty, nor hold a blank, a comma or, but for an address, a bracket"
+        )
     return ",".join(names)
 
 

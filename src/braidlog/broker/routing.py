@@ -1,0 +1,101 @@
+"""Which node answers for what, and where a client of one protocol reaches it.
+
+Knows: leaders, the controller, the coordinator of groups and transactions, as the metadata has them; the address of each door of
+each node, as the node registered it. Refuses to know: how any dialect says it, whether a node can be reached.
+Invariant: what is told of another node is what that node said of itself; of this one, the address that the client can be sure of:
+the configured one, else the one that it dialled.
+"""
+
+from typing import NamedTuple
+
+from braidlog.broker.brokers import broker_number
+from braidlog.cluster.membership import Member, name_of
+from braidlog.cluster.store import Metadata
+from braidlog.model.address import Address
+from braidlog.replication.assignment import Assignment
+
+
+class Broker(NamedTuple):
+    """A node as clients of one protocol know it."""
+
+    number: int
+    host: str
+    port: int
+    rack: str = ""
+    is_fenced: bool = False
+
+
+class Routing:
+    """Questions to the image; nothing is kept here, so an answer is as new as the metadata of this node."""
+
+    def __init__(self, metadata: Metadata, node: str) -> None:
+        self._metadata = metadata
+        self.own_number = broker_number(node) or 0
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node is registered with nobody: then it does everything itself."""
+        return not self._metadata.image.cluster.members
+
+    @property
+    def numbers(self) -> list[int]:
+        """Every node that is registered, alive or not."""
+        return sorted(self._members) or [self.own_number]
+
+    @property
+    def epoch(self) -> int:
+        """Grows with each registration; 0 of a node that is alone."""
+        return max((member.registered.incarnation for member in self._members.values()), default=0)
+
+    @property
+    def controller(self) -> int:
+        """The node that proposes first: the lowest number that lives (any node may propose)."""
+        return self._lowest(live=True)
+
+    @property
+    def coordinator(self) -> int:
+        """The node that keeps groups, commits and transactions: the lowest number that is registered, alive or not.
+
+        Their state is on that node alone, so another cannot take its place: while it is away, they wait.
+        """
+        return self._lowest(live=False)
+
+    @property
+    def is_coordinator(self) -> bool:
+        return self.coordinator == self.own_number
+
+    def assignment(self, topic: str, number: int) -> Assignment | None:
+        """Who holds a replicated partition; None if it is this node's alone."""
+        found = self._metadata.image.cluster.partitions.get(name_of(topic, number))
+        return None if found is None else found.assignment
+
+    def brokers(self, door: str, own: Address) -> list[Broker]:
+        """Every node that has this door, in order; `own` is where this client reaches this one."""
+        if self.is_alone:
+            return [Broker(self.own_number, *own)]
+        found = []
+        for number, member in sorted(self._members.items()):
+            at = own if number == self.own_number else member.addresses.get(door)
+            if at is not None:
+                found.append(Broker(number, *at, member.rack, member.is_fenced))
+        return found
+
+    def address(self, number: int, door: str, own: Address | None = None) -> Address | None:
+        """Where a node's door is; None if it is not registered, is fenced, or has no such door."""
+        if own is not None and number == self.own_number:
+            return own
+        member = self._members.get(number)
+        return None if member is None or member.is_fenced else member.addresses.get(door)
+
+    def leader_address(self, topic: str, number: int, door: str, own: Address | None = None) -> Address | None:
+        """Where the leader of a replicated partition is reached; None if there is none, or it is not known where."""
+        known = self.assignment(topic, number)
+        return None if known is None or known.leader is None else self.address(known.leader, door, own)
+
+    @property
+    def _members(self) -> dict[int, Member]:
+        return {int(number): member for number, member in self._metadata.image.cluster.members.items()}
+
+    def _lowest(self, *, live: bool) -> int:
+        numbers = [number for number, member in self._members.items() if not (live and member.is_fenced)]
+        return min(numbers, default=self.own_number)

@@ -1,0 +1,17 @@
+"""Host and port of a door."""
+
+Address = tuple[str, int]
+
+
+def show_address(address: Address) -> str:
+    """As text, with brackets around an IPv6 address: what every dialer takes."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def read_address(text: str) -> Address | None:
+    """`host:port` or `[host]:port`; None for anything else: a server may not know its leader."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        return None
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,239 @@
+"""What each door says of other nodes: a hand-made cluster of three, asked in bytes at node 2."""
+
+from typing import Any
+
+import pytest
+from tests.broker.node import Node, batch_of
+from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, three_nodes
+
+from braidlog.adapters.contract import Adapter
+from braidlog.cluster import events as e
+from braidlog.model.errors import BrokerError
+from braidlog.server.compose import make_adapter
+from braidlog.wire.flux import messages as fm
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import ClientConnection as KafkaClient
+from braidlog.wire.kafka.connection import Response
+from braidlog.wire.kafka.messages import cluster as c
+from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.messages.parts import CurrentLeader, NodeEndpoint
+from braidlog.wire.kafka.rows import Message
+from braidlog.wire.mayfly import messages as mm
+from braidlog.wire.mayfly.connection import Request
+from braidlog.wire.mlog import messages as m
+from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
+
+
+class Client:
+    """A conversation, as far as these requests need one."""
+
+    principal = "anonymous"
+    address = OWN
+    peer = "10.9.9.9:1"
+
+    def hold(self, more_bytes: int) -> None:
+        pass
+
+
+CONVERSATION: Any = Client()
+
+
+def served(node: Node, adapter: Adapter, request: Any) -> Any:
+    """The answer to one request, or the adapter's own words for a refusal."""
+    try:
+        return node.run(adapter.handle(CONVERSATION, request))
+    except BrokerError as error:
+        return adapter.failure(request, error)
+
+
+def in_bytes(node: Node, adapter: Adapter, data: bytes) -> bytes:
+    connection = adapter.open()
+    connection.receive(data)
+    request = connection.next_event()
+    output = connection.respond(request, served(node, adapter, request))
+    return output if isinstance(output, bytes) else b"".join(output)  # type: ignore[arg-type]
+
+
+# -- Kafka ---------------------------------------------------------------------------------------------------------
+
+
+def kafka(node: Node, message: Message, version: int | None = None) -> Any:
+    client = KafkaClient("c")
+    client.receive(in_bytes(node, make_adapter("kafka", node.services), client.request(message, version)))
+    answer = client.next_event()
+    assert isinstance(answer, Response)
+    return answer.message
+
+
+def test_kafka_metadata_names_the_live_nodes_their_racks_and_the_leader() -> None:
+    node = three_nodes()
+    told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
+    assert [(each.node_id, each.host, each.port, each.rack) for each in told.brokers] == [
+        (1, *addresses(1)["kafka"], "r1"),
+        (2, *OWN, "r2"),
+        (3, *addresses(3)["kafka"], "r3"),
+    ]
+    assert told.controller_id == 1
+    (partition,) = told.topics[0].partitions
+    assert partition == c.MetadataResponsePartition(0, 0, 3, 7, [3, 1, 2], [3, 2], [])
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
+    assert [each.node_id for each in told.brokers] == [2, 3]
+    assert told.controller_id == 2
+    assert told.topics[0].partitions[0].offline_replicas == [1]
+
+
+def test_kafka_metadata_of_a_partition_without_a_leader_and_of_one_whose_leader_has_no_such_door() -> None:
+    asked = c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)])
+    (partition,) = kafka(three_nodes(leader=None), asked).topics[0].partitions
+    assert (partition.error_code, partition.leader_id) == (E.LEADER_NOT_AVAILABLE, -1)
+    node = three_nodes()
+    node.services.metadata.change_alone([registered(3, 2, doors={})])
+    assign(node, 3)
+    (partition,) = kafka(node, asked).topics[0].partitions
+    assert (partition.error_code, partition.leader_id) == (E.LISTENER_NOT_FOUND, -1)
+
+
+def test_kafka_describes_cluster_and_topics_alike() -> None:
+    node = three_nodes()
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    told = kafka(node, c.DescribeClusterRequest())
+    assert ([each.broker_id for each in told.brokers], told.controller_id) == ([2, 3], 2)
+    told = kafka(node, c.DescribeClusterRequest(include_fenced_brokers=True))
+    assert [(each.broker_id, each.is_fenced) for each in told.brokers] == [(1, True), (2, False), (3, False)]
+    told = kafka(node, c.DescribeTopicPartitionsRequest([c.DescribeTopicPartitionsRequestTopic(TOPIC)]))
+    (partition,) = told.topics[0].partitions
+    assert (partition.leader_id, partition.isr_nodes, partition.offline_replicas) == (3, [3, 2], [1])
+
+
+def test_kafka_finds_the_coordinator_on_its_node_and_says_when_that_is_away() -> None:
+    node = three_nodes()
+    (found,) = kafka(node, c.FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+    assert (found.node_id, found.host, found.port) == (1, *addresses(1)["kafka"])
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    (found,) = kafka(node, c.FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+    assert found.error_code == E.COORDINATOR_NOT_AVAILABLE
+
+
+def test_kafka_produce_and_fetch_name_the_leader_and_its_address_in_a_refusal() -> None:
+    node = three_nodes(partitions=2)
+    endpoint = NodeEndpoint(3, *addresses(3)["kafka"], "r3")
+    batch = d.ProduceRequestPartition(0, batch_of(b"v"))
+    told = kafka(node, d.ProduceRequest(None, -1, 1000, [d.ProduceRequestTopic(TOPIC, partition_data=[batch])]), 12)
+    (partition,) = told.responses[0].partition_responses
+    assert (partition.error_code, partition.current_leader) == (E.NOT_LEADER_OR_FOLLOWER, CurrentLeader(3, 7))
+    assert told.node_endpoints == [endpoint]
+    topic_id = bytes.fromhex(node.services.hosting.meta(TOPIC).topic_id)
+    wanted = [d.FetchRequestPartition(number, partition_max_bytes=1000) for number in (0, 1)]
+    told = kafka(node, d.FetchRequest(topics=[d.FetchRequestTopic(topic_id=topic_id, partitions=wanted)]), 17)
+    assert [each.error_code for each in told.responses[0].partitions] == [E.NOT_LEADER_OR_FOLLOWER] * 2
+    assert [each.current_leader for each in told.responses[0].partitions] == [CurrentLeader(3, 7)] * 2
+    assert told.node_endpoints == [endpoint]
+
+
+def test_kafka_fetch_in_an_epoch_that_is_over_is_told_the_one_in_force() -> None:
+    node = three_nodes(leader=2)
+    topic_id = bytes.fromhex(node.services.hosting.meta(TOPIC).topic_id)
+    wanted = d.FetchRequestPartition(0, current_leader_epoch=0, partition_max_bytes=1000)
+    told = kafka(node, d.FetchRequest(topics=[d.FetchRequestTopic(topic_id=topic_id, partitions=[wanted])]), 17)
+    (partition,) = told.responses[0].partitions
+    assert (partition.error_code, partition.current_leader) == (E.FENCED_LEADER_EPOCH, CurrentLeader(2, 7))
+    assert told.node_endpoints == [NodeEndpoint(2, *OWN, "r2")]
+
+
+def test_kafka_tells_no_leader_of_what_was_served() -> None:
+    node = three_nodes(leader=2)
+    batch = d.ProduceRequestPartition(0, batch_of(b"v"))
+    told = kafka(node, d.ProduceRequest(None, 1, 1000, [d.ProduceRequestTopic(TOPIC, partition_data=[batch])]), 12)
+    assert (told.responses[0].partition_responses[0].error_code, told.node_endpoints) == (E.NONE, [])
+
+
+# -- mlog ----------------------------------------------------------------------------------------------------------
+
+
+def mlog(node: Node, request: m.Request) -> Any:
+    return served(node, make_adapter("mlog", node.services), request)
+
+
+def test_mlog_finds_leaders_and_tells_each_replica() -> None:
+    node = three_nodes()
+    host, port = addresses(3)["mlog"]
+    assert mlog(node, m.FindTopicLeaderRequest(TOPIC)) == m.FindTopicLeaderResponse(f"[{host}]:{port}")
+    host, port = addresses(1)["mlog"]
+    assert mlog(node, m.FindRaftLeaderRequest()) == m.FindRaftLeaderResponse(f"{host}:{port}")
+    (topic,) = mlog(node, m.ListTopicsRequest()).topics
+    replicas = (m.ReplicaInfo("3", True, -1), m.ReplicaInfo("1", False, -1), m.ReplicaInfo("2", True, 0))
+    assert topic == m.TopicInfo(TOPIC, "3", 7, replicas)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (m.ProduceRequest(TOPIC, b"v", 1), ErrorCode.NOT_TOPIC_LEADER),
+        (m.FetchRequest(TOPIC), ErrorCode.TOPIC_NOT_FOUND),
+    ],
+)
+def test_mlog_sends_clients_away_with_the_codes_that_make_them_look_again(request_: m.Request, code: int) -> None:
+    answer = mlog(three_nodes(), request_)
+    assert isinstance(answer, RPCErrorResponse)
+    assert answer.code == code
+
+
+def test_mlog_says_that_no_leader_is_known() -> None:
+    answer = mlog(three_nodes(leader=None), m.FindTopicLeaderRequest(TOPIC))
+    assert answer.code == ErrorCode.LEADER_ADDR_REQUIRED
+
+
+# -- Cursus --------------------------------------------------------------------------------------------------------
+
+
+def cursus(node: Node, line: str) -> str:
+    body = line.encode()
+    answer = in_bytes(node, make_adapter("cursus", node.services), len(body).to_bytes(4, "big") + body)
+    assert int.from_bytes(answer[:4], "big") == len(answer) - 4
+    return answer[4:].decode()
+
+
+def test_cursus_redirects_in_the_words_of_its_document() -> None:
+    """`ERROR: NOT_LEADER LEADER_IS h:p`: clients look for these words, and dial what follows."""
+    told = cursus(three_nodes(), f"CONSUME topic={TOPIC} partition=0 offset=0 member=m")
+    assert told == "ERROR: NOT_LEADER LEADER_IS [fd00::3]:9013"
+
+
+def test_cursus_metadata_describe_and_coordinator() -> None:
+    node = three_nodes(partitions=2)
+    assert cursus(node, f"METADATA topic={TOPIC}") == (
+        f"OK topic={TOPIC} partitions=2 leaders=[fd00::3]:9013,[fd00::3]:9013 epochs=7,7"
+    )
+    assert '"leader":"[fd00::3]:9013","replicas":["3","1","2"],"isr":["3","2"]' in cursus(
+        node, f"DESCRIBE topic={TOPIC}"
+    )
+    assert "coordinator_id=1 coordinator_type=group host=10.0.0.1 port=9011" in cursus(node, "FIND_COORDINATOR group=g")
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    assert "node 1, which keeps all groups, is away" in cursus(node, "FIND_COORDINATOR group=g")
+
+
+# -- Flux ----------------------------------------------------------------------------------------------------------
+
+
+def test_flux_ends_a_refusal_with_the_leaders_address_and_lists_the_nodes() -> None:
+    node = three_nodes()
+    adapter = make_adapter("flux", node.services)
+    told = served(node, adapter, fm.Produce("1", TOPIC, b"k", b"v", fm.Acks.LEADER))
+    assert told.code == fm.ErrorCode.NOT_LEADER
+    assert told.message.endswith("; leader=[fd00::3]:9043")
+    assert served(node, adapter, fm.GetMetadata("1")).brokers == (1, 2, 3)
+
+
+# -- Mayfly --------------------------------------------------------------------------------------------------------
+
+
+def test_mayfly_lists_the_nodes_and_which_are_dead() -> None:
+    node = three_nodes()
+    node.services.metadata.change_alone([e.FenceNode(node=3, incarnation=1)])
+    adapter = make_adapter("mayfly", node.services)
+    assert served(node, adapter, Request(1, mm.ClusterNodes())).nodes == (
+        mm.Node("1", mm.NodeState.ALIVE, *addresses(1)["mayfly"]),
+        mm.Node("2", mm.NodeState.ALIVE, *OWN),
+        mm.Node("3", mm.NodeState.DEAD, *addresses(3)["mayfly"]),
+    )

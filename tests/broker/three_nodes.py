@@ -1,0 +1,53 @@
+"""A node that is one of three in its metadata: node 2, beside nodes 1 and 3."""
+
+from tests.broker.node import Node
+
+from braidlog.cluster import events as e
+from braidlog.partition.hosted import Role
+from braidlog.replication.assignment import Assignment
+from braidlog.replication.registration import Life
+
+TOPIC = "orders"
+DOORS = ("kafka", "cursus", "mlog", "rustlog", "flux", "mayfly")
+OWN = ("dialled.example", 4002)
+"""Where a client of node 2 has reached it."""
+
+
+def addresses(number: int) -> dict[str, tuple[str, int]]:
+    """Of node 3 by IPv6, which some dialects write with brackets."""
+    host = "fd00::3" if number == 3 else f"10.0.0.{number}"
+    return {door: (host, 9000 + 10 * at + number) for at, door in enumerate(DOORS)}
+
+
+def registered(number: int, incarnation: int = 1, *, doors: dict[str, tuple[str, int]] | None = None) -> e.RegisterNode:
+    life = Life(boot_id="b", folder_id=f"f{number}", remembers=incarnation - 1)
+    found = addresses(number) if doors is None else doors
+    return e.RegisterNode(node=number, incarnation=incarnation, life=life, addresses=found, rack=f"r{number}")
+
+
+def three_nodes(leader: int | None = 3, *, partitions: int = 1, name: str = "2") -> Node:
+    """Each partition of `orders` is held by 3, 1 and 2, in sync are 3 and 2; this node follows it, unless it is the leader."""
+    node = Node(name=name)
+    node.create(TOPIC, partitions)
+    node.services.metadata.change_alone([registered(number) for number in (1, 2, 3)])
+    for number in range(partitions):
+        assign(node, leader, number)
+    return node
+
+
+def assign(node: Node, leader: int | None, number: int = 0) -> None:
+    known = node.services.routing.assignment(TOPIC, number)
+    after = Assignment(replicas=(3, 1, 2), in_sync=(3, 2), leader=leader, leader_epoch=7)
+    node.services.metadata.change_alone(
+        [
+            e.AssignPartition(
+                name=f"{TOPIC}/{number}",
+                leader_epoch=known.leader_epoch if known else 0,
+                partition_epoch=known.partition_epoch if known else 0,
+                after=after,
+                min_in_sync=2,
+            )
+        ]
+    )
+    role = Role.LEADER if leader == node.services.routing.own_number else Role.FOLLOWER
+    node.run(node.services.placement.set_role(TOPIC, number, role))
