@@ -71,6 +71,16 @@ def test_what_has_expired_makes_room(node: Node) -> None:
     write(node, 77)
 
 
+def test_a_retry_of_old_records_is_recognised_after_upkeep(node: Node) -> None:
+    """What a mirror or a backfill writes has its own times: forgotten at the next upkeep, its retry was written twice."""
+    batch = encode_batch([b"x"], base_timestamp=1, producer_id=7, producer_epoch=0, base_sequence=0)
+    first = node.run(node.services.append.append("a", 0, batch))
+    hosted = node.services.hosting.partition("a", 0)
+    node.services.hosting.keep_up(hosted, node.clock.now_ms())
+    again = node.run(node.services.append.append("a", 0, batch))
+    assert (again.base_offset, again.duplicate) == (first.base_offset, True)
+
+
 def test_at_the_limit_the_silent_are_forgotten_before_their_time(node: Node) -> None:
     fill(node)
     node.world.advance(SILENT_MS - 1000)

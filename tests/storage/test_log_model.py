@@ -206,6 +206,8 @@ class LogMachine(RuleBasedStateMachine):
         self.delete_retention = delete_retention
         self.model = Model()
         self.writers: dict[int, Writer] = {}
+        self.came: dict[int, int] = {}
+        """When the last batch of each was written, by our clock."""
         self.log.create_topic(
             "t",
             flush="os" if os_flush else "ack",
@@ -266,6 +268,7 @@ class LogMachine(RuleBasedStateMachine):
         if writer is None or batch.producer_epoch > writer.epoch:
             writer = self.writers[batch.producer] = Writer(batch.producer_epoch, 0)
         writer.heard = batch.newest
+        self.came[batch.producer] = self.clock.now_ms()
         if batch.commit is None and batch.sequence >= 0:
             writer.batches.append((batch.sequence, batch.last_sequence, batch.base, batch.next - 1))
             del writer.batches[:-5]
@@ -465,6 +468,7 @@ class LogMachine(RuleBasedStateMachine):
             full = expected[producer].batches
             assert writer.batches == full[len(full) - len(writer.batches) :]
         self.writers = found
+        self.came = {}  # the table was made anew from the log
 
     @rule(at=part)
     def delete_before(self, at: float) -> None:
@@ -531,8 +535,9 @@ class LogMachine(RuleBasedStateMachine):
         self.partition.checkpoint()
         busy = self.model.transactions()[0]
         for producer, writer in list(self.writers.items()):
-            if writer.heard < now - 60_000 and producer not in busy:
+            if self.came.get(producer, writer.heard) < now - 60_000 and producer not in busy:
                 del self.writers[producer]
+                self.came.pop(producer, None)
                 self.model.forgot = True
 
     @rule()
@@ -548,6 +553,7 @@ class LogMachine(RuleBasedStateMachine):
         self.check_opened(clean=False)
 
     def check_opened(self, *, clean: bool) -> None:
+        self.came = {}
         report = self.partition.report
         assert report.clean_stop == clean
         assert report.damages == []

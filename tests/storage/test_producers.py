@@ -99,6 +99,17 @@ def test_idle_producers_expire_but_not_those_with_an_open_transaction() -> None:
     assert [p.producer_id for p in made.image()] == [2, 3]
 
 
+def test_silence_is_counted_from_when_a_batch_came_and_not_from_what_it_says() -> None:
+    made = ProducerTable()
+    made.apply(sent(1, 0, 0, at=NOW - 1_000_000), NOW)  # records of last year
+    made.apply(sent(2, 0, 0, at=NOW + 1_000_000), NOW - 10)  # and of next year
+    made.apply(sent(3, 0, 0, at=NOW - 10))  # read from the log
+    made.expire(NOW - 5, [])
+    assert [p.producer_id for p in made.image()] == [1]
+    made.expire(NOW + 1, [])
+    assert made.image() == []
+
+
 def test_the_table_is_bounded_and_lets_the_longest_silent_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producers, "PRODUCERS_PER_PARTITION_MAX", 3)
     made = ProducerTable()

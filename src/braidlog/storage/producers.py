@@ -47,6 +47,8 @@ class ProducerTable:
 
     def __init__(self, producers: Iterable[Producer] = ()) -> None:
         self._producers = {producer.producer_id: producer for producer in producers}
+        self._heard_ms: dict[int, int] = {}
+        """When this process heard of them, by its own clock; no part of the fold."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -90,10 +92,12 @@ class ProducerTable:
             )
         return None
 
-    def apply(self, header: BatchHeader) -> None:
-        """Take note of a batch that is in the log."""
+    def apply(self, header: BatchHeader, heard_ms: int | None = None) -> None:
+        """Take note of a batch that is in the log; of when it came, if it comes now."""
         if header.producer_id == NO_PRODUCER:
             return
+        if heard_ms is not None:
+            self._heard_ms[header.producer_id] = heard_ms
         producer = self._producers.pop(header.producer_id, None)
         if producer is None or header.producer_epoch > producer.epoch:
             producer = Producer(header.producer_id, header.producer_epoch, header.max_timestamp, [])
@@ -111,16 +115,27 @@ class ProducerTable:
             del producer.batches[:-BATCHES_REMEMBERED]
         self._producers[header.producer_id] = producer  # last in the dict: most recently heard of
         if len(self._producers) > PRODUCERS_PER_PARTITION_MAX:
-            del self._producers[next(iter(self._producers))]
+            self._forget(next(iter(self._producers)))
 
     def expire(self, before_ms: int, busy: Iterable[int]) -> None:
-        """Forget producers not heard of since `before_ms`, but none with an open transaction."""
+        """Forget producers not heard of since `before_ms`, but none with an open transaction.
+
+        By when their last batch came. Its own time is a client's word: records of last year may be written today, and a retry of
+        them must be recognised. It counts only for what was read from the log at its opening.
+        """
         keep = set(busy)
+        heard = self._heard_ms
         gone = [
-            p.producer_id for p in self._producers.values() if p.timestamp_ms < before_ms and p.producer_id not in keep
+            p.producer_id
+            for p in self._producers.values()
+            if heard.get(p.producer_id, p.timestamp_ms) < before_ms and p.producer_id not in keep
         ]
         for producer_id in gone:
-            del self._producers[producer_id]
+            self._forget(producer_id)
+
+    def _forget(self, producer_id: int) -> None:
+        del self._producers[producer_id]
+        self._heard_ms.pop(producer_id, None)
 
     def last_batches(self) -> set[int]:
         """Base offsets of each producer's last batch: compaction keeps their headers, so that a fold still finds them."""

@@ -78,10 +78,10 @@ class PartitionState:
         self.producers = ProducerTable(image.producers)
         self.transactions = TransactionIndex(image.open_transactions, image.aborted_transactions)
 
-    def apply(self, header: BatchHeader, *, commit: bool | None) -> None:
-        """Take note of one more batch at the end of the log."""
+    def apply(self, header: BatchHeader, *, commit: bool | None, now_ms: int | None = None) -> None:
+        """Take note of one more batch at the end of the log; `now_ms` if it is written now."""
         if header.producer_id != NO_PRODUCER:
-            self.producers.apply(header)
+            self.producers.apply(header, now_ms)
             self.transactions.apply(header, commit=commit)
         self.end_offset = header.next_offset
 

@@ -85,7 +85,7 @@ class Writer:
             active = self._chain.active
         self._write_active(active, parts, headers)
         for header in headers:
-            state.apply(header, commit=commits.get(header.base_offset))
+            state.apply(header, commit=commits.get(header.base_offset), now_ms=now_ms)
         self._durability.unsynced_bytes += size
         self._durability.since_checkpoint_bytes += size
         if self._gate.followers:
