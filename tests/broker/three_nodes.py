@@ -3,7 +3,6 @@
 from tests.broker.node import Node
 
 from braidlog.cluster import events as e
-from braidlog.partition.hosted import Role
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.registration import Life
 
@@ -38,16 +37,7 @@ def three_nodes(leader: int | None = 3, *, partitions: int = 1, name: str = "2")
 def assign(node: Node, leader: int | None, number: int = 0) -> None:
     known = node.services.routing.assignment(TOPIC, number)
     after = Assignment(replicas=(3, 1, 2), in_sync=(3, 2), leader=leader, leader_epoch=7)
-    node.services.metadata.change_alone(
-        [
-            e.AssignPartition(
-                name=f"{TOPIC}/{number}",
-                leader_epoch=known.leader_epoch if known else 0,
-                partition_epoch=known.partition_epoch if known else 0,
-                after=after,
-                min_in_sync=2,
-            )
-        ]
-    )
-    role = Role.LEADER if leader == node.services.routing.own_number else Role.FOLLOWER
-    node.run(node.services.placement.set_role(TOPIC, number, role))
+    assert known is not None
+    epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
+    node.services.metadata.change_alone([e.AssignPartition(topic=TOPIC, partition=number, after=after, **epochs)])
+    assert not node.run(node.services.reconciler.follow())

@@ -7,6 +7,7 @@ from braidlog.cluster import events as e
 from braidlog.cluster.image import DELETED_KEPT_MS, Image
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
+from braidlog.replication.registration import Life
 
 
 def create(name: str = "a", topic_id: str = "01", partitions: int = 2, **more: object) -> e.CreateTopic:
@@ -70,18 +71,32 @@ def test_a_list_is_checked_as_it_would_be_applied() -> None:
 
 
 def test_leaders_and_in_sync_sets_are_fenced_by_their_epochs() -> None:
+    nodes = [e.RegisterNode(node=node, incarnation=1, life=Life(boot_id="b", folder_id=f"f{node}")) for node in (0, 1)]
     image = image_of(
-        create(),
-        e.ChangeInSync(topic="a", partition=1, replica_id="1", isr=True, leader_epoch=1, partition_epoch=0),
+        *nodes,
+        create(placement=((0, 1), (0, 1))),
+        e.ChangeInSync(topic="a", partition=1, replica_id="1", isr=False, leader_epoch=1, partition_epoch=0),
+        e.ChangeInSync(topic="a", partition=1, replica_id="1", isr=True, leader_epoch=1, partition_epoch=1),
         e.ChangeLeader(topic="a", partition=1, leader_id="1", leader_epoch=2),
     )
     untouched, changed = image.topics["a"].assignments
-    assert (untouched.leader, untouched.in_sync, untouched.partition_epoch) == ("0", ("0",), 0)
-    assert (changed.leader, changed.leader_epoch, changed.in_sync, changed.partition_epoch) == ("1", 2, ("0", "1"), 2)
-    image.apply(e.PlaceTopic(topic="a", topic_id="01", replicas=("1", "2"), min_in_sync=2))
-    assert [each.in_sync for each in image.topics["a"].assignments] == [(), ("1",)]
+    assert (untouched.leader, untouched.in_sync, untouched.partition_epoch) == (0, (0, 1), 0)
+    assert (changed.leader, changed.leader_epoch, changed.in_sync, changed.partition_epoch) == (1, 2, (0, 1), 3)
+    assert changed.last_leader == 0
+
+
+def test_a_single_node_is_followed_by_name() -> None:
+    image = image_of(create(), e.ChangeLeader(topic="a", partition=1, leader_id="", leader_epoch=1))
+    assert [(each.leader, each.in_sync) for each in image.topics["a"].assignments] == [(0, (0,)), (None, (0,))]
+    assert (image.topics["a"].holder, image.topics["a"].observers) == ("0", ("1",))
+    image.apply(e.PlaceTopic(topic="a", topic_id="01", replicas=("alpha", "2"), min_in_sync=2))
+    image.apply(e.ChangeLeader(topic="a", partition=1, leader_id="alpha", leader_epoch=2))
     image.apply(e.AddPartitions(topic="a", topic_id="01", partitions=3))
-    assert image.topics["a"].assignments[2].replicas == ("1", "2")
+    topic = image.topics["a"]
+    assert (topic.holder, topic.observers, topic.min_in_sync) == ("alpha", ("2",), 2)
+    assert [(each.replicas, each.leader) for each in topic.assignments] == [((0,), 0)] * 3, (
+        "a name that is no number is node 0"
+    )
 
 
 def test_deleted_ids_are_remembered_for_a_while() -> None:

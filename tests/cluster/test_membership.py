@@ -1,4 +1,4 @@
-"""Nodes and replicated partitions in the image: what is refused, and what a registration makes of the sets."""
+"""Nodes of a cluster in the image: what is refused, and what a registration makes of the sets."""
 
 import msgspec
 import pytest
@@ -6,32 +6,38 @@ import pytest
 from braidlog.cluster import events as e
 from braidlog.cluster.image import Image
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import Flush, TopicSettings
 from braidlog.replication.assignment import Assignment, SetChange
 from braidlog.replication.registration import Life
 
-NAME = "t/0"
-
 
 def registered(node: int, incarnation: int, **fields: object) -> e.RegisterNode:
-    life = Life(boot_id="b", folder_id=f"f{node}", **{"remembers": incarnation - 1, **fields})  # type: ignore[arg-type]
+    fields = {"boot_id": "b", "remembers": incarnation - 1, **fields}
+    life = Life(folder_id=f"f{node}", **fields)  # type: ignore[arg-type]
     return e.RegisterNode(node=node, incarnation=incarnation, life=life)
 
 
-def assigned(leader: int | None = 1) -> e.AssignPartition:
-    after = Assignment(replicas=(1, 2, 3), in_sync=(1, 2), leader=leader)
-    return e.AssignPartition(name=NAME, leader_epoch=0, partition_epoch=0, after=after, min_in_sync=2)
+def created(flush: Flush = Flush.ACK, **fields: object) -> e.CreateTopic:
+    settings = TopicSettings(flush=flush)
+    where = {"placement": ((1, 2, 3), (2, 3)), "partitions": 2, "replicas": ("1",), "min_in_sync": 2, **fields}
+    return e.CreateTopic(topic="t", topic_id="01", settings=settings, created_ms=1, **where)  # type: ignore[arg-type]
+
+
+def assigned(partition_epoch: int = 0) -> e.AssignPartition:
+    after = Assignment(replicas=(1, 2, 3), in_sync=(1, 2), leader=1)
+    return e.AssignPartition(topic="t", partition=0, leader_epoch=1, partition_epoch=partition_epoch, after=after)
 
 
 def first() -> Image:
     image = Image()
-    for event in (registered(1, 1), registered(2, 1), registered(3, 1), assigned()):
+    for event in (registered(1, 1), registered(2, 1), registered(3, 1), created(), assigned()):
         image.check(event)
         image.apply(event)
     return image
 
 
 def change(node: int = 3, *, joins: bool = True, partition_epoch: int = 0) -> e.ChangeSet:
-    return e.ChangeSet(name=NAME, change=SetChange(node, joins, 1, 1, partition_epoch))
+    return e.ChangeSet(topic="t", partition=0, change=SetChange(node, joins, 1, 1, partition_epoch))
 
 
 @pytest.mark.parametrize(
@@ -40,11 +46,11 @@ def change(node: int = 3, *, joins: bool = True, partition_epoch: int = 0) -> e.
         registered(1, 1),
         e.FenceNode(node=1, incarnation=2),
         e.FenceNode(node=4, incarnation=1),
-        e.AssignPartition(name=NAME, leader_epoch=1, partition_epoch=7, after=assigned().after),
+        assigned(partition_epoch=7),
         change(partition_epoch=7),
         change(2),
-        e.ChangeSet(name="other/0", change=change().change),
-        e.ResignReplica(name=NAME, node=1, leader_epoch=2),
+        e.ChangeSet(topic="t", partition=1, change=change(1).change),
+        e.ResignReplica(topic="t", partition=0, node=1, leader_epoch=2),
     ],
 )
 def test_what_does_not_fit_is_refused(event: e.Event) -> None:
@@ -58,16 +64,16 @@ def test_a_change_of_the_set() -> None:
     image = first()
     image.check(change())
     image.apply(change())
-    assert image.cluster.partitions[NAME].assignment.in_sync == (1, 2, 3)
+    assert image.assignment("t", 0).in_sync == (1, 2, 3)
 
 
 def test_a_node_that_starts_leads_nothing_any_more() -> None:
     image = first()
     image.apply(registered(1, 2))
-    after = image.cluster.partitions[NAME].assignment
+    after = image.assignment("t", 0)
     assert (after.leader, after.leader_epoch, after.in_sync, after.eligible) == (2, 2, (2,), (1,))
     image.apply(registered(2, 3, remembers=0))
-    torn = image.cluster.partitions[NAME].assignment
+    torn = image.assignment("t", 0)
     assert (torn.leader, torn.in_sync, torn.torn) == (1, (1,), (2,)), "a copy counts for nothing"
 
 
@@ -77,8 +83,8 @@ def test_a_fence_and_a_resignation() -> None:
     image.check(fence)
     image.apply(fence)
     assert image.cluster.nodes()[3].is_fenced
-    image.apply(e.ResignReplica(name=NAME, node=1, leader_epoch=1))
-    after = image.cluster.partitions[NAME].assignment
+    image.apply(e.ResignReplica(topic="t", partition=0, node=1, leader_epoch=1))
+    after = image.assignment("t", 0)
     assert (after.leader, after.in_sync) == (2, (2,))
 
 
@@ -88,5 +94,53 @@ def test_it_is_part_of_the_image() -> None:
     twin = image.copy()
     twin.apply(change())
     assert twin != image
-    view = image.cluster.view(7)
-    assert (view.seq, list(view.partitions), view.nodes[1].incarnation) == (7, [("t", 0)], 1)
+    view = image.view(7)
+    assert (view.seq, list(view.partitions), view.nodes[1].incarnation) == (7, [("t", 0), ("t", 1)], 1)
+    assert view.partitions["t", 0].min_in_sync == 2
+
+
+def test_a_partition_begins_with_all_who_are_there() -> None:
+    image = Image()
+    for event in (registered(1, 1), registered(2, 1), registered(3, 1), e.FenceNode(node=2, incarnation=1), created()):
+        image.check(event)
+        image.apply(event)
+    first, second = image.topics["t"].assignments
+    assert (first.replicas, first.in_sync, first.leader) == ((1, 2, 3), (1, 3), 1)
+    assert (second.replicas, second.in_sync, second.leader) == ((2, 3), (3,), 3)
+    grown = e.AddPartitions(topic="t", topic_id="01", partitions=3, placement=((3, 1),))
+    image.check(grown)
+    image.apply(grown)
+    assert image.assignment("t", 2).in_sync == (3, 1)
+
+
+@pytest.mark.parametrize("placement", [((1, 2),), ((1, 1), (2, 3)), ((1, 9), (2, 3)), ((1, 2), ()), ((4,), (4,))])
+def test_a_place_that_is_none_is_refused(placement: tuple[tuple[int, ...], ...]) -> None:
+    image = Image()
+    for event in (*(registered(node, 1) for node in (1, 2, 3, 4)), e.FenceNode(node=4, incarnation=1)):
+        image.apply(event)
+    with pytest.raises(BrokerError) as caught:
+        image.check(created(placement=placement))
+    assert caught.value.reason in (Reason.INVALID_SETTING, Reason.NOT_ENOUGH_REPLICAS)
+
+
+def test_what_was_written_before_each_ack_was_flushed_is_not_whole_after_a_power_cut() -> None:
+    image = Image()
+    for event in (registered(1, 1), registered(2, 1), registered(3, 1), created(Flush.OS)):
+        image.apply(event)
+    image.apply(e.AlterTopic(topic="t", topic_id="01", settings=TopicSettings(flush=Flush.ACK)))
+    image.apply(registered(3, 2, boot_id="another"))
+    assert image.assignment("t", 0).torn == (3,), "it was altered since 3 registered"
+    assert image.topics["t"].unflushed == (1, 2)
+    image.apply(registered(2, 3, remembers=1))
+    image.apply(registered(2, 4, remembers=3, boot_id="another"))
+    assert image.assignment("t", 0).torn == (3,), "2 had registered meanwhile"
+
+
+def test_topics_of_a_single_node_are_the_clusters_once_it_registers() -> None:
+    image = Image()
+    image.apply(created(placement=(), replicas=("n1", "peer"), min_in_sync=1))
+    assert (image.topics["t"].holder, image.topics["t"].observers, image.view(1).partitions) == ("n1", ("peer",), {})
+    image.apply(registered(0, 2))
+    after = image.assignment("t", 1)
+    assert (after.replicas, after.in_sync, after.leader, after.leader_epoch) == ((0,), (0,), None, 2)
+    assert (image.topics["t"].holder, len(image.view(2).partitions)) == ("", 2)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from braidlog.cluster.image import Assignment, Image, Topic
+from braidlog.cluster.image import Image
 from braidlog.cluster.reconcile import (
     Action,
     Close,
@@ -20,6 +20,7 @@ from braidlog.cluster.reconcile import (
     SetAside,
     reconcile,
 )
+from braidlog.cluster.topic import Topic, held_alone
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.folder import TopicMeta
 
@@ -30,13 +31,13 @@ TOPIC = Topic(
     settings=TopicSettings(),
     created_ms=1,
     min_in_sync=1,
-    replicas=("0",),
-    assignments=(Assignment(("0",), "0", ("0",)),),
+    holder="0",
+    assignments=held_alone("0", 1, 1),
 )
 ALTERED = msgspec.structs.replace(TOPIC, settings=TopicSettings(retention_ms=7))
 GROWN = msgspec.structs.replace(TOPIC, assignments=TOPIC.assignments * 2)
-FOLLOWED = TOPIC.reassigned(0, TOPIC.assignments[0].changed(leader="9", leader_epoch=2))
-LED = TOPIC.reassigned(0, TOPIC.assignments[0].changed(leader="0", leader_epoch=3))
+FOLLOWED = TOPIC.changed(0, lambda known: known.led_by(9))
+LED = FOLLOWED.changed(0, lambda known: known.led_by(0))
 NEWER = msgspec.structs.replace(TOPIC, topic_id="02")
 MADE = {"01": {"0": 1}}
 THERE, NEVER_MADE, GONE = Image({"a": TOPIC}, made=MADE), Image({"a": TOPIC}), Image({}, {"01": 5})

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from tests.cluster.node import MetadataNode
 
-from braidlog.cluster.events import Event, IdBlock
+from braidlog.cluster.events import Event, IdBlock, RegisterNode
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Conflict, Metadata
+from braidlog.replication.registration import Life
 
 
 def test_many_changes_at_once_are_proposed_once_each() -> None:
@@ -47,3 +48,16 @@ def test_a_decision_that_came_second_is_taken_again() -> None:
     assert len(seen) == 3
     assert sorted(set(seen)) == [seen[0], seen[0] + 100]
     assert node.restarted().metadata.image.ids_taken == seen[0] + 200
+
+
+def test_topics_that_a_registration_changed_are_looked_at() -> None:
+    """Its leaderships end with it: the node has to carry that out like any change of a topic."""
+    node = MetadataNode()
+    for name in ("a", "b"):
+        node.run(node.topics.create(name, 1))
+    node.metadata.take_touched()
+    life = Life(boot_id="b", folder_id="f")
+    node.metadata.change_alone([RegisterNode(node=0, incarnation=node.metadata.seq + 1, life=life)])
+    assert node.metadata.take_touched() == {"a", "b"}
+    node.metadata.change_alone([RegisterNode(node=1, incarnation=node.metadata.seq + 1, life=life)])
+    assert node.metadata.take_touched() == set()

@@ -437,7 +437,7 @@ def test_with_followers_partitions_are_opened_at_the_start(tmp_path: Path) -> No
         assert again.services is not None
         hosting = again.services.hosting
         topic = hosting.meta("a")
-        assigned = msgspec.structs.replace(topic.assignments[0], replicas=(*topic.assignments[0].replicas, "other"))
+        assigned = msgspec.structs.replace(topic.assignments[0], replicas=(*topic.assignments[0].replicas, 9))
         followed = msgspec.structs.replace(topic, assignments=(assigned, topic.assignments[1]))
         await again.stop()
         found = [hosting.open_partition(followed, number, at_rest=True) for number in range(2)]

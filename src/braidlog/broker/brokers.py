@@ -9,6 +9,7 @@ from braidlog.cluster.events import AddNode, Event
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.names import own_number
 from braidlog.model.world import World
 
 
@@ -19,7 +20,7 @@ class Brokers:
         self._metadata = metadata
         self._world = world
         self._seen_ms: dict[int, int] = {}
-        self.own_number = broker_number(node) or 0
+        self.own_number = own_number(node)
 
     async def register(self, number: int, host: str, port: int, epoch: int | None = None) -> None:
         """Make a broker known, or its new address; durable when this returns. Without an epoch the known one stays."""
@@ -47,8 +48,3 @@ class Brokers:
     def seen_ms(self, number: int) -> int | None:
         """When a broker was last heard of since this node started; None if it was not."""
         return self._seen_ms.get(number)
-
-
-def broker_number(node: str) -> int | None:
-    """A node's name as a broker's number, for protocols that know brokers by number; None if it is none of 31 bits."""
-    return int(node) if node.isascii() and node.isdigit() and len(node) <= 9 else None

@@ -43,7 +43,8 @@ class Placement:
     async def _place(self, name: str, followers: Sequence[str] | None, min_in_sync: int) -> None:
         def decide(image: Image) -> list[Event]:
             topic = image.topic(name)
-            replicas = topic.replicas if followers is None else tuple(dict.fromkeys((self.node, *followers)))
+            names = topic.observers if followers is None else followers
+            replicas = tuple(dict.fromkeys((self.node, *names)))
             return [PlaceTopic(topic=name, topic_id=topic.topic_id, replicas=replicas, min_in_sync=min_in_sync)]
 
         refuse_internal(name)
@@ -54,7 +55,7 @@ class Placement:
 
         def decide(image: Image) -> list[Event]:
             known = image.assignment(name, number)
-            leads = known.leader == self.node
+            leads = known.leader == self._hosting.number
             if leads is (role is Role.LEADER):
                 return []
             # The log may have seen epochs of which the metadata never heard: that of a folder that was used elsewhere.
@@ -91,7 +92,7 @@ class Placement:
                 Reason.INVALID_SETTING, f"a topic has at most {FOLLOWERS_PER_TOPIC_MAX} followers, not {count}"
             )
         topics = self._metadata.image.topics.values()
-        known = sorted({node for topic in topics for node in topic.replicas} - {self.node})
+        known = sorted({node for topic in topics for node in topic.observers} - {self.node})
         if count > len(known):
             raise BrokerError(
                 Reason.NOT_ENOUGH_REPLICAS, f"{count} followers need {count + 1} nodes, {len(known) + 1} are known"

@@ -8,10 +8,10 @@ the configured one, else the one that it dialled.
 
 from typing import NamedTuple
 
-from braidlog.broker.brokers import broker_number
-from braidlog.cluster.membership import Member, name_of
+from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
 from braidlog.model.address import Address
+from braidlog.model.names import own_number
 from braidlog.replication.assignment import Assignment
 
 
@@ -30,7 +30,7 @@ class Routing:
 
     def __init__(self, metadata: Metadata, node: str) -> None:
         self._metadata = metadata
-        self.own_number = broker_number(node) or 0
+        self.own_number = own_number(node)
 
     @property
     def is_alone(self) -> bool:
@@ -66,8 +66,8 @@ class Routing:
 
     def assignment(self, topic: str, number: int) -> Assignment | None:
         """Who holds a replicated partition; None if it is this node's alone."""
-        found = self._metadata.image.cluster.partitions.get(name_of(topic, number))
-        return None if found is None else found.assignment
+        found = self._metadata.image.topics.get(topic)
+        return None if found is None or found.holder else found.assignments[number]
 
     def brokers(self, door: str, own: Address) -> list[Broker]:
         """Every node that has this door, in order; `own` is where this client reaches this one."""

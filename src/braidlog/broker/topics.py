@@ -13,7 +13,8 @@ import msgspec
 
 from braidlog.broker.quotas import Buckets
 from braidlog.cluster.events import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Event
-from braidlog.cluster.image import Image, Topic
+from braidlog.cluster.image import Image
+from braidlog.cluster.topic import Topic
 from braidlog.coordinator.holdings import NODE, Holdings
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.names import check_topic_name

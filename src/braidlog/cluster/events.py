@@ -13,10 +13,12 @@ from typing import Final
 import msgspec
 
 from braidlog.model.settings import TopicSettings
-from braidlog.replication.assignment import Assignment, SetChange
+from braidlog.replication.assignment import Assignment, Nodes, SetChange
 from braidlog.replication.registration import Life
 
 FIRST_LEADER_EPOCH = 1
+CLUSTER_VERSION: Final = 1
+"""Which events there are. An event of a later version is written once all nodes of a cluster can follow it."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +31,15 @@ class TopicEvent(Event, frozen=True, kw_only=True):
     topic: str
 
 
+class PartitionEvent(TopicEvent, frozen=True, kw_only=True):
+    """A change of one partition."""
+
+    partition: int
+
+
 class CreateTopic(TopicEvent, frozen=True, kw_only=True):
-    """Every partition begins with these replicas; the first of them leads and is in sync."""
+    """In a cluster each partition begins with the nodes that `placement` names, the preferred leader first. Without a placement
+    the first of `replicas` is the name of the single node that has them, and the others follow it as observers."""
 
     topic_id: str
     partitions: int
@@ -40,6 +49,7 @@ class CreateTopic(TopicEvent, frozen=True, kw_only=True):
     leader_epoch: int = FIRST_LEADER_EPOCH
     min_in_sync: int = 1
     created_by: str = ""
+    placement: tuple[Nodes, ...] = ()
 
 
 class DeleteTopic(TopicEvent, frozen=True, kw_only=True):
@@ -47,18 +57,16 @@ class DeleteTopic(TopicEvent, frozen=True, kw_only=True):
     deleted_ms: int
 
 
-class ChangeLeader(TopicEvent, frozen=True, kw_only=True):
+class ChangeLeader(PartitionEvent, frozen=True, kw_only=True):
     """An empty `leader_id`: another node leads, which is not known by name."""
 
-    partition: int
     leader_id: str
     leader_epoch: int
 
 
-class ChangeInSync(TopicEvent, frozen=True, kw_only=True):
+class ChangeInSync(PartitionEvent, frozen=True, kw_only=True):
     """Fenced by the epochs that the leader knew when it asked (KIP-497)."""
 
-    partition: int
     replica_id: str
     isr: bool
     leader_epoch: int
@@ -87,10 +95,12 @@ class AddPartitions(TopicEvent, frozen=True, kw_only=True):
 
     topic_id: str
     partitions: int
+    placement: tuple[Nodes, ...] = ()
+    """Of the new ones, in a cluster."""
 
 
 class PlaceTopic(TopicEvent, frozen=True, kw_only=True):
-    """Other nodes hold a topic's partitions from now on. A replica that stays keeps its place in the in-sync set."""
+    """Others follow a topic from now on, by name: the first of `replicas` is the single node that has it, the rest observe."""
 
     topic_id: str
     replicas: tuple[str, ...]
@@ -159,6 +169,9 @@ class RegisterNode(Event, frozen=True, kw_only=True):
     addresses: dict[str, tuple[str, int]] = {}
     """Host and port of each of its doors, by the protocol's name, as others should dial them."""
     rack: str = ""
+    name: str = ""
+    versions: tuple[int, int] = (CLUSTER_VERSION, CLUSTER_VERSION)
+    """The range of cluster versions that it can follow."""
 
 
 class FenceNode(Event, frozen=True, kw_only=True):
@@ -168,28 +181,23 @@ class FenceNode(Event, frozen=True, kw_only=True):
     incarnation: int
 
 
-class AssignPartition(Event, frozen=True, kw_only=True):
-    """Who holds a replicated partition from now on, and who leads it; void in other epochs than these."""
+class AssignPartition(PartitionEvent, frozen=True, kw_only=True):
+    """Who holds a partition from now on, and who leads it; void in other epochs than these."""
 
-    name: str
     leader_epoch: int
     partition_epoch: int
     after: Assignment
-    min_in_sync: int = 1
-    flush_on_ack: bool = True
 
 
-class ChangeSet(Event, frozen=True, kw_only=True):
-    """A follower joins or leaves the in-sync set of a replicated partition (KIP-497)."""
+class ChangeSet(PartitionEvent, frozen=True, kw_only=True):
+    """A follower joins or leaves the in-sync set (KIP-497)."""
 
-    name: str
     change: SetChange
 
 
-class ResignReplica(Event, frozen=True, kw_only=True):
+class ResignReplica(PartitionEvent, frozen=True, kw_only=True):
     """A node gives up its copy of a partition, and its leadership if it has it."""
 
-    name: str
     node: int
     leader_epoch: int
 

@@ -13,11 +13,17 @@ import msgspec
 from braidlog.cluster import events as e
 from braidlog.cluster import membership
 from braidlog.cluster.events import Credential, Event
+from braidlog.cluster.topic import Change, Topic, held_alone, placed
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
-from braidlog.model.names import no_topic
-from braidlog.model.settings import TopicSettings
+from braidlog.model.names import no_topic, node_number, own_number
+from braidlog.replication import assignment as sets
+from braidlog.replication import election
+from braidlog.replication.assignment import Assignment, Nodes
+from braidlog.replication.controller import Partition, View
 
+IMAGE_VERSION = 2
+"""Of what `Image` is when it is written: see `old_images.py`."""
 DELETED_KEPT_MS = 7 * 24 * 3600 * 1000
 FIRST_PRODUCER_ID = 1000
 BROKERS_MAX = 1_000
@@ -27,44 +33,6 @@ RULES_MAX = 10_000
 QUOTAS_MAX = 10_000
 USERS_MAX = 100_000
 _ENTITY = msgspec.json.Decoder(e.QuotaEntity)
-
-
-class Assignment(msgspec.Struct, frozen=True):
-    """Who holds one partition. `leader_epoch` counts leaders, `partition_epoch` every change."""
-
-    replicas: tuple[str, ...]
-    leader: str
-    in_sync: tuple[str, ...]
-    leader_epoch: int = e.FIRST_LEADER_EPOCH
-    partition_epoch: int = 0
-
-    def followers_of(self, node: str) -> list[str]:
-        """The replicas besides this one."""
-        return [replica for replica in self.replicas if replica != node]
-
-    def changed(self, **fields: object) -> "Assignment":
-        return msgspec.structs.replace(self, partition_epoch=self.partition_epoch + 1, **fields)
-
-
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    topic_id: str
-    settings: TopicSettings
-    created_ms: int
-    min_in_sync: int
-    replicas: tuple[str, ...]
-    """What a new partition begins with."""
-    assignments: tuple[Assignment, ...]
-    created_by: str = ""
-    """The principal whose request made it."""
-
-    @property
-    def partitions(self) -> int:
-        return len(self.assignments)
-
-    def reassigned(self, number: int, assignment: Assignment) -> "Topic":
-        assignments = (*self.assignments[:number], assignment, *self.assignments[number + 1 :])
-        return msgspec.structs.replace(self, assignments=assignments)
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -95,11 +63,12 @@ class Image(msgspec.Struct):
     made: dict[str, dict[str, int]] = {}
     """By topic id and node: how many partitions of the topic that node has made. Of these it makes none again."""
     cluster: membership.Membership = msgspec.field(default_factory=membership.Membership)
-    """Nodes and replicated partitions, where there are several."""
+    """The nodes, where there are several."""
     quotas: dict[str, dict[str, float]] = {}
     """By principal: the rates that were set at run time."""
     entity_quotas: dict[str, dict[str, float]] = {}
     """Those of client ids and addresses, by the entity in JSON."""
+    version: int = IMAGE_VERSION
 
     def copy(self) -> "Image":
         return Image(
@@ -139,6 +108,16 @@ class Image(msgspec.Struct):
             )
         return topic.assignments[number]
 
+    def view(self, seq: int) -> View:
+        """What belongs to a cluster, as the controller's steps want it."""
+        partitions = {
+            (name, number): Partition(assignment, topic.min_in_sync)
+            for name, topic in self.topics.items()
+            if not topic.holder
+            for number, assignment in enumerate(topic.assignments)
+        }
+        return View(seq, self.cluster.nodes(), partitions)
+
     def check_all(self, events: Sequence[Event]) -> None:
         """Refuse a list of which some event would not make sense after those before it."""
         trial = self.copy() if len(events) > 1 else self
@@ -161,6 +140,22 @@ class Image(msgspec.Struct):
         _check_partitions(event.partitions)
         _check_min_in_sync(event.min_in_sync)
         _check_replicas(event.replicas)
+        self._check_placement(event.placement, event.partitions)
+
+    def _check_placement(self, placement: tuple[Nodes, ...], count: int) -> None:
+        """Of each new partition, or of none: then it is a single node's."""
+        nodes = self.cluster.nodes()
+        if placement and len(placement) != count:
+            raise BrokerError(Reason.INVALID_SETTING, f"{count} partitions cannot be placed in {len(placement)} places")
+        for replicas in placement:
+            if not replicas or len(set(replicas)) != len(replicas) or any(node not in nodes for node in replicas):
+                known = ", ".join(map(str, sorted(nodes)))
+                raise BrokerError(
+                    Reason.INVALID_SETTING,
+                    f"replicas {list(replicas)} are not different nodes of this cluster ({known})",
+                )
+            if all(nodes[node].is_fenced for node in replicas):
+                raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, f"none of the nodes {list(replicas)} is there")
 
     @check.register
     def _(self, event: e.DeleteTopic) -> None:
@@ -179,6 +174,8 @@ class Image(msgspec.Struct):
                 Reason.INVALID_PARTITION_COUNT,
                 f"topic {event.topic!r} has {topic.partitions} partitions; it can only get more",
             )
+        assert bool(event.placement) is not bool(topic.holder), "a cluster places every partition"
+        self._check_placement(event.placement, event.partitions - topic.partitions)
 
     @check.register
     def _(self, event: e.PlaceTopic) -> None:
@@ -189,29 +186,29 @@ class Image(msgspec.Struct):
     @check.register
     def _(self, event: e.ChangeLeader) -> None:
         known = self.assignment(event.topic, event.partition)
-        begins = event.leader_id not in ("", known.leader)
-        if event.leader_epoch < known.leader_epoch + begins:
-            raise BrokerError(
-                Reason.STALE_LEADER_EPOCH,
-                f"{event.topic}/{event.partition} is in leader epoch {known.leader_epoch}, not before {event.leader_epoch}",
+        leader = self._number(event.topic, event.leader_id)
+        if event.leader_epoch < known.leader_epoch + (leader not in (None, known.leader)):
+            raise membership.stale(
+                f"{event.topic}/{event.partition} is in leader epoch {known.leader_epoch}, not before {event.leader_epoch}"
             )
-        if event.leader_id and event.leader_id not in known.replicas:
-            raise BrokerError(
-                Reason.REPLICA_NOT_FOUND, f"node {event.leader_id[:60]!r} holds no replica of this partition"
-            )
+        if event.leader_id and leader not in known.replicas:
+            raise _no_replica(event.leader_id)
 
     @check.register
     def _(self, event: e.ChangeInSync) -> None:
         known = self.assignment(event.topic, event.partition)
-        if (event.leader_epoch, event.partition_epoch) != (known.leader_epoch, known.partition_epoch):
-            raise BrokerError(
-                Reason.STALE_LEADER_EPOCH,
-                f"{event.topic}/{event.partition} has changed meanwhile: look again and ask again",
-            )
-        if event.replica_id not in known.replicas:
-            raise BrokerError(
-                Reason.REPLICA_NOT_FOUND, f"node {event.replica_id[:60]!r} holds no replica of this partition"
-            )
+        self._check_epochs(event, event.leader_epoch, event.partition_epoch)
+        if self._number(event.topic, event.replica_id) not in known.replicas:
+            raise _no_replica(event.replica_id)
+
+    def _number(self, topic: str, node: str) -> int | None:
+        """Of a node by its name. The single node that has a topic has one, whatever it is called."""
+        return own_number(node) if node and node == self.topics[topic].holder else node_number(node)
+
+    def _check_epochs(self, event: e.PartitionEvent, leader_epoch: int, partition_epoch: int) -> None:
+        known = self.assignment(event.topic, event.partition)
+        if (leader_epoch, partition_epoch) != (known.leader_epoch, known.partition_epoch):
+            raise membership.stale(f"{event.topic}/{event.partition} has changed meanwhile: look again and decide anew")
 
     @check.register
     def _(self, event: e.AddNode) -> None:
@@ -266,15 +263,18 @@ class Image(msgspec.Struct):
 
     @check.register
     def _(self, event: e.AssignPartition) -> None:
-        membership.check_assignment(self.cluster, event)
+        self._check_epochs(event, event.leader_epoch, event.partition_epoch)
 
     @check.register
     def _(self, event: e.ChangeSet) -> None:
-        membership.check_change(self.cluster, event)
+        known = self.assignment(event.topic, event.partition)
+        if not sets.may_change(known, event.change, self.cluster.nodes()):
+            raise membership.stale(f"{event.topic}/{event.partition} has changed meanwhile: look again and ask again")
 
     @check.register
     def _(self, event: e.ResignReplica) -> None:
-        membership.check_resignation(self.cluster, event)
+        if self.assignment(event.topic, event.partition).leader_epoch != event.leader_epoch:
+            raise membership.stale(f"{event.topic}/{event.partition} has another leader by now")
 
     @check.register
     def _(self, event: e.SetQuota) -> None:
@@ -294,6 +294,7 @@ class Image(msgspec.Struct):
 
     @apply.register
     def _(self, event: e.CreateTopic) -> None:
+        holder = "" if event.placement else event.replicas[0]
         self.topics[event.topic] = Topic(
             name=event.topic,
             topic_id=event.topic_id,
@@ -301,9 +302,17 @@ class Image(msgspec.Struct):
             created_ms=event.created_ms,
             min_in_sync=event.min_in_sync,
             created_by=event.created_by,
-            replicas=event.replicas,
-            assignments=(_first(event.replicas, event.leader_epoch),) * event.partitions,
+            holder=holder,
+            observers=event.replicas[1:],
+            assignments=self._first(holder, event.placement, event.partitions, event.leader_epoch),
         )
+
+    def _first(
+        self, holder: str, placement: tuple[Nodes, ...], count: int, leader_epoch: int
+    ) -> tuple[Assignment, ...]:
+        if holder:
+            return held_alone(holder, count, leader_epoch)
+        return placed(placement, self.cluster.nodes(), leader_epoch)
 
     @apply.register
     def _(self, event: e.DeleteTopic) -> None:
@@ -316,44 +325,43 @@ class Image(msgspec.Struct):
 
     @apply.register
     def _(self, event: e.AlterTopic) -> None:
-        topic = self.topics[event.topic]
-        self.topics[event.topic] = msgspec.structs.replace(topic, settings=event.settings)
+        self.topics[event.topic] = self.topics[event.topic].altered(event.settings)
 
     @apply.register
     def _(self, event: e.AddPartitions) -> None:
         topic = self.topics[event.topic]
-        added = (_first(topic.replicas, e.FIRST_LEADER_EPOCH),) * (event.partitions - topic.partitions)
+        added = self._first(topic.holder, event.placement, event.partitions - topic.partitions, e.FIRST_LEADER_EPOCH)
         self.topics[event.topic] = msgspec.structs.replace(topic, assignments=topic.assignments + added)
 
     @apply.register
     def _(self, event: e.PlaceTopic) -> None:
         topic = self.topics[event.topic]
-        placed = tuple(
-            each.changed(
-                replicas=event.replicas, in_sync=tuple(node for node in each.in_sync if node in event.replicas)
-            )
-            for each in topic.assignments
-        )
-        self.topics[event.topic] = msgspec.structs.replace(
-            topic, assignments=placed, replicas=event.replicas, min_in_sync=event.min_in_sync
-        )
-        made = self.made.get(topic.topic_id, {})
-        self.made[topic.topic_id] = {node: count for node, count in made.items() if node in event.replicas}
+        self.topics[event.topic] = topic.followed_by(event.replicas, event.min_in_sync)
+        if topic.holder:
+            made = self.made.get(topic.topic_id, {})
+            self.made[topic.topic_id] = {node: count for node, count in made.items() if node in event.replicas}
 
     @apply.register
     def _(self, event: e.ChangeLeader) -> None:
-        topic = self.topics[event.topic]
-        known = topic.assignments[event.partition]
-        led = known.changed(leader=event.leader_id, leader_epoch=event.leader_epoch)
-        self.topics[event.topic] = topic.reassigned(event.partition, led)
+        leader = self._number(event.topic, event.leader_id)
+        self._change(
+            event, lambda known: msgspec.structs.replace(known.led_by(leader), leader_epoch=event.leader_epoch)
+        )
 
     @apply.register
     def _(self, event: e.ChangeInSync) -> None:
-        topic = self.topics[event.topic]
-        known = topic.assignments[event.partition]
-        wanted = {*known.in_sync, event.replica_id} if event.isr else {*known.in_sync} - {event.replica_id}
-        in_sync = tuple(node for node in known.replicas if node in wanted)
-        self.topics[event.topic] = topic.reassigned(event.partition, known.changed(in_sync=in_sync))
+        node = self._number(event.topic, event.replica_id)
+        known = self.topics[event.topic].assignments[event.partition]
+        if node is not None and node in known.replicas and (node in known.in_sync) is not event.isr:
+            change = sets.SetChange(node, event.isr, 0, event.leader_epoch, event.partition_epoch)
+            self._change_set(event, change)
+
+    def _change(self, event: e.PartitionEvent, change: Change) -> None:
+        self.topics[event.topic] = self.topics[event.topic].changed(event.partition, change)
+
+    def _change_set(self, event: e.PartitionEvent, change: sets.SetChange) -> None:
+        min_in_sync = self.topics[event.topic].min_in_sync
+        self._change(event, lambda known: sets.with_change(known, change, min_in_sync))
 
     @apply.register
     def _(self, event: e.AddNode) -> None:
@@ -392,7 +400,11 @@ class Image(msgspec.Struct):
 
     @apply.register
     def _(self, event: e.RegisterNode) -> None:
+        before = self.cluster.member(event.node)
         membership.register(self.cluster, event)
+        nodes = self.cluster.nodes()
+        for name, topic in self.topics.items():
+            self.topics[name] = membership.rejoined(topic, event, before, nodes)
 
     @apply.register
     def _(self, event: e.FenceNode) -> None:
@@ -400,15 +412,16 @@ class Image(msgspec.Struct):
 
     @apply.register
     def _(self, event: e.AssignPartition) -> None:
-        membership.assign(self.cluster, event)
+        self._change(event, lambda _: event.after)
 
     @apply.register
     def _(self, event: e.ChangeSet) -> None:
-        membership.change_set(self.cluster, event)
+        self._change_set(event, event.change)
 
     @apply.register
     def _(self, event: e.ResignReplica) -> None:
-        membership.resign(self.cluster, event)
+        nodes = self.cluster.nodes()
+        self._change(event, lambda known: election.resigned(known, event.node, nodes))
 
     @apply.register
     def _(self, event: e.SetQuota) -> None:
@@ -425,8 +438,8 @@ class Image(msgspec.Struct):
         return self.entity_quotas, msgspec.json.encode(event.entity).decode()
 
 
-def _first(replicas: tuple[str, ...], leader_epoch: int) -> Assignment:
-    return Assignment(replicas, replicas[0], replicas[:1], leader_epoch)
+def _no_replica(node: str) -> BrokerError:
+    return BrokerError(Reason.REPLICA_NOT_FOUND, f"node {node[:60]!r} holds no replica of this partition")
 
 
 def _check_partitions(count: int) -> None:

@@ -18,6 +18,7 @@ import msgspec
 
 from braidlog.cluster.events import ChangeLeader, CreateTopic, Envelope, Event, FolderMade, PlaceTopic, pack, unpack
 from braidlog.cluster.image import Image
+from braidlog.cluster.old_images import decode_image
 from braidlog.cluster.store import Conflict, Entry
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
@@ -41,7 +42,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
     seq: int
     events: list[Envelope] | None = None
-    image: Image | None = None
+    image: msgspec.Raw = msgspec.Raw()
 
 
 class LocalStore:
@@ -67,10 +68,11 @@ class LocalStore:
             try:
                 line = msgspec.json.decode(row[3] or b"", type=Line)
                 events = unpack(line.events or [])
+                loaded = decode_image(line.image) if line.image else None
             except msgspec.MsgspecError as error:
                 raise StorageFault(f"entry {seq + 1} of the metadata log does not decode: {error}") from error
-            if line.image is not None:
-                image, seq = line.image, line.seq
+            if loaded is not None:
+                image, seq = loaded, line.seq
                 self._since_snapshot = 0
                 continue
             if line.seq != seq + 1:
@@ -117,7 +119,7 @@ class LocalStore:
         return self._seq
 
     def _batch(self, line: Line) -> bytes:
-        compression = Compression.NONE if line.image is None else Compression.ZSTD
+        compression = Compression.ZSTD if line.image else Compression.NONE
         return encode_batch([msgspec.json.encode(line)], base_timestamp=self._world.now_ms(), compression=compression)
 
     def follow(self, after: int) -> Sequence[Entry]:
@@ -127,14 +129,18 @@ class LocalStore:
     async def save(self, image: Image, seq: int) -> None:
         if self._since_snapshot < self._snapshot_every:
             return
-        line = Line(seq, image=image.copy())  # as it is now: while this waits for its turn the image may go on
+        copy = image.copy()  # as it is now: while this waits for its turn the image may go on
         async with self._turns.take(_TURN):
             if seq == await self._settle():  # else whoever made the later entry saves a later image
-                await self._world.blocking(lambda: self._log.replace(self._batch(line)))
+                await self._world.blocking(lambda: self._log.replace(self._batch(_snapshot(copy, seq))))
                 self._since_snapshot = 0
 
     def close(self) -> None:
         self._log.close()
+
+
+def _snapshot(image: Image, seq: int) -> Line:
+    return Line(seq, image=msgspec.Raw(msgspec.json.encode(image)))
 
 
 def open_local_store(
@@ -187,17 +193,17 @@ def _renamed(image: Image, node: str) -> list[Event]:
     """A local log has one node: if its configuration names it otherwise now, what it held is held under the new name."""
     events: list[Event] = []
     for topic in image.topics.values():
-        former = topic.replicas[0]
-        if former == node:
+        former = topic.holder
+        if former in ("", node):
             continue
-        replicas = (node, *(other for other in topic.replicas[1:] if other != node))
+        replicas = (node, *(other for other in topic.observers if other != node))
         events.append(
             PlaceTopic(topic=topic.name, topic_id=topic.topic_id, replicas=replicas, min_in_sync=topic.min_in_sync)
         )
         events += [
             ChangeLeader(topic=topic.name, partition=number, leader_id=node, leader_epoch=each.leader_epoch + 1)
             for number, each in enumerate(topic.assignments)
-            if each.leader == former
+            if each.leader is not None
         ]
         if made := image.made_by(former, topic):
             events.append(FolderMade(topic=topic.name, topic_id=topic.topic_id, node_id=node, partitions=made))

@@ -7,22 +7,21 @@ from collections.abc import Sequence
 
 from braidlog.cluster import events as e
 from braidlog.cluster.image import Image
-from braidlog.cluster.membership import name_of
 from braidlog.cluster.store import Metadata
 from braidlog.replication import assignment as sets
-from braidlog.replication.controller import FenceNode, Propose
+from braidlog.replication.controller import FenceNode, PartitionKey, Propose
 from braidlog.replication.ready import Resign
 
 
-async def change_set(metadata: Metadata, name: str, change: sets.SetChange) -> bool:
+async def change_set(metadata: Metadata, key: PartitionKey, change: sets.SetChange) -> bool:
     """A follower joins or leaves. False: it is certainly refused, though nothing has changed since it was asked for."""
     is_refused = False
 
     def decide(image: Image) -> Sequence[e.Event]:
         nonlocal is_refused
-        known = image.cluster.partitions[name].assignment
+        known = image.assignment(*key)
         if sets.may_change(known, change, image.cluster.nodes()):
-            return [e.ChangeSet(name=name, change=change)]
+            return [e.ChangeSet(topic=key[0], partition=key[1], change=change)]
         is_refused = sets.is_current(known, change)
         return []
 
@@ -30,14 +29,14 @@ async def change_set(metadata: Metadata, name: str, change: sets.SetChange) -> b
     return not is_refused
 
 
-async def resign(metadata: Metadata, name: str, proposal: Resign) -> None:
+async def resign(metadata: Metadata, key: PartitionKey, proposal: Resign) -> None:
     """A replica gives up; void in another epoch than the one it found its damage in."""
 
     def decide(image: Image) -> Sequence[e.Event]:
-        known = image.cluster.partitions[name].assignment
+        known = image.assignment(*key)
         if known.leader_epoch != proposal.leader_epoch:
             return []
-        return [e.ResignReplica(name=name, node=proposal.node, leader_epoch=proposal.leader_epoch)]
+        return [e.ResignReplica(topic=key[0], partition=key[1], node=proposal.node, leader_epoch=proposal.leader_epoch)]
 
     await metadata.change(decide)
 
@@ -51,7 +50,8 @@ async def write_entry(metadata: Metadata, proposal: Propose) -> bool:
         else:
             events.append(
                 e.AssignPartition(
-                    name=name_of(*each.key),
+                    topic=each.key[0],
+                    partition=each.key[1],
                     leader_epoch=each.leader_epoch,
                     partition_epoch=each.partition_epoch,
                     after=each.after,

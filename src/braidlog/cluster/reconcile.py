@@ -8,7 +8,10 @@ set aside and kept; one that was made is not made again, for its records would b
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from braidlog.cluster.image import Assignment, Image, Topic
+from braidlog.cluster.image import Image
+from braidlog.cluster.topic import Topic
+from braidlog.model.names import own_number
+from braidlog.replication.assignment import Assignment
 from braidlog.storage.folder import TopicMeta
 
 
@@ -125,10 +128,10 @@ def _reconcile_topic(
         return
     yield Open(topic, before)
     for number, (was, now) in enumerate(zip(before.assignments, topic.assignments, strict=False)):
-        yield from _reconcile_leader(topic, number, was, now, node)
+        yield from _reconcile_leader(topic, number, was, now, own_number(node))
 
 
-def _reconcile_leader(topic: Topic, number: int, was: Assignment, now: Assignment, node: str) -> Iterator[Action]:
+def _reconcile_leader(topic: Topic, number: int, was: Assignment, now: Assignment, node: int) -> Iterator[Action]:
     if (was.leader, was.leader_epoch) == (now.leader, now.leader_epoch):
         return
     yield Lead(topic, number, now.leader_epoch) if now.leader == node else Follow(topic, number)

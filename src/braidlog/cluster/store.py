@@ -8,7 +8,7 @@ Invariant: the image holds exactly the entries up to `seq`, and no entry that is
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from braidlog.cluster.events import Event, TopicEvent
+from braidlog.cluster.events import Event, RegisterNode, TopicEvent
 from braidlog.cluster.image import Image
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -125,10 +125,18 @@ class Metadata:
         for entry in entries:
             assert entry.seq == self.seq + 1, "entries are applied in order, each once"
             for event in entry.events:
-                self.image.apply(event)
-                if isinstance(event, TopicEvent):
-                    self._touched.add(event.topic)
+                self._apply(event)
             self.seq = entry.seq
+
+    def _apply(self, event: Event) -> None:
+        if isinstance(event, RegisterNode):  # it ends leaderships
+            before = dict(self.image.topics)
+            self.image.apply(event)
+            self._touched.update(name for name, topic in self.image.topics.items() if before[name] is not topic)
+            return
+        self.image.apply(event)
+        if isinstance(event, TopicEvent):
+            self._touched.add(event.topic)
 
     def close(self) -> None:
         self._store.close()

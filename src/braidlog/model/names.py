@@ -29,3 +29,13 @@ def no_topic(name: str) -> BrokerError:
     shown = name[:NAME_CHARS_MAX]
     hint = f"; create it with `braid topic create {shown}`" if _LEGAL.fullmatch(shown) else ""
     return BrokerError(Reason.TOPIC_NOT_FOUND, f"no topic {shown[:60]!r}{hint}")
+
+
+def node_number(name: str) -> int | None:
+    """A node's name as a number, for protocols that know nodes by number; None if it is none of 31 bits."""
+    return int(name) if name.isascii() and name.isdigit() and len(name) <= 9 else None
+
+
+def own_number(name: str) -> int:
+    """The number that a node of this name has: 0 if its name is none."""
+    return node_number(name) or 0

@@ -9,10 +9,10 @@ which anyone may read and only the broker writes; a partition is opened once.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from braidlog.cluster.image import Topic
 from braidlog.cluster.local import INTERNAL_PREFIX
+from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.names import no_topic
+from braidlog.model.names import no_topic, own_number
 from braidlog.partition.cluster_partition import ClusterNode, ClusterPartition
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.partition.upkeep import keep_up
@@ -60,6 +60,7 @@ class Hosting:
         """Partitions that could not be opened, and why."""
         self._names_by_id: dict[str, str] = {}
         self.node = node
+        self.number = own_number(node)
         self.cluster: ClusterNode | None = None
         """What is around partitions that several nodes hold; None on a node that is alone."""
 
@@ -167,13 +168,14 @@ class Hosting:
             opened = opener(topic.name, number)
             return ClusterPartition(topic.name, topic.topic_id, number, opened, self.cluster, opener)
         assignment = topic.assignments[number]
-        followers = assignment.followers_of(self.node)
-        may_rest = at_rest and assignment.leader == self.node and not followers
+        leads = assignment.leader == self.number
+        is_only = len(assignment.replicas) == 1 and not topic.observers
+        may_rest = at_rest and leads and is_only
         rest = self._folder.rest_of(topic.name, number) if may_rest and topic.name not in PUBLISHED else None
         log = rest or opener(topic.name, number)
         epochs = EpochHistory(list(log.epochs)) if isinstance(log, Rest) else log.state.epochs
-        replicas = ReplicaSet(self.node, followers, topic.min_in_sync)
-        role = Role.LEADER if assignment.leader == self.node else Role.FOLLOWER
+        replicas = ReplicaSet(self.node, topic.observers, topic.min_in_sync)
+        role = Role.LEADER if leads else Role.FOLLOWER
         epoch = max(assignment.leader_epoch, epochs.latest)
         return HostedPartition(topic.name, number, log, replicas, opener, role=role, epoch=epoch)
 

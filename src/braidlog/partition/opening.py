@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from braidlog.cluster.image import Topic
+from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 
 from braidlog.cluster.events import FolderMade
-from braidlog.cluster.image import Image, Topic
+from braidlog.cluster.image import Image
 from braidlog.cluster.reconcile import (
     Action,
     Close,
@@ -27,6 +27,7 @@ from braidlog.cluster.reconcile import (
     reconcile,
 )
 from braidlog.cluster.store import Decide, Metadata
+from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -196,11 +197,8 @@ class Reconciler:
 
     def _renew(self, hosted: HostedPartition, topic: Topic, before: Topic) -> None:
         hosted.renew(topic.settings)
-        assignment = topic.assignments[hosted.number]
-        was = before.assignments[hosted.number]
-        if (assignment.replicas, topic.min_in_sync) != (was.replicas, before.min_in_sync):
-            placed = Placed(assignment.followers_of(self._hosting.node), topic.min_in_sync)
-            hosted.step(placed, self._world.now_ms())
+        if (topic.observers, topic.min_in_sync) != (before.observers, before.min_in_sync):
+            hosted.step(Placed(topic.observers, topic.min_in_sync), self._world.now_ms())
         hosted.advance()  # `flush` may have changed, or who follows, and with it what counts as committed
 
 

@@ -12,7 +12,7 @@ import msgspec
 Nodes = tuple[int, ...]
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One partition's entry in the metadata."""
 
     replicas: Nodes

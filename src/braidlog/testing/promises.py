@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from braidlog.cluster.membership import Membership
+from braidlog.cluster.image import Image
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import EpochBegun, Message
 from braidlog.storage.partition import PartitionLog
@@ -30,9 +30,9 @@ class BrokenPromise(Exception):  # noqa: N818 - a promise that does not hold
 class Promises:
     """The memory that no node has."""
 
-    def __init__(self, universe: "Universe", name: str) -> None:
+    def __init__(self, universe: "Universe", topic: str) -> None:
         self._universe = universe
-        self._name = name
+        self._topic = topic
         self.records: dict[int, bytes] = {}
         """By offset: what was acknowledged, or read. It is the same for everyone, for ever."""
         self.offsets: dict[bytes, int] = {}
@@ -130,11 +130,11 @@ class Promises:
         latest = self._entries[max(self._entries)][1] if self._entries else None
         return latest.leader_epoch if latest is not None else 0
 
-    def applied(self, node: "SimulatedNode", seq: int, cluster: Membership) -> None:
+    def applied(self, node: "SimulatedNode", seq: int, image: Image) -> None:
         """All nodes make the same of the same entries."""
-        made = msgspec.json.encode(cluster, order="sorted")
-        there = cluster.partitions.get(self._name)
-        assignment = there.assignment if there else None
+        made = msgspec.json.encode(image, order="sorted")
+        there = image.topics.get(self._topic)
+        assignment = there.assignments[0] if there else None
         known = self._entries.get(seq)
         if known is not None:
             if known[0] != made:

@@ -13,7 +13,6 @@ from braidlog.cluster.etcd.port import EtcdError
 from braidlog.cluster.etcd.position import Position
 from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.image import Image
-from braidlog.cluster.membership import name_of
 from braidlog.cluster.store import Metadata
 from braidlog.codec.batch import iter_batches
 from braidlog.codec.records import decode_batch
@@ -60,7 +59,7 @@ from braidlog.testing.virtual_time import US_PER_MS, Job, VirtualWorld
 if TYPE_CHECKING:
     from braidlog.testing.universe import Universe
 
-NAME = name_of(TOPIC, 0)
+KEY = (TOPIC, 0)
 FOLDER = "/t-0"
 IDENTITY = Identity(b"simulated-topic.", 0)
 PREFIX = "sim"
@@ -250,10 +249,10 @@ class SimulatedNode:
         # First of all: a node that has acted on an entry must know that there is one.
         self.kept = self.kept._replace(position=self.store.position)
         cluster = image.cluster
-        self.universe.promises.applied(self, seq, cluster)
-        there = cluster.partitions.get(NAME)
+        self.universe.promises.applied(self, seq, image)
+        there = image.topics.get(TOPIC)
         if there is not None:
-            self._tell(Assigned(there.assignment, cluster.incarnations(), there.min_in_sync))
+            self._tell(Assigned(there.assignments[0], cluster.incarnations(), there.min_in_sync))
         if not self.is_alive:
             return
         me = cluster.member(self.number)
@@ -265,7 +264,7 @@ class SimulatedNode:
             tuple((number, node.incarnation) for number, node in sorted(cluster.nodes().items()) if not node.is_fenced)
         )
         self._swim(members)
-        self._control(control.Applied(cluster.view(seq)))
+        self._control(control.Applied(image.view(seq)))
 
     def propose(self, proposal: ProposeChange | Resign) -> None:
         self.universe.happened(self, "proposal")
@@ -278,7 +277,7 @@ class SimulatedNode:
     async def _resign(self, proposal: Resign) -> None:
         assert self.metadata is not None
         try:
-            await proposals.resign(self.metadata, NAME, proposal)
+            await proposals.resign(self.metadata, KEY, proposal)
         except BrokerError:
             return
         self.follow()
@@ -287,7 +286,7 @@ class SimulatedNode:
         """Written, certainly refused, or asked for again by the leader's next tick."""
         assert self.metadata is not None
         try:
-            if not await proposals.change_set(self.metadata, NAME, change):
+            if not await proposals.change_set(self.metadata, KEY, change):
                 self._tell(ChangeRefused(change))
         except BrokerError:
             self.universe.count("set change of unknown outcome")

@@ -12,9 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+import msgspec
+
 from braidlog.cluster import events as e
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.store import EtcdStore
+from braidlog.model.settings import Flush
 from braidlog.replication import swim
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.registration import Life
@@ -28,7 +31,7 @@ from braidlog.testing.network import Conditions, Network
 from braidlog.testing.promises import BrokenPromise, Promises
 from braidlog.testing.simulated_clients import FIRST_CLIENT, Producer, Reader
 from braidlog.testing.simulated_messages import TOPIC, Ping, Produce
-from braidlog.testing.simulated_node import CLUSTER, NAME, PREFIX, FolderMemory, SimulatedNode
+from braidlog.testing.simulated_node import CLUSTER, PREFIX, FolderMemory, SimulatedNode
 from braidlog.testing.timed_faults import TimedFaults
 from braidlog.testing.virtual_time import US_PER_MS, US_PER_SECOND, VirtualTime, VirtualWorld, stream
 
@@ -60,7 +63,7 @@ class Universe:
         self.etcd = ModelEtcd(self._world)
         self.etcd_away_until_us: dict[int, int] = {}
         self.network = Network(self.time, self.stream("network"), self.mix.conditions, self._deliver)
-        self.promises = Promises(self, NAME)
+        self.promises = Promises(self, TOPIC)
         self.nodes = {number: SimulatedNode(self, number) for number in NODES}
         self._crash_power = False
         self._lost: set[int] = set()
@@ -107,15 +110,18 @@ class Universe:
         """A cluster with one partition, which all nodes held when they were last there; nobody leads it yet."""
         founder = EtcdStore(ModelClient(self.etcd), self._world, prefix=PREFIX, node="0", new_nonce=lambda: "0")
         assignment = Assignment(replicas=NODES, in_sync=NODES, leader=None)
-        event = e.AssignPartition(
-            name=NAME,
-            leader_epoch=0,
-            partition_epoch=0,
-            after=assignment,
+        flush = Flush.ACK if self.mix.flush_on_ack else Flush.OS
+        created = e.CreateTopic(
+            topic=TOPIC,
+            topic_id="0",
+            partitions=1,
+            settings=msgspec.structs.replace(self.mix.settings, flush=flush),
+            created_ms=0,
+            replicas=("0",),
             min_in_sync=MIN_IN_SYNC,
-            flush_on_ack=self.mix.flush_on_ack,
+            placement=(NODES,),
         )
-
+        unled = e.AssignPartition(topic=TOPIC, partition=0, leader_epoch=1, partition_epoch=0, after=assignment)
         registered = [
             e.RegisterNode(node=node.number, incarnation=1, life=node.this_life()) for node in self.nodes.values()
         ]
@@ -125,7 +131,7 @@ class Universe:
         async def found() -> None:
             await founder.found_cluster(CLUSTER)
             await founder.open()
-            await founder.propose([*registered, event], after=0)
+            await founder.propose([*registered, created, unled], after=0)
 
         self._world.spawn(found())
         self.time.run(50 * US_PER_MS)
@@ -158,7 +164,7 @@ class Universe:
         for node in self.nodes.values():
             if node.partition is None or node.metadata is None:
                 return f"node {node.number} has not started"
-            there = node.metadata.image.cluster.partitions[NAME].assignment
+            there = node.metadata.image.assignment(TOPIC, 0)
             if there.leader is None or len(there.in_sync) < len(NODES):
                 return f"node {node.number} knows leader {there.leader}, in sync {there.in_sync}"
             replicas.append(node.partition.replica)
@@ -240,9 +246,9 @@ class Universe:
     def _is_back(self, life: Life, number: int) -> bool:
         """Whether it has fetched its way into the set with the folder and on the machine that it has now."""
         for node in self.nodes.values():
-            cluster = node.metadata.image.cluster if node.metadata is not None else None
-            member = cluster.member(number) if cluster is not None else None
-            if cluster is None or member is None or number not in cluster.partitions[NAME].assignment.in_sync:
+            image = node.metadata.image if node.metadata is not None else None
+            member = image.cluster.member(number) if image is not None else None
+            if image is None or member is None or number not in image.assignment(TOPIC, 0).in_sync:
                 continue
             if (member.registered.life.folder_id, member.registered.life.boot_id) == (life.folder_id, life.boot_id):
                 return True
@@ -306,8 +312,8 @@ class Universe:
     def leader_as_seen(self, draw: Random) -> int:
         """By one of the nodes; or anybody."""
         node = self.nodes[draw.choice(NODES)]
-        if node.metadata is not None and NAME in node.metadata.image.cluster.partitions:
-            leader = node.metadata.image.cluster.partitions[NAME].assignment.leader
+        if node.metadata is not None and TOPIC in node.metadata.image.topics:
+            leader = node.metadata.image.assignment(TOPIC, 0).leader
             if leader is not None:
                 return leader
         return draw.choice(NODES)

@@ -15,13 +15,13 @@ from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.flux.services import Services
 from braidlog.adapters.routing import Route, RoutedAdapter, named
 from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.broker.brokers import broker_number
 from braidlog.cluster.events import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Membership
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
+from braidlog.model.names import node_number
 from braidlog.partition.append import Acks
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.wire.flux import messages as m
@@ -180,7 +180,7 @@ async def replica_fetch(request: m.ReplicaFetch, services: Services, _: Conversa
 
 def _in_sync(hosted: HostedPartition) -> tuple[int, ...]:
     """Numbers of the in-sync replicas; one that another protocol gave a name has none."""
-    numbers = map(broker_number, hosted.replicas.in_sync[1:])
+    numbers = map(node_number, hosted.replicas.in_sync[1:])
     return (_LEADER, *sorted(number for number in numbers if number is not None))
 
 

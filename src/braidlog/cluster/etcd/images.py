@@ -12,6 +12,7 @@ import msgspec
 from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd, Keys, decode_entry, digest, one
 from braidlog.cluster.etcd.port import Etcd, EtcdCompactedError, Holds, Item, Put, Range
 from braidlog.cluster.image import Image
+from braidlog.cluster.old_images import decode_image
 from braidlog.model.errors import StorageFault
 
 T = TypeVar("T")
@@ -91,7 +92,10 @@ async def _newest_image(etcd: Etcd, keys: Keys, revision: int) -> tuple[Image, i
     data = b"".join(piece.value for piece in pieces)
     if len(pieces) != end.pieces or digest(data) != end.digest:
         raise StorageFault(f"the image of metadata entry {seq} in etcd is damaged")
-    return _decode(data, Image, f"the image of entry {seq}"), seq, end.entry
+    try:
+        return decode_image(data), seq, end.entry
+    except msgspec.MsgspecError as error:
+        raise _undecoded(f"the image of entry {seq}", error) from error
 
 
 async def write_image(etcd: Etcd, keys: Keys, seq: int, entry: str, data: bytes) -> None:
@@ -117,4 +121,8 @@ def _decode(data: bytes, kind: type[T], what: str) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:
-        raise StorageFault(f"{what} of the metadata log in etcd does not decode: {error}") from error
+        raise _undecoded(what, error) from error
+
+
+def _undecoded(what: str, error: msgspec.MsgspecError) -> StorageFault:
+    return StorageFault(f"{what} of the metadata log in etcd does not decode: {error}")
