@@ -90,9 +90,12 @@ class Response(msgspec.Struct, frozen=True):
 class ServerConnection(Receiver):
     """The server's end. Answers must leave in the order of the requests: clients match by order, and check by id."""
 
-    def __init__(self, served: Served = ALL, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, served: Served = ALL, frame_bytes_max: int = FRAME_BYTES_MAX, apis: Mapping[int, Api] = BY_KEY
+    ) -> None:
         super().__init__()
         self._served = served
+        self._apis = apis
         self.frame_bytes_max = frame_bytes_max
         self._takes_tokens = False
         self._met: dict[int, Spoken] = {}  # API and version of what was served before: it need not be judged again
@@ -127,7 +130,7 @@ class ServerConnection(Receiver):
 
     def _api(self, key: int, version: int, size: int) -> Api | None:
         """The API of a request that is served; None for an ApiVersions in a version that nobody knows yet."""
-        api = BY_KEY.get(key)
+        api = self._apis.get(key)
         if api is None or api.key not in self._served:
             raise ProtocolError(f"API {key} is not served", 4)
         if size > api.request_bytes_max:
@@ -204,8 +207,14 @@ class _Waiting(msgspec.Struct, frozen=True):
 class ClientConnection(Answered):
     """The client's end: requests in the highest version that both sides speak, once `learn` was told the server's."""
 
-    def __init__(self, client_id: str | None = None, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        client_id: str | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        apis: Mapping[type[Message], Api] = BY_REQUEST,
+    ) -> None:
         super().__init__()
+        self._apis = apis
         self._client_id = client_id
         self._frame_bytes_max = frame_bytes_max
         self._next_id = 0
@@ -220,7 +229,7 @@ class ClientConnection(Answered):
 
     def version_of(self, message: type[Message]) -> int:
         """The version that `message` is sent in: our highest, or the server's if that is lower. ValueError if there is none."""
-        api = BY_REQUEST[message]
+        api = self._apis[message]
         if not self._versions:
             return api.versions.last
         theirs = self._versions.get(api.key)
@@ -230,7 +239,7 @@ class ClientConnection(Answered):
 
     def request(self, message: Message, version: int | None = None) -> bytes:
         """The frame of a request. A Produce with `acks` 0 is not answered, and nothing is awaited for it."""
-        api = BY_REQUEST[type(message)]
+        api = self._apis[type(message)]
         version = self.version_of(type(message)) if version is None else version
         if version not in api.versions:
             raise ValueError(f"{api.name} is not spoken in version {version}")

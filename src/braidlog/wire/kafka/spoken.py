@@ -45,16 +45,15 @@ class Spoken(NamedTuple):
         return pieces
 
 
-_MADE: dict[int, Spoken] = {}
+_MADE: dict[tuple[type[Message], int], Spoken] = {}
 
 
 def spoken(api: Api, version: int) -> Spoken:
     """Made at the first use of each."""
-    number = api.key << 16 | version
-    found = _MADE.get(number)
+    found = _MADE.get((api.request, version))
     if found is None:
         flexible = api.is_flexible(version)
-        found = _MADE[number] = Spoken(
+        found = _MADE[api.request, version] = Spoken(
             api,
             version,
             flexible,

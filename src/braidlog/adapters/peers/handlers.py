@@ -1,0 +1,149 @@
+"""The leader's side of the nodes' port: followers ask by Fetch, and hear as soon as anything is to be said.
+
+Knows: sessions, waits. Refuses to know: what a question leads to: it is handed on as a message of replication, and whoever
+answers calls `send`. Invariants: a connection is one follower's, whose certificate says so where certificates are asked for; one
+request of a follower waits here at a time: a newer one ends the wait of the one before, so that a new question never waits behind
+an old one.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.peers.identity import node_of
+from braidlog.adapters.peers.sessions import FollowerSession, InSync, Throttle
+from braidlog.adapters.peers.translation import NOTHING, Place, in_response, read_question
+from braidlog.model.settings import UNLIMITED
+from braidlog.model.slices import breathe
+from braidlog.model.world import World
+from braidlog.replication.messages import Answer, Complaint, Fetch
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request, ServerConnection
+from braidlog.wire.kafka.messages.replicas import ReplicaFetchRequest, ReplicaFetchResponse
+from braidlog.wire.kafka.replica_fetch import leader_connection
+
+log = logging.getLogger("braidlog.peers")
+
+WAIT_SECONDS_MAX: Final = 5.0
+QUESTIONS_AT_ONCE: Final = 50
+FIRST: Final = 0
+
+Received = Callable[[int, Place, Fetch | Complaint], None]
+"""received(node, place, message): a follower has said this."""
+
+
+class PeersAdapter:
+    """Fetch of replicas behind a listener."""
+
+    dialect = "peers"
+    ordered = True
+
+    def __init__(
+        self,
+        node: int,
+        world: World,
+        received: Received,
+        *,
+        needs_certificate: bool,
+        in_sync: InSync = lambda _, __: True,
+        bytes_per_second: float = UNLIMITED,
+    ) -> None:
+        self.node = node
+        self._world = world
+        self._received = received
+        self._needs_certificate = needs_certificate
+        self._in_sync = in_sync
+        self._throttle = None if bytes_per_second == UNLIMITED else Throttle(bytes_per_second, world.monotonic())
+        self._last = 0
+        self._sessions: WeakKeyDictionary[Conversation, FollowerSession] = WeakKeyDictionary()
+        self._followers: WeakValueDictionary[int, FollowerSession] = WeakValueDictionary()
+        """The newest session of each, as long as its connection lasts."""
+
+    def open(self) -> ServerConnection:
+        return leader_connection()
+
+    def operation(self, request: Request) -> str:
+        return request.api.name
+
+    def throttled(self, answer: ReplicaFetchResponse, _: int) -> ReplicaFetchResponse:
+        return answer
+
+    def failure(self, _: Request, error: Exception) -> ReplicaFetchResponse:
+        log.error("a replica's fetch failed: %s", error)
+        return ReplicaFetchResponse(error_code=E.UNKNOWN_SERVER_ERROR)
+
+    def send(self, node: int, place: Place, answer: Answer) -> None:
+        """To a follower; lost if it does not ask any more, or has another question by now."""
+        session = self._followers.get(node)
+        if session is not None and session.answered(place, answer, self._world.monotonic()):
+            session.wake()
+
+    async def handle(self, conversation: Conversation, request: Request) -> ReplicaFetchResponse | None:
+        message: ReplicaFetchRequest = request.message
+        node = message.replica_state.replica_id
+        if not self._is_node(conversation, node):
+            log.warning(
+                "peers %s: %r may not speak for node %d; closing", conversation.peer, conversation.principal, node
+            )
+            conversation.close()
+            return None
+        session = self._session(conversation, node, message)
+        if isinstance(session, E):
+            return ReplicaFetchResponse(error_code=session)
+        session.wake()
+        if not self._take(session, message):
+            return ReplicaFetchResponse(error_code=E.FETCH_SESSION_ID_NOT_FOUND)
+        await self._wait(session, min(max(message.max_wait_ms / 1000, 0.0), WAIT_SECONDS_MAX))
+        return ReplicaFetchResponse(session_id=session.number, responses=in_response(session.take_answers()))
+
+    def _is_node(self, conversation: Conversation, node: int) -> bool:
+        if node < 0 or node == self.node:
+            return False
+        return not self._needs_certificate or node_of(conversation.principal) == node
+
+    def _session(self, conversation: Conversation, node: int, message: ReplicaFetchRequest) -> FollowerSession | E:
+        session = self._sessions.get(conversation)
+        if message.session_epoch == FIRST:
+            self._last += 1
+            session = FollowerSession(node, self._last, self._in_sync, self._throttle)
+            self._sessions[conversation] = self._followers[node] = session
+        if session is None or session.node != node or message.session_id not in (session.number, FIRST):
+            return E.FETCH_SESSION_ID_NOT_FOUND
+        if message.session_epoch != session.epoch:
+            return E.INVALID_FETCH_SESSION_EPOCH
+        session.epoch += 1
+        return session
+
+    def _take(self, session: FollowerSession, message: ReplicaFetchRequest) -> bool:
+        for topic in message.topics:
+            for each in topic.partitions:
+                place = topic.topic_id, each.partition
+                if each.complaint >= 0:
+                    complaint = Complaint(session.node, each.current_leader_epoch, each.complaint)
+                    self._received(session.node, place, complaint)
+                if each.question != NOTHING and not session.ask(
+                    place, each.question, read_question(each, message.replica_state, self.node)
+                ):
+                    return False
+        return True
+
+    async def _wait(self, session: FollowerSession, seconds: float) -> None:
+        """Until there is an answer, the time is up, or a newer request has come."""
+
+        def give(place: Place, question: Fetch) -> None:
+            self._received(session.node, place, question)
+
+        until = self._world.monotonic() + seconds
+        while True:
+            now = self._world.monotonic()
+            pause = session.hand_on(give, now, QUESTIONS_AT_ONCE)
+            if pause == 0.0:
+                await breathe()
+                continue
+            if session.has_answers or now >= until:
+                return
+            wakeup = session.waits = self._world.wakeup()
+            if await wakeup.wait(until - now if pause is None else min(until - now, pause)):
+                return

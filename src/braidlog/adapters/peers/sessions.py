@@ -1,0 +1,141 @@
+"""What one follower asks of this node: its questions, the answers that are ready for it, in which portions both go on.
+
+Knows: numbers of questions, bytes. Refuses to know: how an answer is found, connections, frames.
+Invariants: an answer is given to the question that stands, once, and to no other; questions are handed on only while there is
+room for their answers, so that a follower that has nothing yet does not make its leader read everything; records for who is not
+in sync keep to the throttle.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from braidlog.adapters.peers.translation import Place, size_of, write_answer
+from braidlog.broker.quotas import TokenBucket
+from braidlog.model.world import Wakeup
+from braidlog.replication.messages import Answer, Fetch
+from braidlog.wire.kafka.messages.replicas import ReplicaFetchResponsePartition
+
+ANSWERS_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of records in one response, save for one answer more."""
+PARTITIONS_MAX: Final = 20_000
+
+InSync = Callable[[int, Place], bool]
+"""in_sync(node, place) → whether that node is in the partition's in-sync set."""
+HandOn = Callable[[Place, Fetch], None]
+
+
+class Throttle:
+    """How fast records leave for followers that are not in sync, all of them together."""
+
+    def __init__(self, bytes_per_second: float, now: float) -> None:
+        self._bucket = TokenBucket(bytes_per_second, now)
+
+    def pause(self, now: float) -> float:
+        """Seconds until more may leave."""
+        return self._bucket.take(0, now)
+
+    def spend(self, size: int, now: float) -> None:
+        self._bucket.take(size, now)
+
+
+class FollowerSession:
+    """Of one connection of a follower."""
+
+    def __init__(self, node: int, number: int, in_sync: InSync, throttle: Throttle | None) -> None:
+        self.node = node
+        self.number = number
+        self.epoch = 0
+        """Of the request that comes next."""
+        self.waits: Wakeup | None = None
+        """The request that waits for an answer."""
+        self._in_sync = in_sync
+        self._throttle = throttle
+        self._questions: dict[Place, tuple[int, Fetch]] = {}
+        self._waiting: deque[Place] = deque()
+        """Whose question was not handed on yet, in the order in which they came."""
+        self._throttled: deque[Place] = deque()
+        """Those among them that wait for the throttle."""
+        self._in_line: set[Place] = set()
+        """Both together."""
+        self._answers: dict[Place, tuple[int, Answer]] = {}
+        self._answers_bytes = 0
+
+    @property
+    def has_answers(self) -> bool:
+        return bool(self._answers)
+
+    def wake(self) -> None:
+        """End the wait of the request that waits, if there is one."""
+        wait, self.waits = self.waits, None
+        if wait is not None:
+            wait.wake()
+
+    def ask(self, place: Place, number: int, question: Fetch) -> bool:
+        """False: there are too many."""
+        self._forget_answer(place)
+        if place not in self._questions and len(self._questions) >= PARTITIONS_MAX:
+            return False
+        self._questions[place] = number, question
+        if place not in self._in_line:
+            self._in_line.add(place)
+            self._waiting.append(place)
+        return True
+
+    def hand_on(self, give: HandOn, now: float, count_max: int) -> float | None:
+        """Hand on so many questions while there is room for answers; then the seconds until it is worth to come back.
+
+        None: nothing is left to be handed on, or there is no room until answers were taken.
+        """
+        if not self._pause(now):
+            self._waiting.extendleft(reversed(self._throttled))
+            self._throttled.clear()
+        while self._waiting and count_max and self._has_room:
+            count_max -= 1
+            place = self._waiting.popleft()
+            if place in self._questions and self._pause(now) and not self._in_sync(self.node, place):
+                self._throttled.append(place)
+                continue
+            self._in_line.discard(place)
+            if place in self._questions:
+                give(place, self._questions[place][1])
+        if not self._has_room:
+            return None
+        return 0.0 if self._waiting else self._pause(now) if self._throttled else None
+
+    @property
+    def _has_room(self) -> bool:
+        return self._answers_bytes < ANSWERS_BYTES_MAX
+
+    def _pause(self, now: float) -> float:
+        return 0.0 if self._throttle is None else self._throttle.pause(now)
+
+    def answered(self, place: Place, answer: Answer, now: float) -> bool:
+        """False: this is no answer to the question that stands."""
+        found = self._questions.get(place)
+        if found is None or found[1] != answer.question:
+            return False
+        del self._questions[place]
+        size = size_of(answer)
+        self._answers[place] = found[0], answer
+        self._answers_bytes += size
+        if self._throttle is not None and size and not self._in_sync(self.node, place):
+            self._throttle.spend(size, now)
+        return True
+
+    def _forget_answer(self, place: Place) -> None:
+        """It asks again although an answer is here: the old one is void."""
+        found = self._answers.pop(place, None)
+        if found is not None:
+            self._answers_bytes -= size_of(found[1])
+
+    def take_answers(self) -> Iterator[tuple[Place, ReplicaFetchResponsePartition]]:
+        """As many as go into one response; the others go into the next."""
+        taken_bytes = 0
+        while self._answers and taken_bytes < ANSWERS_BYTES_MAX:
+            place, (number, answer) = next(iter(self._answers.items()))
+            del self._answers[place]
+            size = size_of(answer)
+            self._answers_bytes -= size
+            taken_bytes += size
+            yield place, write_answer(place[1], number, answer)

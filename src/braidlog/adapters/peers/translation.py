@@ -1,0 +1,163 @@
+"""Messages of replication ⇄ partitions of Kafka's Fetch.
+
+Knows: which field says what (the table is in ADR 54). Refuses to know: connections, sessions, when anything is sent.
+Invariants: batches stay the bytes that they are; one whose checksum is wrong is a `ProtocolError`.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final, TypeVar
+
+from braidlog.codec.batch import iter_batches
+from braidlog.replication.messages import (
+    Answer,
+    Batch,
+    Complaint,
+    Diverging,
+    Fetch,
+    Fetched,
+    Refusal,
+    Refused,
+    StartAnew,
+)
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.messages.data import FetchRequestReplicaState, FetchResponseDivergingEpoch
+from braidlog.wire.kafka.messages.parts import CurrentLeader
+from braidlog.wire.kafka.messages.replicas import (
+    ReplicaFetchRequestPartition,
+    ReplicaFetchRequestTopic,
+    ReplicaFetchResponsePartition,
+    ReplicaFetchResponseTopic,
+)
+
+Place = tuple[bytes, int]
+"""A partition: the id of its topic, and its number."""
+P = TypeVar("P", ReplicaFetchRequestPartition, ReplicaFetchResponsePartition)
+
+CODES: Final = {
+    Refusal.FENCED_EPOCH: E.FENCED_LEADER_EPOCH,
+    Refusal.UNKNOWN_EPOCH: E.UNKNOWN_LEADER_EPOCH,
+    Refusal.UNKNOWN_REPLICA: E.STALE_BROKER_EPOCH,
+}
+_REFUSALS: Final = {int(code): refusal for refusal, code in CODES.items()}
+NOTHING: Final = 0
+"""In place of a question's number."""
+
+
+class Joined:
+    """Batches one behind the other, put together when they leave."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self._pieces = [each.records for each in batches if isinstance(each.records, bytes | memoryview)]
+        assert len(self._pieces) == len(batches), "a batch that is sent has its bytes"
+        self.size = sum(len(each) for each in self._pieces)
+
+    def read(self) -> bytes:
+        return b"".join(self._pieces)
+
+
+def size_of(answer: Answer) -> int:
+    """Of its records."""
+    if not isinstance(answer, Fetched):
+        return 0
+    return sum(len(each.records) for each in answer.batches if isinstance(each.records, bytes | memoryview))
+
+
+# ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_question(partition: int, number: int, question: Fetch) -> ReplicaFetchRequestPartition:
+    return ReplicaFetchRequestPartition(
+        partition,
+        current_leader_epoch=question.epoch,
+        fetch_offset=question.offset,
+        last_fetched_epoch=question.last_epoch,
+        log_start_offset=question.start,
+        question=number,
+    )
+
+
+def write_complaint(partition: int, complaint: Complaint) -> ReplicaFetchRequestPartition:
+    return ReplicaFetchRequestPartition(
+        partition, current_leader_epoch=complaint.epoch, fetch_offset=-1, complaint=complaint.offset
+    )
+
+
+def read_question(asked: ReplicaFetchRequestPartition, who: FetchRequestReplicaState, leader: int) -> Fetch:
+    return Fetch(
+        node=who.replica_id,
+        incarnation=who.replica_epoch,
+        leader=leader,
+        epoch=asked.current_leader_epoch,
+        offset=asked.fetch_offset,
+        last_epoch=asked.last_fetched_epoch,
+        start=asked.log_start_offset,
+    )
+
+
+def in_request(asked: Iterable[tuple[Place, ReplicaFetchRequestPartition]]) -> list[ReplicaFetchRequestTopic]:
+    return [ReplicaFetchRequestTopic(topic_id, parts) for topic_id, parts in _by_topic(asked)]
+
+
+def in_response(told: Iterable[tuple[Place, ReplicaFetchResponsePartition]]) -> list[ReplicaFetchResponseTopic]:
+    return [ReplicaFetchResponseTopic(topic_id, parts) for topic_id, parts in _by_topic(told)]
+
+
+def _by_topic(rows: Iterable[tuple[Place, P]]) -> Iterable[tuple[bytes, list[P]]]:
+    for topic_id, group in groupby(rows, lambda row: row[0][0]):
+        yield topic_id, [part for _, part in group]
+
+
+# ── Answers ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_answer(partition: int, number: int, answer: Answer) -> ReplicaFetchResponsePartition:
+    match answer:
+        case Fetched():
+            return ReplicaFetchResponsePartition(
+                partition,
+                high_watermark=answer.watermark,
+                log_start_offset=answer.start,
+                records=Joined(answer.batches) if answer.batches else b"",
+                question=number,
+                common_end=answer.common_end,
+            )
+        case Diverging(_, epoch, end):
+            return ReplicaFetchResponsePartition(
+                partition, diverging_epoch=FetchResponseDivergingEpoch(epoch, end), question=number
+            )
+        case StartAnew(_, start):
+            return ReplicaFetchResponsePartition(
+                partition, E.OFFSET_OUT_OF_RANGE, log_start_offset=start, question=number
+            )
+        case Refused(_, refusal, epoch):
+            return ReplicaFetchResponsePartition(
+                partition, CODES[refusal], current_leader=CurrentLeader(leader_epoch=epoch), question=number
+            )
+
+
+def read_answer(told: ReplicaFetchResponsePartition, question: Fetch) -> Answer:
+    """The answer to this question. `ProtocolError` if its records are not what their checksums say."""
+    if told.error_code == E.OFFSET_OUT_OF_RANGE:
+        return StartAnew(question, told.log_start_offset)
+    if told.error_code:
+        # Whatever else is the matter there: it is asked again later.
+        refusal = _REFUSALS.get(told.error_code, Refusal.UNKNOWN_EPOCH)
+        return Refused(question, refusal, told.current_leader.leader_epoch)
+    if told.diverging_epoch.end_offset >= 0:
+        return Diverging(question, told.diverging_epoch.epoch, told.diverging_epoch.end_offset)
+    return Fetched(question, _batches(told.records or b""), told.high_watermark, told.log_start_offset, told.common_end)
+
+
+def _batches(records: object) -> tuple[Batch, ...]:
+    assert isinstance(records, bytes | memoryview)
+    return tuple(
+        Batch(
+            header.base_offset,
+            header.next_offset,
+            header.leader_epoch,
+            bytes(records[at : at + header.size_bytes]),
+            is_empty=header.record_count == 0,
+        )
+        for at, header in iter_batches(records)
+    )

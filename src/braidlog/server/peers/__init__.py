@@ -1,0 +1,1 @@
+"""What a node says to the other nodes of its cluster."""

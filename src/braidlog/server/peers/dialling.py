@@ -1,0 +1,63 @@
+"""How another node is reached: its address, its certificate, and how long to leave it alone after it was not.
+
+Invariant: who answers at the address is the node that was meant, if there are certificates.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from braidlog.adapters.peers.identity import name_of
+
+log = logging.getLogger("braidlog.peers")
+
+CONNECT_SECONDS_MAX: Final = 2.0
+PAUSE_SECONDS_MIN: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 2.0
+
+Address = tuple[str, int]
+AddressOf = Callable[[int], Address | None]
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class Dial:
+    """From `node` to `peer`."""
+
+    def __init__(self, node: int, peer: int, address_of: AddressOf, tls: ssl.SSLContext | None) -> None:
+        self.node = node
+        self.peer = peer
+        self._address_of = address_of
+        self._tls = tls
+        self._pause = PAUSE_SECONDS_MIN
+        self._not_before = 0.0
+
+    def may_try(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._not_before
+
+    def succeeded(self) -> None:
+        """It does not only accept connections, it answers."""
+        self._pause = PAUSE_SECONDS_MIN
+
+    async def connect(self, protocol: Callable[[], P]) -> P | None:
+        """None if it cannot be reached: then not again for a while, twice as long each time."""
+        loop = asyncio.get_running_loop()
+        self._not_before = loop.time() + self._pause
+        self._pause = min(self._pause * 2, PAUSE_SECONDS_MAX)
+        address = self._address_of(self.peer)
+        if address is None:
+            return None
+        try:
+            return await self.open(address, protocol)
+        except (OSError, TimeoutError) as error:  # ssl's own errors are of this kind too
+            log.info("node %d at %s:%d cannot be reached: %s", self.peer, *address, error or "no answer")
+            return None
+
+    async def open(self, address: Address, protocol: Callable[[], P]) -> P:
+        """OSError if it cannot be reached, at once if nobody listens there."""
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            _, made = await asyncio.get_running_loop().create_connection(
+                protocol, *address, ssl=self._tls, server_hostname=name_of(self.peer) if self._tls else None
+            )
+        return made

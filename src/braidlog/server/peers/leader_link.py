@@ -1,0 +1,62 @@
+"""The follower's end of one connection: requests out, responses in, large ones received where they stay.
+
+Knows: sockets, frames. Refuses to know: what is asked.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.kafka.messages.replicas import ReplicaFetchRequest, ReplicaFetchResponse
+from braidlog.wire.kafka.replica_fetch import follower_connection
+
+log = logging.getLogger("braidlog.peers")
+
+READ_BYTES: Final = 64 * 1024
+
+
+class LeaderLink(asyncio.BufferedProtocol):
+    def __init__(self, answered: Callable[[ReplicaFetchResponse], None], lost: Callable[["LeaderLink"], None]) -> None:
+        self._answered = answered
+        self._lost = lost
+        self._connection = follower_connection()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._is_large = False
+
+    def send(self, message: ReplicaFetchRequest) -> None:
+        if self._transport is not None:
+            self._transport.write(self._connection.request(message))
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- the loop calls ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
+        self._transport = None
+        self._lost(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        large = self._connection.receive_buffer()
+        self._is_large = large is not None
+        return self._buffer if large is None else large
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._is_large:
+            self._connection.filled(nbytes)
+        else:
+            self._connection.receive(bytes(self._buffer[:nbytes]))
+        event: Any
+        while (event := self._connection.next_event()) is not NEED_DATA:
+            if isinstance(event, Refused):
+                log.warning("a node's answer cannot be read: %s; connecting anew", event.error)
+                self.abort()
+                return
+            self._answered(event.message)

@@ -1,0 +1,74 @@
+"""Messages of replication between this node and the others, over Kafka's Fetch on the nodes' port.
+
+Knows: which message goes which way. Refuses to know: replicas, and whether a message arrives: those that are lost are asked for
+again by the steps themselves.
+"""
+
+import ssl
+from collections.abc import Callable
+
+from braidlog.adapters.peers.handlers import PeersAdapter
+from braidlog.adapters.peers.sessions import InSync
+from braidlog.adapters.peers.translation import Place
+from braidlog.model.settings import UNLIMITED
+from braidlog.model.world import World
+from braidlog.replication.messages import Answer, Complaint, CorruptAnswer, Fetch
+from braidlog.server.peers.dialling import AddressOf, Dial
+from braidlog.server.peers.fetcher import Fetcher
+from braidlog.tasks import Tasks
+
+PeerMessage = Fetch | Complaint | Answer | CorruptAnswer
+Received = Callable[[int, Place, PeerMessage], None]
+"""received(node, place, message): on the loop; it may call `send` at once."""
+
+
+class ReplicaPeers:
+    """`adapter` belongs behind a listener; `send` is what a `ReplicaPort` needs."""
+
+    def __init__(
+        self,
+        node: int,
+        world: World,
+        received: Received,
+        address_of: AddressOf,
+        *,
+        tls: ssl.SSLContext | None = None,
+        in_sync: InSync = lambda _, __: True,
+        bytes_per_second: float = UNLIMITED,
+    ) -> None:
+        self.node = node
+        self.adapter = PeersAdapter(
+            node,
+            world,
+            received,
+            needs_certificate=tls is not None,
+            in_sync=in_sync,
+            bytes_per_second=bytes_per_second,
+        )
+        self._received = received
+        self._address_of = address_of
+        self._tls = tls
+        self._tasks = Tasks()
+        self._fetchers: dict[int, Fetcher] = {}
+
+    def send(self, node: int, place: Place, message: Fetch | Complaint | Answer) -> None:
+        """Send it to another node, soon; perhaps it arrives."""
+        match message:
+            case Fetch():
+                self.fetcher(node).ask(place, message)
+            case Complaint():
+                self.fetcher(node).complain(place, message)
+            case _:
+                self.adapter.send(node, place, message)
+
+    def fetcher(self, leader: int) -> Fetcher:
+        found = self._fetchers.get(leader)
+        if found is None:
+            dial = Dial(self.node, leader, self._address_of, self._tls)
+            found = self._fetchers[leader] = Fetcher(leader, dial, self._received, self._tasks)
+        return found
+
+    async def stop(self) -> None:
+        for each in self._fetchers.values():
+            each.close()
+        await self._tasks.stop()
