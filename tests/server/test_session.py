@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import gc
+import re
 import weakref
 from collections.abc import Awaitable, Callable
 from itertools import count
@@ -444,12 +445,27 @@ async def test_who_sends_too_much_is_not_read_from_for_a_while() -> None:
     scene = Scene(quotas=Quotas(Rates(append_bytes_per_second=10_000)))
     scene.send("x" * 9_000)
     assert scene.transport.reading
-    scene.send("y" * 1_200)
+    scene.send("y" * 1_200, "z")
     assert not scene.transport.reading
-    assert len(scene.sent) == 1, "what is over waits as well"
+    assert re.search(r"y after \d+ ms$", scene.sent[1]), "what goes over is served, and told"
+    assert len(scene.sent) == 2, "what comes next waits"
     await until(lambda: scene.transport.reading)
-    assert len(scene.sent) == 2
+    assert scene.sent[2:] == ["ok z"]
     assert not scene.transport.closed
+
+
+@play
+async def test_a_request_that_goes_over_is_read_to_its_end() -> None:
+    """Else a client with a low rate could never send a large one: it would not wait so long."""
+    scene = Scene(quotas=Quotas(Rates(append_bytes_per_second=1_000)))
+    for _ in range(20):
+        scene.session.data_received(b"x" * 1_000)
+        assert scene.transport.reading
+        assert scene.sent == []
+    scene.session.data_received(b"\n" + b"y" * 1_000)
+    assert re.search(r"x after \d+ ms$", scene.sent[0])
+    assert scene.session.throttled_ms > 10_000
+    assert not scene.transport.reading, "the next one has begun, and waits"
 
 
 @play
@@ -477,11 +493,30 @@ async def test_who_fetches_too_much_waits_with_the_next() -> None:
     assert scene.transport.reading, "others have no limit"
     scene.session.principal = "bulk"
     scene.send("large 10500", "two")
-    assert scene.sent[-1] == "ok two", "what was begun is answered"
+    assert re.search(r"x after \d+ ms$", scene.sent[-1]), "its own answer says so"
     assert not scene.transport.reading
     await until(lambda: scene.transport.reading)
-    scene.send("three")
-    assert scene.sent[-1] == "ok three"
+    assert scene.sent[-1] == "ok two"
+
+
+@play
+async def test_what_is_pushed_counts_as_well() -> None:
+    scene = Scene(quotas=Quotas(Rates(fetch_bytes_per_second=1_000)))
+    scene.send("push " + "x" * 1_100)
+    await until(lambda: not scene.transport.reading)
+    assert scene.session.throttled_ms > 0
+
+
+@play
+async def test_a_client_id_has_its_own() -> None:
+    quotas = Quotas()
+    scene = Scene(quotas=quotas)
+    quotas.administer({QuotaEntity(client_id="app"): {"append_bytes_per_second": 10.0}})
+    scene.send("x" * 5_000)
+    assert scene.transport.reading
+    scene.session.client_id = "app"
+    scene.send("x" * 15)
+    assert not scene.transport.reading
 
 
 @play

@@ -51,6 +51,8 @@ class Session(SessionTurns):
         self._owner = owner
         self._has_more = False
         self._is_tls = False
+        self._served_until = 0
+        """So many requests are served although it is over its quota: the one that went over is read to its end, and told."""
         self._reading = True
         self._partial_since: float | None = None
         self._last_heard = self.opened_at = self._loop.time()
@@ -98,6 +100,8 @@ class Session(SessionTurns):
         self._last_heard = self._loop.time()
         self.bytes_in += len(data)
         if not self._quotas.is_unlimited:
+            if self._throttle is None:
+                self._served_until = self.requests + 1
             self._charge(Direction.APPEND, len(data))
         if self._admission is not None and self._admission.is_open:
             self._meet(self._admission, data)
@@ -186,7 +190,7 @@ class Session(SessionTurns):
             self._partial_since = self._last_heard
 
     def _has_room(self) -> bool:
-        if self._blocked_since is not None or self._throttle is not None:
+        if self._blocked_since is not None or (self._throttle is not None and self.requests >= self._served_until):
             return False
         if self._admission is not None and self._admission.is_proving:
             return False

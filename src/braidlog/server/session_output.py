@@ -129,8 +129,6 @@ class SessionOutput(asyncio.Protocol):
     def _send(self, transport: asyncio.Transport, data: bytes) -> None:
         self.bytes_out += len(data)
         self._outbox.send(transport, data)
-        if not self._quotas.is_unlimited:
-            self._charge(Direction.FETCH, len(data))
         if self._outbox.has_unsent or self._is_noted:
             self._note_held()
 
@@ -141,6 +139,8 @@ class SessionOutput(asyncio.Protocol):
         self._flush()
         if self._transport is not None and not self._transport.is_closing():
             self._send(self._transport, data)
+            if not self._quotas.is_unlimited:
+                self._charge(Direction.FETCH, len(data))
         # However fast this client takes what is pushed, the others are served in between.
         breath: Abandonable[None] = Abandonable(loop=self._loop)
         self._loop.call_soon(_breathe, breath)

@@ -14,11 +14,12 @@ from time import monotonic
 from typing import Any
 
 from braidlog.adapters.contract import Adapter, Stream
-from braidlog.broker.quotas import Quotas
+from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.coroutines import Running, start, step
 from braidlog.server.fair_turns import FairTurns
+from braidlog.server.output import size_of
 from braidlog.server.request_counters import SAMPLED, RequestCounters
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.session_output import SessionOutput
@@ -136,10 +137,8 @@ class SessionTurns(SessionOutput):
     def _answer_now(self, request: Any, answer: Any) -> None:  # noqa: ANN401
         if answer is None or self._transport is None:
             return
-        if self._throttle is not None:
-            answer = self._adapter.throttled(answer, self.throttled_ms)
         try:
-            data = self.connection.respond(request, answer)
+            data = self._spelled(request, answer)
         except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail(type(request).__name__, fault)
             return
@@ -215,9 +214,20 @@ class SessionTurns(SessionOutput):
             await self._alone
 
     def _spelled(self, request: Any, answer: Any) -> Output:  # noqa: ANN401
+        """An answer in bytes. One that goes over a quota says itself for how long nothing more is read."""
+        data: Output
         if self._throttle is not None:
-            answer = self._adapter.throttled(answer, self.throttled_ms)
-        data: Output = self.connection.respond(request, answer)
+            data = self.connection.respond(request, self._adapter.throttled(answer, self.throttled_ms))
+        else:
+            data = self.connection.respond(request, answer)
+        if self._quotas.is_unlimited:
+            return data
+        before = self._throttle
+        self._charge(Direction.FETCH, size_of(data))
+        if self._throttle is not before:
+            told = self._adapter.throttled(answer, self.throttled_ms)
+            if told is not answer:
+                data = self.connection.respond(request, told)
         return data
 
     def _keep(self, turn: Turn, data: Output | None) -> None:

@@ -38,6 +38,8 @@ import org.apache.kafka.common.GroupState;
 import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.Metric;
+import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AccessControlEntryFilter;
@@ -835,19 +837,72 @@ final class Checks {
         }
     }
 
-    /** Set, read back by its user, and taken away again. */
+    /** Set, read back by the entity, and taken away again: of a user, a client id, both, and an address. */
     static void checkClientQuotas() throws Exception {
-        var user = new ClientQuotaEntity(Map.of(ClientQuotaEntity.USER, Kit.fresh("quota")));
-        var one = ClientQuotaFilterComponent.ofEntity(ClientQuotaEntity.USER, user.entries().get(ClientQuotaEntity.USER));
-        var filter = ClientQuotaFilter.containsOnly(List.of(one));
+        String name = Kit.fresh("quota");
+        var rates = new LinkedHashMap<ClientQuotaEntity, String>();
+        rates.put(new ClientQuotaEntity(Map.of(ClientQuotaEntity.USER, name)), "producer_byte_rate");
+        rates.put(new ClientQuotaEntity(Map.of(ClientQuotaEntity.CLIENT_ID, name)), "consumer_byte_rate");
+        rates.put(
+                new ClientQuotaEntity(Map.of(ClientQuotaEntity.USER, name, ClientQuotaEntity.CLIENT_ID, name)), "producer_byte_rate");
+        rates.put(new ClientQuotaEntity(Map.of(ClientQuotaEntity.IP, "192.0.2.7")), "connection_creation_rate");
         try (Admin admin = admin()) {
-            for (Double rate : Arrays.asList(1_000_000.0, null)) {
-                var change = new ClientQuotaAlteration.Op("producer_byte_rate", rate);
-                done(admin.alterClientQuotas(List.of(new ClientQuotaAlteration(user, List.of(change)))).all());
-                var wanted = rate == null ? Map.of() : Map.of(user, Map.of("producer_byte_rate", rate));
-                Kit.until(() -> done(admin.describeClientQuotas(filter).entities()).equals(wanted), "the quota " + rate);
+            for (var each : rates.entrySet()) {
+                var parts = each.getKey().entries().entrySet().stream()
+                        .map(part -> ClientQuotaFilterComponent.ofEntity(part.getKey(), part.getValue()))
+                        .toList();
+                var filter = ClientQuotaFilter.containsOnly(parts);
+                for (Double rate : Arrays.asList(1_000_000.0, null)) {
+                    quota(admin, each.getKey(), each.getValue(), rate);
+                    var wanted = rate == null ? Map.of() : Map.of(each.getKey(), Map.of(each.getValue(), rate));
+                    Kit.until(() -> done(admin.describeClientQuotas(filter).entities()).equals(wanted), "the quota " + rate);
+                }
             }
         }
+    }
+
+    static void quota(Admin admin, ClientQuotaEntity entity, String name, Double rate) throws Exception {
+        var change = new ClientQuotaAlteration(entity, List.of(new ClientQuotaAlteration.Op(name, rate)));
+        done(admin.alterClientQuotas(List.of(change)).all());
+    }
+
+    /** A client that goes over its rate hears for how long it is slowed down, in its own metrics. */
+    static void checkThrottleIsHeard() throws Exception {
+        String topic = topic();
+        String id = Kit.fresh("slow");
+        var entity = new ClientQuotaEntity(Map.of(ClientQuotaEntity.CLIENT_ID, id));
+        try (Admin admin = admin();
+                var sink = producer("client.id", id);
+                var source = consumer(Kit.fresh("slow"), "client.id", id)) {
+            quota(admin, entity, "producer_byte_rate", 20_000.0);
+            var row = new Row(null, new byte[20_000], List.of(), Kit.START_MS);
+            Kit.until(
+                    () -> {
+                        send(sink, topic, 0, List.of(row));
+                        return measured(sink.metrics(), "produce-throttle-time-max") > 0;
+                    },
+                    "a producer that is slowed down");
+            quota(admin, entity, "consumer_byte_rate", 1_000.0);
+            source.assign(List.of(new TopicPartition(topic, 0)));
+            Kit.until(
+                    () -> {
+                        source.seekToBeginning(source.assignment());
+                        source.poll(Duration.ofMillis(200));
+                        return measured(source.metrics(), "fetch-throttle-time-max") > 0;
+                    },
+                    "a consumer that is slowed down");
+            quota(admin, entity, "producer_byte_rate", null);
+            quota(admin, entity, "consumer_byte_rate", null);
+        }
+    }
+
+    static double measured(Map<MetricName, ? extends Metric> metrics, String name) {
+        return metrics.values().stream()
+                .filter(each -> each.metricName().name().equals(name))
+                .mapToDouble(each -> (Double) each.metricValue())
+                .filter(value -> !Double.isNaN(value))
+                .max()
+                .orElse(0);
     }
 
     static void checkAcls() throws Exception {
