@@ -12,33 +12,51 @@ from braidlog.replication import assignment as sets
 from braidlog.replication.controller import FenceNode, PartitionKey, Propose
 from braidlog.replication.ready import Resign
 
-
-async def change_set(metadata: Metadata, key: PartitionKey, change: sets.SetChange) -> bool:
-    """A follower joins or leaves. False: it is certainly refused, though nothing has changed since it was asked for."""
-    is_refused = False
-
-    def decide(image: Image) -> Sequence[e.Event]:
-        nonlocal is_refused
-        known = image.assignment(*key)
-        if sets.may_change(known, change, image.cluster.nodes()):
-            return [e.ChangeSet(topic=key[0], partition=key[1], change=change)]
-        is_refused = sets.is_current(known, change)
-        return []
-
-    await metadata.change(decide)
-    return not is_refused
+Change = tuple[PartitionKey, sets.SetChange]
+Resignation = tuple[PartitionKey, Resign]
 
 
-async def resign(metadata: Metadata, key: PartitionKey, proposal: Resign) -> None:
-    """A replica gives up; void in another epoch than the one it found its damage in."""
+async def change_sets(metadata: Metadata, changes: Sequence[Change]) -> list[Change]:
+    """Followers join or leave, all in one entry. Returns what is certainly refused, though nothing has changed since it was asked
+    for: what has changed is told by the metadata itself."""
+    refused: list[Change] = []
 
     def decide(image: Image) -> Sequence[e.Event]:
-        known = image.assignment(*key)
-        if known.leader_epoch != proposal.leader_epoch:
-            return []
-        return [e.ResignReplica(topic=key[0], partition=key[1], node=proposal.node, leader_epoch=proposal.leader_epoch)]
+        refused.clear()
+        events: list[e.Event] = []
+        for key, change in changes:
+            known = _assignment(image, key)
+            if known is None:
+                continue
+            if sets.may_change(known, change, image.cluster.nodes()):
+                events.append(e.ChangeSet(topic=key[0], partition=key[1], change=change))
+            elif sets.is_current(known, change):
+                refused.append((key, change))
+        return events
 
     await metadata.change(decide)
+    return refused
+
+
+async def resign(metadata: Metadata, resignations: Sequence[Resignation]) -> None:
+    """Replicas give up, all in one entry; void in another epoch than the one in which the damage was found."""
+
+    def decide(image: Image) -> Sequence[e.Event]:
+        events: list[e.Event] = []
+        for key, proposal in resignations:
+            known = _assignment(image, key)
+            if known is not None and known.leader_epoch == proposal.leader_epoch:
+                epoch = proposal.leader_epoch
+                events.append(e.ResignReplica(topic=key[0], partition=key[1], node=proposal.node, leader_epoch=epoch))
+        return events
+
+    await metadata.change(decide)
+
+
+def _assignment(image: Image, key: PartitionKey) -> sets.Assignment | None:
+    """None: the topic was deleted meanwhile."""
+    topic = image.topics.get(key[0])
+    return None if topic is None or key[1] >= topic.partitions else topic.assignments[key[1]]
 
 
 async def write_entry(metadata: Metadata, proposal: Propose) -> bool:

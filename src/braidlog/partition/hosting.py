@@ -128,11 +128,25 @@ class Hosting:
             meta = self.check_partition(name, number)
             if (fault := self.offline.get((name, number))) is not None:
                 raise fault.again()
+            self.require_held(meta, number)
             hosted = self._hosted[(name, number)] = self.open_partition(meta, number)
         return hosted
 
+    def holds(self, topic: Topic, number: int) -> bool:
+        """Whether this node has a replica of a partition: alone it has all."""
+        return self.cluster is None or self.number in topic.assignments[number].replicas
+
+    def require_held(self, topic: Topic, number: int) -> None:
+        if not self.holds(topic, number):
+            nodes = ", ".join(map(str, topic.assignments[number].replicas))
+            raise BrokerError(
+                Reason.NOT_LEADER, f"node {self.number} has no replica of {topic.name}/{number}: ask nodes {nodes}"
+            )
+
     def partitions(self, name: str) -> list[HostedPartition]:
-        return [self.partition(name, number) for number in range(self.meta(name).partitions)]
+        """Those of a topic that this node has."""
+        meta = self.meta(name)
+        return [self.partition(name, number) for number in range(meta.partitions) if self.holds(meta, number)]
 
     def sole_partition(self, name: str) -> HostedPartition:
         """The partition of a topic that has one: for dialects that know no partitions."""

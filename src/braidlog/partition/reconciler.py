@@ -150,13 +150,21 @@ class Reconciler:
 
     async def _open(self, action: Open) -> None:
         """Open a topic's new partitions beside the loop, before anyone finds them; a new topic has all of them or is refused."""
-        first = 0 if action.before is None else action.before.partitions
-        places = [(action.topic, number) for number in range(first, action.topic.partitions)]
+        places = [(action.topic, number) for number in self._to_open(action)]
         opened = await open_beside(places, self._hosting, self._world)
         if opened.faults and action.before is None:
             await self._world.blocking(lambda: _close(opened.partitions))
             raise opened.faults[0].fault
         self._hosting.host(*opened)
+
+    def _to_open(self, action: Open) -> list[int]:
+        """New ones; in a cluster also those that this node has not had before."""
+        topic, hosting = action.topic, self._hosting
+        first = 0 if action.before is None else action.before.partitions
+        if hosting.cluster is None:
+            return list(range(first, topic.partitions))
+        closed = [each for each in range(topic.partitions) if hosting.hosted(topic.name, each) is None]
+        return [each for each in closed if hosting.holds(topic, each) and (topic.name, each) not in hosting.offline]
 
     def _on_disk(self, action: Action, closing: list[HostedPartition]) -> None:
         match action:

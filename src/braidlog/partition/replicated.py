@@ -230,7 +230,7 @@ class ReplicatedPartition:
                 )
             case Marker(data, now_ms):
                 appended = self.log.append_marker(data, leader_epoch=batch.epoch, now_ms=now_ms)
-            case bytes() as data:
+            case bytes() | bytearray() | memoryview() as data:
                 appended = self.log.append_replicated(data, now_ms=self._port.wall_ms())
             case _:
                 raise AssertionError(batch.records)

@@ -231,7 +231,7 @@ class Server:
         began = self._clock.monotonic()
         hosting = self.services.hosting
         topics = hosting.topics.values()
-        places = [(topic, number) for topic in topics for number in range(topic.partitions)]
+        places = [(topic, each) for topic in topics for each in range(topic.partitions) if hosting.holds(topic, each)]
         opened = await open_beside(places, hosting, self.services.world, at_rest=True)
         hosting.host(*opened)
         self._recovered = f"{opened} in {self._clock.monotonic() - began:.1f} s"

@@ -277,7 +277,7 @@ class SimulatedNode:
     async def _resign(self, proposal: Resign) -> None:
         assert self.metadata is not None
         try:
-            await proposals.resign(self.metadata, KEY, proposal)
+            await proposals.resign(self.metadata, [(KEY, proposal)])
         except BrokerError:
             return
         self.follow()
@@ -286,7 +286,7 @@ class SimulatedNode:
         """Written, certainly refused, or asked for again by the leader's next tick."""
         assert self.metadata is not None
         try:
-            if not await proposals.change_set(self.metadata, KEY, change):
+            if await proposals.change_sets(self.metadata, [(KEY, change)]):
                 self._tell(ChangeRefused(change))
         except BrokerError:
             self.universe.count("set change of unknown outcome")

@@ -1,0 +1,200 @@
+"""All replicas of a node, run: messages of peers, metadata, time and the disk reach each of them.
+
+Knows: which work of many partitions is done together (epochs that begin, proposals). Refuses to know: how messages travel, who is
+dead, who leads. Invariants: nothing is acted on before the node is registered; a peer speaks for itself alone; what is proposed
+and not heard of is asked for again by the partition's own ticks, never by this.
+"""
+
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from braidlog.cluster import proposals
+from braidlog.cluster.store import Metadata
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.slices import Pace, breathe
+from braidlog.model.world import World
+from braidlog.partition.cluster_partition import ClusterPartition, Key
+from braidlog.partition.hosting import Hosting
+from braidlog.replication.assignment import SetChange
+from braidlog.replication.messages import Answer, Assigned, ChangeRefused, Complaint, CorruptAnswer, Fetch
+from braidlog.replication.ready import ProposeChange, Resign
+from braidlog.storage.folder import DataFolder
+
+TICK_SECONDS: Final = 0.3
+GATHER_SECONDS: Final = 0.02
+"""Changes of in-sync sets that come within this time are one entry of the metadata."""
+PROPOSED_MAX: Final = 1_000
+"""Changes in one entry, which has a largest size."""
+
+Between = Fetch | Answer | Complaint
+"""What replicas say to each other."""
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+Begun = list[tuple[ClusterPartition, int]]
+P = TypeVar("P")
+Wanted = tuple[ClusterPartition, P]
+"""What a partition wants to have written to the metadata."""
+
+
+class Transport(Protocol):
+    """The way to other nodes."""
+
+    def send(self, node: int, key: Key, message: Between) -> None:
+        """Carry it there, or lose it; the order is kept. Calls nobody back before it returns."""
+        ...
+
+
+class Nowhere:
+    """Nobody can be reached (yet)."""
+
+    def send(self, node: int, key: Key, message: Between) -> None: ...
+
+
+class NodeReplicas:
+    """A `ClusterNode`: `registered`, then `run` in a task; `received` for what peers send, `follow` when the metadata moves."""
+
+    def __init__(
+        self,
+        number: int,
+        hosting: Hosting,
+        metadata: Metadata,
+        folder: DataFolder,
+        world: World,
+        spawn: Spawn,
+        replaced: Callable[[], None],
+    ) -> None:
+        self.number = number
+        self.incarnation: int | None = None
+        self.world = world
+        self.spawn = spawn
+        self.replaced = replaced
+        self.transport: Transport = Nowhere()
+        self._hosting = hosting
+        self._metadata = metadata
+        self._folder = folder
+        self._changes: dict[Key, Wanted[SetChange]] = {}
+        self._resigned: dict[Key, Wanted[Resign]] = {}
+        self._is_proposing = False
+        self._beginning: Begun = []
+        self._is_beginning = False
+
+    @property
+    def partitions(self) -> Iterator[ClusterPartition]:
+        return (each for each in self._hosting.opened() if isinstance(each, ClusterPartition))
+
+    def damaged(self) -> list[tuple[str, int]]:
+        """The partitions whose copy here did not open whole: topic and number."""
+        broken = [(each.topic, each.number) for each in self.partitions if each.replicated.is_damaged]
+        return sorted({*broken, *self._hosting.offline})
+
+    # -- what comes in -----------------------------------------------------------------------------------------
+
+    def registered(self, incarnation: int) -> None:
+        """The node is registered, at its start or once more: it is another one for its cluster from now on."""
+        self.incarnation = incarnation
+        for each in self.partitions:
+            each.registered_as(incarnation)
+        self.follow()
+
+    def follow(self) -> None:
+        """Tell every partition what the metadata says of it now, if it does not know."""
+        if self.incarnation is None:
+            return
+        image = self._metadata.image
+        incarnations = image.cluster.incarnations()
+        for each in self.partitions:
+            topic = image.topics.get(each.topic)
+            if topic is None or topic.topic_id != each.key[0]:
+                continue
+            told = Assigned(topic.assignments[each.number], incarnations, topic.min_in_sync)
+            if told != each.replicated.replica.assigned:
+                each.tell(told)
+
+    def received(self, node: int, key: Key, message: Between | CorruptAnswer) -> None:
+        """A peer says something about a partition."""
+        if isinstance(message, (Fetch, Complaint)) and message.node != node:
+            return  # nobody speaks for another
+        name = self._hosting.name_of(key[0])
+        found = None if name is None else self._hosting.hosted(name, key[1])
+        if isinstance(found, ClusterPartition):
+            found.tell(message)
+
+    async def run(self) -> None:
+        """Time, until it is cancelled."""
+        while True:
+            await self.world.wakeup().wait(TICK_SECONDS)
+            pace = Pace()
+            for each in self.partitions:
+                each.tick()
+                await pace.step()
+
+    # -- what goes out -----------------------------------------------------------------------------------------
+
+    def send(self, node: int, key: Key, message: Between) -> None:
+        self.transport.send(node, key, message)
+
+    def begin_epoch(self, partition: ClusterPartition, epoch: int) -> None:
+        self._beginning.append((partition, epoch))
+        if not self._is_beginning:
+            self._is_beginning = True
+            self.spawn(self._begin_epochs(), "begin-epochs")
+
+    async def _begin_epochs(self) -> None:
+        await breathe()  # what one change of the metadata begins is begun together
+        while begun := self._beginning:
+            self._beginning = []
+            faults = await self.world.blocking(partial(self._begin_together, begun))
+            pace = Pace()
+            for each, epoch in begun:
+                each.epoch_begun(epoch, faults.get(each))
+                await pace.step()
+        self._is_beginning = False
+
+    def _begin_together(self, begun: Begun) -> dict[ClusterPartition, StorageFault]:
+        """On a thread: one save for all; if that is refused for one of them, each by itself."""
+        faults: dict[ClusterPartition, StorageFault] = {}
+        try:
+            self._folder.begin_epochs([(each.replicated.log, epoch) for each, epoch in begun])
+        except (StorageFault, BrokerError):
+            for each, epoch in begun:
+                try:
+                    each.replicated.log.begin_epoch(epoch)
+                except StorageFault as fault:
+                    faults[each] = fault
+                except BrokerError as error:
+                    faults[each] = StorageFault(str(error))
+        return faults
+
+    def propose(self, partition: ClusterPartition, proposal: ProposeChange | Resign) -> None:
+        if isinstance(proposal, Resign):
+            self._resigned[partition.key] = (partition, proposal)
+        else:
+            self._changes[partition.key] = (partition, proposal.change)
+        if not self._is_proposing:
+            self._is_proposing = True
+            self.spawn(self._propose(), "propose")
+
+    async def _propose(self) -> None:
+        while self._changes or self._resigned:
+            await self.world.wakeup().wait(GATHER_SECONDS)
+            changes = [self._changes.pop(key) for key in list(self._changes)[:PROPOSED_MAX]]
+            resigned = [self._resigned.pop(key) for key in list(self._resigned)[:PROPOSED_MAX]]
+            try:
+                await self._write(changes, resigned)
+            except BrokerError:
+                # What became of it is not known. Changes are asked for again by the partitions, a resignation is not.
+                self._resigned = {each.key: (each, resign) for each, resign in resigned} | self._resigned
+                await self.world.wakeup().wait(TICK_SECONDS)
+            self.follow()
+        self._is_proposing = False
+
+    async def _write(self, changes: Sequence[Wanted[SetChange]], resigned: Sequence[Wanted[Resign]]) -> None:
+        if resigned:
+            await proposals.resign(self._metadata, [(_name(each), resign) for each, resign in resigned])
+        asked = {(_name(each), change): each for each, change in changes}
+        for key, change in await proposals.change_sets(self._metadata, list(asked)):
+            asked[key, change].tell(ChangeRefused(change))
+
+
+def _name(partition: ClusterPartition) -> tuple[str, int]:
+    return partition.topic, partition.number

@@ -1,0 +1,328 @@
+"""All replicas of three nodes, run: topics made, led, handed over, made whole again, over one log of metadata."""
+
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import pytest
+from tests.broker.node import batch_of
+from tests.model.manual_world import Job, ManualWorld
+
+from braidlog.cluster import events as e
+from braidlog.cluster.image import Image
+from braidlog.cluster.store import Conflict, Entry, Metadata
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import TopicSettings
+from braidlog.partition.append import Acks, Append
+from braidlog.partition.cluster_partition import ClusterPartition, Key
+from braidlog.partition.fetch import Fetch
+from braidlog.partition.hosted import Role
+from braidlog.partition.hosting import Hosting
+from braidlog.partition.node_replicas import Between, NodeReplicas
+from braidlog.partition.producer_limit import ProducerLimit
+from braidlog.partition.reconciler import Reconciler
+from braidlog.replication.messages import Fetch as Question
+from braidlog.replication.registration import Life
+from braidlog.storage.folder import DataFolder
+from braidlog.storage.partition import Appended
+from braidlog.testing.clock import ManualClock
+from braidlog.testing.disk import SimulatedDisk
+from braidlog.worker.here import Here
+
+NODES = (1, 2, 3)
+
+
+class SharedStore:
+    """One log of metadata in memory: a `MetadataStore` of every node at once."""
+
+    is_alone = False
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.is_away = False
+
+    def load(self) -> tuple[Image, int]:
+        return Image(), 0
+
+    async def propose(self, events: Sequence[e.Event], after: int) -> int | Conflict:
+        if self.is_away:
+            raise BrokerError(Reason.UNAVAILABLE, "nobody answers")
+        if after != len(self.entries):
+            return Conflict(len(self.entries))
+        self.entries.append(Entry(after + 1, tuple(events)))
+        return after + 1
+
+    def write_durably(self, events: Sequence[e.Event]) -> None:
+        raise AssertionError(events)
+
+    def follow(self, after: int) -> Sequence[Entry]:
+        return self.entries[after:]
+
+    async def save(self, image: Image, seq: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Node:
+    def __init__(self, cluster: "Cluster", number: int, disk: SimulatedDisk) -> None:
+        self.cluster, self.number, self.disk, self.world = cluster, number, disk, cluster.world
+        self.is_alive = True
+        self.folder = DataFolder(disk, "/data", cluster.clock)
+        self.metadata = Metadata(cluster.store, self.world)
+        self.metadata.catch_up()
+        self.hosting = Hosting(self.folder, str(number))
+        self.replicas = NodeReplicas(
+            number, self.hosting, self.metadata, self.folder, self.world, self.spawn, lambda: None
+        )
+        self.replicas.transport = self
+        self.hosting.cluster = self.replicas
+        self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world)
+        producers = ProducerLimit(self.hosting, self.world, 100)
+        self.append_service = Append(self.hosting, self.world, lambda *_: None, producers)
+        self.fetch = Fetch(self.hosting, self.world, Here())
+        for name, topic in self.hosting.topics.items():
+            self.hosting.host([self.hosting.open_partition(topic, each) for each in range(topic.partitions)])
+            assert name
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
+        assert name
+        return self.world.spawn(work)
+
+    def send(self, node: int, key: Key, message: Between) -> None:
+        self.cluster.under_way.append((self, node, key, message))
+
+    def register(self) -> None:
+        """As a node does that was killed, and whose machine was not."""
+        before = self.metadata.image.cluster.member(self.number)
+        incarnation = self.metadata.seq + 1
+        life = Life(boot_id="b", folder_id=f"f{self.number}", remembers=before.registered.incarnation if before else 0)
+        event = e.RegisterNode(node=self.number, incarnation=incarnation, life=life)
+        self.cluster.write(event)
+        self.replicas.registered(incarnation)
+        self.cluster.settle()
+
+    def partition(self, number: int = 0) -> ClusterPartition:
+        found = self.hosting.partition("a", number)
+        assert isinstance(found, ClusterPartition)
+        return found
+
+    def append(self, *values: bytes, partition: int = 0, producer: tuple[int, int, int] | None = None) -> Job[Appended]:
+        batch = batch_of(*values, producer=producer)
+        job = self.world.spawn(self.append_service.append("a", partition, batch, acks=Acks.ALL, timeout_ms=60_000))
+        self.cluster.settle()
+        return job
+
+    @property
+    def in_sync(self) -> list[int]:
+        return list(self.metadata.image.topics["a"].assignments[0].in_sync)
+
+    def values(self, partition: int = 0) -> list[bytes | None]:
+        found = self.world.run(self.fetch.records("a", partition, 0, bytes_max=1 << 20))
+        return [each.value for each in found.records]
+
+
+class Cluster:
+    def __init__(self, partitions: int = 1) -> None:
+        self.clock = ManualClock()
+        self.world = ManualWorld(self.clock)
+        self.store = SharedStore()
+        self.under_way: deque[tuple[Node, int, Key, Between]] = deque()
+        self.nodes: dict[int, Node] = {}
+        for number in NODES:
+            self.nodes[number] = Node(self, number, SimulatedDisk())
+            self.nodes[number].register()
+        placement = tuple((1, 2, 3) if each % 2 == 0 else (2, 3, 1) for each in range(partitions))
+        self.write(
+            e.CreateTopic(
+                topic="a",
+                topic_id=f"{1:032x}",
+                partitions=partitions,
+                settings=TopicSettings(),
+                created_ms=1,
+                replicas=(),
+                min_in_sync=2,
+                placement=placement,
+            )
+        )
+
+    def __getitem__(self, number: int) -> Node:
+        return self.nodes[number]
+
+    @property
+    def alive(self) -> list[Node]:
+        return [each for each in self.nodes.values() if each.is_alive]
+
+    def write(self, *events: e.Event) -> None:
+        """What somebody decided, and everyone who lives hears."""
+        self.store.entries.append(Entry(len(self.store.entries) + 1, events))
+        self.settle()
+
+    def settle(self) -> None:
+        is_quiet = False
+        while not is_quiet:
+            is_quiet = True
+            for node in self.alive:
+                seq = node.metadata.seq
+                node.metadata.catch_up()
+                if node.metadata.seq != seq:
+                    is_quiet = False
+                    assert not self.world.run(node.reconciler.follow())
+                    node.replicas.follow()
+            self.world.settle()
+            while self.under_way:
+                is_quiet = False
+                sender, to, key, message = self.under_way.popleft()
+                receiver = self.nodes[to]
+                if sender.is_alive and receiver.is_alive:
+                    receiver.replicas.received(sender.number, key, message)
+                self.world.settle()
+
+    def pass_time(self, ms: int = 1_000) -> None:
+        for _ in range(ms // 100):
+            self.world.advance(100)
+            if self.clock.now_ms() % 300 == 0:
+                for node in self.alive:
+                    for each in node.replicas.partitions:
+                        each.tick()
+            self.settle()
+
+    def kill(self, number: int) -> None:
+        self.nodes[number].is_alive = False
+        self.under_way.clear()
+
+    def fence(self, number: int) -> None:
+        """As a controller does it: one entry for all that the dead one led."""
+        node = self.alive[0]
+        image = node.metadata.image
+        member = image.cluster.member(number)
+        assert member is not None
+        events: list[e.Event] = [e.FenceNode(node=number, incarnation=member.registered.incarnation)]
+        for partition, known in enumerate(image.topics["a"].assignments):
+            if known.leader == number:
+                leader = next(each for each in known.in_sync if each != number)
+                events.append(
+                    e.AssignPartition(
+                        topic="a",
+                        partition=partition,
+                        leader_epoch=known.leader_epoch,
+                        partition_epoch=known.partition_epoch,
+                        after=known.led_by(leader),
+                    )
+                )
+        self.write(*events)
+
+    def restart(self, number: int) -> None:
+        self.nodes[number] = Node(self, number, self.nodes[number].disk.after_kill())
+        self.nodes[number].register()
+
+
+def test_a_killed_leader_loses_nothing_and_comes_back_as_a_follower() -> None:
+    cluster = Cluster()
+    first = cluster[1].append(b"one", producer=(7, 0, 0))
+    assert first.result().base_offset == 0
+    cluster.kill(1)
+    cluster.fence(1)
+    assert cluster[2].partition().role is Role.LEADER
+    retry = cluster[2].append(b"one", producer=(7, 0, 0))
+    second = cluster[2].append(b"two", producer=(7, 0, 1))
+    assert not second.is_done, "the dead one is in the set until it has lagged behind for long enough"
+    cluster.pass_time(11_000)
+    assert cluster[2].in_sync == [2, 3]
+    assert (retry.result().base_offset, retry.result().duplicate, second.result().base_offset) == (0, True, 1)
+    cluster.restart(1)
+    cluster.pass_time(2_000)
+    assert cluster[2].in_sync == [1, 2, 3]
+    logs = [cluster[number].partition().log.read(0, 10_000) for number in NODES]
+    assert logs[0] == logs[1] == logs[2] != b""
+    assert [cluster[number].values() for number in NODES] == [[b"one", b"two"]] * 3
+
+
+def test_epochs_of_many_partitions_begin_with_one_save() -> None:
+    cluster = Cluster(partitions=20)
+    cluster.kill(1)
+    before = len(cluster[2].disk.operations)
+    cluster.fence(1)
+    assert all(cluster[2].partition(each).role is Role.LEADER for each in range(0, 20, 2))
+    synced = [each for each in cluster[2].disk.operations[before:] if each.kind == "sync"]
+    assert len(synced) < 10, "less than one for each of ten"
+
+
+def test_changes_of_sets_are_gathered_into_one_entry() -> None:
+    cluster = Cluster(partitions=10)
+    cluster.kill(3)
+    before = len(cluster.store.entries)
+    cluster.pass_time(11_000)
+    written = cluster.store.entries[before:]
+    assert len(written) == 2, "one for each leader"
+    assert sum(len(entry.events) for entry in written) == 10
+    for assignment in cluster[1].metadata.image.topics["a"].assignments:
+        assert 3 not in assignment.in_sync
+
+
+def test_a_change_whose_outcome_is_not_known_is_asked_for_again() -> None:
+    cluster = Cluster()
+    cluster.kill(3)
+    cluster.store.is_away = True
+    cluster.pass_time(11_000)
+    assert cluster[1].in_sync == [1, 2, 3]
+    waits = cluster[1].append(b"x")
+    assert not waits.is_done
+    cluster.store.is_away = False
+    cluster.pass_time(1_000)
+    assert cluster[1].in_sync == [1, 2]
+    assert waits.is_done
+
+
+def test_nobody_speaks_for_another_node() -> None:
+    cluster = Cluster()
+    cluster.kill(2)
+    waits = cluster[1].append(b"x")
+    member = cluster[1].metadata.image.cluster.member(2)
+    assert member is not None
+    key = cluster[1].partition().key
+    forged = Question(2, member.registered.incarnation, leader=1, epoch=1, offset=1, last_epoch=1, start=0)
+    cluster[1].replicas.received(3, key, forged)
+    cluster.settle()
+    assert not waits.is_done
+    cluster[1].replicas.received(2, ("f" * 32, 0), forged)
+    cluster[1].replicas.received(2, (key[0], 7), forged)
+    assert not waits.is_done, "of another partition"
+    cluster[1].replicas.received(2, key, forged)
+    cluster.settle()
+    assert waits.is_done, "it would have counted"
+
+
+def test_a_follower_that_may_not_join_is_not_waited_for() -> None:
+    cluster = Cluster()
+    cluster.kill(3)
+    cluster.pass_time(11_000)
+    cluster.fence(3)
+    cluster[3].is_alive = True
+    cluster.pass_time(1_000)
+    cluster.kill(3)
+    assert cluster[1].in_sync == [1, 2]
+    kept = cluster[1].append(b"x")
+    cluster.pass_time(1_000)
+    assert kept.is_done
+
+
+def test_a_partition_that_others_hold_is_refused_in_words() -> None:
+    cluster = Cluster()
+    placement = ((2, 3),)
+    settings = TopicSettings()
+    cluster.write(
+        e.CreateTopic(
+            topic="b",
+            topic_id=f"{2:032x}",
+            partitions=1,
+            settings=settings,
+            created_ms=1,
+            replicas=(),
+            min_in_sync=1,
+            placement=placement,
+        )
+    )
+    with pytest.raises(BrokerError) as caught:
+        cluster[1].hosting.partition("b", 0)
+    assert caught.value.reason is Reason.NOT_LEADER
+    assert cluster[2].hosting.partition("b", 0).role is Role.LEADER
