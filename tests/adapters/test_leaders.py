@@ -16,12 +16,16 @@ from braidlog.wire.kafka.connection import ClientConnection as KafkaClient
 from braidlog.wire.kafka.connection import Response
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.messages.parts import CurrentLeader, NodeEndpoint
 from braidlog.wire.kafka.rows import Message
 from braidlog.wire.mayfly import messages as mm
 from braidlog.wire.mayfly.connection import Request
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
+from braidlog.wire.rustlog import messages as rm
+from braidlog.wire.rustlog.connection import Request as RustlogRequest
 
 
 class Client:
@@ -237,3 +241,53 @@ def test_mayfly_lists_the_nodes_and_which_are_dead() -> None:
         mm.Node("2", mm.NodeState.ALIVE, *OWN),
         mm.Node("3", mm.NodeState.DEAD, *addresses(3)["mayfly"]),
     )
+
+
+# -- groups, transactions and keys, which one node keeps -----------------------------------------------------------
+
+
+def test_kafka_groups_and_transactions_are_served_by_their_coordinator_alone() -> None:
+    for node, code in ((three_nodes(), E.NOT_COORDINATOR), (three_nodes(name="1"), E.NONE)):
+        topic = g.OffsetCommitRequestTopic(TOPIC, partitions=[g.OffsetCommitRequestPartition(0, 0)])
+        told = kafka(node, g.OffsetCommitRequest("g", topics=[topic]), 8)
+        assert told.topics[0].partitions[0].error_code == code
+        asked = g.OffsetFetchRequestGroup("g", topics=[g.OffsetFetchRequestTopic(TOPIC, partition_indexes=[0])])
+        assert kafka(node, g.OffsetFetchRequest(groups=[asked]), 8).groups[0].error_code == code
+        assert kafka(node, t.InitProducerIdRequest("id", 60_000)).error_code == code
+        assert kafka(node, t.InitProducerIdRequest(None, 60_000)).error_code == E.NONE
+
+
+def test_cursus_names_the_coordinator_which_need_not_lead() -> None:
+    line = f"FETCH_OFFSET topic={TOPIC} partition=0 group=g"
+    assert cursus(three_nodes(), line) == "ERROR: NOT_COORDINATOR host=10.0.0.1 port=9011"
+    assert cursus(three_nodes(name="1"), line).startswith("OK")
+    assert cursus(three_nodes(name="1"), f"COMMIT_OFFSET topic={TOPIC} partition=0 group=g offset=0").startswith("OK")
+
+
+def test_flux_and_mlog_refuse_to_keep_commits_elsewhere() -> None:
+    node = three_nodes()
+    told = served(node, make_adapter("flux", node.services), fm.ReadOffset("1", "g", TOPIC, 0))
+    assert (told.code, "node 1 keeps groups" in told.message) == (fm.ErrorCode.UNAVAILABLE, True)
+    assert mlog(node, m.CommitOffsetRequest(TOPIC, "c", 0)).code == ErrorCode.COMMIT_OFFSET
+    assert mlog(three_nodes(leader=2), m.FetchRequest(TOPIC, "c", 0)).code != ErrorCode.READ_OFFSET
+    assert mlog(three_nodes(leader=2), m.FetchRequest(TOPIC)).code == ErrorCode.READ_OFFSET  # it is empty
+
+
+def test_mayfly_sends_keys_to_the_node_that_keeps_them() -> None:
+    node = three_nodes()
+    adapter = make_adapter("mayfly", node.services)
+    assert served(node, adapter, Request(1, mm.Get(b"k"))) == mm.Moved(*addresses(1)["mayfly"])
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    assert isinstance(served(node, adapter, Request(1, mm.Get(b"k"))), mm.TopologyChanged)
+    named = {"mayfly": ("braid.example", 1)}
+    node.services.metadata.change_alone([registered(1, 9, doors=named)])
+    assert isinstance(served(node, adapter, Request(1, mm.Get(b"k"))), mm.TopologyChanged)
+
+
+def test_rustlog_refuses_a_fetch_from_where_a_group_is() -> None:
+    node = three_nodes(leader=2)
+    adapter = make_adapter("rustlog", node.services)
+    for group, form, is_served in (("g", rm.Form.BINARY, False), ("", rm.Form.BINARY, True), ("g", rm.Form.JSON, True)):
+        asked = rm.Fetch(group_id=group, topic=TOPIC, partition=0, offset=0, max_bytes=100)
+        answer = served(node, adapter, RustlogRequest(asked, form))
+        assert isinstance(answer, rm.Error) is not is_served

@@ -13,6 +13,7 @@ import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.broker.access.authorize import Authorize, Kind, NotAuthorizedError, Operation
+from braidlog.broker.routing import Routing
 from braidlog.model.errors import BrokerError
 
 Handler = Callable[..., Coroutine[Any, Any, Any]]
@@ -57,15 +58,20 @@ class Route(msgspec.Struct, frozen=True):
     """What the request as a whole needs besides: without it nothing of it is served."""
     each: tuple[Need, ...] = ()
     """What is allowed or refused for each name by itself, because each has an answer of its own."""
+    coordinated: Callable[[Any], bool] | None = None
+    """Of which of these requests only the node that keeps groups, transactions and keys can serve; None: any node serves them."""
     of_message: bool = False
     """Whether the handler takes the `message` of a request, and not the request around it."""
 
 
 class Authorized(Protocol):
-    """What a dialect's services have in common: who may do what."""
+    """What a dialect's services have in common: who may do what, and which node does what."""
 
     @property
     def authorize(self) -> Authorize: ...
+
+    @property
+    def routing(self) -> Routing: ...
 
 
 class RoutedAdapter:
@@ -103,6 +109,9 @@ class RoutedAdapter:
         for need in () if is_free else route.needs:
             for name in need.find(request, self._services):
                 check(conversation.principal, need.operation, name, need.kind)
+        routing = self._services.routing
+        if route.coordinated is not None and not routing.is_coordinator and route.coordinated(request):
+            raise routing.not_coordinator()
         asked = request.message if route.of_message else request
         if not route.each:
             return await route.handler(asked, self._services, conversation)
@@ -118,6 +127,11 @@ class RoutedAdapter:
             for name in find(request, self._services)
             if not is_allowed(principal, operation, name, kind)
         )
+
+
+def always(_: Any) -> bool:  # noqa: ANN401
+    """Of requests that only the coordinator serves, whatever they say."""
+    return True
 
 
 def named(operation: Operation, kind: Kind, find: Callable[[Any], str | None]) -> Need:

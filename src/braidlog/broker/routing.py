@@ -11,6 +11,7 @@ from typing import NamedTuple
 from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
 from braidlog.model.address import Address
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import own_number
 from braidlog.replication.assignment import Assignment
 
@@ -62,7 +63,12 @@ class Routing:
 
     @property
     def is_coordinator(self) -> bool:
-        return self.coordinator == self.own_number
+        return self.is_alone or self.coordinator == self.own_number
+
+    def not_coordinator(self) -> BrokerError:
+        """The refusal of what only that node can serve: here it would be kept where nobody looks for it."""
+        text = f"node {self.coordinator} keeps groups, transactions and keys, not this one"
+        return BrokerError(Reason.NOT_COORDINATOR, text)
 
     def assignment(self, topic: str, number: int) -> Assignment | None:
         """Who holds a replicated partition; None if it is this node's alone."""

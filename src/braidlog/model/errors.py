@@ -44,6 +44,7 @@ class Reason(Enum):
     LOG_CLOSED = auto()
     TIMED_OUT = auto()
     NOT_LEADER = auto()
+    NOT_COORDINATOR = auto()
     REPLICA_NOT_FOUND = auto()
     NOT_ENOUGH_REPLICAS = auto()
     ACKS_TIMED_OUT = auto()

@@ -10,7 +10,7 @@ from braidlog.broker.access.authorize import Kind, NotAuthorizedError
 from braidlog.coordinator.groups.group import StaleGeneration
 from braidlog.coordinator.streams import VersionConflict
 from braidlog.model.address import Address, show_address
-from braidlog.model.errors import BrokerError, ProtocolError, Reason
+from braidlog.model.errors import BrokerError, NotLeaderError, ProtocolError, Reason
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -41,6 +41,7 @@ CODES: dict[Reason, E] = {
     Reason.LOG_CLOSED: E.COMMAND_FAILED,
     Reason.TIMED_OUT: E.TIMED_OUT,
     Reason.NOT_LEADER: E.NOT_LEADER,
+    Reason.NOT_COORDINATOR: E.NOT_COORDINATOR,
     Reason.REPLICA_NOT_FOUND: E.COMMAND_FAILED,
     Reason.NOT_ENOUGH_REPLICAS: E.NOT_ENOUGH_REPLICAS,
     Reason.ACKS_TIMED_OUT: E.TIMED_OUT,
@@ -90,11 +91,16 @@ FENCED = (Reason.STALE_PRODUCER_EPOCH, Reason.OUT_OF_ORDER_SEQUENCE)
 _ABOUT_TOPIC = (Reason.TOPIC_NOT_FOUND, Reason.STREAM_NOT_FOUND)
 
 
-def answer_error(request: Request, error: Exception, permission: str, leader: Address | None = None) -> Failure | a.Ack:
-    """The answer to a request that the services refused; `permission` is what the request would have needed, `leader` the node
+def answer_error(
+    request: Request, error: Exception, permission: str, elsewhere: Address | None = None
+) -> Failure | a.Ack:
+    """The answer to a request that the services refused; `permission` is what the request would have needed, `elsewhere` the node
     that it should have been sent to."""
-    if leader is not None:
-        return Failure.of(E.NOT_LEADER, LEADER_IS=show_address(leader))
+    if elsewhere is not None and isinstance(error, NotLeaderError):
+        return Failure.of(E.NOT_LEADER, LEADER_IS=show_address(elsewhere))
+    if elsewhere is not None:
+        host, port = elsewhere
+        return Failure.of(E.NOT_COORDINATOR, host=host, port=port)
     failure = failure_of(request, error, permission)
     if isinstance(request.message, Batch) and isinstance(error, BrokerError) and error.reason in FENCED:
         return refused_ack(request.message, failure)

@@ -8,13 +8,15 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+import msgspec
+
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus import events, producing, reading
 from braidlog.adapters.cursus.errors import answer_error
 from braidlog.adapters.cursus.served import ServedConnection
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import TransactionHandlers
-from braidlog.adapters.routing import Handler, Need, Route, RoutedAdapter, named
+from braidlog.adapters.routing import Handler, Need, Route, RoutedAdapter, always, named
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, Member, Membership
@@ -239,10 +241,18 @@ def _show_time(time_ms: int) -> str:
 
 
 async def commit(message: r.Commit, services: Services, conversation: Conversation) -> a.Ok:
-    services.hosting.partition(message.topic, message.partition).require_leader()
+    _check_committed(message.topic, message.partition, services)
     wanted = [Commit(message.topic, message.partition, message.offset)]
     await services.offsets.commit(message.group, wanted, forward_only=True, by=conversation.principal)
     return a.Ok()
+
+
+def _check_committed(topic: str, number: int, services: Services) -> None:
+    """A node that is alone answers for what it leads; among several, who keeps the commits need not lead anything."""
+    if services.routing.is_alone:
+        services.hosting.partition(topic, number).require_leader()
+    else:
+        services.hosting.check_partition(topic, number)
 
 
 async def commit_offset(message: r.CommitOffset, services: Services, conversation: Conversation) -> a.Ok:
@@ -269,7 +279,7 @@ async def fetch_offset(message: r.FetchOffset, services: Services, conversation:
     """Of several topics the least: whoever goes on there misses nothing of any."""
     topics = reading.topics_of(services, conversation, message.topic, message.partition)
     for topic in topics:
-        services.hosting.partition(topic, message.partition).require_leader()
+        _check_committed(topic, message.partition, services)
     found = [services.offsets.committed(message.group, topic, message.partition) for topic in topics]
     return a.CommittedOffset(min(0 if each is None else each.offset for each in found))
 
@@ -332,6 +342,11 @@ def _row(
     return Route(handler, operation, topic, needs=needs, of_message=True)
 
 
+def _coordinated(routes: Mapping[type, Route]) -> dict[type, Route]:
+    """Rows that only the node that keeps groups and transactions serves."""
+    return {kind: msgspec.structs.replace(route, coordinated=always) for kind, route in routes.items()}
+
+
 _READ_GROUP = named(Operation.READ, Kind.GROUP, lambda request: request.message.group)
 _DESCRIBE_GROUP = named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.message.group)
 _WRITE_ID = named(Operation.WRITE, Kind.TRANSACTIONAL_ID, lambda request: request.message.transactional_id)
@@ -350,24 +365,13 @@ class CursusAdapter(RoutedAdapter):
         r.Delete: _row(delete, Operation.DELETE, _topic),
         r.ListTopics: Route(list_topics, Operation.DESCRIBE),
         r.Consume: Route(reading.consume, Operation.READ, _topic_or_pattern, needs=(_READ_GROUP,)),
-        r.Subscribe: Route(register, Operation.READ, _topic, needs=(_READ_GROUP,)),
-        r.JoinGroup: _row(join, Operation.READ, _topic, _READ_GROUP),
-        r.LeaveGroup: _row(leave, Operation.READ, _topic, _READ_GROUP),
         r.Stream: Route(reading.stream, Operation.READ, _topic, needs=(_READ_GROUP,)),
-        r.Commit: _row(commit, Operation.READ, _topic, _READ_GROUP),
-        r.Heartbeat: _row(heartbeat, Operation.READ, _topic, _READ_GROUP),
-        r.BatchCommit: _row(batch_commit, Operation.READ, _topic, _READ_GROUP),
-        r.SyncGroup: _row(sync, Operation.READ, _topic, _READ_GROUP),
         r.Publish: Route(producing.publish, Operation.WRITE, _topic),
         r.Describe: _row(describe, Operation.DESCRIBE, _topic),
         r.GetMetadata: _row(metadata, Operation.DESCRIBE, _topic),
         r.ListOffsets: _row(list_offsets, Operation.DESCRIBE, _topic),
         r.FindCoordinator: _row(find_coordinator, Operation.DESCRIBE, _nothing, _DESCRIBE_GROUP, _DESCRIBE_ID),
-        r.RegisterGroup: Route(register, Operation.READ, _topic, needs=(_READ_GROUP,)),
         r.ListGroups: Route(list_groups, Operation.DESCRIBE),
-        r.GroupStatus: _row(group_status, None, _nothing, _DESCRIBE_GROUP),
-        r.FetchOffset: _row(fetch_offset, Operation.READ, _topic_or_pattern, _DESCRIBE_GROUP),
-        r.CommitOffset: _row(commit_offset, Operation.READ, _topic_or_pattern, _READ_GROUP),
         r.AppendStream: _row(events.append_stream, Operation.WRITE, _topic),
         r.ReadStream: Route(events.read_stream, Operation.READ, _topic),
         r.StreamVersion: _row(events.stream_version, Operation.READ, _topic),
@@ -377,6 +381,21 @@ class CursusAdapter(RoutedAdapter):
         r.Help: Route(show_help, None),
         r.GetProtocolInfo: Route(protocol_info, None),
         r.Exit: Route(leave_connection, None),
+        **_coordinated(
+            {
+                r.Subscribe: Route(register, Operation.READ, _topic, needs=(_READ_GROUP,)),
+                r.JoinGroup: _row(join, Operation.READ, _topic, _READ_GROUP),
+                r.LeaveGroup: _row(leave, Operation.READ, _topic, _READ_GROUP),
+                r.Commit: _row(commit, Operation.READ, _topic, _READ_GROUP),
+                r.Heartbeat: _row(heartbeat, Operation.READ, _topic, _READ_GROUP),
+                r.BatchCommit: _row(batch_commit, Operation.READ, _topic, _READ_GROUP),
+                r.SyncGroup: _row(sync, Operation.READ, _topic, _READ_GROUP),
+                r.RegisterGroup: Route(register, Operation.READ, _topic, needs=(_READ_GROUP,)),
+                r.GroupStatus: _row(group_status, None, _nothing, _DESCRIBE_GROUP),
+                r.FetchOffset: _row(fetch_offset, Operation.READ, _topic_or_pattern, _DESCRIBE_GROUP),
+                r.CommitOffset: _row(commit_offset, Operation.READ, _topic_or_pattern, _READ_GROUP),
+            }
+        ),
     }
 
     def __init__(self, services: Services, *, compression: str = "none") -> None:
@@ -390,12 +409,16 @@ class CursusAdapter(RoutedAdapter):
         transactions = TransactionHandlers()
         self.table: dict[type, Route] = {
             **self.fixed,
-            r.InitProducerId: _row(transactions.init_producer, None, _nothing, _WRITE_ID),
-            r.BeginTxn: _row(transactions.begin, None, _nothing, _WRITE_ID),
-            r.TxnPublish: _row(transactions.publish, Operation.WRITE, _topic, _WRITE_ID),
-            r.SendOffsetsToTxn: _row(transactions.send_offsets, Operation.READ, _topic, _WRITE_ID, _READ_GROUP),
-            r.EndTxn: _row(transactions.end, None, _nothing, _WRITE_ID),
-            r.TxnStatus: _row(transactions.status, None, _nothing, _DESCRIBE_ID),
+            **_coordinated(
+                {
+                    r.InitProducerId: _row(transactions.init_producer, None, _nothing, _WRITE_ID),
+                    r.BeginTxn: _row(transactions.begin, None, _nothing, _WRITE_ID),
+                    r.TxnPublish: _row(transactions.publish, Operation.WRITE, _topic, _WRITE_ID),
+                    r.SendOffsetsToTxn: _row(transactions.send_offsets, Operation.READ, _topic, _WRITE_ID, _READ_GROUP),
+                    r.EndTxn: _row(transactions.end, None, _nothing, _WRITE_ID),
+                    r.TxnStatus: _row(transactions.status, None, _nothing, _DESCRIBE_ID),
+                }
+            ),
         }
 
     def open(self) -> ServedConnection:
@@ -416,7 +439,9 @@ class CursusAdapter(RoutedAdapter):
         return await self.serve(route, _Speaker(conversation, credentials.principal), request)
 
     def failure(self, request: Request, error: Exception) -> Failure | a.Ack:
-        leader = None
+        routing, elsewhere = self._services.routing, None
         if isinstance(error, NotLeaderError):
-            leader = self._services.routing.leader_address(error.topic, error.number, self.dialect)
-        return answer_error(request, error, self.table[type(request.message)].operation or "none", leader)
+            elsewhere = routing.leader_address(error.topic, error.number, self.dialect)
+        elif isinstance(error, BrokerError) and error.reason is Reason.NOT_COORDINATOR:
+            elsewhere = routing.address(routing.coordinator, self.dialect)
+        return answer_error(request, error, self.table[type(request.message)].operation or "none", elsewhere)

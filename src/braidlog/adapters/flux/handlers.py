@@ -13,7 +13,7 @@ import msgspec
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.flux.services import Services
-from braidlog.adapters.routing import Route, RoutedAdapter, named
+from braidlog.adapters.routing import Route, RoutedAdapter, always, named
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.cluster.events import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
@@ -270,12 +270,12 @@ class FluxAdapter(RoutedAdapter):
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: Route(produce, Operation.WRITE, _topic),
         m.Consume: Route(consume, Operation.READ, _topic),
-        m.Join: Route(join, Operation.READ, _topic, needs=_GROUP_READ),
-        m.Sync: Route(sync, Operation.READ, _topic, needs=_GROUP_READ),
-        m.Heartbeat: Route(heartbeat, Operation.READ, _topic, needs=_GROUP_READ),
-        m.Leave: Route(leave, Operation.READ, _topic, needs=_GROUP_READ),
-        m.Commit: Route(commit, Operation.READ, _topic, needs=_GROUP_READ),
-        m.ReadOffset: Route(committed, Operation.READ, _topic, needs=_GROUP_DESCRIBE),
+        m.Join: Route(join, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
+        m.Sync: Route(sync, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
+        m.Heartbeat: Route(heartbeat, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
+        m.Leave: Route(leave, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
+        m.Commit: Route(commit, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
+        m.ReadOffset: Route(committed, Operation.READ, _topic, needs=_GROUP_DESCRIBE, coordinated=always),
         m.ReplicaFetch: Route(replica_fetch, Operation.CLUSTER, _topic),
         m.SetPartitionRole: Route(set_partition_role, Operation.CLUSTER, _topic),
         m.CreateTopic: Route(create_topic, Operation.CREATE, _topic),

@@ -6,7 +6,7 @@ where clients must say who they are, nothing but saying so is served before; req
 """
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -36,7 +36,7 @@ from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.ordering import EFFECTS, Effect, Order
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.routing import RoutedAdapter
+from braidlog.adapters.routing import RoutedAdapter, always
 from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.slices import breathe
@@ -51,6 +51,16 @@ log = logging.getLogger("braidlog.kafka")
 SMALL_PARTS = 2
 PARTS_AT_ONCE = 1000
 """A request of more is read, served and answered in turns of the loop of their own, and served in slices."""
+
+
+COORDINATED: dict[Key, Callable[[Request], bool]] = {
+    **dict.fromkeys((Key.JOIN_GROUP, Key.SYNC_GROUP, Key.HEARTBEAT, Key.LEAVE_GROUP, Key.DESCRIBE_GROUPS), always),
+    **dict.fromkeys((Key.OFFSET_COMMIT, Key.OFFSET_FETCH, Key.OFFSET_DELETE, Key.DELETE_GROUPS), always),
+    **dict.fromkeys((Key.ADD_PARTITIONS_TO_TXN, Key.ADD_OFFSETS_TO_TXN, Key.TXN_OFFSET_COMMIT, Key.END_TXN), always),
+    **dict.fromkeys((Key.DESCRIBE_TRANSACTIONS, Key.COMMIT_BATCH, Key.ABORT_BATCH, Key.SINK_STATE), always),
+    Key.INIT_PRODUCER_ID: lambda request: bool(request.message.transactional_id),
+}
+"""What only the node that keeps groups and transactions serves. Lists of them are each node's own: clients ask every node."""
 
 
 class KafkaAdapter(RoutedAdapter):
@@ -90,6 +100,8 @@ class KafkaAdapter(RoutedAdapter):
             **acls.ROUTES,
             **client_quotas.ROUTES,
         }
+        for key, coordinated in COORDINATED.items():
+            self.table[key] = msgspec.structs.replace(self.table[key], coordinated=coordinated)
         self.served: Served = {key: BY_KEY[key].versions for key in self.table}
 
     def open(self) -> ServerConnection:

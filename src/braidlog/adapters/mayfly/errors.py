@@ -3,9 +3,11 @@
 Knows: statuses. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass.
 """
 
+from ipaddress import ip_address
 from typing import Final
 
 from braidlog.adapters.errors import text_of
+from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.messages import Status
@@ -23,6 +25,7 @@ STATUSES: Final[dict[Reason, Status]] = {
     Reason.ACKS_TIMED_OUT: Status.TIMEOUT,
     Reason.NOT_ENOUGH_REPLICAS: Status.TIMEOUT,
     Reason.NOT_LEADER: Status.TOPOLOGY_CHANGED,
+    Reason.NOT_COORDINATOR: Status.TOPOLOGY_CHANGED,
     Reason.NOT_AUTHENTICATED: Status.AUTH_REQUIRED,
     Reason.NOT_AUTHORIZED: Status.AUTH_REQUIRED,
     Reason.INVALID_SETTING: Status.BAD_PAYLOAD,
@@ -77,11 +80,22 @@ STATUSES: Final[dict[Reason, Status]] = {
 }
 
 
-def failure(error: Exception) -> m.Failure | m.TopologyChanged:
-    """The answer to a request that could not be served. A fault of the disk is a SERVER_ERROR."""
+def failure(error: Exception, moved: Address | None = None) -> m.Failure | m.TopologyChanged | m.Moved:
+    """The answer to a request that could not be served; the node at `moved` can. A fault of the disk is a SERVER_ERROR."""
+    if moved is not None and _is_address(moved[0]):
+        return m.Moved(*moved)
     status = STATUSES[error.reason] if isinstance(error, BrokerError) else Status.SERVER_ERROR
     if status is Status.NOT_FOUND:
         return m.MISSING  # as short as it is frequent
     if status is Status.TOPOLOGY_CHANGED:
         return m.TopologyChanged(message=str(error))
     return m.Failure(status, text_of(error))
+
+
+def _is_address(host: str) -> bool:
+    """MOVED has room for an address, not for a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -11,7 +11,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.mayfly.errors import failure
 from braidlog.adapters.mayfly.served import ServedConnection, Unserved
 from braidlog.adapters.mayfly.services import Services
-from braidlog.adapters.routing import Denied, Need, Route, RoutedAdapter
+from braidlog.adapters.routing import Denied, Need, Route, RoutedAdapter, always
 from braidlog.broker.access.authorize import ANONYMOUS, Kind, Operation
 from braidlog.broker.keyvalue import operations as o
 from braidlog.broker.routing import Broker
@@ -178,13 +178,13 @@ def _name(message: Any) -> str:  # noqa: ANN401 - those with a key have it under
 
 def _on_key(operation: Operation) -> Route:
     need = Need(operation, lambda request, _: (_name(request.message),), Kind.KEY)
-    return Route(execute, None, needs=(need,))
+    return Route(execute, None, needs=(need,), coordinated=always)
 
 
 def _on_keys(operation: Operation) -> Route:
     """Of requests that came together, each is allowed by itself."""
     need = Need(operation, lambda burst, _: map(_name, burst.messages), Kind.KEY)
-    return Route(execute_all, None, each=(need,))
+    return Route(execute_all, None, each=(need,), coordinated=always)
 
 
 _SOME_KEY = (Need(Operation.DESCRIBE, lambda _, __: (None,), Kind.KEY),)
@@ -236,7 +236,10 @@ class MayflyAdapter(RoutedAdapter):
         return self.serve(route, conversation, request)
 
     def failure(self, request: Request | Burst, error: Exception) -> m.Message | list[m.Message]:
-        answer = failure(error)
+        routing, moved = self._services.routing, None
+        if isinstance(error, BrokerError) and error.reason is Reason.NOT_COORDINATOR:
+            moved = routing.address(routing.coordinator, self.dialect)
+        answer = failure(error, moved)
         return [answer] * len(request.ids) if isinstance(request, Burst) else answer
 
 

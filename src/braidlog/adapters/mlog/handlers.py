@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from braidlog.adapters.contract import Conversation, Stream
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
-from braidlog.adapters.routing import TO_BE_KNOWN, Route, RoutedAdapter, named
+from braidlog.adapters.routing import TO_BE_KNOWN, Route, RoutedAdapter, always, named
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
@@ -416,6 +416,11 @@ _CONSUMER = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.consu
 """Who names no consumer reads where the default one is if it may know, else from the start: no rule is needed to read."""
 
 
+def _goes_on(request: m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest) -> bool:
+    """Whether a consumer that has a name asks for what follows its last commit."""
+    return bool(request.consumer_id) and not request.offset
+
+
 class MlogAdapter(RoutedAdapter):
     """mlog behind a listener. Its clients match answers by order."""
 
@@ -426,14 +431,22 @@ class MlogAdapter(RoutedAdapter):
         m.ReplicateRequest: Route(replicate, Operation.CLUSTER, _topic),
         m.ProduceRequest: Route(produce, Operation.WRITE, _topic),
         m.ProduceBatchRequest: Route(produce_batch, Operation.WRITE, _topic),
-        m.FetchRequest: Route(fetch, Operation.READ, _topic, needs=_CONSUMER),
-        m.FetchBatchRequest: Route(fetch_batch, Operation.READ, _topic, needs=_CONSUMER),
-        m.FetchStreamRequest: Route(fetch_stream, Operation.READ, _topic, needs=_CONSUMER),
+        m.FetchRequest: Route(fetch, Operation.READ, _topic, needs=_CONSUMER, coordinated=_goes_on),
+        m.FetchBatchRequest: Route(fetch_batch, Operation.READ, _topic, needs=_CONSUMER, coordinated=_goes_on),
+        m.FetchStreamRequest: Route(fetch_stream, Operation.READ, _topic, needs=_CONSUMER, coordinated=_goes_on),
         m.CommitOffsetRequest: Route(
-            commit_offset, Operation.READ, _topic, needs=(named(Operation.READ, Kind.GROUP, _group),)
+            commit_offset,
+            Operation.READ,
+            _topic,
+            needs=(named(Operation.READ, Kind.GROUP, _group),),
+            coordinated=always,
         ),
         m.FetchOffsetRequest: Route(
-            fetch_offset, Operation.READ, _topic, needs=(named(Operation.DESCRIBE, Kind.GROUP, _group),)
+            fetch_offset,
+            Operation.READ,
+            _topic,
+            needs=(named(Operation.DESCRIBE, Kind.GROUP, _group),),
+            coordinated=always,
         ),
         m.CreateTopicRequest: Route(create_topic, Operation.CREATE, _topic),
         m.DeleteTopicRequest: Route(delete_topic, Operation.DELETE, _topic),

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.routing import Handler, Need, Route, RoutedAdapter, named
+from braidlog.adapters.routing import Handler, Need, Route, RoutedAdapter, always, named
 from braidlog.adapters.rustlog.errors import TopicMissing, failure
 from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
@@ -208,6 +208,12 @@ def _row(handler: Handler, operation: Operation, *needs: Need) -> Route:
     return Route(handler, operation, _topic, needs=needs, of_message=True)
 
 
+def _goes_on(request: Request) -> bool:
+    """Whether a fetch is to begin where a group is."""
+    message: m.Fetch = request.message  # type: ignore[assignment]  # its route
+    return request.form is Form.BINARY and bool(message.group_id)
+
+
 class RustlogAdapter(RoutedAdapter):
     """RustLog behind a listener. Its clients match answers by order."""
 
@@ -216,9 +222,18 @@ class RustlogAdapter(RoutedAdapter):
     ordered = True
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: _row(produce, Operation.WRITE),
-        m.Fetch: Route(fetch, Operation.READ, _topic, needs=_FETCHING),
-        m.OffsetCommit: Route(commit, Operation.READ, _topic, needs=(named(Operation.READ, Kind.GROUP, _group),)),
-        m.OffsetFetch: _row(committed, Operation.READ, named(Operation.DESCRIBE, Kind.GROUP, _group)),
+        m.Fetch: Route(fetch, Operation.READ, _topic, needs=_FETCHING, coordinated=_goes_on),
+        m.OffsetCommit: Route(
+            commit, Operation.READ, _topic, needs=(named(Operation.READ, Kind.GROUP, _group),), coordinated=always
+        ),
+        m.OffsetFetch: Route(
+            committed,
+            Operation.READ,
+            _topic,
+            needs=(named(Operation.DESCRIBE, Kind.GROUP, _group),),
+            coordinated=always,
+            of_message=True,
+        ),
         m.CreateTopic: _row(create_topic, Operation.CREATE),
         m.ListTopics: Route(list_topics, Operation.DESCRIBE),
         m.DescribeTopic: _row(describe_topic, Operation.DESCRIBE),

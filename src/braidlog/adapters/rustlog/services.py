@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.offsets import Offsets
@@ -20,4 +21,5 @@ class Services(msgspec.Struct, frozen=True):
     fetch: Fetch
     offsets: Offsets
     groups: Groups
+    routing: Routing
     authorize: Authorize
