@@ -9,7 +9,7 @@ from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, 
 from braidlog.adapters.contract import Adapter
 from braidlog.cluster import events as e
 from braidlog.model.errors import BrokerError
-from braidlog.server.compose import make_adapter
+from braidlog.server.doors import make_adapter
 from braidlog.wire.flux import messages as fm
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import ClientConnection as KafkaClient

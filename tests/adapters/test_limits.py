@@ -11,7 +11,7 @@ from tests.broker.node import Node
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.holdings import Holdings, StateKind, StateLimits
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.server.compose import make_adapter
+from braidlog.server.doors import make_adapter
 from braidlog.wire.cursus import requests as cursus
 from braidlog.wire.cursus.batch import Batch, BatchRecord
 from braidlog.wire.flux import messages as flux

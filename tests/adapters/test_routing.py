@@ -13,7 +13,7 @@ from braidlog.adapters.routing import Denied, Route
 from braidlog.broker.access.authorize import ANONYMOUS, Authorize, Kind, NotAuthorizedError, Operation, Rule
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.server.compose import make_adapter
+from braidlog.server.doors import make_adapter
 from braidlog.wire.cursus import requests as cursus
 from braidlog.wire.dialect import dialects
 from braidlog.wire.kafka.apis import BY_KEY

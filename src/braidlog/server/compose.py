@@ -12,12 +12,12 @@ import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import metadata
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from braidlog.adapters.contract import Adapter
-from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
+from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, open_services
 from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
@@ -34,6 +34,7 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
+from braidlog.server.doors import make_adapter, open_private_doors
 from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
@@ -44,7 +45,6 @@ from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
 from braidlog.server.session import Session
-from braidlog.server.session_limits import SessionLimits
 from braidlog.server.upkeep import IdlePartitions, keep_up, keep_up_partitions
 from braidlog.server.wirelog import WatchedSession, open_wire_log
 from braidlog.server.worker_process import WorkerProcess, WorkerSettings
@@ -71,23 +71,8 @@ RETRY_SECONDS = 5.0
 SCRUB_AFTER_SECONDS = 60.0
 """A node that has just been started has more to do than to read its segments."""
 REPLICA_LAG_MS_MAX = 30_000
-CONSOLE: Final = "__console"
-"""Who the console is on its own doors. On the others nobody has this name."""
 STATE_SHARE: Final = 2
 """Of the memory that all may take together, one half at most is for what is kept: the other is for connections."""
-CONSOLE_CONNECTIONS_MAX: Final = 256
-
-
-def adapter_class(dialect: str) -> type[Any]:
-    """Found by its name in `adapters/<dialect>/handlers.py`; its `uses` is what it is made with."""
-    found: type[Any] = dialects()[dialect].part(f"braidlog.adapters.{dialect}.handlers", "Adapter")
-    return found
-
-
-def make_adapter(dialect: str, services: Services, **options: Any) -> Adapter:  # noqa: ANN401 - as the dialect declares them
-    kind = adapter_class(dialect)
-    made: Adapter = kind(services.only(kind.uses), **options)
-    return made
 
 
 class Server:
@@ -314,7 +299,9 @@ class Server:
             syncs=lambda: measured,
             outage=lambda: "" if self._cluster is None else self._cluster.outage(),
         )
-        doors, urls = await self._open_private_doors()
+        doors, urls = await open_private_doors(
+            self.services, self.config.auth, budget=self._budget, fair_turns=self._fair_turns
+        )
 
         async def close_doors() -> None:
             for door in doors:
@@ -338,37 +325,6 @@ class Server:
         self._console = ConsoleProcess(bound, reporter, welcome, self._clock.now_ns, doors=close_doors)
         self._tasks.spawn(self._console.run(), "console")
         self._tasks.every(0, reporter.measure_loop, "loop-lag")
-
-    async def _open_private_doors(self) -> tuple[list[Listener], dict[str, str]]:
-        """Doors for the console alone, on loopback: whatever the others ask for, these ask for a token made here and now.
-
-        So it gets in when a port is closed, wants certificates or knows none but configured users; and nobody else does.
-        """
-        assert self.services is not None
-        assert self._world is not None
-        token = secrets.token_urlsafe(32)
-        allowed = Authorize({CONSOLE: hash_token(token.encode()).hex()}, [Rule(CONSOLE, [Operation.ALL])])
-        services = msgspec.structs.replace(self.services, authorize=allowed)
-        keeper = gatekeeper(self.config.auth, allowed, self._world, connections_max=CONSOLE_CONNECTIONS_MAX)
-        connection_limits = ConnectionLimits(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)
-        made: list[Adapter] = [
-            make_adapter("kafka", services, auto_create=False),
-            make_adapter("mayfly", services),
-        ]
-        doors, urls = [], {}
-        for adapter in made:
-            door = Listener(
-                adapter,
-                session_limits=SessionLimits(),
-                connection_limits=connection_limits,
-                budget=self._budget,
-                gatekeeper=keeper,
-                fair_turns=self._fair_turns,
-            )
-            await door.start("127.0.0.1", 0)
-            doors.append(door)
-            urls[adapter.dialect] = f"{adapter.dialect}://{CONSOLE}:{token}@127.0.0.1:{door.port}"
-        return doors, urls
 
     @property
     def admin_port(self) -> int | None:

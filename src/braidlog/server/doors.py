@@ -1,0 +1,69 @@
+"""Adapters as their dialects declare them, and the doors that a node opens for its own console.
+
+Knows: which services an adapter is made with. Refuses to know: which doors the configuration opens.
+"""
+
+import secrets
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.adapters.contract import Adapter
+from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
+from braidlog.broker.services import Services
+from braidlog.server.budget import Budget
+from braidlog.server.config import AuthConfig
+from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.fair_turns import FairTurns
+from braidlog.server.guards import gatekeeper
+from braidlog.server.listener import Listener
+from braidlog.server.session_limits import SessionLimits
+from braidlog.wire.dialect import dialects
+
+CONSOLE: Final = "__console"
+"""Who the console is on its own doors. On the others nobody has this name."""
+CONSOLE_CONNECTIONS_MAX: Final = 256
+
+
+def adapter_class(dialect: str) -> type[Any]:
+    """Found by its name in `adapters/<dialect>/handlers.py`; its `uses` is what it is made with."""
+    found: type[Any] = dialects()[dialect].part(f"braidlog.adapters.{dialect}.handlers", "Adapter")
+    return found
+
+
+def make_adapter(dialect: str, services: Services, **options: Any) -> Adapter:  # noqa: ANN401 - as the dialect declares them
+    kind = adapter_class(dialect)
+    made: Adapter = kind(services.only(kind.uses), **options)
+    return made
+
+
+async def open_private_doors(
+    services: Services, auth: AuthConfig, *, budget: Budget, fair_turns: FairTurns
+) -> tuple[list[Listener], dict[str, str]]:
+    """Doors for the console alone, on loopback: whatever the others ask for, these ask for a token made here and now.
+
+    So it gets in when a port is closed, wants certificates or knows none but configured users; and nobody else does.
+    """
+    token = secrets.token_urlsafe(32)
+    allowed = Authorize({CONSOLE: hash_token(token.encode()).hex()}, [Rule(CONSOLE, [Operation.ALL])])
+    services = msgspec.structs.replace(services, authorize=allowed)
+    keeper = gatekeeper(auth, allowed, services.world, connections_max=CONSOLE_CONNECTIONS_MAX)
+    connection_limits = ConnectionLimits(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)
+    made: list[Adapter] = [
+        make_adapter("kafka", services, auto_create=False),
+        make_adapter("mayfly", services),
+    ]
+    doors, urls = [], {}
+    for adapter in made:
+        door = Listener(
+            adapter,
+            session_limits=SessionLimits(),
+            connection_limits=connection_limits,
+            budget=budget,
+            gatekeeper=keeper,
+            fair_turns=fair_turns,
+        )
+        await door.start("127.0.0.1", 0)
+        doors.append(door)
+        urls[adapter.dialect] = f"{adapter.dialect}://{CONSOLE}:{token}@127.0.0.1:{door.port}"
+    return doors, urls
