@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from braidlog.cluster import events as e
+from braidlog.cluster.controlling import Views
 from braidlog.cluster.image import Image
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush, TopicSettings
@@ -94,7 +95,7 @@ def test_it_is_part_of_the_image() -> None:
     twin = image.copy()
     twin.apply(change())
     assert twin != image
-    view = image.view(7)
+    view = Views().at(image, 7)
     assert (view.seq, list(view.partitions), view.nodes[1].incarnation) == (7, [("t", 0), ("t", 1)], 1)
     assert view.partitions["t", 0].min_in_sync == 2
 
@@ -139,8 +140,12 @@ def test_what_was_written_before_each_ack_was_flushed_is_not_whole_after_a_power
 def test_topics_of_a_single_node_are_the_clusters_once_it_registers() -> None:
     image = Image()
     image.apply(created(placement=(), replicas=("n1", "peer"), min_in_sync=1))
-    assert (image.topics["t"].holder, image.topics["t"].observers, image.view(1).partitions) == ("n1", ("peer",), {})
+    assert (image.topics["t"].holder, image.topics["t"].observers, Views().at(image, 1).partitions) == (
+        "n1",
+        ("peer",),
+        {},
+    )
     image.apply(registered(0, 2))
     after = image.assignment("t", 1)
     assert (after.replicas, after.in_sync, after.leader, after.leader_epoch) == ((0,), (0,), None, 2)
-    assert (image.topics["t"].holder, len(image.view(2).partitions)) == ("", 2)
+    assert (image.topics["t"].holder, len(Views().at(image, 2).partitions)) == ("", 2)

@@ -181,6 +181,14 @@ class FenceNode(Event, frozen=True, kw_only=True):
     incarnation: int
 
 
+class DrainNode(Event, frozen=True, kw_only=True):
+    """This incarnation is to lead nothing any more, or may lead again. It keeps its place in the sets."""
+
+    node: int
+    incarnation: int
+    is_draining: bool
+
+
 class AssignPartition(PartitionEvent, frozen=True, kw_only=True):
     """Who holds a partition from now on, and who leads it; void in other epochs than these."""
 
@@ -249,6 +257,7 @@ EVENTS: Final[dict[int, type[Event]]] = {
     112: ChangeSet,
     113: ResignReplica,
     114: SetQuota,
+    115: DrainNode,
 }
 _NUMBERS: Final = {event: number for number, event in EVENTS.items()}
 

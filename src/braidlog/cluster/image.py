@@ -20,7 +20,6 @@ from braidlog.model.names import no_topic, node_number, own_number
 from braidlog.replication import assignment as sets
 from braidlog.replication import election
 from braidlog.replication.assignment import Assignment, Nodes
-from braidlog.replication.controller import Partition, View
 
 IMAGE_VERSION = 2
 """Of what `Image` is when it is written: see `old_images.py`."""
@@ -107,16 +106,6 @@ class Image(msgspec.Struct):
                 Reason.PARTITION_NOT_FOUND, f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {number}"
             )
         return topic.assignments[number]
-
-    def view(self, seq: int) -> View:
-        """What belongs to a cluster, as the controller's steps want it."""
-        partitions = {
-            (name, number): Partition(assignment, topic.min_in_sync)
-            for name, topic in self.topics.items()
-            if not topic.holder
-            for number, assignment in enumerate(topic.assignments)
-        }
-        return View(seq, self.cluster.nodes(), partitions)
 
     def check_all(self, events: Sequence[Event]) -> None:
         """Refuse a list of which some event would not make sense after those before it."""
@@ -259,7 +248,11 @@ class Image(msgspec.Struct):
 
     @check.register
     def _(self, event: e.FenceNode) -> None:
-        membership.check_fence(self.cluster, event)
+        membership.check_incarnation(self.cluster, event)
+
+    @check.register
+    def _(self, event: e.DrainNode) -> None:
+        membership.check_incarnation(self.cluster, event)
 
     @check.register
     def _(self, event: e.AssignPartition) -> None:
@@ -409,6 +402,10 @@ class Image(msgspec.Struct):
     @apply.register
     def _(self, event: e.FenceNode) -> None:
         membership.fence(self.cluster, event)
+
+    @apply.register
+    def _(self, event: e.DrainNode) -> None:
+        membership.drain(self.cluster, event)
 
     @apply.register
     def _(self, event: e.AssignPartition) -> None:

@@ -5,7 +5,7 @@ Knows: who registered, who is fenced or drains. Refuses to know: who proposes, a
 
 import msgspec
 
-from braidlog.cluster.events import CLUSTER_VERSION, FenceNode, RegisterNode
+from braidlog.cluster.events import CLUSTER_VERSION, DrainNode, FenceNode, RegisterNode
 from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication import election, registration
@@ -22,10 +22,11 @@ class Member(msgspec.Struct, frozen=True):
     rack: str = ""
     name: str = ""
     versions: tuple[int, int] = (CLUSTER_VERSION, CLUSTER_VERSION)
+    is_draining: bool = False
 
     @property
     def node(self) -> Node:
-        return Node(incarnation=self.registered.incarnation, is_fenced=self.is_fenced)
+        return Node(incarnation=self.registered.incarnation, is_fenced=self.is_fenced, is_draining=self.is_draining)
 
 
 class Membership(msgspec.Struct):
@@ -60,7 +61,7 @@ def check_registration(known: Membership, event: RegisterNode) -> None:
         raise stale(f"node {event.node} is registered as incarnation {before.registered.incarnation}")
 
 
-def check_fence(known: Membership, event: FenceNode) -> None:
+def check_incarnation(known: Membership, event: FenceNode | DrainNode) -> None:
     member = known.member(event.node)
     if member is None or member.is_fenced or member.registered.incarnation != event.incarnation:
         raise stale(f"incarnation {event.incarnation} of node {event.node} is not there any more")
@@ -81,6 +82,11 @@ def register(known: Membership, event: RegisterNode) -> None:
 
 def fence(known: Membership, event: FenceNode) -> None:
     known.members[str(event.node)] = msgspec.structs.replace(known.members[str(event.node)], is_fenced=True)
+
+
+def drain(known: Membership, event: DrainNode) -> None:
+    member = known.members[str(event.node)]
+    known.members[str(event.node)] = msgspec.structs.replace(member, is_draining=event.is_draining)
 
 
 def rejoined(topic: Topic, event: RegisterNode, before: Member | None, nodes: Registered) -> Topic:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from braidlog.cluster import events as e
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Metadata
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication import assignment as sets
 from braidlog.replication.controller import FenceNode, PartitionKey, Propose
 from braidlog.replication.ready import Resign
@@ -76,3 +77,25 @@ async def write_entry(metadata: Metadata, proposal: Propose) -> bool:
                 )
             )
     return await metadata.write_after(events, proposal.after)
+
+
+async def drain(metadata: Metadata, node: int, *, is_draining: bool = True) -> None:
+    """A node is to lead nothing any more, or may lead again. Controllers then move its leaderships to members of the sets."""
+
+    def decide(image: Image) -> Sequence[e.Event]:
+        member = image.cluster.member(node)
+        if member is None or member.is_fenced:
+            raise BrokerError(
+                Reason.REPLICA_NOT_FOUND, f"node {node} is not there; `braid cluster nodes` lists those that are"
+            )
+        if member.is_draining is is_draining:
+            return []
+        return [e.DrainNode(node=node, incarnation=member.registered.incarnation, is_draining=is_draining)]
+
+    await metadata.change(decide)
+
+
+def led_by(image: Image, node: int) -> list[PartitionKey]:
+    """The partitions that a node leads."""
+    topics = image.topics.items()
+    return [(name, at) for name, topic in topics for at, each in enumerate(topic.assignments) if each.leader == node]

@@ -74,6 +74,8 @@ class Metadata:
         self._turns = Turns(world)
         self.image, self.seq = store.load()
         self._touched: set[str] = set()
+        self.listeners: list[Callable[[], None]] = []
+        """Called after the image has changed, by whomever."""
 
     @property
     def is_alone(self) -> bool:
@@ -115,6 +117,7 @@ class Metadata:
 
     def catch_up(self) -> None:
         """Apply what the log has beyond the image."""
+        before = self.seq
         try:
             entries = self._store.follow(self.seq)
         except TrimmedError:
@@ -127,6 +130,9 @@ class Metadata:
             for event in entry.events:
                 self._apply(event)
             self.seq = entry.seq
+        if self.seq > before:
+            for listener in self.listeners:
+                listener()
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, RegisterNode):  # it ends leaderships

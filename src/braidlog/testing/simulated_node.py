@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from braidlog.cluster import events as e
 from braidlog.cluster import proposals
+from braidlog.cluster.controlling import Views
 from braidlog.cluster.etcd.port import EtcdError
 from braidlog.cluster.etcd.position import Position
 from braidlog.cluster.etcd.store import EtcdStore
@@ -264,7 +265,7 @@ class SimulatedNode:
             tuple((number, node.incarnation) for number, node in sorted(cluster.nodes().items()) if not node.is_fenced)
         )
         self._swim(members)
-        self._control(control.Applied(image.view(seq)))
+        self._control(control.Applied(Views().at(image, seq)))
 
     def propose(self, proposal: ProposeChange | Resign) -> None:
         self.universe.happened(self, "proposal")

@@ -1,0 +1,106 @@
+"""The controller of one node, run: what the metadata says, who is accused, time; and what it proposes is written.
+
+Knows: when the steps of `replication/controller.py` are taken. Refuses to know: who else proposes, how the dead are found.
+Invariant: a proposal is written directly after the entry that it was decided at, or not at all.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from braidlog.cluster.image import Image
+from braidlog.cluster.proposals import write_entry
+from braidlog.cluster.store import Metadata
+from braidlog.cluster.topic import Topic
+from braidlog.model.errors import BrokerError
+from braidlog.model.world import World
+from braidlog.replication.controller import (
+    Applied,
+    Controller,
+    ControllerMessage,
+    LeaseLost,
+    NotWritten,
+    Partition,
+    PartitionKey,
+    Propose,
+    Tick,
+    View,
+    step,
+)
+from braidlog.replication.swim import Verdict
+
+TICK_SECONDS: Final = 0.1
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+
+
+class Views:
+    """The image as the controller's steps want it. Only what has changed since the last look is looked at again."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Topic] = {}
+        self._partitions: dict[PartitionKey, Partition] = {}
+
+    def at(self, image: Image, seq: int) -> View:
+        gone = [name for name in self._seen if name not in image.topics]
+        for name in [*gone, *(name for name, topic in image.topics.items() if self._seen.get(name) is not topic)]:
+            self._look(name, image.topics.get(name))
+        return View(seq, image.cluster.nodes(), self._partitions)
+
+    def _look(self, name: str, topic: Topic | None) -> None:
+        before = self._seen.pop(name, None)
+        for number in range(before.partitions if before else 0):
+            self._partitions.pop((name, number), None)
+        if topic is None:
+            return
+        self._seen[name] = topic
+        if not topic.holder:
+            for number, assignment in enumerate(topic.assignments):
+                self._partitions[name, number] = Partition(assignment, topic.min_in_sync)
+
+
+class NodeController:
+    """`run` in a task; `applied` after each change of the metadata, `accused` for each verdict, `lost_lease` for each lease."""
+
+    def __init__(self, number: int, metadata: Metadata, world: World, spawn: Spawn) -> None:
+        self._metadata = metadata
+        self._world = world
+        self._spawn = spawn
+        self._views = Views()
+        self._controller = Controller(node=number)
+        self._writing = 0
+
+    def applied(self) -> None:
+        self._tell(Applied(self._views.at(self._metadata.image, self._metadata.seq)))
+
+    def accused(self, verdict: Verdict) -> None:
+        self._tell(verdict)
+
+    def lost_lease(self, lost: LeaseLost) -> None:
+        self._tell(lost)
+
+    async def run(self) -> None:
+        while True:
+            await self._world.wakeup().wait(TICK_SECONDS)
+            self._tell(Tick())
+
+    async def written(self, seconds_max: float) -> None:
+        """Until nothing that was proposed is under way, or the time is over."""
+        until = self._world.monotonic() + seconds_max
+        while self._writing and self._world.monotonic() < until:
+            await self._world.wakeup().wait(TICK_SECONDS / 5)
+
+    def _tell(self, message: ControllerMessage) -> None:
+        now_ms = int(self._world.monotonic() * 1000)
+        self._controller, proposal = step(self._controller, message, now_ms)
+        if proposal is not None:
+            self._writing += 1
+            self._spawn(self._write(proposal), "controller")
+
+    async def _write(self, proposal: Propose) -> None:
+        try:
+            is_written = await write_entry(self._metadata, proposal)
+        except BrokerError:
+            return  # what became of it is not known: the steps propose again, or see it applied
+        finally:
+            self._writing -= 1
+        if not is_written:
+            self._tell(NotWritten(proposal.after))

@@ -1,0 +1,70 @@
+"""Whose lease lives: the safety net below failure detection.
+
+Knows: who is registered, and whose key is there. Refuses to know: what follows. That etcd does not answer proves nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from braidlog.cluster.etcd.entries import Keys
+from braidlog.cluster.etcd.port import Etcd, EtcdError
+from braidlog.cluster.membership import Membership
+from braidlog.model.world import World
+from braidlog.replication.controller import LeaseLost
+from braidlog.replication.swim import LeaseExpired, MetadataSilent, MetadataTick
+
+LOOK_SECONDS: Final = 1.0
+LOOKS_MIN: Final = 2
+"""A node that was cut off from etcd writes its key again as soon as it can: one look that misses it says little."""
+
+LeaseMessage = LeaseExpired | MetadataTick | MetadataSilent
+
+
+class Leases:
+    """`run` in a task. `told`: for failure detection; `lost`: for the controller."""
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        world: World,
+        keys: Keys,
+        members: Callable[[], Membership],
+        told: Callable[[LeaseMessage], None],
+        lost: Callable[[LeaseLost], None],
+    ) -> None:
+        self._etcd = etcd
+        self._world = world
+        self._alive = keys.alive
+        self._members = members
+        self._told = told
+        self._lost = lost
+        self._missed: dict[int, tuple[int, int]] = {}
+        """By number: the incarnation whose key was missed, and how often in a row."""
+
+    async def run(self) -> None:
+        while True:
+            await self._world.wakeup().wait(LOOK_SECONDS)
+            try:
+                found = await self._etcd.read(self._alive, keys_only=True)
+            except EtcdError:
+                self._missed.clear()
+                self._told(MetadataSilent())
+                continue
+            self._told(MetadataTick())
+            self._look({item.key[len(self._alive.first) :].decode() for item in found.items})
+
+    def _look(self, names: set[str]) -> None:
+        members = {int(number): member for number, member in self._members().members.items() if not member.is_fenced}
+        holders = tuple(sorted(number for number, member in members.items() if member.name in names))
+        before, self._missed = self._missed, {}
+        for number, member in members.items():
+            if number in holders:
+                continue
+            incarnation = member.registered.incarnation
+            known, times = before.get(number, (incarnation, 0))
+            times = times + 1 if known == incarnation else 1
+            self._missed[number] = (incarnation, times)
+            if times >= LOOKS_MIN:
+                self._told(LeaseExpired(number, incarnation))
+                if holders:  # else it is etcd that forgot them all
+                    self._lost(LeaseLost(number, incarnation, holders))

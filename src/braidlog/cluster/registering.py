@@ -1,0 +1,131 @@
+"""A node makes itself known to its cluster: at its start, and again when others took it for dead.
+
+Knows: how to ask until it is known which incarnation this is. Refuses to know: what becomes of the node's partitions.
+Invariants: nothing is acted on before `register` has returned; a number belongs to one name, and to one folder at a time.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from braidlog.cluster.events import Event, RegisterNode
+from braidlog.cluster.image import Image
+from braidlog.cluster.starts import StartFile, Starts
+from braidlog.cluster.store import Metadata
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.world import World
+from braidlog.replication.registration import Life, remembered
+
+AGAIN_SECONDS: Final = 0.05
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node says of itself."""
+
+    number: int
+    name: str
+    folder_id: str
+    boot_id: str
+    addresses: dict[str, tuple[str, int]] = {}
+    """Host and port of each of its doors by the protocol's name, and of what other nodes dial."""
+    rack: str = ""
+
+
+class Registrar:
+    """`await register()` at the start and whenever `is_fenced`; stop the node when it `is_replaced`."""
+
+    def __init__(
+        self, metadata: Metadata, world: World, file: StartFile, described: Description, new_id: Callable[[], str]
+    ) -> None:
+        self._metadata = metadata
+        self._world = world
+        self._file = file
+        self._starts = file.load()
+        self._described = described
+        self._new_id = new_id
+        self._start_id = ""
+        self._is_registering = False
+        self.incarnation: int | None = None
+
+    async def register(self, damaged: Sequence[str] = ()) -> int:
+        """Until it is known which incarnation this is. `damaged`: the partitions whose copy did not open whole."""
+        self._is_registering = True
+        self._start_id = self._new_id()
+        await self._keep(self._starts.asking(self._start_id))
+        incarnation = await self._registered(tuple(damaged))
+        await self._keep(Starts(remembers=incarnation))
+        self.incarnation = incarnation
+        self._is_registering = False
+        return incarnation
+
+    async def _registered(self, damaged: tuple[str, ...]) -> int:
+        found = 0
+
+        def decide(image: Image) -> Sequence[Event]:
+            nonlocal found
+            member = image.cluster.member(self._described.number)
+            if member is not None and member.registered.life.start_id == self._start_id and not member.is_fenced:
+                found = member.registered.incarnation  # the answer was lost, the entry was not
+                return []
+            found = self._metadata.seq + 1
+            return [self._event(image, found, damaged)]
+
+        while True:
+            try:
+                await self._metadata.change(decide)
+            except BrokerError as error:
+                if error.reason is not Reason.UNAVAILABLE:
+                    raise
+                await self._world.wakeup().wait(AGAIN_SECONDS)
+            else:
+                return found
+
+    def _event(self, image: Image, incarnation: int, damaged: tuple[str, ...]) -> RegisterNode:
+        said, starts = self._described, self._starts
+        member = image.cluster.member(said.number)
+        if member is not None and member.name != said.name:
+            raise BrokerError(
+                Reason.VERSION_CONFLICT,
+                f"node {said.name!r} would be number {said.number} of this cluster, which is {member.name!r}: a node's name is "
+                "its number; set `node` to one that no other node has",
+            )
+        life = Life(
+            boot_id=said.boot_id,
+            folder_id=said.folder_id,
+            remembers=remembered(member.registered if member else None, starts.remembers, starts.start_ids),
+            stopped_cleanly=starts.stopped_cleanly,
+            start_id=self._start_id,
+        )
+        return RegisterNode(
+            node=said.number,
+            incarnation=incarnation,
+            life=life,
+            damaged=damaged,
+            addresses=said.addresses,
+            rack=said.rack,
+            name=said.name,
+        )
+
+    async def _keep(self, starts: Starts) -> None:
+        await self._world.blocking(lambda: self._file.save(starts))
+        self._starts = starts
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether others took this node for dead: it leads nothing, and counts for nothing until it registers again."""
+        member = self._metadata.image.cluster.member(self._described.number)
+        return not self._is_registering and self.incarnation is not None and member is not None and member.is_fenced
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another process has registered under this number since."""
+        member = self._metadata.image.cluster.member(self._described.number)
+        if self._is_registering or self.incarnation is None or member is None:
+            return False
+        return member.registered.incarnation > self.incarnation
+
+    async def stopped_cleanly(self) -> None:
+        """The last word: everything is closed and on the disk, and nothing is written any more."""
+        if self.incarnation is not None and not self._is_registering:
+            await self._keep(msgspec.structs.replace(self._starts, stopped_cleanly=True))
