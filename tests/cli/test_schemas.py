@@ -8,19 +8,25 @@ import msgspec
 import pytest
 from tests.cli.braid import SCHEMAS
 
+from braidlog.cli.cluster.doctor import Finding
+from braidlog.cli.cluster.inspect import NodeRow, StatusReport
 from braidlog.cli.group.change import ResetReport
 from braidlog.cli.group.inspect import GroupDescription, GroupRow
 from braidlog.cli.node.bench import Measurement
 from braidlog.cli.node.doctor import Examination
 from braidlog.cli.node.health import Readiness
 from braidlog.cli.topic.inspect import TopicDescription, TopicRow
-from braidlog.client.drivers.contract import AccessRule
+from braidlog.client.drivers.contract import AccessRule, ClusterPartition
 from braidlog.model.record_json import RecordInput, RecordJson
 from braidlog.tools.clicks import Click
 
 GENERATED: dict[str, Any] = {
     "bench": Measurement,
     "click": Click,
+    "cluster-doctor": list[Finding],
+    "cluster-nodes": list[NodeRow],
+    "cluster-partitions": list[ClusterPartition],
+    "cluster-status": StatusReport,
     "doctor": Examination,
     "group-describe": GroupDescription,
     "group-list": list[GroupRow],

@@ -133,6 +133,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "consume": ("braidlog.cli.records.consume:consume", "Print the records that are there."),
         "tail": ("braidlog.cli.records.consume:tail", "Print records as they come."),
         "group": ("braidlog.cli.group:group", "Who reads, how far behind; send a group elsewhere."),
+        "cluster": ("braidlog.cli.cluster:cluster", "Nodes, who leads which partition, what is missing."),
         "rule": ("braidlog.cli.rule:rule", "Who may do what: list, add and delete rules."),
         "kv": ("braidlog.cli.kv:kv", "Use a key-value store: get, set, count, lists, hashes, watch."),
         "pipeline": ("braidlog.cli.pipeline:pipeline", "Make tables, topics and keys of a topic, on Spark."),

@@ -103,6 +103,7 @@ class Admin(Facade[aio_admin.Admin]):
     add_rule = blocking(aio_admin.Admin.add_rule)
     delete_rule = blocking(aio_admin.Admin.delete_rule)
     group_offsets = blocking(aio_admin.Admin.group_offsets)
+    describe_cluster = blocking(aio_admin.Admin.describe_cluster)
     reset_group = blocking(aio_admin.Admin.reset_group)
     lag = blocking(aio_admin.Admin.lag)
 

@@ -73,6 +73,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """A topic's settings are told and changed, and partitions are added to it."""
     trims: Annotated[bool, "deleting the oldest records"] = False
     rules: Annotated[bool, "reading and changing rules"] = False
+    cluster: Annotated[bool, "telling of the nodes of a cluster"] = False
 
 
 TITLES = {
@@ -81,6 +82,39 @@ TITLES = {
     if name in Capabilities.__struct_fields__
 }
 """The rows of the table in docs/guides/client.md, by field."""
+
+
+class ClusterNode(msgspec.Struct, frozen=True):
+    """A node as it registered. `alive`: it is not fenced, so it may lead."""
+
+    node: int
+    host: str
+    port: int
+    rack: str
+    alive: bool
+
+
+class ClusterPartition(msgspec.Struct, frozen=True):
+    """Who holds a partition. `leader` is null while there is none; `offline`: replicas on nodes that cannot be reached."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    offline: tuple[int, ...]
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return self.leader is None or len(self.in_sync) < len(self.replicas)
+
+
+class ClusterInfo(msgspec.Struct, frozen=True):
+    cluster_id: str
+    controller: int
+    nodes: tuple[ClusterNode, ...]
+    partitions: tuple[ClusterPartition, ...]
 
 
 class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
@@ -351,6 +385,11 @@ class Driver(ABC):
     async def delete_rule(self, rule: AccessRule) -> int:  # noqa: ARG002 - a port's signature
         """How many there were: rules of the server's own settings are not among them."""
         raise self.missing("rules")
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+
+    async def describe_cluster(self) -> ClusterInfo:
+        raise self.missing("cluster")
 
     # -- life ------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from braidlog.client.drivers.contract import AccessRule, Commits, Driver, GroupInfo, Setting, Span
+from braidlog.client.drivers.contract import AccessRule, ClusterInfo, Commits, Driver, GroupInfo, Setting, Span
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import NoAnswerError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.lag import lag_of
@@ -127,6 +127,10 @@ class Admin:
     async def delete_rule(self, rule: AccessRule) -> bool:
         """Whether it was there. A rule of the server's settings is not: it is changed there."""
         return await self._ask(lambda: self._driver.delete_rule(rule)) > 0
+
+    async def describe_cluster(self) -> ClusterInfo:
+        """The nodes, and who holds which partition."""
+        return await self._ask(self._driver.describe_cluster)
 
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""

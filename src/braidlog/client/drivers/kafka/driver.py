@@ -30,6 +30,7 @@ from braidlog.client.drivers.contract import (
 )
 from braidlog.client.drivers.kafka import records as r
 from braidlog.client.drivers.kafka.access import AccessDriver
+from braidlog.client.drivers.kafka.cluster import ClusterDriver
 from braidlog.client.drivers.kafka.groups import GroupDriver
 from braidlog.client.drivers.kafka.routing import only, settings_of
 from braidlog.client.drivers.kafka.settings import SettingsDriver
@@ -63,7 +64,7 @@ _BATCH_BYTES_MAX = 8 * 1024 * 1024
 _RECORDS_MAX = 1_000_000
 
 
-class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver):
+class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver, ClusterDriver):
     capabilities = Capabilities(
         keys=True,
         null_values=True,
@@ -80,6 +81,7 @@ class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver):
         settings=True,
         trims=True,
         rules=True,
+        cluster=True,
     )
 
     def __init__(

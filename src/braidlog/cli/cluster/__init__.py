@@ -1,0 +1,34 @@
+"""`braid cluster`: nodes, and who holds what.
+
+Knows: names of commands. Refuses to know: anything that would have to be imported for it.
+"""
+
+import click
+
+from braidlog.cli import LazyGroup
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "status": ("braidlog.cli.cluster.inspect:status", "Is everything there? In a few lines."),
+        "nodes": ("braidlog.cli.cluster.inspect:nodes", "Every node, whether it lives, what it leads."),
+        "partitions": ("braidlog.cli.cluster.inspect:partitions", "Who leads and who holds each partition."),
+        "doctor": ("braidlog.cli.cluster.doctor:doctor", "What is wrong, and what to do about it."),
+    },
+    epilog="""\b
+Example:
+  braid cluster status
+  braid cluster partitions --under-replicated
+  braid cluster doctor
+""",
+)
+def cluster() -> None:
+    """Several nodes that are one cluster: which there are, who leads and who holds each partition, what is missing.
+
+    Every partition has replicas on several nodes. One of them leads: it takes records and gives them out. Those that have all
+    that it has are in sync; if the leader's node dies, one of them leads next. A partition with fewer in sync than replicas is
+    under-replicated: nothing is lost, but one more loss may be one too many.
+
+    Ask any node; --server takes several with commas between, and the first that answers is asked.
+    """

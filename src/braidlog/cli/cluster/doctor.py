@@ -1,0 +1,129 @@
+"""`braid cluster doctor`: what is wrong with a cluster, and what to do about it.
+
+Knows: rules of thumb. Refuses to know: how the nodes are asked. Exit code 1 if anything is wrong.
+"""
+
+import ipaddress
+from collections import Counter
+from typing import Final
+
+import click
+import msgspec
+
+from braidlog.cli import NO, end
+from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.output import OUTPUT, paint, print_json
+from braidlog.client.blocking import Client
+from braidlog.client.drivers.contract import ClusterInfo
+
+NAMED_MAX: Final = 5
+"""Of the partitions that something is wrong with, so many are named."""
+UNEVEN: Final = 2
+"""A node that leads so many times its share is told of."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong. `advice`: what to do."""
+
+    what: str
+    advice: str
+
+
+def examine(info: ClusterInfo) -> list[Finding]:
+    """Worst first."""
+    return [
+        *_leaderless(info),
+        *_dead(info),
+        *_under_replicated(info),
+        *_addresses(info),
+        *_alone(info),
+        *_uneven(info),
+    ]
+
+
+def _named(places: list[str]) -> str:
+    more = f" and {len(places) - NAMED_MAX} more" if len(places) > NAMED_MAX else ""
+    return ", ".join(places[:NAMED_MAX]) + more
+
+
+def _leaderless(info: ClusterInfo) -> list[Finding]:
+    places = [f"{each.topic}/{each.partition}" for each in info.partitions if each.leader is None]
+    advice = "start the nodes that hold them (braid cluster partitions --under-replicated): only those have what was acknowledged"
+    return [Finding(f"without a leader: {_named(places)}", advice)] if places else []
+
+
+def _dead(info: ClusterInfo) -> list[Finding]:
+    return [
+        Finding(
+            f"node {node.node} ({node.host}:{node.port}) is fenced",
+            "start it again, and look into its log for why it ended",
+        )
+        for node in info.nodes
+        if not node.alive
+    ]
+
+
+def _under_replicated(info: ClusterInfo) -> list[Finding]:
+    alive = {node.node for node in info.nodes if node.alive}
+    places = [
+        f"{each.topic}/{each.partition}"
+        for each in info.partitions
+        if each.leader is not None and set(each.in_sync) < set(each.replicas) <= alive
+    ]
+    advice = "all their nodes live: wait for them to catch up, and look at their disks and network if they do not"
+    return [Finding(f"replicas are behind: {_named(places)}", advice)] if places else []
+
+
+def _addresses(info: ClusterInfo) -> list[Finding]:
+    hosts = {node.host for node in info.nodes}
+    loopback = sorted(host for host in hosts if _is_loopback(host))
+    if len(hosts) < 2 or not loopback:
+        return []
+    advice = "set listeners.*.advertised_host on those nodes to a name that clients elsewhere can dial"
+    return [Finding(f"nodes tell clients to dial {', '.join(loopback)}", advice)]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _alone(info: ClusterInfo) -> list[Finding]:
+    if len(info.nodes) < 2:
+        return []
+    places = [f"{each.topic}/{each.partition}" for each in info.partitions if len(each.replicas) == 1]
+    advice = "they are lost with their node's disk: give them replicas on other nodes"
+    return [Finding(f"on one node only: {_named(places)}", advice)] if places else []
+
+
+def _uneven(info: ClusterInfo) -> list[Finding]:
+    alive = [node.node for node in info.nodes if node.alive]
+    leads = Counter(each.leader for each in info.partitions if each.leader is not None)
+    share = sum(leads.values()) / max(len(alive), 1)
+    found = [node for node in alive if leads[node] > UNEVEN * share and leads[node] > len(alive)]
+    return [
+        Finding(
+            f"node {node} leads {leads[node]} partitions, twice its share and more",
+            "preferred leaders return by themselves after some minutes of calm",
+        )
+        for node in found
+    ]
+
+
+@click.command(epilog="Example: braid cluster doctor || echo look at it")
+@OUTPUT
+@with_client
+def doctor(client: Client, output: str) -> None:
+    """What is wrong with the cluster, and what to do about each; exit code 1 if there is anything."""
+    found = examine(client.admin.describe_cluster())
+    if output == "json":
+        print_json(found)
+    elif not found:
+        click.echo("Nothing is wrong.")
+    else:
+        for each in found:
+            click.echo(f"{paint('wrong', 'red')}  {each.what}\n       {each.advice}")
+    if found:
+        end(NO)

@@ -1,0 +1,140 @@
+"""`braid cluster status`, `nodes`, `partitions`: what the nodes say of themselves, in columns.
+
+Knows: how it looks. Refuses to know: how a door tells of it, what to do about it (`doctor.py`).
+"""
+
+import click
+import msgspec
+from msgspec.structs import astuple
+
+from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.output import OUTPUT, hint, plural, print_json, print_table
+from braidlog.client.blocking import Client
+from braidlog.client.drivers.contract import ClusterInfo, ClusterPartition
+from braidlog.model.address import show_address
+
+
+class StatusReport(msgspec.Struct, frozen=True):
+    """What `braid cluster status -o json` prints. `leaderless` and `under_replicated` count partitions."""
+
+    cluster_id: str
+    controller: int
+    nodes: int
+    nodes_alive: int
+    partitions: int
+    under_replicated: int
+    leaderless: int
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """A line of `braid cluster nodes -o json`. `leads`, `holds`, `in_sync` count partitions."""
+
+    node: int
+    address: str
+    rack: str
+    alive: bool
+    controller: bool
+    leads: int
+    holds: int
+    in_sync: int
+
+
+def status_of(info: ClusterInfo) -> StatusReport:
+    return StatusReport(
+        info.cluster_id,
+        info.controller,
+        len(info.nodes),
+        sum(node.alive for node in info.nodes),
+        len(info.partitions),
+        sum(each.is_under_replicated for each in info.partitions),
+        sum(each.leader is None for each in info.partitions),
+    )
+
+
+def rows_of(info: ClusterInfo) -> list[NodeRow]:
+    return [
+        NodeRow(
+            node.node,
+            show_address((node.host, node.port)),
+            node.rack,
+            node.alive,
+            node.node == info.controller,
+            sum(each.leader == node.node for each in info.partitions),
+            sum(node.node in each.replicas for each in info.partitions),
+            sum(node.node in each.in_sync for each in info.partitions),
+        )
+        for node in info.nodes
+    ]
+
+
+@click.command(epilog="Example: braid cluster status -o json")
+@OUTPUT
+@with_client
+def status(client: Client, output: str) -> None:
+    """How many nodes live, how many partitions lack a replica or a leader."""
+    found = status_of(client.admin.describe_cluster())
+    if output == "json":
+        print_json(found)
+        return
+    click.echo(f"cluster {found.cluster_id}: {found.nodes_alive} of {plural(found.nodes, 'node')} alive")
+    click.echo(f"controller: node {found.controller}")
+    click.echo(f"{plural(found.partitions, 'partition')}: {_fitness(found)}")
+    if found.under_replicated:
+        hint("braid cluster partitions --under-replicated", "braid cluster doctor")
+
+
+def _fitness(found: StatusReport) -> str:
+    if not found.under_replicated:
+        return "all have a leader, and all replicas are in sync"
+    words = f"{found.under_replicated} under-replicated"
+    return f"{words}, {found.leaderless} of them without a leader" if found.leaderless else words
+
+
+@click.command(epilog="Example: braid cluster nodes")
+@OUTPUT
+@with_client
+def nodes(client: Client, output: str) -> None:
+    """Every node: its address, whether it lives, how many partitions it leads, holds, and has in sync."""
+    rows = rows_of(client.admin.describe_cluster())
+    if output == "json":
+        print_json(rows)
+        return
+    head = ["NODE", "ADDRESS", "RACK", "STATE", "LEADS", "HOLDS", "IN SYNC"]
+    shown = [
+        [
+            f"{row.node}{' (controller)' if row.controller else ''}",
+            row.address,
+            row.rack,
+            "alive" if row.alive else "fenced",
+            *(row.leads, row.holds, row.in_sync),
+        ]
+        for row in rows
+    ]
+    print_table(head, shown)
+
+
+@click.command(epilog="Example: braid cluster partitions orders --under-replicated")
+@click.argument("topic", required=False)
+@click.option("--under-replicated", is_flag=True, help="Only those that lack an in-sync replica or a leader.")
+@OUTPUT
+@with_client
+def partitions(client: Client, topic: str | None, *, under_replicated: bool, output: str) -> None:
+    """Who leads each partition, in which epoch, who holds it and who is in sync; of TOPIC alone, if one is named."""
+    found = [
+        each
+        for each in client.admin.describe_cluster().partitions
+        if topic in (None, each.topic) and (each.is_under_replicated or not under_replicated)
+    ]
+    if output == "json":
+        print_json(found)
+        return
+    if not found:
+        click.echo("No partition is under-replicated." if under_replicated else "There are no such partitions.")
+        return
+    head = ["TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "OFFLINE"]
+    print_table(head, map(_cells, found))
+
+
+def _cells(each: ClusterPartition) -> list[object]:
+    topic, number, leader, epoch, *nodes = astuple(each)
+    return [topic, number, "none" if leader is None else leader, epoch, *(", ".join(map(str, some)) for some in nodes)]

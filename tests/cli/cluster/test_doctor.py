@@ -1,0 +1,66 @@
+"""What `braid cluster doctor` finds in clusters that are not well, and in one that is."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.cli.braid import Braid
+
+from braidlog.cli.cluster.doctor import examine
+from braidlog.cli.cluster.inspect import rows_of, status_of
+from braidlog.client.drivers.contract import ClusterInfo, ClusterNode, ClusterPartition
+from braidlog.testing.server import ServerProcess
+
+NODES = tuple(ClusterNode(number, f"10.0.0.{number}", 9092, "", alive=True) for number in (1, 2, 3))
+PLACES = tuple(ClusterPartition("t", number, number + 1, 4, (1, 2, 3), (1, 2, 3), ()) for number in range(3))
+WELL = ClusterInfo("id", 1, NODES, PLACES)
+
+
+def changed(
+    info: ClusterInfo = WELL, *, node: dict[str, Any] | None = None, place: dict[str, Any] | None = None
+) -> ClusterInfo:
+    """Node 1 or partition 0 is otherwise."""
+    nodes = (msgspec.structs.replace(info.nodes[0], **(node or {})), *info.nodes[1:])
+    places = (msgspec.structs.replace(info.partitions[0], **(place or {})), *info.partitions[1:])
+    return msgspec.structs.replace(info, nodes=nodes, partitions=places)
+
+
+def test_nothing_is_wrong() -> None:
+    assert examine(WELL) == []
+    assert status_of(WELL).under_replicated == 0
+    assert [(row.leads, row.holds, row.in_sync) for row in rows_of(WELL)] == [(1, 3, 3)] * 3
+
+
+@pytest.mark.parametrize(
+    ("info", "what", "advice"),
+    [
+        (changed(node={"alive": False}), "node 1 (10.0.0.1:9092) is fenced", "start it again"),
+        (changed(node={"alive": False}, place={"in_sync": (2, 3)}), "node 1 (10.0.0.1:9092) is fenced", "its log"),
+        (changed(place={"leader": None, "in_sync": ()}), "without a leader: t/0", "start the nodes"),
+        (changed(place={"in_sync": (1, 2)}), "replicas are behind: t/0", "catch up"),
+        (changed(node={"host": "127.0.0.1"}), "to dial 127.0.0.1", "advertised_host"),
+        (changed(place={"replicas": (1,), "in_sync": (1,)}), "on one node only: t/0", "lost with their node"),
+        (
+            ClusterInfo("id", 1, NODES, tuple(msgspec.structs.replace(PLACES[0], partition=at) for at in range(4))),
+            "node 1 leads 4 partitions",
+            "return by themselves",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_do(info: ClusterInfo, what: str, advice: str) -> None:
+    (found,) = examine(info)
+    assert what in found.what
+    assert advice in found.advice
+
+
+def test_many_partitions_are_counted_and_few_named() -> None:
+    places = tuple(ClusterPartition("t", number, None, 1, (1, 2, 3), (), ()) for number in range(9))
+    found = examine(msgspec.structs.replace(WELL, partitions=places))[0].what
+    assert found == "without a leader: t/0, t/1, t/2, t/3, t/4 and 4 more"
+    assert status_of(msgspec.structs.replace(WELL, partitions=places)).leaderless == 9
+
+
+def test_a_node_that_is_alone_is_well(braid_server_shared: ServerProcess) -> None:
+    braid = Braid(braid_server_shared)
+    assert braid.ok("cluster", "doctor") == "Nothing is wrong.\n"
+    assert braid.json("cluster", "doctor", schema="cluster-doctor") == []
