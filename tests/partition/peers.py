@@ -56,7 +56,7 @@ class Peer:
     # -- what its partition asks for ---------------------------------------------------------------------------
 
     def send(self, node: int, key: Key, message: Between) -> None:
-        assert key == (TOPIC_ID, 0)
+        assert key == (bytes.fromhex(TOPIC_ID), 0)
         self.cluster.under_way.append((self.number, node, message))
 
     def propose(self, partition: ClusterPartition, proposal: ProposeChange | Resign) -> None:

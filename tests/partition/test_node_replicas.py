@@ -22,6 +22,7 @@ from braidlog.partition.node_replicas import Between, NodeReplicas
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.messages import Fetch as Question
+from braidlog.replication.messages import Refusal, Refused
 from braidlog.replication.registration import Life
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import Appended
@@ -284,8 +285,10 @@ def test_nobody_speaks_for_another_node() -> None:
     cluster[1].replicas.received(3, key, forged)
     cluster.settle()
     assert not waits.is_done
-    cluster[1].replicas.received(2, ("f" * 32, 0), forged)
+    cluster[1].replicas.received(2, (bytes(16), 0), forged)
     cluster[1].replicas.received(2, (key[0], 7), forged)
+    refused = Refused(forged, Refusal.UNKNOWN_REPLICA, 0)
+    assert [each[1:] for each in cluster.under_way] == [(2, (bytes(16), 0), refused), (2, (key[0], 7), refused)]
     assert not waits.is_done, "of another partition"
     cluster[1].replicas.received(2, key, forged)
     cluster.settle()

@@ -51,7 +51,7 @@ SETTLED_SECONDS_MAX = 60.0
 NOBODY = -1
 """The token of what nobody waits for."""
 
-Key = tuple[str, int]
+Key = tuple[bytes, int]
 """A topic's id and a partition's number: what nodes call a partition among themselves."""
 
 
@@ -173,12 +173,13 @@ class ReplicasShown(observers.ReplicaSet):
 class ClusterPartition(HostedPartition):
     """A `HostedPartition` that is led, or follows, as the steps of its replica say; its log is never at rest."""
 
-    __slots__ = ("_inbox", "_is_syncing", "_node", "_pending", "_shown", "_tokens", "key", "replicated")
+    __slots__ = ("_inbox", "_is_syncing", "_node", "_pending", "_shown", "_tokens", "key", "replicated", "topic_id")
 
     def __init__(
         self, topic: str, topic_id: str, number: int, opened: PartitionLog, node: ClusterNode, opener: Opener
     ) -> None:
-        self.key: Key = (topic_id, number)
+        self.key: Key = (bytes.fromhex(topic_id), number)
+        self.topic_id = topic_id
         self._node = node
         self._pending: dict[int, Acknowledgement] = {}
         self._tokens = 0

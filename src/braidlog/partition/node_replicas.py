@@ -17,7 +17,16 @@ from braidlog.model.world import World
 from braidlog.partition.cluster_partition import ClusterPartition, Key
 from braidlog.partition.hosting import Hosting
 from braidlog.replication.assignment import SetChange
-from braidlog.replication.messages import Answer, Assigned, ChangeRefused, Complaint, CorruptAnswer, Fetch
+from braidlog.replication.messages import (
+    Answer,
+    Assigned,
+    ChangeRefused,
+    Complaint,
+    CorruptAnswer,
+    Fetch,
+    Refusal,
+    Refused,
+)
 from braidlog.replication.ready import ProposeChange, Resign
 from braidlog.storage.folder import DataFolder
 
@@ -104,7 +113,7 @@ class NodeReplicas:
         incarnations = image.cluster.incarnations()
         for each in self.partitions:
             topic = image.topics.get(each.topic)
-            if topic is None or topic.topic_id != each.key[0]:
+            if topic is None or topic.topic_id != each.topic_id:
                 continue
             told = Assigned(topic.assignments[each.number], incarnations, topic.min_in_sync)
             if told != each.replicated.replica.assigned:
@@ -114,10 +123,12 @@ class NodeReplicas:
         """A peer says something about a partition."""
         if isinstance(message, (Fetch, Complaint)) and message.node != node:
             return  # nobody speaks for another
-        name = self._hosting.name_of(key[0])
+        name = self._hosting.name_of(key[0].hex())
         found = None if name is None else self._hosting.hosted(name, key[1])
         if isinstance(found, ClusterPartition):
             found.tell(message)
+        elif isinstance(message, Fetch):  # we have not heard of it yet, or it is gone: silence would be waited for
+            self.send(node, key, Refused(message, Refusal.UNKNOWN_REPLICA, 0))
 
     async def run(self) -> None:
         """Time, until it is cancelled."""
