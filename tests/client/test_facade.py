@@ -1,5 +1,6 @@
 """The blocking clients have what the asyncio ones have: every public name, with the same parameters and words."""
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Iterator
@@ -111,3 +112,16 @@ def test_generators_run_in_the_thread_that_calls() -> None:
         assert reader.names(threading.current_thread().name for _ in range(2)) == ["MainThread"] * 2
     finally:
         thread.stop()
+
+
+def test_what_was_left_is_ended_whatever_other_threads_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`asyncio.all_tasks` gives up when other threads make tasks while it looks: twenty clients of one process did."""
+
+    def give_up(_: asyncio.AbstractEventLoop) -> None:
+        raise RuntimeError("Set changed size during iteration")
+
+    monkeypatch.setattr(asyncio, "all_tasks", give_up)
+    thread = LoopThread("test")
+    left = thread.make(lambda: asyncio.get_running_loop().create_task(asyncio.Event().wait()))
+    thread.stop()
+    assert left.cancelled()

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from braidlog.client.errors import ClosedError
 
@@ -52,6 +53,9 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        # Not `asyncio.all_tasks`: it looks through the tasks of all threads, and gives up if others make too many meanwhile.
+        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._loop.set_task_factory(self._make_task)
         self.at_end: Callable[[], object] = lambda: None
         """Called in the thread, last of all: also when whoever should have closed was interrupted before it could."""
         # A daemon, so that a forgotten client does not keep a program from ending; `_at_exit` looks after its records.
@@ -62,13 +66,18 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.run_until_complete(asyncio.sleep(0))  # calls that were handed over last become tasks
-        while left := asyncio.all_tasks(self._loop):  # of a close that was interrupted
+        while left := [task for task in self._tasks if not task.done()]:  # of a close that was interrupted
             for task in left:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.at_end()
         self._loop.run_until_complete(asyncio.sleep(0))  # connections that were given up end in the next round
         self._loop.close()
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:  # noqa: ANN401
+        task = asyncio.Task(work, loop=loop, **options)
+        self._tasks.add(task)
+        return task
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Do it there, wait here. An interrupt, or the timeout, ends the work too."""
