@@ -23,6 +23,11 @@ SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 PROGRAM = [sys.executable, "-m", "braidlog.cli"]
 SECONDS_MAX = 60
 NOBODY = "kafka://127.0.0.1:1"
+DEBUGGED = {"PYTHONASYNCIODEBUG": "1", "PYTHONDEVMODE": "1"}
+COLLECTED = [sys.executable, "-c", "import atexit, gc, braidlog.cli; atexit.register(gc.collect); braidlog.cli.main()"]
+"""The program; at its end Python looks at all that is left."""
+UNDONE = rb"Task was destroyed|never awaited|never retrieved|Traceback"
+"""What Python says of work that was left undone, of `COLLECTED` in an environment of `DEBUGGED`."""
 DIALECTS = ("kafka", "cursus", "mlog", "rustlog", "flux")
 _numbers = itertools.count()
 
@@ -63,6 +68,7 @@ class Braid:
     def __init__(self, server: ServerProcess | None = None, dialect: str = "kafka", url: str = "") -> None:
         self.url = url or (url_of(server, dialect) if server is not None else NOBODY)
         self.environment = {"BRAID_SERVER": self.url}
+        self.program = PROGRAM
 
     def __call__(self, *args: str, stdin: bytes | str = b"") -> Result:
         return CliRunner().invoke(main, args, env=self.environment, input=stdin)
@@ -91,7 +97,7 @@ class Braid:
     def start(self, *args: str, **options: Any) -> "subprocess.Popen[bytes]":
         """The same in a process of its own, for signals and pipes."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen([*PROGRAM, *args], env={**os.environ, **self.environment}, **{**pipes, **options})
+        return subprocess.Popen([*self.program, *args], env={**os.environ, **self.environment}, **{**pipes, **options})
 
 
 TOKENS = {"root": "secret-of-root", "ann": "secret-of-ann", "bob": "secret-of-bob"}

@@ -1,10 +1,11 @@
-"""`braid doctor`, `health`, `bench`, `generate`, `config init`, `completion`: what goes around a node."""
+"""`braid dev`, `doctor`, `health`, `bench`, `generate`, `config init`, `completion`: what goes around a node."""
 
 import configparser
 import json
 import os
 import re
 import shlex
+import signal
 import socket
 import stat
 import subprocess
@@ -19,7 +20,7 @@ from typing import Any
 import click
 import pytest
 import yaml
-from tests.cli.braid import Braid, check
+from tests.cli.braid import COLLECTED, DEBUGGED, SECONDS_MAX, UNDONE, Braid, check
 
 from braidlog.cli import main
 from braidlog.cli.node.config_init import NOTES, template
@@ -28,6 +29,38 @@ from braidlog.server.config import ServerConfig, check_exposure, load_config
 from braidlog.testing.server import ServerProcess
 from braidlog.tools import doctor as tool
 from braidlog.tools.doctor import Status
+from braidlog.wire.dialect import dialects
+
+# -- dev ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_of_dev_leaves_no_work_undone(tmp_path: Path) -> None:
+    """While a client waits for records."""
+    ports = [f"listeners.{name}.port=0" for name in dialects()]
+    settings = [word for setting in (*ports, "admin.port=0") for word in ("--set", setting)]
+    braid = Braid()
+    braid.environment |= DEBUGGED
+    braid.program = COLLECTED
+    with braid.start("dev", "--data-dir", str(tmp_path / "data"), *settings) as node:
+        assert node.stdout is not None
+        said = b""
+        while b"Ctrl-C" not in said:
+            line = node.stdout.readline()
+            assert line, said
+            said += line
+        found = re.search(rb"kafka:// *(\S+)", said)
+        assert found is not None
+        client = Braid(url=f"kafka://{found[1].decode()}")
+        client.ok("produce", "t", "--create", stdin="one\n")
+        with client.start("tail", "t", "-o", "beginning") as follower:
+            assert follower.stdout is not None
+            assert follower.stdout.readline() == b"one\n"
+            node.send_signal(signal.SIGINT)
+            _, errors = node.communicate(timeout=SECONDS_MAX)
+            follower.kill()
+    assert node.returncode == 0, errors
+    assert not re.search(UNDONE, errors), errors.decode()
+
 
 # -- doctor ------------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
-from tests.cli.braid import DIALECTS, PROGRAM, SECONDS_MAX, Braid, check, fresh, until
+from tests.cli.braid import COLLECTED, DEBUGGED, DIALECTS, PROGRAM, SECONDS_MAX, UNDONE, Braid, check, fresh, until
 from tests.client.gate import Gate
 
 import braidlog
@@ -357,6 +358,33 @@ def test_produce_without_answers_gives_up_at_the_second_interrupt(tmp_path: Path
             writer.send_signal(signal.SIGINT)
             assert writer.wait(SECONDS_MAX) == 130
             assert writer.stderr.read() == b"braid: gave up; 1 of 2 records acknowledged\n"
+
+
+@pytest.mark.parametrize(("dialect", "verb"), [("kafka", "produce"), ("cursus", "consume"), ("mlog", "tail")])
+def test_an_interrupt_leaves_no_work_undone(
+    braid_server_shared: ServerProcess, topic: str, dialect: str, verb: str
+) -> None:
+    """Python itself says so, if it is asked to: of a task that nobody ended, a coroutine that nobody waited for."""
+    braid = Braid(braid_server_shared, dialect)
+    lines = 1 if verb == "tail" else 1000  # it waits for more to come, or for someone to read what no pipe has room for
+    braid.ok("produce", topic, stdin=b"".join(b"%0999d\n" % number for number in range(lines)))
+    braid.environment |= DEBUGGED
+    braid.program = COLLECTED
+    words = [verb, topic, *(["-o", "beginning"] if verb == "tail" else [])]
+    with braid.start(*words) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if verb == "produce":
+            process.stdin.write(b"last\nhalf")
+            process.stdin.flush()
+            until(lambda: braid.ok("consume", topic).endswith("last\n"), "its record is there")
+        else:
+            assert process.stdout.readline() == b"%0999d\n" % 0
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 130, said
+    assert b"braid: interrupted" in said
+    assert not re.search(UNDONE, said), said.decode()
 
 
 class Found:
