@@ -1,6 +1,7 @@
 """Questions and answers of replication over real sockets: what is said arrives as it was said, or not at all."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.server.peers.station import PLACE, Addresses, Station, batch, fetched
 
 from braidlog.adapters.peers import handlers
 from braidlog.adapters.peers.translation import CODES
+from braidlog.model.clock import SystemClock
 from braidlog.replication.messages import (
     Complaint,
     CorruptAnswer,
@@ -24,6 +26,8 @@ from braidlog.replication.messages import (
 )
 from braidlog.replication.ready import Done
 from braidlog.server.peers import fetcher
+from braidlog.server.peers.authority import make_authority, make_node_certificate
+from braidlog.server.peers.certificates import PeerTls, peer_tls
 
 ASKED = question(9)
 ANSWERS = [
@@ -210,6 +214,30 @@ async def test_nobody_speaks_for_another_number_than_a_followers() -> None:
         other.peers.send(1, PLACE, question(1, node=1))
         await until(lambda: leader.listener is not None and leader.listener.accepted and not leader.listener.sessions)
         assert not leader.heard
+
+
+def station(addresses: Addresses, node: int, tls: PeerTls) -> Station:
+    return Station(node, addresses, server_tls=tls.server, client_tls=tls.client)
+
+
+@play
+async def test_a_certificate_says_which_node_asks(tmp_path: Path) -> None:
+    addresses: Addresses = {}
+    clock = SystemClock()
+    authority = make_authority(tmp_path, clock)
+    one, two, three = (
+        peer_tls(str(authority.certificate), str(pair.certificate), str(pair.key))
+        for pair in (make_node_certificate(authority, tmp_path, node, clock) for node in (1, 2, 3))
+    )
+    async with station(addresses, 1, one) as leader, station(addresses, 2, two) as follower:
+        leader.answer = lambda node, place, asked: leader.peers.send(node, place, fetched(asked))
+        follower.peers.send(1, PLACE, ASKED)
+        await until(lambda: follower.heard)
+        async with station(dict(addresses), 2, three) as liar:
+            liar.peers._address_of = addresses.get
+            liar.peers.send(1, PLACE, question(77))
+            await until(lambda: liar.peers.fetcher(1).requests and liar.peers.fetcher(1)._link is None)
+        assert leader.messages == [ASKED]
 
 
 # ── A replica on each side ────────────────────────────────────────────────────────────────────────────────────────────────────

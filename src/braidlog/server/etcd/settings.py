@@ -13,6 +13,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.etcd.gateway import GatewaySettings
 from braidlog.server.etcd.http import parse_endpoint
 from braidlog.server.etcd.member import MemberSettings
+from braidlog.server.peers.settings import PeersConfig
 
 EMBEDDED: Final = "embedded"
 
@@ -35,6 +36,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     client_port: int = 2379
     """Of an embedded member, on loopback."""
     peer_port: int = 2380
+    peers: PeersConfig = PeersConfig()
 
     def __post_init__(self) -> None:
         for url in self.endpoints:

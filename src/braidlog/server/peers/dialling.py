@@ -40,18 +40,21 @@ class Dial:
         """It does not only accept connections, it answers."""
         self._pause = PAUSE_SECONDS_MIN
 
+    def address(self) -> Address | None:
+        return self._address_of(self.peer)
+
     async def connect(self, protocol: Callable[[], P]) -> P | None:
         """None if it cannot be reached: then not again for a while, twice as long each time."""
         loop = asyncio.get_running_loop()
         self._not_before = loop.time() + self._pause
         self._pause = min(self._pause * 2, PAUSE_SECONDS_MAX)
-        address = self._address_of(self.peer)
+        address = self.address()
         if address is None:
             return None
         try:
             return await self.open(address, protocol)
         except (OSError, TimeoutError) as error:  # ssl's own errors are of this kind too
-            log.info("node %d at %s:%d cannot be reached: %s", self.peer, *address, error or "no answer")
+            log.info("node %d at %s:%d cannot be reached: %s", self.peer, *address, str(error) or "no answer")
             return None
 
     async def open(self, address: Address, protocol: Callable[[], P]) -> P:

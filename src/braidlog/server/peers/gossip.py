@@ -1,0 +1,216 @@
+"""Who is alive, over sockets: carries out the steps of `replication/swim.py` between this node and the others.
+
+Knows: connections, the tick, whose words are whose. Refuses to know: what follows from a verdict, where members come from.
+Invariants: a PING is answered in the turn of the loop that reads it, before anything else is done for it; each peer has one
+connection from us, which carries our questions and its PONGs, and one from it, which carries its own; time is the monotonic
+clock, the wall clock is only told to others; where there are certificates, a node is believed only what it says in its own name.
+"""
+
+import asyncio
+import hashlib
+import logging
+import random
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Final
+
+from braidlog.model.clock import Clock
+from braidlog.replication import swim
+from braidlog.server.peers.certificates import PeerTls
+from braidlog.server.peers.dialling import AddressOf, Dial
+from braidlog.server.peers.gossip_connections import Incoming, PeerLink
+from braidlog.server.ports import BACKLOG, listen
+from braidlog.tasks import Tasks
+from braidlog.wire.peer import messages as m
+from braidlog.wire.peer.connection import write
+
+log = logging.getLogger("braidlog.gossip")
+
+PORT: Final = 8275
+SKEW_MS_MAX: Final = 60_000
+INCOMING_MAX: Final = 256
+HANDSHAKE_SECONDS_MAX: Final = 5.0
+
+Verdicts = Callable[[swim.Verdict], None]
+
+
+class Gossip:
+    """One node's part. `tell` it who is a member and what the metadata says; it calls `verdict`."""
+
+    def __init__(
+        self,
+        node: int,
+        sender: bytes,
+        clock: Clock,
+        address_of: AddressOf,
+        verdict: Verdicts,
+        *,
+        tls: PeerTls | None = None,
+        is_awake: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.node = node
+        self.sender = sender
+        self.incarnation = 0
+        """0: not registered yet; nobody is answered."""
+        self.swim = swim.Swim(node=node)
+        self.port = 0
+        self._clock = clock
+        self._address_of = address_of
+        self._verdict = verdict
+        self._tls = tls
+        self._is_awake = is_awake
+        self._draw = random.Random()  # noqa: S311 - whom to ping is no secret
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks()
+        self._servers: list[asyncio.Server] = []
+        self._incoming: set[Incoming] = set()
+        self._links: dict[int, PeerLink] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._members_hash = 0
+        self._told_hashes: dict[int, int] = {}
+        self._skews_ms: dict[int, int] = {}
+
+    async def start(self, host: str, port: int, bound: Sequence[socket.socket] = ()) -> None:
+        for each in bound or listen(host, port, "cluster"):
+            server = await self._loop.create_server(
+                lambda: Incoming(self),
+                sock=each,
+                ssl=self._tls.server if self._tls else None,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self._tls else None,
+            )
+            self._servers.append(server)
+        self.port = self._servers[0].sockets[0].getsockname()[1]
+        self._tick()
+
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for server in self._servers:
+            server.close()
+        for link in self._links.values():
+            link.abort()
+        for connection in self._incoming:
+            connection.abort()
+        self._links.clear()
+        await self._tasks.stop()
+
+    def registered_as(self, incarnation: int) -> None:
+        """Answer as this one from now on."""
+        self.incarnation = incarnation
+
+    def leave(self) -> None:
+        """Say that this node stops: nobody has to find it out."""
+        for link in self._links.values():
+            link.say(m.Leave(self.node, self.incarnation))
+
+    # -- the steps ---------------------------------------------------------------------------------------------
+
+    def tell(self, message: swim.SwimMessage) -> None:
+        if isinstance(message, swim.Members):
+            self._take_members(message)
+        self.swim, ready = swim.step(self.swim, message, self._now_ms())
+        for each in ready.send:
+            match each:
+                case swim.Ping(node):
+                    self._say(node, self.ping())
+                case swim.AskWitness(witness, node, incarnation):
+                    self._say(witness, m.PingRequest(self.node, node, incarnation))
+                case swim.SendReport(to, report):
+                    found = m.Ack(self.node, report.node, report.incarnation, report.is_alive, report.is_refused)
+                    self._say(to, found)
+        for verdict in ready.verdicts:
+            log.warning("node %d, incarnation %d: %s", verdict.node, verdict.incarnation, verdict.cause)
+            self._verdict(verdict)
+
+    def _take_members(self, message: swim.Members) -> None:
+        self._members_hash = members_hash(message.nodes)
+        others = {node for node, _ in message.nodes} - {self.node}
+        for node in set(self._links) - others:
+            self._links.pop(node).abort()
+            self._skews_ms.pop(node, None)
+            self._told_hashes.pop(node, None)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _tick(self) -> None:
+        # From now, not from when it was due: ticks that were missed are not made up for.
+        self._timer = self._loop.call_later(swim.PING_MS / 1000, self._tick)
+        self.tell(swim.Tick(self._draw.getrandbits(16)))
+
+    def _say(self, node: int, message: m.Message) -> None:
+        link = self._links.get(node)
+        if link is None:
+            tls = self._tls.client if self._tls else None
+            link = self._links[node] = PeerLink(self, Dial(self.node, node, self._address_of, tls), self._tasks)
+        link.say(message)
+
+    # -- what connections tell ---------------------------------------------------------------------------------
+
+    def frame(self, message: m.Message) -> bytes:
+        return write(self.sender, message)
+
+    def ping(self) -> m.Ping:
+        return m.Ping(self._members_hash)
+
+    def pong(self) -> bytes:
+        """The answer to a PING; nothing, if this node is not one yet, or does nothing but answer."""
+        if not self.incarnation or not self._is_awake():
+            return b""
+        return self.frame(m.Pong(self.node, self.incarnation, self._clock.now_ms(), self._members_hash))
+
+    def ponged(self, message: m.Pong) -> None:
+        self._skews_ms[message.node] = message.wall_ms - self._clock.now_ms()
+        self._told_hashes[message.node] = message.members_hash
+        self.tell(swim.Pong(message.node, message.incarnation))
+
+    def refused(self, node: int) -> None:
+        if node in self._links:
+            self.tell(swim.ConnectionRefused(node))
+
+    def asked(self, message: m.PingRequest | m.Ack | m.Leave) -> None:
+        """What came on another node's own connection."""
+        match message:
+            case m.PingRequest(by, node, incarnation):
+                self.tell(swim.PingRequest(by, node, incarnation))
+            case m.Ack(by, node, incarnation, is_alive, is_refused):
+                self.tell(swim.WitnessReport(by, node, incarnation, is_alive, is_refused))
+            case m.Leave(node, incarnation):
+                self.tell(swim.Leave(node, incarnation))
+
+    def opened(self, connection: Incoming) -> bool:
+        """False: it is one too many."""
+        if len(self._incoming) >= INCOMING_MAX:
+            return False
+        self._incoming.add(connection)
+        return True
+
+    def closed(self, connection: Incoming) -> None:
+        self._incoming.discard(connection)
+
+    # -- health ------------------------------------------------------------------------------------------------
+
+    def clock_trouble(self) -> str:
+        """What is wrong with this node's wall clock, as the others have it; empty: nothing."""
+        # Our own among them: of three, one that is off does not move it.
+        skew_ms = median([0, *self._skews_ms.values()])
+        if abs(skew_ms) <= SKEW_MS_MAX:
+            return ""
+        way = "behind" if skew_ms > 0 else "ahead of"
+        return (
+            f"the clock of node {self.node} is {abs(skew_ms) / 1000:.0f} s {way} that of the other nodes: "
+            "set it (NTP); until then nothing is retained by time or expires here"
+        )
+
+    def other_views(self) -> list[int]:
+        """The nodes whose last word was of other members than ours: they or we have not heard the latest."""
+        return sorted(node for node, told in self._told_hashes.items() if told != self._members_hash)
+
+
+def members_hash(nodes: Sequence[tuple[int, int]]) -> int:
+    data = b"".join(struct.pack(">IQ", node, incarnation) for node, incarnation in sorted(nodes))
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")

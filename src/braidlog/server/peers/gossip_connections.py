@@ -1,0 +1,216 @@
+"""The two kinds of connections of gossip: from us to a peer, and from a peer to us.
+
+Knows: sockets, frames. Refuses to know: who is alive.
+Invariants: a connection that ends is dialled again at once if it was a good one, so that a process that died is known to refuse;
+who does not read what we send is cut off.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any, Final, Protocol, cast
+
+from braidlog.adapters.peers.identity import node_of
+from braidlog.server.admission import certified_name
+from braidlog.server.peers.dialling import Dial
+from braidlog.tasks import Tasks
+from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.peer import messages as m
+from braidlog.wire.peer.connection import Frame, PeerConnection
+
+log = logging.getLogger("braidlog.gossip")
+
+UNSENT_BYTES_MAX: Final = 16 * 1024
+WAITING_MAX: Final = 16
+"""What is said while a connection is being made."""
+SILENCE_SECONDS_MAX: Final = 2.0
+"""A connection on which nothing was answered for so long may be one to a machine that is gone: a new one will show."""
+
+
+class Owner(Protocol):
+    """`Gossip`, as its connections see it."""
+
+    def frame(self, message: m.Message) -> bytes: ...
+
+    def ping(self) -> m.Ping: ...
+
+    def pong(self) -> bytes: ...
+
+    def ponged(self, message: m.Pong) -> None: ...
+
+    def refused(self, node: int) -> None: ...
+
+    def asked(self, message: m.PingRequest | m.Ack | m.Leave) -> None: ...
+
+    def opened(self, connection: "Incoming") -> bool: ...
+
+    def closed(self, connection: "Incoming") -> None: ...
+
+
+class _Conversation(asyncio.Protocol):
+    """Frames in and out of one socket."""
+
+    def __init__(self) -> None:
+        self._connection = PeerConnection()
+        self.transport: asyncio.Transport | None = None
+        self.certified: str | None = None
+        self.is_tls = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
+        self.is_tls = transport.get_extra_info("ssl_object") is not None
+        self.certified = certified_name(transport.get_extra_info("peercert"))
+
+    def data_received(self, data: bytes) -> None:
+        self._connection.receive(data)
+        event: Any
+        while (event := self._connection.next_event()) is not NEED_DATA:
+            if isinstance(event, Refused):
+                log.warning("a connection between nodes is closed: %s", event.error)
+                self.abort()
+                return
+            assert isinstance(event, Frame)
+            self.take(event.message)
+
+    def take(self, message: m.Message) -> None:
+        raise NotImplementedError
+
+    def send(self, data: bytes) -> None:
+        if self.transport is None or not data:
+            return
+        if self.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            self.abort()
+        else:
+            self.transport.write(data)
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class Incoming(_Conversation):
+    """From a peer: its PINGs, and what it asks or tells in its own name."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__()
+        self._owner = owner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        is_node = not self.is_tls or node_of(self.certified) is not None
+        if not is_node:
+            log.warning("a certificate of %r is no node's; closing", self.certified)
+        if not is_node or not self._owner.opened(self):
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
+        self.transport = None
+        self._owner.closed(self)
+
+    def take(self, message: m.Message) -> None:
+        match message:
+            case m.Ping():
+                self.send(self._owner.pong())
+            case m.PingRequest(by=who) | m.Ack(by=who) | m.Leave(node=who) if self._is(who):
+                self._owner.asked(message)
+            case _:
+                log.warning("a node says %s, which is not for it to say; closing", type(message).__name__)
+                self.abort()
+
+    def _is(self, node: int) -> bool:
+        return not self.is_tls or node_of(self.certified) == node
+
+
+class _Outgoing(_Conversation):
+    def __init__(self, link: "PeerLink") -> None:
+        super().__init__()
+        self._link = link
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
+        self.transport = None
+        self._link.lost(self)
+
+    def take(self, message: m.Message) -> None:
+        if isinstance(message, m.Pong) and message.node == self._link.peer:
+            self._link.ponged(message)
+        else:
+            log.warning("node %d answers a PING with %s; closing", self._link.peer, type(message).__name__)
+            self.abort()
+
+
+class PeerLink:
+    """From us to one peer, for as long as it is a member."""
+
+    def __init__(self, owner: Owner, dial: Dial, tasks: Tasks) -> None:
+        self.peer = dial.peer
+        self._owner = owner
+        self._dial = dial
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._conversation: _Outgoing | None = None
+        self._is_connecting = False
+        self._is_over = False
+        self._waiting: deque[m.Message] = deque(maxlen=WAITING_MAX)
+        self._answered_at: float | None = None
+        """None: this connection has not answered yet."""
+        self._opened_at = 0.0
+
+    def say(self, message: m.Message) -> None:
+        """Now, or as soon as there is a connection; a PING is not kept, as the next one says the same."""
+        if self._conversation is not None and self._is_mute():
+            self._conversation.abort()
+            return
+        if self._conversation is not None:
+            self._conversation.send(self._owner.frame(message))
+            return
+        if not isinstance(message, m.Ping):
+            self._waiting.append(message)
+        self._connect_soon()
+
+    def _is_mute(self) -> bool:
+        since = self._opened_at if self._answered_at is None else self._answered_at
+        return self._loop.time() - since > SILENCE_SECONDS_MAX
+
+    def _connect_soon(self) -> None:
+        if not self._is_connecting and not self._is_over:
+            self._is_connecting = True
+            self._tasks.spawn(self._connect(), f"gossip with node {self.peer}")
+
+    async def _connect(self) -> None:
+        address = self._dial.address()
+        try:
+            if address is None:
+                return
+            conversation = await self._dial.open(address, lambda: _Outgoing(self))
+        except ConnectionRefusedError:
+            self._owner.refused(self.peer)
+            return
+        except (OSError, TimeoutError):  # silence: it will be noticed as such
+            return
+        finally:
+            self._is_connecting = False
+        if self._is_over or conversation.transport is None:
+            conversation.abort()
+            return
+        self._conversation = conversation
+        self._opened_at, self._answered_at = self._loop.time(), None
+        for message in (self._owner.ping(), *self._waiting):
+            conversation.send(self._owner.frame(message))
+        self._waiting.clear()
+
+    def ponged(self, message: m.Pong) -> None:
+        self._answered_at = self._loop.time()
+        self._owner.ponged(message)
+
+    def lost(self, conversation: _Outgoing) -> None:
+        if conversation is not self._conversation:
+            return
+        self._conversation = None
+        if self._answered_at is not None:
+            self._connect_soon()
+
+    def abort(self) -> None:
+        """The peer is no member any more."""
+        self._is_over = True
+        if self._conversation is not None:
+            self._conversation.abort()
