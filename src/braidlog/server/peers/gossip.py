@@ -208,7 +208,7 @@ class Gossip:
 
     def other_views(self) -> list[int]:
         """The nodes whose last word was of other members than ours: they or we have not heard the latest."""
-        return sorted(node for node, told in self._told_hashes.items() if told != self._members_hash)
+        return sorted(node for node, told in list(self._told_hashes.items()) if told != self._members_hash)
 
 
 def members_hash(nodes: Sequence[tuple[int, int]]) -> int:

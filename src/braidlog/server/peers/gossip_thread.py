@@ -1,0 +1,129 @@
+"""Gossip on a thread of its own, so that a node whose loop is busy for a moment is not taken for dead.
+
+Knows: two loops, and how one is told what the other has found. Refuses to know: what is said between nodes.
+Invariants: verdicts are told on the node's loop; nothing of the node is touched by the thread; a node whose loop has not turned
+for `AWAKE_SECONDS_MAX` answers nobody: it does not serve, and somebody else should.
+"""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from braidlog.model.clock import Clock
+from braidlog.replication import swim
+from braidlog.server.peers.certificates import PeerTls
+from braidlog.server.peers.dialling import Address, AddressOf
+from braidlog.server.peers.gossip import Gossip, Verdicts
+
+BEAT_SECONDS: Final = 0.1
+AWAKE_SECONDS_MAX: Final = 1.0
+
+
+class GossipThread:
+    """A `Gossip` for a node's loop: made, told and stopped there."""
+
+    def __init__(
+        self,
+        node: int,
+        sender: bytes,
+        clock: Clock,
+        address_of: AddressOf,
+        verdict: Verdicts,
+        *,
+        tls: PeerTls | None = None,
+    ) -> None:
+        self._node = node
+        self._sender = sender
+        self._clock = clock
+        self._address_of = address_of
+        self._verdict = verdict
+        self._tls = tls
+        self._home = asyncio.get_running_loop()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="braidlog-gossip", daemon=True)
+        self._gossip: Gossip | None = None
+        self._early: list[Callable[[Gossip], None]] = []
+        """What was said before it was started."""
+        self._addresses: dict[int, Address | None] = {}
+        self._beat = clock.monotonic()
+        self._beating: asyncio.TimerHandle | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int, bound: Sequence[socket.socket] = ()) -> None:
+        self._beat_on()
+        self._thread.start()
+        made = asyncio.run_coroutine_threadsafe(self._begin(host, port, bound), self._loop)
+        self._gossip = await asyncio.wrap_future(made)
+        self.port = self._gossip.port
+        for each in self._early:
+            self._do(each)
+        self._early.clear()
+
+    async def _begin(self, host: str, port: int, bound: Sequence[socket.socket]) -> Gossip:
+        gossip = Gossip(
+            self._node,
+            self._sender,
+            self._clock,
+            self._address,
+            self._accused,
+            tls=self._tls,
+            is_awake=self.is_awake,
+        )
+        await gossip.start(host, port, bound)
+        return gossip
+
+    def _address(self, node: int) -> Address | None:
+        return self._addresses.get(node)
+
+    def _accused(self, verdict: swim.Verdict) -> None:
+        self._home.call_soon_threadsafe(self._verdict, verdict)
+
+    async def stop(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+        if self._thread.is_alive():
+            if self._gossip is not None:
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._gossip.stop(), self._loop))
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            await self._home.run_in_executor(None, self._thread.join)
+        self._loop.close()
+
+    # -- told by the node --------------------------------------------------------------------------------------
+
+    def tell(self, message: swim.SwimMessage) -> None:
+        if isinstance(message, swim.Members):
+            # Looked up here: the metadata belongs to the node's loop.
+            self._addresses = {node: self._address_of(node) for node, _ in message.nodes}
+        self._do(lambda gossip: gossip.tell(message))
+
+    def registered_as(self, incarnation: int) -> None:
+        self._do(lambda gossip: gossip.registered_as(incarnation))
+
+    def leave(self) -> None:
+        self._do(lambda gossip: gossip.leave())
+
+    def _do(self, work: Callable[[Gossip], None]) -> None:
+        """On the thread, in the order asked for."""
+        if self._gossip is None:
+            self._early.append(work)
+        else:
+            self._loop.call_soon_threadsafe(work, self._gossip)
+
+    # -- health ------------------------------------------------------------------------------------------------
+
+    def clock_trouble(self) -> str:
+        return "" if self._gossip is None else self._gossip.clock_trouble()
+
+    def other_views(self) -> list[int]:
+        return [] if self._gossip is None else self._gossip.other_views()
+
+    # -- whether the node's loop turns -------------------------------------------------------------------------
+
+    def _beat_on(self) -> None:
+        self._beat = self._clock.monotonic()
+        self._beating = self._home.call_later(BEAT_SECONDS, self._beat_on)
+
+    def is_awake(self) -> bool:
+        return self._clock.monotonic() - self._beat < AWAKE_SECONDS_MAX
