@@ -17,6 +17,7 @@ from braidlog.wire.kafka.connection import Response
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.messages import topics
 from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.messages.parts import CurrentLeader, NodeEndpoint
 from braidlog.wire.kafka.rows import Message
@@ -85,6 +86,30 @@ def test_kafka_metadata_names_the_live_nodes_their_racks_and_the_leader() -> Non
     assert [each.node_id for each in told.brokers] == [2, 3]
     assert told.controller_id == 2
     assert told.topics[0].partitions[0].offline_replicas == [1]
+
+
+def test_kafka_topics_are_placed_as_they_are_asked_for() -> None:
+    node = three_nodes()
+
+    def asked(**fields: Any) -> topics.CreateTopicsRequest:
+        return topics.CreateTopicsRequest([topics.CreateTopicsRequestTopic("placed", **fields)])
+
+    def assigned(*places: list[int]) -> dict[str, Any]:
+        return {"assignments": [topics.CreateTopicsRequestAssignment(at, each) for at, each in enumerate(places)]}
+
+    as_default = {"num_partitions": -1, "replication_factor": -1}
+    for fields, code in (
+        ({"num_partitions": 1, "replication_factor": 4}, E.INVALID_REPLICATION_FACTOR),
+        ({**as_default, **assigned([1, 9])}, E.INVALID_REPLICA_ASSIGNMENT),
+        ({**as_default, **assigned([1, 1])}, E.INVALID_REPLICA_ASSIGNMENT),
+        ({**as_default, **assigned([1, 2], [3])}, E.INVALID_REPLICA_ASSIGNMENT),
+    ):
+        assert kafka(node, asked(**fields)).topics[0].error_code == code
+    made = kafka(node, asked(**as_default, **assigned([3, 2], [1, 3]))).topics[0]
+    assert (made.error_code, made.num_partitions, made.replication_factor) == (E.NONE, 2, 2)
+    grown = topics.CreatePartitionsRequestTopic("placed", 3, [topics.CreatePartitionsRequestAssignment([2, 1])])
+    assert kafka(node, topics.CreatePartitionsRequest([grown])).results[0].error_code == E.NONE
+    assert [each.replicas for each in node.services.hosting.meta("placed").assignments] == [(3, 2), (1, 3), (2, 1)]
 
 
 def test_kafka_metadata_of_a_partition_without_a_leader_and_of_one_whose_leader_has_no_such_door() -> None:

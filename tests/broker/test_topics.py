@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from tests.broker.node import Node, batch_of
+from tests.broker.three_nodes import three_nodes
 
 from braidlog.broker.services import JOURNAL_TOPIC
+from braidlog.broker.topics import Placed
 from braidlog.cluster.events import DeleteTopic
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.holdings import Holdings, StateLimits
@@ -376,3 +378,24 @@ def test_a_topic_is_found_by_its_id_as_long_as_it_is_there() -> None:
     assert topics.hosting.name_of(first) is None
     assert topics.hosting.name_of(topics.hosting.meta("a").topic_id) == "a"
     assert node.restarted().services.hosting.name_of(topics.hosting.meta("b").topic_id) == "b"
+
+
+def test_in_a_cluster_a_topic_is_placed_on_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    node = three_nodes()
+    topics = node.services.topics
+    made = node.run(topics.create("a", 6))
+    assert [sorted(each.replicas) for each in made.assignments] == [[1, 2, 3]] * 6
+    assert sorted(each.leader for each in made.assignments if each.leader is not None) == [1, 1, 2, 2, 3, 3]
+    assert (made.min_in_sync, made.holder) == (2, "")
+    grown = node.run(topics.grow("a", 9))
+    assert sorted(each.leader for each in grown.assignments if each.leader is not None) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    exact = node.run(topics.create("b", 2, min_in_sync=1, placed=Placed(nodes=((3,), (1, 2)))))
+    assert ([each.replicas for each in exact.assignments], exact.min_in_sync) == ([(3,), (1, 2)], 1)
+    assert node.run(topics.grow("b", 3, ((2, 3),))).assignments[2].replicas == (2, 3)
+    assert not caplog.messages
+    two = node.run(topics.create("c", 1, followers=["another"]))
+    assert (len(two.assignments[0].replicas), two.min_in_sync) == (2, 2)
+    assert "while one node is away, acks=all is refused" in caplog.text
+    assert reason_of(node, topics.create("d", 1, placed=Placed(4))) is Reason.NOT_ENOUGH_REPLICAS
+    assert reason_of(node, topics.create("d", 10**9)) is Reason.INVALID_PARTITION_COUNT
+    assert node.services.placement.choose_followers(2) == ["1", "3"]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from braidlog.cluster.events import ChangeLeader, Event, PlaceTopic
 from braidlog.cluster.image import FOLLOWERS_PER_TOPIC_MAX, Image
+from braidlog.cluster.placing import live
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
@@ -86,13 +87,17 @@ class Placement:
             raise BrokerError(Reason.INVALID_SETTING, f"a topic has at most {FOLLOWERS_PER_TOPIC_MAX} followers")
 
     def choose_followers(self, count: int) -> list[str]:
-        """`count` of the nodes that follow some topic already: there are no others to know of."""
+        """`count` other nodes: of a cluster, else those that follow some topic already, for there are no others to know of."""
         if count > FOLLOWERS_PER_TOPIC_MAX:
             raise BrokerError(
                 Reason.INVALID_SETTING, f"a topic has at most {FOLLOWERS_PER_TOPIC_MAX} followers, not {count}"
             )
-        topics = self._metadata.image.topics.values()
-        known = sorted({node for topic in topics for node in topic.observers} - {self.node})
+        image = self._metadata.image
+        topics = image.topics.values()
+        if image.cluster.members:
+            known = [str(number) for number in live(image.cluster) if number != self._hosting.number]
+        else:
+            known = sorted({node for topic in topics for node in topic.observers} - {self.node})
         if count > len(known):
             raise BrokerError(
                 Reason.NOT_ENOUGH_REPLICAS, f"{count} followers need {count + 1} nodes, {len(known) + 1} are known"

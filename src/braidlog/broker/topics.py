@@ -5,24 +5,42 @@ Knows: what a request may ask for. Refuses to know: records; finding a partition
 """
 
 import contextlib
+import logging
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from braidlog.broker.quotas import Buckets
 from braidlog.cluster.events import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Event
 from braidlog.cluster.image import Image
+from braidlog.cluster.placing import MIN_IN_SYNC, live, place
 from braidlog.cluster.topic import Topic
 from braidlog.coordinator.holdings import NODE, Holdings
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import PUBLISHED, Hosting, refuse_internal
 from braidlog.partition.reconciler import Reconciler
+from braidlog.replication.assignment import Nodes
+
+log = logging.getLogger("braidlog.topics")
+
+
+class Placed(NamedTuple):
+    """Where a new topic's partitions are to be, in a cluster."""
+
+    replicas: int | None = None
+    """How many of each; None: as many as usual."""
+    nodes: tuple[Nodes, ...] = ()
+    """Of each partition, if somebody wants to say so."""
+
+
+ANYWHERE = Placed()
 
 
 class Topics:
@@ -52,13 +70,17 @@ class Topics:
         *,
         settings: dict[str, Any] | None = None,
         followers: Sequence[str] | None = None,
-        min_in_sync: int = 1,
+        min_in_sync: int | None = None,
+        placed: Placed = ANYWHERE,
         by: str = NODE,
     ) -> Topic:
-        """Create a topic for the principal `by`; it is durable when this returns."""
+        """Create a topic for the principal `by`; it is durable when this returns. In a cluster it is placed on nodes, as many as
+        there would be with `followers`."""
         self.check_new_name(name)
         wanted = settings_from({**msgspec.to_builtins(self.defaults), **(settings or {})})
-        return await self._create(name, partitions, wanted, followers or (), min_in_sync, by)
+        if followers and placed == ANYWHERE:
+            placed = Placed(len(followers) + 1)
+        return await self._create(name, partitions, wanted, followers or (), min_in_sync, by, placed)
 
     async def _create(
         self,
@@ -66,21 +88,27 @@ class Topics:
         partitions: int,
         settings: TopicSettings,
         followers: Sequence[str] = (),
-        min_in_sync: int = 1,
+        min_in_sync: int | None = None,
         by: str = NODE,
+        placed: Placed = ANYWHERE,
     ) -> Topic:
-        created = CreateTopic(
-            topic=name,
-            topic_id=uuid.uuid4().hex,
-            partitions=partitions,
-            settings=settings,
-            created_ms=self._world.now_ms(),
-            replicas=tuple(dict.fromkeys((self.hosting.node, *followers))),
-            min_in_sync=min_in_sync,
-            created_by=by,
-        )
+        topic_id = uuid.uuid4().hex
 
         def decide(image: Image) -> list[Event]:
+            places = self._places(image, name, range(min(partitions, PARTITIONS_PER_TOPIC_MAX)), placed)
+            replicas = (self.hosting.node,) if places else dict.fromkeys((self.hosting.node, *followers))
+            copies = min(map(len, places), default=1)
+            created = CreateTopic(
+                topic=name,
+                topic_id=topic_id,
+                partitions=partitions,
+                settings=settings,
+                created_ms=self._world.now_ms(),
+                replicas=tuple(replicas),
+                min_in_sync=min(MIN_IN_SYNC, copies) if min_in_sync is None else min_in_sync,
+                created_by=by,
+                placement=places,
+            )
             image.check(created)  # first: what makes no sense is refused as that
             if name not in PUBLISHED:
                 self._check_room(image, partitions, by)
@@ -91,9 +119,24 @@ class Topics:
         except StorageFault:
             # The folder cannot be made: who asked is told that the topic was not created, so it must not come up later.
             with contextlib.suppress(StorageFault, BrokerError):
-                await self._delete(name, created.topic_id)
+                await self._delete(name, topic_id)
             raise
-        return self.hosting.meta(name)
+        topic = self.hosting.meta(name)
+        if topic.min_in_sync == len(topic.assignments[0].replicas) > 1:
+            log.warning(
+                "topic %r has %d replicas and needs all of them in sync: while one node is away, acks=all is refused",
+                name,
+                topic.min_in_sync,
+            )
+        return topic
+
+    def _places(self, image: Image, name: str, numbers: range, placed: Placed) -> tuple[Nodes, ...]:
+        """Where new partitions are placed; nowhere in particular while this node is alone. What is a node's own is there."""
+        if image.cluster.member(self.hosting.number) is None or not numbers:
+            return ()
+        if name in PUBLISHED:
+            return ((self.hosting.number,),) * len(numbers)
+        return placed.nodes or place(image.cluster, name, numbers, placed.replicas)
 
     def _check_room(self, image: Image, more: int, by: str) -> None:
         """Refuse partitions beyond what the node, or the principal, may have."""
@@ -191,12 +234,16 @@ class Topics:
 
         await self._reconciler.change(name, decide)
 
-    async def grow(self, name: str, partitions: int) -> Topic:
-        """More partitions. They count for who made the topic, whoever asks for them."""
+    async def grow(self, name: str, partitions: int, placed: tuple[Nodes, ...] = ()) -> Topic:
+        """More partitions, with as many replicas as the others have, or on the nodes that are named. They count for who made the
+        topic, whoever asks for them."""
 
         def decide(image: Image) -> list[Event]:
             topic = image.topic(name)
-            grown = AddPartitions(topic=name, topic_id=topic.topic_id, partitions=partitions)
+            numbers = range(topic.partitions, min(partitions, PARTITIONS_PER_TOPIC_MAX))
+            copies = min(len(topic.assignments[0].replicas), max(len(live(image.cluster)), 1))
+            places = () if topic.holder else self._places(image, name, numbers, Placed(copies, placed))
+            grown = AddPartitions(topic=name, topic_id=topic.topic_id, partitions=partitions, placement=places)
             image.check(grown)
             self._check_room(image, partitions - topic.partitions, topic.created_by)
             return [grown]

@@ -143,13 +143,62 @@ def test_a_folder_follows_one_metadata_log_and_no_other(tmp_path: Path, etcd: Me
     assert "follows the metadata of cluster" in refusal(config_for(tmp_path / "data", "", "whose"))
     assert "belongs to" in refusal(config_for(tmp_path / "data", [etcd.url], "elsewhere"))
     assert "this folder is node '0'" in refusal(config_for(tmp_path / "data", [etcd.url], "whose", node="7"))
-    assert "etcd holds another cluster" in refusal(config_for(tmp_path / "second", [etcd.url], "whose", node="1"))
     with braidlog.Log(str(tmp_path / "own")) as log:
         log.create_topic("t")
     assert "cannot be moved into etcd" in refusal(config_for(tmp_path / "own", [etcd.url], "own"))
     for name in ("cluster.a", "cluster.b"):
         (tmp_path / "data" / name).unlink()
     assert "restore them from a backup" in refusal(config)
+
+
+def test_new_folders_join_the_cluster_that_etcd_holds(tmp_path: Path, etcd: Member) -> None:
+    async def first(server: Server) -> None:
+        assert server.services is not None
+        others = [Server(config_for(tmp_path / node, [etcd.url], "joined", node=node)) for node in ("1", "2")]
+        try:
+            for each in others:
+                await each.start()
+            await server.services.topics.create("orders", 1)
+            for each in others:
+                assert each.services is not None
+                while not each.services.hosting.exists("orders"):  # noqa: ASYNC110 - another node has made it: no event
+                    await asyncio.sleep(0.01)
+                assert (
+                    each.services.metadata.image.topics["orders"].topic_id
+                    == server.services.hosting.meta("orders").topic_id
+                )
+            taken = Server(config_for(tmp_path / "another", [etcd.url], "joined", node="1"))
+            with pytest.raises(BrokerError, match="node '1' runs already, over another data folder"):
+                await taken.start()
+        finally:
+            for each in others:
+                await each.stop()
+
+    serve(config_for(tmp_path / "0", [etcd.url], "joined"), first)
+    serve(config_for(tmp_path / "1", [etcd.url], "joined", node="1"), nothing)
+    assert "belongs to" in refusal(config_for(tmp_path / "1", [etcd.url], "another prefix", node="1"))
+
+
+def test_a_folder_that_died_while_it_joined_joins_at_its_next_start(tmp_path: Path, etcd: Member) -> None:
+    """Its own cluster was chosen, and another one was begun in etcd before it got there."""
+    config = config_for(tmp_path / "late", [etcd.url], "first", node="1")
+    folder = DataFolder(OsDisk(), config.data_dir, SystemClock())
+    PositionFile(OsDisk(), config.data_dir, "1").save(Position("never begun", 0, ""))
+    folder.release()
+    serve(config_for(tmp_path / "early", [etcd.url], "first"), make_topic)
+    found: list[list[str]] = []
+
+    async def look(server: Server) -> None:
+        assert server.services is not None
+        found.append(sorted(server.services.hosting.names()))
+
+    serve(config, look)
+    assert found == [["t"]]
+    folder = DataFolder(OsDisk(), str(tmp_path / "other"), SystemClock())
+    folder.join_cluster("another")
+    PositionFile(OsDisk(), str(tmp_path / "other"), "2").save(Position("another", 0, ""))
+    folder.release()
+    assert "belongs to another" in refusal(config_for(tmp_path / "other", [etcd.url], "first", node="2"))
 
 
 def test_a_copy_of_a_folder_takes_the_number_and_the_first_one_stops(tmp_path: Path, etcd: Member) -> None:

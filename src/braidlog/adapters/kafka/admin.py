@@ -5,7 +5,7 @@ Invariant: every topic, partition and folder of a request has an answer of its o
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from braidlog.adapters.contract import Conversation
@@ -19,6 +19,7 @@ from braidlog.adapters.kafka.topics import id_of, named, unknown
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.configs import MIN_IN_SYNC, NOTED
+from braidlog.broker.topics import ANYWHERE, Placed
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.slices import Pace
@@ -75,14 +76,17 @@ async def _create(
     services.configs.check_new(changes)
     if not validate_only:
         changes[NOTED] = services.configs.noted({}, changes)
-        min_in_sync = changes.pop(MIN_IN_SYNC, 1)
-        await services.topics.create(topic.name, partitions, settings=changes, min_in_sync=min_in_sync, by=by)
+        min_in_sync = changes.pop(MIN_IN_SYNC, None)
+        placed = _placed(topic, services)
+        await services.topics.create(
+            topic.name, partitions, settings=changes, min_in_sync=min_in_sync, placed=placed, by=by
+        )
     shown = settings.show(services.configs.describe(topic.name)) if not validate_only else []
     return m.CreateTopicsResponseTopic(
         topic.name,
         id_of(services, topic.name),
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=1 if validate_only else len(services.hosting.meta(topic.name).assignments[0].replicas),
         configs=[
             m.CreateTopicsResponseConfig(each.row.name, each.value, each.row.is_fixed, each.source) for each in shown
         ],
@@ -90,20 +94,20 @@ async def _create(
 
 
 def _partitions(topic: m.CreateTopicsRequestTopic, services: Services, creating: Creating) -> int:
-    """How many partitions are wanted. There is one node, so that there is one replica of each."""
+    """How many partitions are wanted."""
     if topic.assignments:
         if topic.num_partitions != AS_DEFAULT or topic.replication_factor != AS_DEFAULT:
             raise Refusal(E.INVALID_REQUEST, "replicas are either counted or assigned, not both")
-        own = [services.brokers.own_number]
         numbers = sorted(each.partition_index for each in topic.assignments)
-        if numbers != list(range(len(numbers))) or any(list(each.broker_ids) != own for each in topic.assignments):
-            raise Refusal(
-                E.INVALID_REPLICA_ASSIGNMENT, f"partitions are numbered from 0 on, each on node {own[0]} alone"
-            )
+        if numbers != list(range(len(numbers))):
+            raise Refusal(E.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 on")
+        _check_nodes([each.broker_ids for each in topic.assignments], services)
         return len(topic.assignments)
-    if topic.replication_factor not in (AS_DEFAULT, 1):
+    there = len(services.routing.numbers)
+    if topic.replication_factor != AS_DEFAULT and not 1 <= topic.replication_factor <= there:
         raise Refusal(
-            E.INVALID_REPLICATION_FACTOR, f"{topic.replication_factor} replicas need as many nodes; there is 1"
+            E.INVALID_REPLICATION_FACTOR,
+            f"{topic.replication_factor} replicas need as many nodes; there {'is' if there == 1 else 'are'} {there}",
         )
     count = creating.partitions if topic.num_partitions == AS_DEFAULT else topic.num_partitions
     if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
@@ -111,6 +115,28 @@ def _partitions(topic: m.CreateTopicsRequestTopic, services: Services, creating:
             Reason.INVALID_PARTITION_COUNT, f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}"
         )
     return count
+
+
+def _placed(topic: m.CreateTopicsRequestTopic, services: Services) -> Placed:
+    if services.routing.is_alone:
+        return ANYWHERE
+    ordered = sorted(topic.assignments, key=lambda each: each.partition_index)
+    nodes = tuple(tuple(each.broker_ids) for each in ordered)
+    return Placed(None if topic.replication_factor == AS_DEFAULT else topic.replication_factor, nodes)
+
+
+def _check_nodes(places: Iterable[Sequence[int]], services: Services) -> None:
+    """Each partition's nodes are different ones of those that there are, and as many as every other's."""
+    there = services.routing.numbers
+    sizes = set()
+    for nodes in places:
+        sizes.add(len(nodes))
+        if not nodes or len(set(nodes)) != len(nodes) or not set(nodes) <= set(there):
+            raise Refusal(
+                E.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(nodes)} are not different ones of nodes {there}"
+            )
+    if len(sizes) > 1:
+        raise Refusal(E.INVALID_REPLICA_ASSIGNMENT, "partitions have different numbers of replicas")
 
 
 def refuse_create(request: Request, code: E, text: str) -> m.CreateTopicsResponse:
@@ -189,14 +215,12 @@ async def _grow(
             Reason.INVALID_PARTITION_COUNT,
             f"topic {topic.name!r} has {present} partitions; it can have more, up to {PARTITIONS_PER_TOPIC_MAX}",
         )
-    own = [services.brokers.own_number]
-    if topic.assignments and (
-        len(topic.assignments) != topic.count - present
-        or any(list(each.broker_ids) != own for each in topic.assignments)
-    ):
-        raise Refusal(E.INVALID_REPLICA_ASSIGNMENT, f"each new partition is on node {own[0]} alone")
+    places = [each.broker_ids for each in topic.assignments or ()]
+    if places and len(places) != topic.count - present:
+        raise Refusal(E.INVALID_REPLICA_ASSIGNMENT, f"{len(places)} places for {topic.count - present} new partitions")
+    _check_nodes(places, services)
     if not validate_only:
-        await services.topics.grow(topic.name, topic.count)
+        await services.topics.grow(topic.name, topic.count, tuple(tuple(each) for each in places))
 
 
 def refuse_partitions(request: Request, code: E, text: str) -> m.CreatePartitionsResponse:

@@ -107,19 +107,17 @@ class EtcdStore:
 
     # -- begin -------------------------------------------------------------------------------------------------
 
-    async def found_cluster(self, cluster: str) -> None:
-        """Begin an empty log. Refused where one has begun: two clusters would write into each other's."""
+    async def found_cluster(self, cluster: str) -> str:
+        """Begin an empty log, if none has begun; returns whose log it is."""
         head = Put(self._keys.head, msgspec.json.encode(Head(cluster)))
         try:
             await self._etcd.write([head], conditions=[Holds(self._keys.head, None)])
         except EtcdAwayError:  # perhaps it was done
             await self._etcd.write([head], conditions=[Holds(self._keys.head, None)])
         found = await images.read_head(self._etcd, self._keys)
-        if found is None or found[0].cluster != cluster:
-            raise BrokerError(
-                Reason.VERSION_CONFLICT,
-                f"etcd holds another cluster at {self._keys.head.decode()!r}; choose another prefix for this one",
-            )
+        if found is None:
+            raise EtcdAwayError("etcd has lost what it was just told")
+        return found[0].cluster
 
     async def open(self, known: Position | None = None) -> None:
         """Read everything. `known`: what this node had applied when it stopped."""

@@ -4,7 +4,7 @@ Knows: the order: member, versions, whose folder this is, number, log. Refuses t
 Invariants: a folder that has followed a cluster's metadata follows no other, and never its own again; one that has its own is not
 moved. Every step can be repeated, so a start that fails half-way is followed by one that works.
 
-A cluster has one node for now: whoever finds a cluster in etcd that its folder does not belong to is refused.
+A new folder joins the cluster that it finds in etcd, or begins one.
 """
 
 import asyncio
@@ -133,7 +133,7 @@ class ClusterStore:
         )
         store.tasks = self._tasks
         if known.seq == 0:  # else it was begun: one that is not there any more is not begun anew
-            await _answered(lambda: store.found_cluster(known.cluster))
+            known = self._joined(await _answered(lambda: store.found_cluster(known.cluster)))
         life = Life(self._folder.identity.folder_id, uuid.uuid4().hex)
         self._presence = Presence(gateway, world, Keys(config.prefix), node=self._node, life=life)
         await _answered(self._presence.take)
@@ -142,7 +142,7 @@ class ClusterStore:
         self._store = store
 
     def _open_position(self) -> tuple[PositionFile, Position]:
-        """Whose metadata this folder follows, decided at its first start and durable before etcd hears of it."""
+        """Whose metadata this folder follows. A new one chooses a cluster, durably, before it begins that one in etcd."""
         folder = self._folder
         position = PositionFile(folder.disk, folder.path, self._node)
         known = position.load()
@@ -152,18 +152,29 @@ class ClusterStore:
                 f"{folder.path} belongs to cluster {folder.identity.cluster}, and cluster.a and cluster.b, which say how far it "
                 "has come, are lost: restore them from a backup",
             )
+        if not folder.identity.cluster and folder.topics():
+            raise BrokerError(
+                Reason.VERSION_CONFLICT,
+                f"{folder.path} has topics and keeps its metadata itself, and cannot be moved into etcd by a start: start with "
+                "an empty data_dir, or take [cluster] etcd away",
+            )
         if known is None:
-            if folder.topics():
-                raise BrokerError(
-                    Reason.VERSION_CONFLICT,
-                    f"{folder.path} has topics and keeps its metadata itself, and cannot be moved into etcd: start with an "
-                    "empty data_dir, or take [cluster] etcd away",
-                )
             known = Position(uuid.uuid4().hex, 0, "")
             position.save(known)
-        if not folder.identity.cluster:
-            folder.join_cluster(known.cluster)
         return position, known
+
+    def _joined(self, found: str) -> Position:
+        """The cluster that etcd holds, begun by this folder or by another, is this folder's from now on."""
+        folder = self._folder
+        if folder.identity.cluster not in ("", found):
+            raise BrokerError(
+                Reason.VERSION_CONFLICT,
+                f"etcd holds cluster {found} at prefix {self._config.prefix!r}, and {folder.path} belongs to "
+                f"{folder.identity.cluster}: check the addresses of etcd and the prefix",
+            )
+        if not folder.identity.cluster:
+            folder.join_cluster(found)
+        return Position(found, 0, "")
 
     # -- while it runs -----------------------------------------------------------------------------------------
 
