@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from braidlog.model.metrics import HISTOGRAM, LOG_TABLE, Buckets, MetricRow, _lines, _text, log_text_of
+from braidlog.model.metrics import HISTOGRAM, LOG_TABLE, Buckets, MetricRow, _lines, _text, log_lines_of
 from braidlog.model.report import LagReport, LogReport, PartitionReport
 
 
@@ -12,7 +12,7 @@ def test_labels_come_back_as_they_were() -> None:
         partitions=[PartitionReport("t", 1, 2, 7, 8, 99), PartitionReport("t", 2, fault="gone", is_offline=True)],
         lags=[LagReport(group, "t", 1, None, 7, 5)],
     )
-    families = {each.name: each for each in text_string_to_metric_families(log_text_of(report).decode())}
+    families = {each.name: each for each in text_string_to_metric_families(_text(log_lines_of(report)).decode())}
     assert set(families) == {row.name for row in LOG_TABLE}
     assert [(s.labels, s.value) for s in families["braidlog_group_lag_records"].samples] == [
         ({"group": group, "topic": "t", "partition": "1"}, 5.0)

@@ -1,10 +1,12 @@
 """Partitions and groups as reports: what the console's snapshot and RustLog's metrics tell of them."""
 
-from collections.abc import Collection, Iterable, Iterator
+import contextlib
+from collections.abc import Collection, Iterable
 
 from braidlog.coordinator.groups.service import Groups
-from braidlog.model.errors import StorageFault
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.report import LagReport, LogReport, PartitionReport
+from braidlog.model.slices import in_slices
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
 
@@ -22,25 +24,32 @@ def partition_report(hosted: HostedPartition) -> PartitionReport:
     )
 
 
-def lag_reports(groups: Groups, group: str) -> Iterator[LagReport]:
+async def lag_reports(groups: Groups, group: str) -> list[LagReport]:
     """Nothing of a group that reads an offline partition: that is said of the partition."""
     try:
-        rows = groups.lag(group)
+        rows = await groups.lag(group)
     except StorageFault:
-        return
-    for row in rows:
-        yield LagReport(group, row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member)
+        return []
+    return [
+        LagReport(group, row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member) for row in rows
+    ]
 
 
-def log_report(
+async def log_report(
     hosting: Hosting, groups: Groups, topics: Collection[str], shown: Iterable[str] | None = None
 ) -> LogReport:
-    """The partitions of these topics, and the groups in them: all, or those that are shown."""
+    """The partitions of these topics, and the groups in them: all, or those that are shown. Looked at in slices, between which
+    topics and groups may go."""
     places = [(name, number) for name in topics for number in range(hosting.partition_count(name))]
-    lags = (lag for group in (groups.names() if shown is None else shown) for lag in lag_reports(groups, group))
-    return LogReport(
-        partitions=[_report(hosting, *place) for place in places], lags=[lag for lag in lags if lag.topic in topics]
-    )
+    partitions: list[PartitionReport] = []
+    async for name, number in in_slices(places):
+        with contextlib.suppress(BrokerError):
+            partitions.append(_report(hosting, name, number))
+    lags: list[LagReport] = []
+    async for group in in_slices(groups.names() if shown is None else shown):
+        with contextlib.suppress(BrokerError):
+            lags += [lag for lag in await lag_reports(groups, group) if lag.topic in topics]
+    return LogReport(partitions=partitions, lags=lags)
 
 
 def _report(hosting: Hosting, name: str, number: int) -> PartitionReport:

@@ -410,9 +410,9 @@ def text_of(snapshot: Snapshot | None) -> bytes:
     return _text(line for row in TABLE for line in _lines(row, row.rows(snapshot)))
 
 
-def log_text_of(report: LogReport) -> bytes:
-    """The same of partitions and groups alone."""
-    return _text(line for row in LOG_TABLE for line in _lines(row, row.rows(report)))
+def log_lines_of(report: LogReport) -> Iterator[str]:
+    """The same of partitions and groups alone, line by line: they may be many."""
+    return (line for row in LOG_TABLE for line in _lines(row, row.rows(report)))
 
 
 def _text(lines: Iterable[str]) -> bytes:

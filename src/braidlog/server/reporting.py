@@ -190,7 +190,7 @@ class Reporter:
             with contextlib.suppress(BrokerError):
                 view = service.describe(name)
                 groups.append(r.GroupReport(name, str(view.state), view.generation, view.protocol, len(view.members)))
-                lags += islice(lag_reports(service, name), max(r.LAGS_MAX + 1 - before, 0))
+                lags += (await lag_reports(service, name))[: max(r.LAGS_MAX + 1 - before, 0)]
             await pace.step(1 + len(lags) - before)
         return groups, lags
 

@@ -215,7 +215,9 @@ def test_list_describe_lag_delete(node: Node) -> None:
     (member,) = view.members
     assert (member.instance, member.client, member.host) == ("i", "c", "/127.0.0.1")
     assert (member.metadata, member.assignment) == (b"a", b"all")
-    assert [(row.partition, row.committed, row.lag, row.member) for row in groups.lag("g")] == [(0, 1, 2, None)]
+    assert [(row.partition, row.committed, row.lag, row.member) for row in node.run(groups.lag("g"))] == [
+        (0, 1, 2, None)
+    ]
     committed = node.services.offsets.committed("g", "a", 0)
     assert committed is not None
     assert (committed.metadata, committed.leader_epoch) == ("note", 7)
@@ -249,9 +251,11 @@ def test_a_group_without_commits_is_behind_by_what_there_is_to_read(node: Node) 
     groups._reads = lambda _, metadata: [metadata.decode()]
     node.append("a", b"1", b"2", b"3")
     alone(node)
-    assert [(row.topic, row.committed, row.lag) for row in groups.lag("g") if row.end_offset] == [("a", None, 3)]
+    assert [(row.topic, row.committed, row.lag) for row in node.run(groups.lag("g")) if row.end_offset] == [
+        ("a", None, 3)
+    ]
     node.run(node.services.trim.delete_before("a", 0, 2))
-    assert sum(row.lag for row in groups.lag("g")) == 1, "what is gone cannot be read"
+    assert sum(row.lag for row in node.run(groups.lag("g"))) == 1, "what is gone cannot be read"
 
 
 def test_deleting_commits(node: Node) -> None:

@@ -187,14 +187,27 @@ def test_lag(node: Node) -> None:
     node.append("a", b"1", partition=1)
     join(node, "m1")
     node.run(groups.commit("g", "m1", 1, [Commit("a", 0, 1), Commit("a", 1, 99)]))
-    rows = {row.partition: (row.committed, row.end_offset, row.lag, row.member) for row in groups.lag("g")}
+    rows = {row.partition: (row.committed, row.end_offset, row.lag, row.member) for row in node.run(groups.lag("g"))}
     assert rows == {0: (1, 3, 2, "m1"), 1: (99, 1, 0, "m1"), 2: (None, 0, 0, "m1"), 3: (None, 0, 0, "m1")}
     node.run(node.services.offsets.commit("only-commits", [Commit("a", 0, 0)]))
-    assert [row.lag for row in groups.lag("only-commits")] == [3]
+    assert [row.lag for row in node.run(groups.lag("only-commits"))] == [3]
     with pytest.raises(BrokerError):
-        groups.lag("nope")
+        node.run(groups.lag("nope"))
     node.run(node.services.topics.delete("a"))
-    assert groups.lag("g") == []
+    assert node.run(groups.lag("g")) == []
+
+
+def test_the_lag_of_many_partitions_is_looked_at_in_slices(node: Node) -> None:
+    """20,000 commits of one group were one turn of the loop."""
+    groups, many = node.services.groups, 5 * SLICE
+    node.create("wide", many)
+    node.run(node.services.offsets.commit("g", [Commit("wide", number, 0) for number in range(many)]))
+    looking = groups.lag("g")
+    for _ in range(many // SLICE):
+        looking.send(None)  # each time it lets others have a turn
+    with pytest.raises(StopIteration) as end:
+        looking.send(None)
+    assert len(end.value.value) == many
 
 
 # -- the model -----------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.metrics import log_text_of
+from braidlog.model.metrics import log_lines_of
+from braidlog.model.slices import Pace, breathe
 from braidlog.partition.append import Acks
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.binary import RECORD_ROW as BINARY_ROW
@@ -180,9 +181,16 @@ async def describe_partition(
 async def metrics(_: Request, services: Services, conversation: Conversation) -> m.MetricsFetchResponse:
     names = services.authorize.visible(conversation.principal, services.hosting.names())
     groups = services.authorize.visible(conversation.principal, services.groups.names(), Kind.GROUP)
-    text = log_text_of(log_report(services.hosting, services.groups, frozenset(names), groups))
-    _check_answer(2 * len(text))
-    return m.MetricsFetchResponse(metrics=text.decode())
+    report = await log_report(services.hosting, services.groups, frozenset(names), groups)
+    lines, size, pace = list[str](), 0, Pace()
+    for line in log_lines_of(report):
+        lines.append(f"{line}\n")
+        size += len(line) + 1
+        if pace.is_due():
+            _check_answer(2 * size)
+            await breathe()
+    _check_answer(2 * size)
+    return m.MetricsFetchResponse(metrics="".join(lines))
 
 
 async def ping(_: Request, __: Services, ___: Conversation) -> m.Pong:

@@ -256,8 +256,8 @@ class Groups:
             raise _not_there(group)
         return GroupView(group, State.EMPTY, 0, "", "", [])
 
-    def lag(self, group: str) -> list[Lag]:
-        """Every partition the group has committed to or reads, and how far it is behind."""
+    async def lag(self, group: str) -> list[Lag]:
+        """Every partition the group has committed to or reads, and how far it is behind; looked at in slices."""
         committed = self._offsets.of_group(group)
         found = self._registry.get(group)
         if found is None and not committed:
@@ -268,8 +268,11 @@ class Groups:
             owners.update({(topic, p): member for topic, shares in topics.items() for p in shares})
         wanted = self._topics_read(found)
         subscribed = {(topic, number) for topic in wanted for number in range(self._partitions_of(topic))}
-        places = sorted(place for place in {*committed, *owners, *subscribed} if self._is_there(place))
-        return [self._lag(place, committed.get(place), owners.get(place)) for place in places]
+        rows = []
+        async for place in in_slices(sorted({*committed, *owners, *subscribed})):
+            if self._is_there(place):
+                rows.append(self._lag(place, committed.get(place), owners.get(place)))  # noqa: PERF401 - not of async ones
+        return rows
 
     def _topics_read(self, found: AnyGroup | None) -> set[str]:
         if isinstance(found, Group):
