@@ -26,6 +26,9 @@ TURN_SECONDS_MAX = 1.0
 ALLOCATOR_BYTES = 8 * 1024 * 1024
 """What an allocator keeps beside what is held."""
 GROWN_BYTES_MAX = 64 * 1024 * 1024 + ALLOCATOR_BYTES
+"""Beside the frame."""
+TWICE = {"0xBA7C"}
+"""Cursus' batch, whose frame may have 64 MiB: it is there once more while it is put together."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,9 @@ def walk(node: MeasuredNode, requests: Iterable[Large]) -> set[str]:
     for each in requests:
         tried.add(each.operation)
         cost = node.cost_of(each.dialect, each.frame, answer_bytes_max=each.answer_bytes_max)
-        if cost.turn_seconds > TURN_SECONDS_MAX or cost.grown_bytes > GROWN_BYTES_MAX:
+        # A cost is told beyond twice the frame, which is there twice while it is put together.
+        grown_bytes = cost.grown_bytes + (0 if each.operation in TWICE else len(each.frame))
+        if cost.turn_seconds > TURN_SECONDS_MAX or grown_bytes > GROWN_BYTES_MAX:
             excesses.append(f"{each.operation}, {each.what}: {cost}")
     assert not excesses
     return tried

@@ -406,6 +406,41 @@ async def test_requests_that_wait_are_counted_and_while_memory_is_short_few_of_a
 
 
 @play
+async def test_what_took_long_to_read_is_served_in_a_turn_of_its_own_and_nothing_passes_it() -> None:
+    now = 0.0
+    scene = Scene(fair_turns=FairTurns(lambda: now))
+    read = scene.session.connection.next_event
+
+    def read_slowly() -> Any:
+        nonlocal now
+        now += 1.0
+        return read()
+
+    scene.session.connection.next_event = read_slowly
+    scene.session.data_received(b"on")
+    scene.session.data_received(b"e\ntwo\n")
+    assert scene.adapter.begun == []
+    assert not scene.transport.reading, "an end of the connection is not heard before it is served"
+    assert not scene.session.is_quiet
+    await turns(1)
+    assert scene.sent == ["ok one", "ok two"]
+    await turns()
+    assert scene.transport.reading
+
+
+@play
+async def test_who_is_alone_is_passed_by_no_later_request() -> None:
+    scene = Scene()
+    scene.send("wait 1")
+    with scene.session.alone():
+        scene.send("two")
+        await turns()
+        assert (scene.adapter.begun, scene.transport.reading) == (["wait 1"], False)
+    await turns()
+    assert (scene.adapter.begun, scene.transport.reading) == (["wait 1", "two"], True)
+
+
+@play
 async def test_what_is_pushed_to_a_client_that_takes_nothing_is_counted_while_it_waits() -> None:
     scene = Scene()
     scene.send("one")

@@ -4,6 +4,7 @@ Knows: shapes. Refuses to know: any dialect, any event loop.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
@@ -97,6 +98,10 @@ class Conversation(Protocol):
     def hold(self, more_bytes: int) -> None:
         """A request that waits keeps so many bytes beside its frame, which count in the node's memory; less than zero when it
         does no more."""
+        ...
+
+    def alone(self) -> AbstractContextManager[None]:
+        """While in it, no later request of this client is begun: for who lets others have their turns before it has written."""
         ...
 
     def others_answered(self) -> Awaitable[None]:

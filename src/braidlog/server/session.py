@@ -50,6 +50,7 @@ class Session(SessionTurns):
         self._admission: Admission | None = None
         self._owner = owner
         self._has_more = False
+        self._read_before: Any = None
         self._is_tls = False
         self._served_until = 0
         """So many requests are served although it is over its quota: the one that went over is read to its end, and told."""
@@ -162,11 +163,17 @@ class Session(SessionTurns):
                 self._has_more = True
                 self._wait_for_turn()
                 return True
-            event = self.connection.next_event()
-            if event is NEED_DATA:
-                self._note_partial()
-                return True
-            self._partial_since = None
+            event, self._read_before = self._read_before, None
+            if event is None:
+                event = self.connection.next_event()
+                if event is NEED_DATA:
+                    self._note_partial()
+                    return True
+                if self._partial_since is not None:
+                    self._partial_since = None
+                    if clock() >= deadline:  # what came in several pieces may be large
+                        self._serve_later(event)
+                        return True
             self.requests += 1
             if isinstance(event, Refused):
                 self._refuse(event)
@@ -175,6 +182,12 @@ class Session(SessionTurns):
             if self._outbox.held_bytes >= _FLUSH_BYTES:
                 self._flush()
         return True
+
+    def _serve_later(self, event: Any) -> None:  # noqa: ANN401
+        """To read it took a turn of its own; to serve it may take another. Nothing is read behind it until then."""
+        self._read_before = event
+        self._has_more = True
+        self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
         """There may be more to serve: after the others."""
@@ -190,7 +203,9 @@ class Session(SessionTurns):
             self._partial_since = self._last_heard
 
     def _has_room(self) -> bool:
-        if self._blocked_since is not None or (self._throttle is not None and self.requests >= self._served_until):
+        if self._blocked_since is not None or self._others_wait:
+            return False
+        if self._throttle is not None and self.requests >= self._served_until:
             return False
         if self._admission is not None and self._admission.is_proving:
             return False
@@ -301,7 +316,7 @@ class Session(SessionTurns):
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is under way: what comes next is the beginning of a request, and what leaves next its answer."""
-        waiting = self._turns or self._under_way or self._beside or self._outbox
+        waiting = self._turns or self._under_way or self._beside or self._outbox or self._read_before is not None
         return not (waiting or self.connection.buffered_bytes)
 
     # -- ending ----------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ long as they are small; whatever goes wrong here ends this connection only.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -69,6 +70,7 @@ class SessionTurns(SessionOutput):
         self._under_way: set[Turn] = set()
         self._beside: set[Turn] = set()
         self._some_held_back = False
+        self._others_wait = 0
         self._is_ordered = adapter.ordered
         self._busy = False
         self._pump_due = False
@@ -206,6 +208,16 @@ class SessionTurns(SessionOutput):
         if turn.began:
             self._counters.took(self._operation(request), monotonic() - turn.began)
             turn.began = 0.0
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """See `adapters/contract.py`."""
+        self._others_wait += 1
+        try:
+            yield
+        finally:
+            self._others_wait -= 1
+            self._pump_soon()
 
     async def others_answered(self) -> None:
         """See `adapters/contract.py`. Whoever asks is not under way yet: it is when it has to wait."""

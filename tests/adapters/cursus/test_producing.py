@@ -2,11 +2,13 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from tests.broker.node import Node
 
 from braidlog.adapters.cursus.handlers import CursusAdapter
+from braidlog.adapters.cursus.producing import KEY_BYTES_SLICE, PARTITIONS_SLICE
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.storage.partition import PartitionLog
@@ -24,12 +26,13 @@ def node() -> Node:
     return made
 
 
-def produce(node: Node, records: list[BatchRecord], acks: str = "-1") -> Any:
+def produce(
+    node: Node, records: list[BatchRecord], acks: str = "-1", *, conversation: Any = None, topic: str = "t"
+) -> Any:
     adapter = CursusAdapter(node.services.only(CursusAdapter.uses))
     operation = next(row for row in OPERATIONS if row.request is Batch)
-    request = Request(operation, Batch("t", -1, records, acks), next(iter(Spelling)))
-    conversation: Any = SimpleNamespace(principal="anonymous", address=("here", 1))
-    return adapter.handle(conversation, request)
+    request = Request(operation, Batch(topic, -1, records, acks), next(iter(Spelling)))
+    return adapter.handle(conversation or SimpleNamespace(principal="anonymous", address=("here", 1)), request)
 
 
 def hosted(node: Node) -> list[HostedPartition]:
@@ -67,3 +70,37 @@ def test_nothing_stored_is_an_error(node: Node) -> None:
     with pytest.raises(BrokerError) as refused:
         node.run(produce(node, KEYED))
     assert refused.value.reason is Reason.NOT_LEADER
+
+
+def test_many_partitions_are_written_to_in_slices(node: Node) -> None:
+    node.create("wide", 3 * PARTITIONS_SLICE)
+    records = [BatchRecord(b"v", b"%d" % number) for number in range(40 * PARTITIONS_SLICE)]
+    conversation: Any = SimpleNamespace(principal="anonymous", address=("here", 1), alone=MagicMock())
+    job = produce(node, records, conversation=conversation, topic="wide")
+
+    def written() -> int:
+        return sum(1 for each in node.services.hosting.partitions("wide") if each.end_offset)
+
+    for slices in (1, 2):
+        job.send(None)
+        assert written() == slices * PARTITIONS_SLICE
+        assert conversation.alone.return_value.__exit__.call_count == 0
+    assert node.run(job).status == "OK"
+    assert written() == 3 * PARTITIONS_SLICE
+    assert conversation.alone.return_value.__exit__.call_count == 1
+
+
+def test_many_keys_are_hashed_in_slices_and_nothing_is_written_meanwhile(node: Node) -> None:
+    records = [BatchRecord(b"%d" % number, b"%032d" % number) for number in range(3 * KEY_BYTES_SLICE // 32)]
+    conversation: Any = SimpleNamespace(principal="anonymous", address=("here", 1), alone=MagicMock())
+    job = produce(node, records, conversation=conversation)
+    for _ in range(3):
+        job.send(None)  # others have a turn, and nothing of this client's is begun in it
+        assert conversation.alone.return_value.__exit__.call_count == 0
+        assert sum(each.end_offset for each in hosted(node)) == 0
+    assert node.run(job).status == "OK"
+    assert conversation.alone.return_value.__exit__.call_count == 1
+    for partition in range(PARTITIONS):
+        values = [int(value or b"") for value in node.values("t", partition)]
+        assert values == sorted(values)
+    assert sum(each.end_offset for each in hosted(node)) == len(records)

@@ -15,7 +15,8 @@ from braidlog.codec.batch import read_header
 from braidlog.coordinator.named_producers import NamedProducer
 from braidlog.model.address import show_address
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.append import SEQUENCES, Acks, Appended
+from braidlog.model.slices import Pace, breathe
+from braidlog.partition.append import SEQUENCES, Acks, Appended, Written
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import OBJECTS_MAX, Batch, BatchRecord
@@ -24,7 +25,11 @@ from braidlog.wire.cursus.messages import Request
 
 ANY_PARTITION = -1
 KEY_BYTES_HASHED_MAX = 512 * 1024
-"""Of one batch: a megabyte takes about as long as anyone may hold up all others."""
+"""Of one batch."""
+KEY_BYTES_SLICE = 64 * 1024
+"""In one turn of the loop: a megabyte takes about as long as anyone may hold up all others."""
+PARTITIONS_SLICE = 64
+"""So many partitions are written to in one turn of the loop."""
 
 _ACKS = {r.Acks.NONE: Acks.NONE, r.Acks.LEADER: Acks.LEADER, r.Acks.ALL: Acks.ALL, r.Acks.ALL_WORD: Acks.ALL}
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
@@ -51,12 +56,12 @@ def choose_partition(services: Services, topic: str, key: bytes) -> int:
 async def produce(request: Request, services: Services, conversation: Conversation) -> a.Ack:
     batch: Batch = request.message
     acks = _ACKS[r.Acks(batch.acks)]
-    places = _divide(services, batch)
+    places = await _divide(services, batch, conversation)
     if batch.idempotent:
         by = conversation.principal
         stored = [(await _append_once(services, batch.topic, *place, acks, by)).last_offset for place in places]
         return _ack(batch, conversation, "OK", max(stored, default=-1))
-    stored, error = await _append_each(services, batch.topic, places, acks)
+    stored, error = await _append_each(services, batch.topic, places, acks, conversation)
     if error is None:
         return _ack(batch, conversation, "OK", max(stored, default=-1))
     if not stored:
@@ -66,22 +71,25 @@ async def produce(request: Request, services: Services, conversation: Conversati
 
 
 async def _append_each(
-    services: Services, topic: str, places: Sequence[Place], acks: Acks
+    services: Services, topic: str, places: Sequence[Place], acks: Acks, conversation: Conversation
 ) -> tuple[list[int], BrokerError | None]:
     """Write to one partition after the other, then wait for all of them together.
 
     Returns the last offset of each partition that has its records, and why one has not.
     """
-    await services.append.ready(topic, *(partition for partition, _ in places))
-    written, stored, error = [], [], None
-    for partition, records in places:
-        try:
-            written.append(
-                services.append.write(topic, partition, encode_pieces(records, services.world.now_ms()), acks=acks)
-            )
-        except BrokerError as refused:
-            error = refused
-            break
+    stored: list[int] = []
+    written: list[Written] = []
+    error = None
+    if len(places) <= PARTITIONS_SLICE:
+        error = await _write_each(services, topic, places, acks, written)
+    else:
+        with conversation.alone():  # what the client sends next must not be written before
+            for start in range(0, len(places), PARTITIONS_SLICE):
+                part = places[start : start + PARTITIONS_SLICE]
+                error = await _write_each(services, topic, part, acks, written)
+                if error is not None:
+                    break
+                await breathe()
     if len(written) > 1:
         services.append.sync_together(written)
     for each in written:
@@ -92,7 +100,21 @@ async def _append_each(
     return stored, error
 
 
-def _divide(services: Services, batch: Batch) -> list[Place]:
+async def _write_each(
+    services: Services, topic: str, places: Sequence[Place], acks: Acks, written: list[Written]
+) -> BrokerError | None:
+    """Write to one partition after the other; why one did not take it."""
+    await services.append.ready(topic, *(partition for partition, _ in places))
+    try:
+        for partition, records in places:
+            data = encode_pieces(records, services.world.now_ms())
+            written.append(services.append.write(topic, partition, data, acks=acks))
+    except BrokerError as refused:
+        return refused
+    return None
+
+
+async def _divide(services: Services, batch: Batch, conversation: Conversation) -> list[Place]:
     """Which records go where. A batch with sequences stays together, or a retry could not be told from a gap."""
     if batch.partition != ANY_PARTITION:
         services.hosting.partition(batch.topic, batch.partition)
@@ -100,15 +122,38 @@ def _divide(services: Services, batch: Batch) -> list[Place]:
     if batch.idempotent and batch.records:
         return [(choose_partition(services, batch.topic, batch.records[0].producer_id.encode()), batch.records)]
     keyless = choose_partition(services, batch.topic, b"")
-    _check_keys(batch.records)
+    size = _check_keys(batch.records)
+    if size <= KEY_BYTES_SLICE:
+        return sorted(_places(services, batch, batch.records, keyless, {}).items())
     places: dict[int, list[BatchRecord]] = {}
-    for record in batch.records:
-        place = choose_partition(services, batch.topic, record.key) if record.key else keyless
-        places.setdefault(place, []).append(record)
+    with conversation.alone():  # what the client sends next must not be written before
+        for part in _slices(batch.records):
+            _places(services, batch, part, keyless, places)
+            await breathe()
     return sorted(places.items())
 
 
-def _check_keys(records: Sequence[BatchRecord]) -> None:
+def _places(
+    services: Services, batch: Batch, records: Sequence[BatchRecord], keyless: int, places: dict[int, list[BatchRecord]]
+) -> dict[int, list[BatchRecord]]:
+    for record in records:
+        place = choose_partition(services, batch.topic, record.key) if record.key else keyless
+        places.setdefault(place, []).append(record)
+    return places
+
+
+def _slices(records: Sequence[BatchRecord]) -> Iterator[Sequence[BatchRecord]]:
+    """So many at a time as have keys of about `KEY_BYTES_SLICE`."""
+    pace, start = Pace(KEY_BYTES_SLICE), 0
+    for number, record in enumerate(records, 1):
+        if pace.is_due(len(record.key)):
+            yield records[start:number]
+            start = number
+    yield records[start:]
+
+
+def _check_keys(records: Sequence[BatchRecord]) -> int:
+    """What their keys take."""
     if len(records) > OBJECTS_MAX:
         text = f"{len(records)} records without a partition; the broker chooses for {OBJECTS_MAX} of a batch"
         raise BrokerError(Reason.RECORD_TOO_LARGE, f"{text}: choose it, or send fewer")
@@ -116,6 +161,7 @@ def _check_keys(records: Sequence[BatchRecord]) -> None:
     if size > KEY_BYTES_HASHED_MAX:
         text = f"keys of {size} bytes without a partition; the broker chooses by {KEY_BYTES_HASHED_MAX} of a batch"
         raise BrokerError(Reason.RECORD_TOO_LARGE, f"{text}: choose it, or send fewer")
+    return size
 
 
 def _ack(batch: Batch, conversation: Conversation, status: str, last_offset: int, error: str = "") -> a.Ack:
