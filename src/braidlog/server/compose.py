@@ -29,13 +29,13 @@ from braidlog.partition.opening import open_beside, retry
 from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
 from braidlog.server.certificates import reload_certificate, tls_context
+from braidlog.server.cluster_node import Around, ClusterNode, open_cluster_node
 from braidlog.server.config import ListenerConfig, LoadedConfig, ServerConfig, check_exposure
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
 from braidlog.server.doors import make_adapter, open_private_doors
-from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.guards import gatekeeper
@@ -97,7 +97,7 @@ class Server:
         self._fair_turns = FairTurns()
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
-        self._cluster: ClusterStore | None = None
+        self._cluster: ClusterNode | None = None
         self._flusher: Flusher | None = None
         self._gatekeeper: Gatekeeper | None = None
         self._wire_log: Recorder | None = None
@@ -135,7 +135,10 @@ class Server:
         upkeep = self._upkeep = WorkerProcess(_for_upkeep(config.worker), self._budget, niceness=UPKEEP_NICENESS)
         self._tasks.spawn(upkeep.run(), "upkeep worker")
         self._folder.rewriter = partial(WorkerRewriting, upkeep, asyncio.get_running_loop())
-        self._cluster = await open_cluster(config.cluster, self._folder, world, config.node, self._tasks)
+        around = Around(
+            self._folder, world, self._clock, self._tasks, self._budget, self._fair_turns, self._task_failed
+        )
+        self._cluster = await open_cluster_node(config.cluster, config.node, around)
         self.services = open_services(
             self._folder,
             world,
@@ -210,8 +213,21 @@ class Server:
             if settings.enabled:
                 self._bound[name] = listen(settings.host, settings.port, f"listener {name}")
 
+    def _doors(self) -> dict[str, tuple[str, int]]:
+        """Where clients reach this node, by dialect, as it tells the others of its cluster."""
+        found = {}
+        for name, sockets in self._bound.items():
+            settings: ListenerConfig = getattr(self.config.listeners, name)
+            port = sockets[0].getsockname()[1]
+            if settings.advertised_host:
+                found[name] = settings.advertised_host, settings.advertised_port or port
+            else:
+                found[name] = self.config.cluster.peers.advertised_host or settings.host, port
+        return found
+
     async def _open_partitions(self) -> None:
-        """Recover all partitions. One that cannot be opened is offline, loudly; the others are served."""
+        """Recover all partitions, and take part in the cluster with them. One that cannot be opened is offline, loudly; the
+        others are served."""
         assert self.services is not None
         began = self._clock.monotonic()
         hosting = self.services.hosting
@@ -224,6 +240,8 @@ class Server:
             log.error("%s/%d is offline: %s", name, number, fault)
         for hosted in opened.partitions:
             self._tell_damages(hosted)
+        if self._cluster is not None:
+            await self._cluster.join(self._doors())
 
     def _tell_damages(self, hosted: HostedPartition) -> None:
         """One line for each damage, whoever found it."""
@@ -392,11 +410,15 @@ class Server:
 
     async def _close(self, services: Services) -> list[StorageFault]:
         """Close all that is in the folder; returns why a partition could not be."""
+        if self._cluster is not None:
+            await self._cluster.disconnect()
         services.keyvalue.close()
         faults = await close_partitions(services.hosting, services.world)
         services.hosting.close()
         services.metadata.close()
         services.journal.close()
+        if self._cluster is not None and not faults:
+            await self._cluster.stopped_cleanly()
         return faults
 
     async def stop(self) -> None:
@@ -404,6 +426,8 @@ class Server:
         began, was_serving, self._is_serving = self._clock.monotonic(), self._is_serving, False
         if was_serving:
             log.info("stopping: what was asked is answered for up to %g s", self.config.drain_seconds)
+            if self._cluster is not None:
+                await self._cluster.leave()
         await self._stop()
         if was_serving:
             log.info("stopped in %.1f s", self._clock.monotonic() - began)

@@ -19,6 +19,7 @@ from braidlog.wire.dialect import dialects
 
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
+_MORE_PORTS = ("admin.port", "cluster.peers.gossip_port", "cluster.peers.replica_port")
 
 
 class ServerProcess:
@@ -55,7 +56,7 @@ class ServerProcess:
             command = ["sh", "-c", f'ulimit -n {self._open_files_max}; exec "$@"', "sh", *command]
         if not self._held:
             self._held = {
-                name: hold_port() for name in (*(f"listeners.{each}.port" for each in dialects()), "admin.port")
+                name: hold_port() for name in (*(f"listeners.{each}.port" for each in dialects()), *_MORE_PORTS)
             }
         for name, (_, port) in self._held.items():
             command += ["--set", f"{name}={port}"]

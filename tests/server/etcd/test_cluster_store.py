@@ -50,7 +50,8 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
 
 def config_for(folder: Path, etcd: str | list[str], prefix: str, **flags: object) -> ServerConfig:
     dotted = {f"cluster.{name}": value for name, value in flags.items() if name != "node"}
-    wanted = {"cluster.etcd": etcd, "cluster.prefix": prefix, "node": flags.get("node", "0"), **dotted}
+    ports = {"cluster.peers.gossip_port": 0, "cluster.peers.replica_port": 0}
+    wanted = {"cluster.etcd": etcd, "cluster.prefix": prefix, "node": flags.get("node", "0"), **ports, **dotted}
     return load_config(None, {}, {"data_dir": str(folder), "auth.rules": ADMINISTRATOR, **OFF, **wanted}).config
 
 

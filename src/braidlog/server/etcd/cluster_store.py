@@ -18,17 +18,20 @@ from typing import Any, Final, TypeVar
 
 from braidlog.broker.services import Services
 from braidlog.cluster.etcd.entries import Keys
+from braidlog.cluster.etcd.leases import LeaseMessage, Leases
 from braidlog.cluster.etcd.port import EtcdAwayError, EtcdError
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.etcd.presence import Life, Presence
 from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.events import Event
 from braidlog.cluster.image import Image
+from braidlog.cluster.membership import Membership
 from braidlog.cluster.store import Conflict
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.world import World
 from braidlog.partition.reconciler import Reconciler
+from braidlog.replication.controller import LeaseLost
 from braidlog.server.etcd.gateway import Gateway
 from braidlog.server.etcd.member import Member, find_program
 from braidlog.server.etcd.settings import ClusterConfig
@@ -203,6 +206,13 @@ class ClusterStore:
             self._has_arrived.clear()
             for name, fault in (await reconciler.follow()).items():
                 log.error("topic %r cannot follow the metadata: %s", name, fault)
+
+    def leases(
+        self, members: Callable[[], Membership], told: Callable[[LeaseMessage], None], lost: Callable[[LeaseLost], None]
+    ) -> Leases:
+        """Whose lease lives, for failure detection and for the controller."""
+        assert self._gateway is not None
+        return Leases(self._gateway, self._world, Keys(self._config.prefix), members, told, lost)
 
     def outage(self) -> str:
         """In words, for people; empty while etcd answers."""

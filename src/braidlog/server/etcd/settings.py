@@ -37,6 +37,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of an embedded member, on loopback."""
     peer_port: int = 2380
     peers: PeersConfig = PeersConfig()
+    rack: str = ""
+    """What fails together with others of the same name: copies are kept apart by it. Empty: the machine's name."""
 
     def __post_init__(self) -> None:
         for url in self.endpoints:

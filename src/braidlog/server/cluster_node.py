@@ -1,0 +1,269 @@
+"""A node's part in its cluster: made known, heard of, followed; and left in order.
+
+Knows: the order. Ports, so that addresses can be told; registration; replicas, which act from then on; failure detection and
+the controller. Leaving: leaderships move to others, then everyone is told, then the node stops. Refuses to know: how any of it
+works.
+Invariants: nothing is acted on before the node is registered; a node whose number another process has taken stops; one that was
+taken for dead registers again, and is another one from then on.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from braidlog.broker.services import Services
+from braidlog.cluster import proposals
+from braidlog.cluster.controlling import NodeController
+from braidlog.cluster.etcd.store import EtcdStore
+from braidlog.cluster.membership import Membership, name_of
+from braidlog.cluster.registering import Description, Registrar
+from braidlog.cluster.starts import StartFile
+from braidlog.model.address import Address
+from braidlog.model.clock import Clock
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.world import World
+from braidlog.partition.cluster_partition import Key
+from braidlog.partition.node_replicas import NodeReplicas
+from braidlog.replication.swim import Members
+from braidlog.server.budget import Budget
+from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
+from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.server.fair_turns import FairTurns
+from braidlog.server.listener import Listener
+from braidlog.server.peers.certificates import PeerTls
+from braidlog.server.peers.gossip import Gossip
+from braidlog.server.peers.replica_fetch import ReplicaPeers
+from braidlog.server.ports import close_all, listen
+from braidlog.server.session_limits import SessionLimits
+from braidlog.storage.folder import DataFolder
+from braidlog.tasks import Tasks
+
+log = logging.getLogger("braidlog.cluster")
+
+GOSSIP: Final = "gossip"
+PEERS: Final = "peers"
+DRAIN_SECONDS_MAX: Final = 10.0
+LOOK_SECONDS: Final = 0.05
+PEER_CONNECTIONS_MAX: Final = 1_000
+
+
+class Around(NamedTuple):
+    """What a node's part in its cluster stands on."""
+
+    folder: DataFolder
+    world: World
+    clock: Clock
+    tasks: Tasks
+    budget: Budget
+    fair_turns: FairTurns
+    failed: Callable[[BaseException], None]
+    """Stops the node."""
+
+
+async def open_cluster_node(config: ClusterConfig, node: str, around: Around) -> "ClusterNode | None":
+    """Take the nodes' ports, then find the metadata. None: a node that is alone, and keeps its own."""
+    peers, tls = config.peers, config.peers.tls()
+    bound: dict[str, list[socket.socket]] = {}
+    try:
+        if config.etcd:
+            bound[GOSSIP] = listen(peers.host, peers.gossip_port, "cluster.peers.gossip_port")
+            bound[PEERS] = listen(peers.host, peers.replica_port, "cluster.peers.replica_port")
+        store = await open_cluster(config, around.folder, around.world, node, around.tasks)
+    except BaseException:
+        close_all(bound)
+        raise
+    return None if store is None else ClusterNode(config, around, store, bound, tls)
+
+
+class ClusterNode:
+    """`run` it with the services, `join` when all partitions are open; `leave` first of all when the node stops."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        around: Around,
+        store: ClusterStore,
+        bound: dict[str, list[socket.socket]],
+        tls: PeerTls | None,
+    ) -> None:
+        self._config = config
+        self._around = around
+        self._store = store
+        self._bound = bound
+        self._tls = tls
+        self._folder, self._world, self._tasks = around.folder, around.world, around.tasks
+        self._listener: Listener | None = None
+        self._registrar: Registrar | None = None
+        self._acted = -1
+        self._is_leaving = False
+
+    @property
+    def store(self) -> EtcdStore:
+        return self._store.store
+
+    def outage(self) -> str:
+        """In words, for people; empty while etcd answers."""
+        return self._store.outage()
+
+    async def run(self, services: Services) -> None:
+        """Follow the metadata. Partitions are opened as replicas from now on."""
+        self._services, self._metadata = services, services.metadata
+        number = self.number = services.hosting.number
+        self.replicas = NodeReplicas(
+            number, services.hosting, self._metadata, self._folder, self._world, self._spawn, self._replaced
+        )
+        services.hosting.cluster = self.replicas
+        self.controller = NodeController(number, self._metadata, self._world, self._spawn)
+        sender = bytes.fromhex(self._folder.identity.folder_id)
+        self.gossip = Gossip(
+            number, sender, self._around.clock, self._address_of(GOSSIP), self.controller.accused, tls=self._tls
+        )
+        self.peers = ReplicaPeers(
+            number,
+            self._world,
+            self.replicas.received,
+            self._address_of(PEERS),
+            tls=self._tls.client if self._tls else None,
+            in_sync=self._is_in_sync,
+            bytes_per_second=self._config.peers.replication_bytes_per_second,
+        )
+        self.replicas.transport = self.peers
+        await self._store.run(services)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
+        return self._tasks.spawn(work, name)
+
+    def _address_of(self, door: str) -> Callable[[int], Address | None]:
+        def find(node: int) -> Address | None:
+            member = self._metadata.image.cluster.member(node)
+            return None if member is None else member.addresses.get(door)
+
+        return find
+
+    def _is_in_sync(self, node: int, place: Key) -> bool:
+        name = self._services.hosting.name_of(place[0].hex())
+        topic = None if name is None else self._metadata.image.topics.get(name)
+        return topic is not None and place[1] < topic.partitions and node in topic.assignments[place[1]].in_sync
+
+    # -- joining -----------------------------------------------------------------------------------------------
+
+    async def join(self, doors: dict[str, Address]) -> None:
+        """Register, and take part. `doors`: where clients reach this node."""
+        config = self._config.peers
+        own = {name: (config.advertised, sockets[0].getsockname()[1]) for name, sockets in self._bound.items()}
+        described = Description(
+            number=self.number,
+            name=self._services.hosting.node,
+            folder_id=self._folder.identity.folder_id,
+            boot_id=boot_id(),
+            addresses=doors | own,
+            rack=self._config.rack or socket.gethostname(),
+        )
+        file = StartFile(self._folder.disk, self._folder.path)
+        self._registrar = Registrar(self._metadata, self._world, file, described, lambda: uuid.uuid4().hex)
+        listener = self._listener = Listener(
+            self.peers.adapter,
+            session_limits=SessionLimits(),
+            connection_limits=ConnectionLimits(PEER_CONNECTIONS_MAX, PEER_CONNECTIONS_MAX),
+            budget=self._around.budget,
+            tls=self._tls.server if self._tls else None,
+            fair_turns=self._around.fair_turns,
+        )
+        await listener.start(config.host, config.replica_port, self._bound.pop(PEERS))
+        await self.gossip.start(config.host, config.gossip_port, self._bound.pop(GOSSIP))
+        await self._register(self._registrar)
+        self._metadata.listeners.append(self.follow)
+        self._tasks.spawn(self.replicas.run(), "replicas")
+        self._tasks.spawn(self.controller.run(), "controller")
+        leases = self._store.leases(self._members, self.gossip.tell, self.controller.lost_lease)
+        self._tasks.spawn(leases.run(), "leases")
+
+    def _members(self) -> Membership:
+        return self._metadata.image.cluster
+
+    async def _register(self, registrar: Registrar) -> None:
+        damaged = [name_of(*each) for each in self.replicas.damaged()]
+        incarnation = await registrar.register(damaged)
+        log.info("node %d is registered as incarnation %d", self.number, incarnation)
+        self.gossip.registered_as(incarnation)
+        self.replicas.registered(incarnation)
+        self._acted = -1
+        self.follow()
+
+    def follow(self) -> None:
+        """Act on what the metadata says now."""
+        registrar = self._registrar
+        if registrar is None or self._acted == self._metadata.seq:
+            return
+        self._acted = self._metadata.seq
+        if registrar.is_replaced:
+            self._replaced()
+            return
+        self.replicas.follow()
+        self.gossip.tell(Members(self._living()))
+        self.controller.applied()
+        if registrar.is_fenced and not self._is_leaving:
+            log.warning("others took node %d for dead; it registers again", self.number)
+            self._tasks.spawn(self._register(registrar), "register")
+
+    def _living(self) -> tuple[tuple[int, int], ...]:
+        nodes = sorted(self._metadata.image.cluster.nodes().items())
+        return tuple((number, node.incarnation) for number, node in nodes if not node.is_fenced)
+
+    def _replaced(self) -> None:
+        text = f"node {self.number} was started by another process, which has registered since; this one stops"
+        self._around.failed(BrokerError(Reason.VERSION_CONFLICT, text))
+
+    # -- leaving -----------------------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """Let others lead what this node leads, as far as that can be done in time; then say that it goes."""
+        if self._listener is None or self.replicas.incarnation is None or self._is_leaving:
+            return
+        self._is_leaving = True
+        until = self._world.monotonic() + DRAIN_SECONDS_MAX
+        with contextlib.suppress(BrokerError, TimeoutError):  # without etcd nothing moves
+            async with asyncio.timeout(DRAIN_SECONDS_MAX):
+                await proposals.drain(self._metadata, self.number)
+        while self._movable() and self._world.monotonic() < until:
+            await self._world.wakeup().wait(LOOK_SECONDS)
+        if left := self._movable():
+            log.warning("%d partitions could not be led by others in time: %s", len(left), ", ".join(left[:10]))
+        self.gossip.leave()
+
+    def _movable(self) -> Sequence[str]:
+        """What this node leads, and another that lives and is in sync could."""
+        image = self._metadata.image
+        nodes = image.cluster.nodes()
+        others = {number for number, node in nodes.items() if node.may_lead and number != self.number}
+        led = proposals.led_by(image, self.number)
+        return [name_of(*key) for key in led if others & {*image.assignment(*key).in_sync}]
+
+    async def disconnect(self) -> None:
+        """Nobody is heard any more, and nobody is told anything."""
+        if self._listener is not None:
+            listener, self._listener = self._listener, None
+            await self.gossip.stop()
+            await self.peers.stop()
+            await listener.stop(0)
+
+    async def stopped_cleanly(self) -> None:
+        """Everything is closed and on the disk."""
+        if self._registrar is not None:
+            await self._registrar.stopped_cleanly()
+
+    async def stop(self) -> None:
+        """The last thing that a node does."""
+        close_all(self._bound)
+        await self._store.stop()
+
+
+def boot_id() -> str:
+    """Of this start of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -1,0 +1,59 @@
+"""Several real nodes over one etcd, each in a process of its own: start them, kill one, start it again.
+
+Knows: which nodes there are, and their ports. Refuses to know: where etcd comes from.
+Invariant: every process that was started is ended, whatever the test does.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from braidlog.testing.server import ServerProcess
+
+NODES = (1, 2, 3)
+
+
+class ClusterProcess:
+    """`with ClusterProcess(folder, etcd_url) as cluster:`; `cluster[2]` is a node, `cluster.url("kafka")` names all of them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        etcd_url: str,
+        *arguments: str,
+        numbers: Sequence[int] = NODES,
+        prefix: str = "braidlog",
+        admin: bool = False,
+    ) -> None:
+        shared = ("--set", f"cluster.etcd={etcd_url}", "--set", f"cluster.prefix={prefix}", *arguments)
+        self.nodes = {
+            number: ServerProcess(folder / f"node-{number}", "--set", f"node={number}", *shared, admin=admin)
+            for number in numbers
+        }
+        self._stack = ExitStack()
+
+    def __getitem__(self, number: int) -> ServerProcess:
+        return self.nodes[number]
+
+    def url(self, dialect: str) -> str:
+        """With the address of every node, dead or alive."""
+        return f"{dialect}://" + ",".join(f"127.0.0.1:{node.ports[dialect]}" for node in self.nodes.values())
+
+    def __enter__(self) -> Self:
+        for node in self.nodes.values():
+            self._stack.push(node)
+        try:
+            with ThreadPoolExecutor(len(self.nodes)) as pool:  # each waits for its own process
+                list(pool.map(ServerProcess.start, self.nodes.values()))
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
