@@ -17,9 +17,10 @@ from braidlog.wire.kafka.connection import Response
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.messages import placement as p
 from braidlog.wire.kafka.messages import topics
 from braidlog.wire.kafka.messages import transactions as t
-from braidlog.wire.kafka.messages.parts import CurrentLeader, NodeEndpoint
+from braidlog.wire.kafka.messages.parts import CurrentLeader, NodeEndpoint, TopicPartitions
 from braidlog.wire.kafka.rows import Message
 from braidlog.wire.mayfly import messages as mm
 from braidlog.wire.mayfly.connection import Request
@@ -175,6 +176,43 @@ def test_kafka_tells_no_leader_of_what_was_served() -> None:
     batch = d.ProduceRequestPartition(0, batch_of(b"v"))
     told = kafka(node, d.ProduceRequest(None, 1, 1000, [d.ProduceRequestTopic(TOPIC, partition_data=[batch])]), 12)
     assert (told.responses[0].partition_responses[0].error_code, told.node_endpoints) == (E.NONE, [])
+
+
+def test_kafka_elects_moves_and_tells_the_quorum() -> None:
+    node = three_nodes(leader=2)
+    told = kafka(node, p.ElectLeadersRequest(0, [TopicPartitions(TOPIC, [0, 5])]))
+    results = told.replica_election_results[0].partition_result
+    assert [each.error_code for each in results] == [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert kafka(node, p.ElectLeadersRequest(0, None)).replica_election_results == []
+    told = kafka(node, p.ElectLeadersRequest(1, [TopicPartitions(TOPIC, [0])]))
+    assert told.replica_election_results[0].partition_result[0].error_code == E.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    for replicas, code in (([1, 2], E.NONE), ([9], E.INVALID_REPLICA_ASSIGNMENT)):
+        wanted = p.AlterPartitionReassignmentsRequestPartition(0, replicas)
+        asked = [p.AlterPartitionReassignmentsRequestTopic(TOPIC, [wanted])]
+        told = kafka(node, p.AlterPartitionReassignmentsRequest(topics=asked))
+        assert told.responses[0].partitions[0].error_code == code
+    (moving,) = kafka(node, p.ListPartitionReassignmentsRequest()).topics
+    assert moving.partitions == [p.ListPartitionReassignmentsResponsePartition(0, [1, 2, 3], [], [3])]
+    named = [p.ListPartitionReassignmentsRequestTopic(TOPIC, [1])]
+    assert kafka(node, p.ListPartitionReassignmentsRequest(topics=named)).topics == []
+    given_up = p.AlterPartitionReassignmentsRequestTopic(
+        TOPIC, [p.AlterPartitionReassignmentsRequestPartition(0, None)] * 2
+    )
+    told = kafka(node, p.AlterPartitionReassignmentsRequest(topics=[given_up]))
+    codes = [each.error_code for each in told.responses[0].partitions]
+    assert codes == [E.NONE, E.NO_REASSIGNMENT_IN_PROGRESS]
+    asked_of = p.DescribeQuorumRequestTopic("__cluster_metadata", [p.DescribeQuorumRequestPartition(0)])
+    told = kafka(node, p.DescribeQuorumRequest([asked_of]))
+    (partition,) = told.topics[0].partitions
+    assert (partition.leader_id, [each.replica_id for each in partition.current_voters]) == (1, [1, 2, 3])
+    assert [(each.node_id, each.listeners[0].host) for each in told.nodes][2] == (3, "fd00::3")
+
+
+def test_kafka_speaks_of_moves_among_several_nodes_only() -> None:
+    for node, is_told in ((Node(), False), (three_nodes(), True)):
+        told = {each.api_key for each in kafka(node, c.ApiVersionsRequest()).api_keys}
+        assert ({43, 45, 46, 55} <= told) is is_told
+        assert not {43, 45, 46, 55} & told or is_told
 
 
 # -- mlog ----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas
+from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata, MetadataStore
@@ -74,6 +75,7 @@ class Services(msgspec.Struct, frozen=True):
     trim: Trim
     brokers: Brokers
     routing: Routing
+    replica_moves: ReplicaMoves
     append: Append
     intake: Intake
     fetch: Fetch
@@ -131,6 +133,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     metadata = Metadata(store or open_metadata(folder, world, node=node), world)
     hosting = Hosting(folder, node)
     reconciler = Reconciler(metadata, folder, hosting, world)
+    routing = Routing(metadata, node)
     worker = worker or Here()
     kv_settings = kv or KeyValueSettings()
     journal = Journal(open_internal_topic(folder, JOURNAL_TOPIC, JOURNAL_SETTINGS, world), world)
@@ -177,7 +180,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         configs=Configs(topics, placement),
         trim=Trim(hosting, world),
         brokers=Brokers(metadata, world, node),
-        routing=Routing(metadata, node),
+        routing=routing,
+        replica_moves=ReplicaMoves(metadata, reconciler, routing),
         append=append,
         intake=Intake(hosting, world, worker, decompression or DecompressionLimits()),
         fetch=fetch,

@@ -24,6 +24,7 @@ from braidlog.adapters.kafka import (
     groups,
     listing,
     metadata,
+    placement,
     producing,
     security,
     staging,
@@ -99,10 +100,20 @@ class KafkaAdapter(RoutedAdapter):
             **security.routes(self._sasl),
             **acls.ROUTES,
             **client_quotas.ROUTES,
+            **placement.ROUTES,
         }
         for key, coordinated in COORDINATED.items():
             self.table[key] = msgspec.structs.replace(self.table[key], coordinated=coordinated)
-        self.served: Served = {key: BY_KEY[key].versions for key in self.table}
+        self._everything: Served = {key: BY_KEY[key].versions for key in self.table}
+        self._alone: Served = {
+            key: versions for key, versions in self._everything.items() if key not in placement.ROUTES
+        }
+        self._routing = services.routing
+
+    @property
+    def served(self) -> Served:
+        """What clients are told, and may ask for."""
+        return self._alone if self._routing.is_alone else self._everything
 
     def open(self) -> ServerConnection:
         return ServerConnection(self.served)

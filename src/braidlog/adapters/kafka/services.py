@@ -8,8 +8,10 @@ from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
 from braidlog.broker.quota_changes import QuotaChanges
+from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
+from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.journal import Journal
 from braidlog.coordinator.offsets import Offsets
@@ -32,6 +34,8 @@ class Services(msgspec.Struct, frozen=True):
     trim: Trim
     brokers: Brokers
     routing: Routing
+    replica_moves: ReplicaMoves
+    metadata: Metadata
     append: Append
     intake: Intake
     fetch: Fetch

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import msgspec
 
-from braidlog.wire.kafka.messages import cluster, data, groups, security, staging, topics, transactions
+from braidlog.wire.kafka.messages import cluster, data, groups, placement, security, staging, topics, transactions
 from braidlog.wire.kafka.rows import Message, Span, span_of
 
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
@@ -88,12 +88,16 @@ class Key(IntEnum):
     SASL_AUTHENTICATE = 36, security, "0-2", 2
     CREATE_PARTITIONS = 37, topics, "0-3", 2
     DELETE_GROUPS = 42, groups, "0-2", 2
+    ELECT_LEADERS = 43, placement, "0-2", 2
     INCREMENTAL_ALTER_CONFIGS = 44, topics, "0-1", 1
+    ALTER_PARTITION_REASSIGNMENTS = 45, placement, "0-1", 0
+    LIST_PARTITION_REASSIGNMENTS = 46, placement, "0-0", 0
     OFFSET_DELETE = 47, groups, "0-0", None
     DESCRIBE_CLIENT_QUOTAS = 48, security, "0-1", 1
     ALTER_CLIENT_QUOTAS = 49, security, "0-1", 1
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50, security, "0-0", 0
     ALTER_USER_SCRAM_CREDENTIALS = 51, security, "0-0", 0
+    DESCRIBE_QUORUM = 55, placement, "0-2", 0
     DESCRIBE_CLUSTER = 60, cluster, "0-2", 0
     DESCRIBE_PRODUCERS = 61, transactions, "0-0", 0
     DESCRIBE_TRANSACTIONS = 65, transactions, "0-0", 0
@@ -111,6 +115,7 @@ NAMING_PARTITIONS: Final = frozenset(
         *(Key.DELETE_RECORDS, Key.OFFSET_FOR_LEADER_EPOCH, Key.DESCRIBE_LOG_DIRS, Key.DESCRIBE_PRODUCERS),
         *(Key.ADD_PARTITIONS_TO_TXN, Key.TXN_OFFSET_COMMIT, Key.OFFSET_DELETE, Key.COMMIT_BATCH, Key.ABORT_BATCH),
         *(Key.CREATE_TOPICS, Key.DELETE_TOPICS, Key.CREATE_PARTITIONS, Key.DESCRIBE_TOPIC_PARTITIONS),
+        *(Key.ELECT_LEADERS, Key.ALTER_PARTITION_REASSIGNMENTS, Key.LIST_PARTITION_REASSIGNMENTS),
     }
 )
 

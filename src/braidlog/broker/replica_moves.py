@@ -1,0 +1,102 @@
+"""Who leads a partition and on which nodes it is, changed by an administrator.
+
+Knows: what may be asked for, decided at the image that the change is written after. Refuses to know: how replicas copy records,
+when a move is finished (the controller ends it).
+Invariant: nothing here takes a committed record away: a preferred leader is in sync, a move adds before it removes.
+"""
+
+from collections.abc import Callable
+
+from braidlog.broker.routing import Routing
+from braidlog.cluster.events import AssignPartition, Event
+from braidlog.cluster.image import Image
+from braidlog.cluster.store import Metadata
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.hosting import refuse_internal
+from braidlog.partition.reconciler import Reconciler
+from braidlog.replication.assignment import Assignment, Nodes
+from braidlog.replication.election import may_lead
+from braidlog.replication.reassignment import cancel, reassign
+
+
+class ReplicaMoves:
+    """The use case."""
+
+    def __init__(self, metadata: Metadata, reconciler: Reconciler, routing: Routing) -> None:
+        self._metadata = metadata
+        self._reconciler = reconciler
+        self._routing = routing
+
+    async def elect_preferred(self, topic: str, number: int) -> bool:
+        """Let the first of its replicas lead a partition; False: it does already."""
+
+        def led_first(image: Image, known: Assignment) -> Assignment:
+            preferred = known.replicas[0]
+            if known.leader == preferred:
+                return known
+            if preferred not in may_lead(image.cluster.nodes(), known.in_sync):
+                raise BrokerError(
+                    Reason.REPLICA_NOT_FOUND,
+                    f"node {preferred}, which should lead {topic}/{number}, is not in sync or not there",
+                )
+            return known.led_by(preferred)
+
+        return await self._change(topic, number, led_first)
+
+    async def move(self, topic: str, number: int, target: Nodes) -> bool:
+        """Begin to move a partition to these nodes, the preferred leader first; False: it is on its way, or there."""
+
+        def moved(image: Image, known: Assignment) -> Assignment:
+            self._check_target(image, target)
+            return reassign(known, target)
+
+        return await self._change(topic, number, moved)
+
+    async def cancel(self, topic: str, number: int) -> bool:
+        """Give up a move; False: there is none."""
+
+        def cancelled(image: Image, known: Assignment) -> Assignment:
+            after = cancel(known, image.cluster.nodes(), image.topic(topic).min_in_sync)
+            if after == known and (known.adding or known.removing):
+                raise BrokerError(
+                    Reason.NOT_ENOUGH_REPLICAS, f"too few of the nodes that had {topic}/{number} before are in sync"
+                )
+            return after
+
+        return await self._change(topic, number, cancelled)
+
+    def under_way(self) -> dict[tuple[str, int], Assignment]:
+        """Every partition that is on the move."""
+        return {
+            (name, number): each
+            for name, topic in sorted(self._metadata.image.topics.items())
+            for number, each in enumerate(topic.assignments)
+            if each.adding or each.removing
+        }
+
+    async def _change(self, topic: str, number: int, change: Callable[[Image, Assignment], Assignment]) -> bool:
+        has_changed = False
+
+        def decide(image: Image) -> list[Event]:
+            nonlocal has_changed
+            known = image.assignment(topic, number)
+            after = change(image, known)
+            has_changed = after != known
+            if not has_changed:
+                return []
+            epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
+            return [AssignPartition(topic=topic, partition=number, after=after, **epochs)]
+
+        refuse_internal(topic)
+        await self._reconciler.change(topic, decide)
+        return has_changed
+
+    def _check_target(self, image: Image, target: Nodes) -> None:
+        if not target or len(set(target)) != len(target) or min(target) < 0:
+            raise BrokerError(Reason.REPLICA_NOT_FOUND, "replicas are different nodes, one at least")
+        known = image.cluster.nodes() if image.cluster.members else {self._routing.own_number}
+        unknown = [node for node in target if node not in known]
+        if unknown:
+            raise BrokerError(
+                Reason.REPLICA_NOT_FOUND, f"no node {unknown[0]}; `braid cluster nodes` lists those that are there"
+            )
