@@ -5,6 +5,7 @@ Invariant: who answers at the address is the node that was meant, if there are c
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -58,9 +59,21 @@ class Dial:
             return None
 
     async def open(self, address: Address, protocol: Callable[[], P]) -> P:
-        """OSError if it cannot be reached, at once if nobody listens there."""
+        """OSError if it cannot be reached; ConnectionRefusedError if nobody listens at any address that its name stands for."""
+        loop = asyncio.get_running_loop()
+        failed: OSError = ConnectionRefusedError(f"{address[0]} has no address")
         async with asyncio.timeout(CONNECT_SECONDS_MAX):
-            _, made = await asyncio.get_running_loop().create_connection(
-                protocol, *address, ssl=self._tls, server_hostname=name_of(self.peer) if self._tls else None
-            )
-        return made
+            for *_, place in await loop.getaddrinfo(*address, type=socket.SOCK_STREAM):
+                try:
+                    _, made = await loop.create_connection(
+                        protocol,
+                        str(place[0]),
+                        int(place[1]),
+                        ssl=self._tls,
+                        server_hostname=name_of(self.peer) if self._tls else None,
+                    )
+                except OSError as error:  # ssl's own errors are of this kind too
+                    failed = error if isinstance(failed, ConnectionRefusedError) else failed
+                else:
+                    return made
+        raise failed
