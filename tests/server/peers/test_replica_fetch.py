@@ -187,6 +187,27 @@ async def test_a_leader_that_is_nowhere_is_left_alone_and_nothing_is_kept_for_it
 
 @pytest.mark.usefixtures("patient")
 @play
+async def test_a_connection_that_ends_before_it_is_used_is_none() -> None:
+    addresses: Addresses = {}
+    async with Station(1, addresses) as leader, Station(2, addresses) as follower:
+        fetch = follower.peers.fetcher(1)
+        dial, connect = fetch._dial, fetch._dial.connect
+
+        async def connect_in_vain(protocol: Any) -> Any:
+            dial.connect = connect  # type: ignore[method-assign]  # the next one is a good one
+            return protocol()
+
+        dial.connect = connect_in_vain  # type: ignore[method-assign]
+
+        def is_asked() -> bool:
+            follower.peers.send(1, PLACE, ASKED)
+            return bool(leader.heard)
+
+        await until(is_asked)
+
+
+@pytest.mark.usefixtures("patient")
+@play
 async def test_a_follower_that_has_nothing_does_not_make_its_leader_read_everything() -> None:
     addresses: Addresses = {}
     async with Station(1, addresses) as leader, Station(2, addresses) as follower:

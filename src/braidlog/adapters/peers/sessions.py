@@ -17,7 +17,7 @@ from braidlog.replication.messages import Answer, Fetch
 from braidlog.wire.kafka.messages.replicas import ReplicaFetchResponsePartition
 
 ANSWERS_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of records in one response, save for one answer more."""
+"""Of records in one response, save for a first answer that is larger; and of answers that wait, save for one more."""
 PARTITIONS_MAX: Final = 20_000
 
 InSync = Callable[[int, Place], bool]
@@ -132,10 +132,11 @@ class FollowerSession:
     def take_answers(self) -> Iterator[tuple[Place, ReplicaFetchResponsePartition]]:
         """As many as go into one response; the others go into the next."""
         taken_bytes = 0
-        while self._answers and taken_bytes < ANSWERS_BYTES_MAX:
-            place, (number, answer) = next(iter(self._answers.items()))
-            del self._answers[place]
+        for place, (number, answer) in list(self._answers.items()):
             size = size_of(answer)
+            if taken_bytes and taken_bytes + size > ANSWERS_BYTES_MAX:
+                return
+            del self._answers[place]
             self._answers_bytes -= size
             taken_bytes += size
             yield place, write_answer(place[1], number, answer)

@@ -221,9 +221,11 @@ class Fetcher:
 
     async def _connect(self) -> None:
         try:
-            self._link = await self._dial.connect(lambda: LeaderLink(self.answered, self.lost))
+            link = await self._dial.connect(lambda: LeaderLink(self.answered, self.lost))
         finally:
             self._is_connecting = False
+        # It may have ended again before we heard of it, and will not say so twice.
+        self._link = link if link is not None and link.is_open else None
         if self._link is None:
             self._unsent.clear()
         elif self._unsent or self._complaints:

@@ -26,6 +26,10 @@ class LeaderLink(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._is_large = False
 
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
     def send(self, message: ReplicaFetchRequest) -> None:
         if self._transport is not None:
             self._transport.write(self._connection.request(message))

@@ -2,12 +2,14 @@
 
 from typing import Final
 
-from braidlog.wire.kafka.apis import Api, Key
+from braidlog.wire.kafka.apis import FRAME_BYTES_MAX, Api, Key
 from braidlog.wire.kafka.connection import ClientConnection, ServerConnection
 from braidlog.wire.kafka.messages.replicas import ReplicaFetchRequest, ReplicaFetchResponse
 from braidlog.wire.kafka.rows import Span
 
 VERSION: Final = 17
+RESPONSE_BYTES_MAX: Final = FRAME_BYTES_MAX + 1024 * 1024
+"""Whatever a producer could send in a frame comes back in one, with what stands around it here."""
 REPLICA_FETCH: Final = Api(
     Key.FETCH, ReplicaFetchRequest, ReplicaFetchResponse, Span(VERSION, VERSION), Key.FETCH.flexible_since
 )
@@ -18,4 +20,4 @@ def leader_connection() -> ServerConnection:
 
 
 def follower_connection() -> ClientConnection:
-    return ClientConnection("braidlog", apis={ReplicaFetchRequest: REPLICA_FETCH})
+    return ClientConnection("braidlog", RESPONSE_BYTES_MAX, apis={ReplicaFetchRequest: REPLICA_FETCH})
