@@ -161,15 +161,7 @@ async def list_resources(
 
 async def alter(request: Request, services: Services, _: Conversation, denied: Denied) -> m.AlterConfigsResponse:
     """Set some; all the others of the topic go back to their defaults."""
-    message: m.AlterConfigsRequest = request.message
-    responses = []
-    pace = Pace()
-    for resource in message.resources:
-        await pace.step()
-        work = _alter(resource, services, denied, pairs=_given, others=True, only_check=message.validate_only)
-        place = (resource.resource_type, resource.resource_name)
-        responses.append(m.ConfiguredResource(*await outcome_of(work), *place))
-    return m.AlterConfigsResponse(responses=responses)
+    return m.AlterConfigsResponse(responses=await _alter_each(request, services, denied, pairs=_given, others=True))
 
 
 def _given(resource: m.AlterConfigsRequestResource, _: Services) -> list[tuple[str, str | None]]:
@@ -179,15 +171,27 @@ def _given(resource: m.AlterConfigsRequestResource, _: Services) -> list[tuple[s
 async def alter_some(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.IncrementalAlterConfigsResponse:
-    message: m.IncrementalAlterConfigsRequest = request.message
+    responses = await _alter_each(request, services, denied, pairs=_pairs, others=False)
+    return m.IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter_each(
+    request: Request,
+    services: Services,
+    denied: Denied,
+    *,
+    pairs: Callable[[Any, Services], list[tuple[str, str | None]]],
+    others: bool,
+) -> list[m.ConfiguredResource]:
+    message: m.AlterConfigsRequest | m.IncrementalAlterConfigsRequest = request.message
     responses = []
     pace = Pace()
     for resource in message.resources:
         await pace.step()
-        work = _alter(resource, services, denied, pairs=_pairs, others=False, only_check=message.validate_only)
+        work = _alter(resource, services, denied, pairs=pairs, others=others, only_check=message.validate_only)
         place = (resource.resource_type, resource.resource_name)
         responses.append(m.ConfiguredResource(*await outcome_of(work), *place))
-    return m.IncrementalAlterConfigsResponse(responses=responses)
+    return responses
 
 
 def _pairs(resource: Incremental, services: Services) -> list[tuple[str, str | None]]:

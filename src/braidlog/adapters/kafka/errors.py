@@ -4,13 +4,14 @@ Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason`
 """
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable
 
 from braidlog.adapters.errors import text_of
 from braidlog.broker.access.authorize import Kind, NotAuthorizedError
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages.parts import PartitionOutcome, TopicOutcome
 
 log = logging.getLogger("braidlog.kafka")
 
@@ -122,6 +123,14 @@ async def outcome_of(work: Awaitable[object]) -> tuple[E, str | None]:
     except (BrokerError, StorageFault) as error:
         return code_of(error), text_of(error)
     return E.NONE, None
+
+
+def outcomes(topics: Iterable[tuple[str, Iterable[int]]], code: Callable[[tuple[str, int]], E]) -> list[TopicOutcome]:
+    """A code for each partition that a request names."""
+    return [
+        TopicOutcome(topic, [PartitionOutcome(number, code((topic, number))) for number in numbers])
+        for topic, numbers in topics
+    ]
 
 
 COORDINATOR: dict[E, E] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
+from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, said_by_coordinator
 from braidlog.adapters.kafka.routes import Refusal, Route, on_group, resolved, topics_by_id, topics_named, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR, id_of, named, unknown
@@ -23,7 +23,7 @@ from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import groups as g
-from braidlog.wire.kafka.messages.parts import PartitionOutcome, TopicOutcome
+from braidlog.wire.kafka.messages.parts import PartitionOutcome
 from braidlog.wire.kafka.rows import NO_UUID
 
 ID_REQUIRED_SINCE = 4
@@ -340,18 +340,8 @@ async def delete_offsets(
         there = place[1] in range(services.hosting.partition_count(place[0]))
         return E.NONE if there else E.UNKNOWN_TOPIC_OR_PARTITION
 
-    return g.OffsetDeleteResponse(
-        topics=[
-            TopicOutcome(
-                topic.name,
-                [
-                    PartitionOutcome(each.partition_index, code((topic.name, each.partition_index)))
-                    for each in topic.partitions
-                ],
-            )
-            for topic in message.topics
-        ]
-    )
+    told = ((topic.name, [each.partition_index for each in topic.partitions]) for topic in message.topics)
+    return g.OffsetDeleteResponse(topics=outcomes(told, code))
 
 
 def _route(handler: Handler, operation: Operation, refusal: Refusal, *each: Need) -> Route:

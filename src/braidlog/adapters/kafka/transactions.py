@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
-from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator, said_of_cluster
+from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, said_by_coordinator, said_of_cluster
 from braidlog.adapters.kafka.groups import checked_commit
 from braidlog.adapters.kafka.routes import Refusal, Route, on_group, on_topics, on_transactional_id, whole
 from braidlog.adapters.kafka.services import Services
@@ -180,18 +180,8 @@ async def commit_offsets(
 
 
 def _staged(message: t.TxnOffsetCommitRequest, code: Callable[[tuple[str, int]], E]) -> t.TxnOffsetCommitResponse:
-    return t.TxnOffsetCommitResponse(
-        topics=[
-            TopicOutcome(
-                topic.name,
-                [
-                    PartitionOutcome(each.partition_index, code((topic.name, each.partition_index)))
-                    for each in topic.partitions
-                ],
-            )
-            for topic in message.topics
-        ]
-    )
+    told = ((topic.name, [each.partition_index for each in topic.partitions]) for topic in message.topics)
+    return t.TxnOffsetCommitResponse(topics=outcomes(told, code))
 
 
 def refuse_offsets(request: Request, code: E, _: str) -> t.TxnOffsetCommitResponse:
@@ -243,10 +233,7 @@ def refuse_markers(request: Request, code: E, _: str) -> t.WriteTxnMarkersRespon
         markers=[
             t.WriteTxnMarkersResponseMarker(
                 marker.producer_id,
-                [
-                    TopicOutcome(topic.name, [PartitionOutcome(each, code) for each in topic.partition_indexes])
-                    for topic in marker.topics
-                ],
+                outcomes(((topic.name, topic.partition_indexes) for topic in marker.topics), lambda _: code),
             )
             for marker in request.message.markers
         ]
