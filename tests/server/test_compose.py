@@ -5,6 +5,7 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.server.toy import ToyAdapter, until
@@ -143,6 +144,31 @@ def test_the_journal_is_compacted(tmp_path: Path) -> None:
         assert again.services is not None
         assert again.services.groups.find("g").image() == kept
         await again.stop()
+
+    play(scene)
+
+
+class Cluster:
+    """A node's place in a cluster, as far as its clock goes."""
+
+    trouble = "the clock is off"
+
+    def clock_trouble(self) -> str:
+        return self.trouble
+
+
+def test_a_node_whose_clock_is_off_lets_nothing_go_for_its_age(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        server = Server(ServerConfig(data_dir=str(tmp_path)))
+        cluster: Any = Cluster()
+        server._cluster = cluster
+        await server._retain()
+        assert "the clock is off" in caplog.text
+        cluster.trouble = ""
+        with pytest.raises(AssertionError):  # it was not started: it would have had to look at its services
+            await server._retain()
 
     play(scene)
 

@@ -37,7 +37,7 @@ from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.listener import Listener
 from braidlog.server.peers.certificates import PeerTls
-from braidlog.server.peers.gossip import Gossip
+from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.server.peers.replica_fetch import ReplicaPeers
 from braidlog.server.ports import close_all, listen
 from braidlog.server.session_limits import SessionLimits
@@ -111,6 +111,10 @@ class ClusterNode:
         """In words, for people; empty while etcd answers."""
         return self._store.outage()
 
+    def clock_trouble(self) -> str:
+        """In words, for people; empty while this node's clock is about that of the others."""
+        return self.gossip.clock_trouble()
+
     async def run(self, services: Services) -> None:
         """Follow the metadata. Partitions are opened as replicas from now on."""
         self._services, self._metadata = services, services.metadata
@@ -121,7 +125,7 @@ class ClusterNode:
         services.hosting.cluster = self.replicas
         self.controller = NodeController(number, self._metadata, self._world, self._spawn)
         sender = bytes.fromhex(self._folder.identity.folder_id)
-        self.gossip = Gossip(
+        self.gossip = GossipThread(
             number, sender, self._around.clock, self._address_of(GOSSIP), self.controller.accused, tls=self._tls
         )
         self.peers = ReplicaPeers(

@@ -385,7 +385,10 @@ class Server:
             log.warning("replica %s of %s has not fetched for a while and is in sync no more", node, hosted)
 
     async def _retain(self) -> None:
-        """Let old records and old values go, beside the loop."""
+        """Let old records and old values go, beside the loop. What is old is told by the clock: not by one that is off."""
+        if self._cluster is not None and (trouble := self._cluster.clock_trouble()):
+            log.error("%s", trouble)
+            return
         assert self.services is not None
         await keep_up_partitions(self.services.hosting, self.services.world, self._tell_damages)
         await keep_up(self.services.journal.maintain, "the coordinator's log", self.services.world)

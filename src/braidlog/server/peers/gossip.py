@@ -203,7 +203,7 @@ class Gossip:
         way = "behind" if skew_ms > 0 else "ahead of"
         return (
             f"the clock of node {self.node} is {abs(skew_ms) / 1000:.0f} s {way} that of the other nodes: "
-            "set it (NTP); until then nothing is retained by time or expires here"
+            "set it (NTP); until then nothing is let go here for its age"
         )
 
     def other_views(self) -> list[int]:

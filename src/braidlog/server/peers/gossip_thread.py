@@ -41,8 +41,8 @@ class GossipThread:
         self._verdict = verdict
         self._tls = tls
         self._home = asyncio.get_running_loop()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="braidlog-gossip", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._gossip: Gossip | None = None
         self._early: list[Callable[[Gossip], None]] = []
         """What was said before it was started."""
@@ -53,8 +53,10 @@ class GossipThread:
 
     async def start(self, host: str, port: int, bound: Sequence[socket.socket] = ()) -> None:
         self._beat_on()
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="braidlog-gossip", daemon=True)
         self._thread.start()
-        made = asyncio.run_coroutine_threadsafe(self._begin(host, port, bound), self._loop)
+        made = asyncio.run_coroutine_threadsafe(self._begin(host, port, bound), loop)
         self._gossip = await asyncio.wrap_future(made)
         self.port = self._gossip.port
         for each in self._early:
@@ -83,12 +85,14 @@ class GossipThread:
     async def stop(self) -> None:
         if self._beating is not None:
             self._beating.cancel()
-        if self._thread.is_alive():
-            if self._gossip is not None:
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._gossip.stop(), self._loop))
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            await self._home.run_in_executor(None, self._thread.join)
-        self._loop.close()
+        loop, self._loop = self._loop, None
+        if loop is None or self._thread is None:
+            return
+        if self._gossip is not None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._gossip.stop(), loop))
+        loop.call_soon_threadsafe(loop.stop)
+        await self._home.run_in_executor(None, self._thread.join)
+        loop.close()
 
     # -- told by the node --------------------------------------------------------------------------------------
 
@@ -108,7 +112,7 @@ class GossipThread:
         """On the thread, in the order asked for."""
         if self._gossip is None:
             self._early.append(work)
-        else:
+        elif self._loop is not None:
             self._loop.call_soon_threadsafe(work, self._gossip)
 
     # -- health ------------------------------------------------------------------------------------------------
