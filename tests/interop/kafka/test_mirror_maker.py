@@ -1,5 +1,6 @@
 """Kafka's MirrorMaker 2 copies topics, settings and groups' commits from Apache Kafka to a node and back: `make interop`."""
 
+import contextlib
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from benchmarks.peers import maven
+from benchmarks.peers.kafka import free_ports
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from tests.debian import Missing, have
@@ -82,14 +84,6 @@ def jars() -> Path:
 def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
     """Both brokers with a topic each, and MirrorMaker between them."""
     folder = tmp_path_factory.mktemp("mirror")
-    command = [
-        "java",
-        "-Xmx512m",
-        "-XX:+UseSerialGC",
-        "-cp",
-        f"{jars()}/*",
-        "org.apache.kafka.connect.mirror.MirrorMaker",
-    ]
     (folder / "apache").mkdir()
     words = braid_words("plain", folder, certificates(folder))
     with apache(folder / "apache") as theirs, ServerProcess(folder / "data", *words) as node:
@@ -100,11 +94,21 @@ def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
         for way in WAYS:
             arrow = f"{way.source}->{way.target}"
             lines |= {f"{arrow}.enabled": "true", f"{arrow}.topics": way.topic, f"{arrow}.groups": way.group}
-        told = folder / "mirror.properties"
-        told.write_text("".join(f"{name}={value}\n" for name, value in lines.items()), encoding="utf-8")
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen([*command, str(told)], stdout=log, stderr=subprocess.STDOUT)
+        with mirror_maker(folder, lines) as process:
             yield Mirrored(addresses, process, folder / "log")
+
+
+@contextlib.contextmanager
+def mirror_maker(folder: Path, lines: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """Ended by kill -9: it has to cope with that."""
+    told = folder / "mirror.properties"
+    told.write_text("".join(f"{name}={value}\n" for name, value in lines.items()), encoding="utf-8")
+    java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars()}/*", "org.apache.kafka.connect.mirror.MirrorMaker"]
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen([*java, str(told)], stdout=log, stderr=subprocess.STDOUT)
+        try:
+            yield process
+        finally:
             process.kill()
             process.wait()
 
@@ -206,3 +210,55 @@ def test_it_had_no_quarrel(mirrored: Mirrored) -> None:
         line for line in mirrored.said().splitlines() if "Task is being killed" in line or "UnsupportedVersion" in line
     ]
     assert lines == []
+
+
+@full
+def test_transactions_are_copied_once_although_it_is_killed(mirrored: Mirrored, tmp_path: Path) -> None:
+    """Exactly-once support of Connect writes to the node in transactions, and reads only what was committed. The same cluster
+    by another name: a Connect of its own."""
+    source, target, topic = mirrored.addresses["apache"], mirrored.addresses["braid"], "payments"
+    lines = OFTEN | {
+        "clusters": "bank,braid",
+        "bank.bootstrap.servers": source,
+        "braid.bootstrap.servers": target,
+        "bank->braid.enabled": "true",
+        "bank->braid.topics": topic,
+        "bank.consumer.isolation.level": "read_committed",
+        "braid.exactly.once.source.support": "enabled",
+        "dedicated.mode.enable.internal.rest": "true",
+        "listeners": f"http://127.0.0.1:{free_ports(1)[0]}",
+    }
+    admin = mirrored.admin("apache")
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    producer = Producer({"bootstrap.servers": source, **QUIET, "transactional.id": "bank"})
+    producer.init_transactions(60)
+
+    def pay(first: int, *, is_kept: bool = True) -> None:
+        producer.begin_transaction()
+        for number in range(first, first + 50):
+            producer.produce(topic, b"%d" % number if is_kept else b"aborted", partition=0)
+        producer.commit_transaction(60) if is_kept else producer.abort_transaction(60)
+
+    reader = mirrored.consumer("braid", "counting")
+    copied: list[bytes | None] = []
+
+    def has(count: int) -> bool:
+        copied.extend(message.value() for message in reader.consume(500, 0.5) if message.error() is None)
+        return len(copied) >= count
+
+    pay(0)
+    pay(0, is_kept=False)
+    with mirror_maker(tmp_path, lines):
+        until(
+            lambda: f"bank.{topic}" in mirrored.admin("braid").list_topics(timeout=60).topics, "the copy", SECONDS_MAX
+        )
+        reader.assign([TopicPartition(f"bank.{topic}", 0, 0)])
+        until(lambda: has(50), "the first transaction", SECONDS_MAX)
+        pay(50)
+    pay(100)
+    with mirror_maker(tmp_path, lines):
+        pay(0, is_kept=False)
+        pay(150)
+        until(lambda: has(200), "the last transaction", SECONDS_MAX)
+    reader.close()
+    assert copied == [b"%d" % number for number in range(200)]
