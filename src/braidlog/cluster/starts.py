@@ -37,7 +37,7 @@ class StartFile:
 
     def load(self) -> Starts:
         """Nothing is remembered by a folder that was never part of a cluster."""
-        if not self._slots.load() and not self._slots.faults:
+        if self._slots.was_never_saved():
             return Starts()
         try:
             return msgspec.json.decode(load_newest(self._slots, "starts.a", read_only=False), type=Starts)

@@ -96,6 +96,10 @@ class SlotPair:
         missing = [name for name in self._names if not self._disk.exists(join(self._folder, name))]
         return {**self.faults, **dict.fromkeys(missing, "the file is missing")}
 
+    def was_never_saved(self) -> bool:
+        """Whether there is no value: no file, or one alone that is not whole, as a first save leaves it that never ended."""
+        return not self.load() and len(self.faults) < len(self._names)
+
     def even_out(self, slots: list[Slot]) -> None:
         """After `load`: save the newest value again unless both files hold it.
 

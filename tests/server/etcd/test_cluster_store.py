@@ -22,6 +22,7 @@ import braidlog
 from braidlog.broker.access.authorize import Operation, Rule
 from braidlog.broker.access.users import Hash
 from braidlog.broker.quotas import Direction
+from braidlog.cluster.etcd.moving import MOVING
 from braidlog.cluster.etcd.port import EtcdRefusedError
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.etcd.store import EtcdStore
@@ -34,6 +35,7 @@ from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
 from braidlog.server.etcd import cluster_store, member
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
+from braidlog.server.etcd.moving import move_folder
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.server import ServerProcess, hold_port
@@ -200,6 +202,56 @@ def test_a_folder_that_died_while_it_joined_joins_at_its_next_start(tmp_path: Pa
     PositionFile(OsDisk(), str(tmp_path / "other"), "2").save(Position("another", 0, ""))
     folder.release()
     assert "belongs to another" in refusal(config_for(tmp_path / "other", [etcd.url], "first", node="2"))
+
+
+def test_a_single_node_is_moved_into_a_cluster_and_others_join_it(
+    tmp_path: Path, etcd: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def alone(server: Server) -> None:
+        assert server.services is not None
+        await server.services.topics.create("orders", 2)
+        await append(server, "orders", b"kept")
+
+    async def clustered(server: Server) -> None:
+        assert server.services is not None
+        hosting = server.services.hosting
+        assert (hosting.names(), hosting.partition("orders", 0).end_offset) == (["orders"], 1)
+        other = Server(config_for(tmp_path / "other", [etcd.url], "moved", node="1"))
+        await other.start()
+        try:
+            assert other.services is not None
+            assert other.services.metadata.image.topics["orders"].topic_id == hosting.meta("orders").topic_id
+        finally:
+            await other.stop()
+
+    def move(url: str) -> None:
+        folder = DataFolder(OsDisk(), str(tmp_path / "data"), SystemClock())
+        try:
+            asyncio.run(move_folder(folder, "0", config_for(tmp_path / "data", [url], "moved").cluster))
+        finally:
+            folder.release()
+
+    serve(config_for(tmp_path / "data", "", "moved"), alone)
+    assert "run `braid cluster init`" in refusal(config_for(tmp_path / "data", [etcd.url], "moved"))
+    monkeypatch.setattr(cluster_store, "START_SECONDS_MAX", 0.0)
+    with ports(1) as (port,), pytest.raises(BrokerError, match="cannot be written"):
+        move(f"http://127.0.0.1:{port}")
+    monkeypatch.undo()
+    serve(config_for(tmp_path / "data", "", "moved"), nothing)
+    move(etcd.url)
+    assert "follows the metadata of cluster" in refusal(config_for(tmp_path / "data", "", "moved"))
+    serve(config_for(tmp_path / "data", [etcd.url], "moved"), clustered)
+    with pytest.raises(BrokerError, match=r"is part of cluster .* already"):
+        move(etcd.url)
+
+
+def test_a_folder_whose_move_did_not_end_does_not_start(tmp_path: Path, etcd: Member) -> None:
+    config = config_for(tmp_path / "data", [etcd.url], "half moved")
+    folder = DataFolder(OsDisk(), config.data_dir, SystemClock())
+    folder.join_cluster("c")
+    PositionFile(OsDisk(), config.data_dir, "0").save(Position("c", 0, MOVING))
+    folder.release()
+    assert "the move did not end: run `braid cluster init` again" in refusal(config)
 
 
 def test_a_copy_of_a_folder_takes_the_number_and_the_first_one_stops(tmp_path: Path, etcd: Member) -> None:

@@ -40,7 +40,7 @@ class PositionFile:
 
     def load(self) -> Position | None:
         """None: this folder was never part of a cluster."""
-        if not self._slots.load() and not self._slots.faults:
+        if self._slots.was_never_saved():
             return None
         try:
             kept = msgspec.json.decode(load_newest(self._slots, "cluster.a", read_only=False), type=_Record)

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from braidlog.broker.services import Services
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.leases import LeaseMessage, Leases
+from braidlog.cluster.etcd.moving import is_moving
 from braidlog.cluster.etcd.port import EtcdAwayError, EtcdError
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.etcd.presence import Life, Presence
@@ -125,7 +126,7 @@ class ClusterStore:
             adopted = await self._member.start()
             log.info("etcd runs beside this node, %s", "and has outlived the last one" if adopted else "started by it")
         gateway = self._gateway = Gateway(config.gateway(), config.tls())
-        await _answered(gateway.check_versions)
+        await until_answered(gateway.check_versions)
         store = TaskedStore(
             gateway,
             world,
@@ -136,11 +137,11 @@ class ClusterStore:
         )
         store.tasks = self._tasks
         if known.seq == 0:  # else it was begun: one that is not there any more is not begun anew
-            known = self._joined(await _answered(lambda: store.found_cluster(known.cluster)))
+            known = self._joined(await until_answered(lambda: store.found_cluster(known.cluster)))
         life = Life(self._folder.identity.folder_id, uuid.uuid4().hex)
         self._presence = Presence(gateway, world, Keys(config.prefix), node=self._node, life=life)
-        await _answered(self._presence.take)
-        await _answered(lambda: store.open(known))
+        await until_answered(self._presence.take)
+        await until_answered(lambda: store.open(known))
         log.info("metadata of cluster %s in etcd: entry %d", known.cluster, store.position.seq)
         self._store = store
 
@@ -149,6 +150,12 @@ class ClusterStore:
         folder = self._folder
         position = PositionFile(folder.disk, folder.path, self._node)
         known = position.load()
+        if is_moving(known):
+            raise BrokerError(
+                Reason.VERSION_CONFLICT,
+                f"{folder.path} was being moved into cluster {known.cluster if known else ''}, and the move did not end: run "
+                "`braid cluster init` again",
+            )
         if known is None and folder.identity.cluster:
             raise BrokerError(
                 Reason.FOLDER_NOT_FOUND,
@@ -158,8 +165,8 @@ class ClusterStore:
         if not folder.identity.cluster and folder.topics():
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"{folder.path} has topics and keeps its metadata itself, and cannot be moved into etcd by a start: start with "
-                "an empty data_dir, or take [cluster] etcd away",
+                f"{folder.path} has topics and keeps its metadata itself, and cannot be moved into etcd by a start: run "
+                "`braid cluster init`, or start with an empty data_dir",
             )
         if known is None:
             known = Position(uuid.uuid4().hex, 0, "")
@@ -235,7 +242,7 @@ async def _filled(ids: ProducerIds) -> None:
         await ids.fill_reserve()
 
 
-async def _answered(call: Callable[[], Awaitable[T]]) -> T:
+async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
     """Until somebody answers: members may be starting, or electing one of them."""
     loop = asyncio.get_running_loop()
     until = loop.time() + START_SECONDS_MAX

@@ -1,0 +1,52 @@
+"""`braid cluster init`: a stopped node's folder, with what it knows of topics, users and rules, begins a cluster in etcd.
+
+Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/moving.py`), each of which may be the last.
+"""
+
+import uuid
+from pathlib import Path
+
+from braidlog.cluster.etcd.entries import Keys
+from braidlog.cluster.etcd.moving import move_into_etcd
+from braidlog.cluster.etcd.port import EtcdError
+from braidlog.cluster.etcd.position import Position
+from braidlog.model.clock import SystemClock
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.internal_topic import open_metadata
+from braidlog.server.etcd.cluster_store import MEMBER_FOLDER, until_answered
+from braidlog.server.etcd.gateway import Gateway
+from braidlog.server.etcd.member import Member, find_program
+from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.server.world import LoopWorld
+from braidlog.storage.commit import Flusher
+from braidlog.storage.folder import DataFolder
+
+
+async def move_folder(folder: DataFolder, node: str, config: ClusterConfig) -> Position:
+    """The folder is the caller's, and nobody serves it meanwhile. What failed half-way is ended by calling this again."""
+    if not config.etcd:
+        raise BrokerError(Reason.INVALID_SETTING, "a cluster keeps its metadata in etcd: set [cluster] etcd")
+    clock = SystemClock()
+    flusher = Flusher(clock)
+    store = open_metadata(folder, LoopWorld(clock, flusher), node=node)
+    member = None
+    gateway = Gateway(config.gateway(), config.tls())
+    try:
+        image, _ = store.load()
+        if config.is_embedded:
+            member = Member(config.member(node), Path(folder.path) / MEMBER_FOLDER, find_program())
+            await member.start()
+        await until_answered(gateway.check_versions)
+        keys = Keys(config.prefix)
+        return await move_into_etcd(gateway, keys, folder, image, node=node, new_cluster=uuid.uuid4().hex)
+    except EtcdError as error:
+        raise BrokerError(
+            Reason.UNAVAILABLE,
+            f"the metadata cannot be written to etcd, so the move is not finished: {error}; try again",
+        ) from error
+    finally:
+        gateway.close()
+        if member is not None:
+            await member.stop()
+        store.close()
+        flusher.stop()
