@@ -11,6 +11,7 @@ from braidlog.cli import LazyGroup
 @click.group(
     cls=LazyGroup,
     lazy={
+        "init": ("braidlog.cli.cluster.init:init", "Make a single node the first of a cluster."),
         "status": ("braidlog.cli.cluster.inspect:status", "Is everything there? In a few lines."),
         "nodes": ("braidlog.cli.cluster.inspect:nodes", "Every node, whether it lives, what it leads."),
         "partitions": ("braidlog.cli.cluster.inspect:partitions", "Who leads and who holds each partition."),

@@ -1,0 +1,36 @@
+"""`braid cluster init`: a single node becomes the first of a cluster.
+
+Knows: flags, and what to say afterwards. Refuses to know: how it is done (`server/etcd/moving.py`).
+"""
+
+import asyncio
+
+import click
+
+from braidlog.cli.node.serve import _common as settings_options
+from braidlog.cli.node.serve import _load as load_settings
+from braidlog.model.clock import SystemClock
+from braidlog.server.etcd.moving import move_folder
+from braidlog.storage.files import OsDisk
+from braidlog.storage.folder import DataFolder
+
+
+@click.command(epilog="Example: braid cluster init -c braidlog.toml --set cluster.etcd=http://10.0.0.5:2379")
+@settings_options
+def init(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> None:
+    """Move what a stopped node knows of topics, users and rules into etcd: it is the first node of a cluster then.
+
+    Takes the settings that the node runs with, and [cluster] etcd. Records stay where they are, on this node alone, until
+    partitions are moved to others. From the first moment on the folder starts with that cluster only; if this command fails or
+    is killed, run it again. A folder without topics needs none of this: started with [cluster] etcd it joins or begins one.
+    """
+    settings = load_settings(config, data_dir, changes, {}).config
+    folder = DataFolder(OsDisk(), settings.data_dir, SystemClock())
+    try:
+        moved = asyncio.run(move_folder(folder, settings.node, settings.cluster))
+    finally:
+        folder.release()
+    click.echo(f"{settings.data_dir} is node {settings.node} of cluster {moved.cluster}, whose metadata is in etcd")
+    click.echo(
+        "Start it with the same [cluster] settings; other nodes join by starting with them and an empty data_dir."
+    )
