@@ -136,6 +136,15 @@ def test_kafka_describes_cluster_and_topics_alike() -> None:
     assert (partition.leader_id, partition.isr_nodes, partition.offline_replicas) == (3, [3, 2], [1])
 
 
+def test_kafka_tells_one_cluster_id_on_all_nodes() -> None:
+    node = three_nodes()
+    alone = kafka(node, c.DescribeClusterRequest()).cluster_id
+    node.folder.join_cluster("ab" * 16)
+    told = kafka(node, c.DescribeClusterRequest()).cluster_id
+    assert told == "q6urq6urq6urq6urq6urqw" != alone
+    assert kafka(node, c.MetadataRequest()).cluster_id == told
+
+
 def test_kafka_finds_the_coordinator_on_its_node_and_says_when_that_is_away() -> None:
     node = three_nodes()
     (found,) = kafka(node, c.FindCoordinatorRequest(coordinator_keys=["g"])).coordinators

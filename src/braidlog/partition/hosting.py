@@ -73,6 +73,11 @@ class Hosting:
         return self._folder.path
 
     @property
+    def cluster_id(self) -> str:
+        """The id of the cluster whose metadata the folder follows, in hex; empty for its own."""
+        return self._folder.identity.cluster
+
+    @property
     def broken(self) -> Mapping[str, str]:
         """Folders of topics that could not be read when the node was started, and why."""
         return self._folder.broken_topics

@@ -19,6 +19,7 @@ from braidlog.cli import LazyGroup
     },
     epilog="""\b
 Example:
+  braid dev --nodes 3                             three nodes on this machine
   braid cluster status
   braid cluster partitions --under-replicated
   braid cluster doctor

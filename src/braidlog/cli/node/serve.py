@@ -25,6 +25,9 @@ from braidlog.server.compose import Server
 from braidlog.server.config import ListenersConfig, LoadedConfig, load_config
 from braidlog.server.logs import Sparing
 
+NODES_MAX = 9
+"""Of a cluster on one machine."""
+
 
 def _load(config: str | None, data_dir: str | None, changes: tuple[str, ...], more: dict[str, Any]) -> LoadedConfig:
     flags: dict[str, Any] = dict(more)
@@ -89,11 +92,27 @@ def serve(  # noqa: PLR0913 - one parameter an option
     _run(_serve(loaded))
 
 
-@click.command(epilog="Example: braid dev --data-dir ./data")
+@click.command(epilog="Example: braid dev --data-dir ./data --nodes 3")
 @_common
-def dev(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> None:
-    """Run a node on this machine for trying things out, and say how to reach it."""
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, NODES_MAX),
+    default=1,
+    show_default=True,
+    help="Several nodes that are one cluster, on ports 100 apart; needs an etcd.",
+)
+def dev(config: str | None, data_dir: str | None, changes: tuple[str, ...], nodes: int) -> None:
+    """Run a node on this machine for trying things out, and say how to reach it.
+
+    With --nodes 3 there are three processes, each with a folder and a member of etcd of its own. Kill one of them and see what
+    becomes of its partitions: `braid cluster status`.
+    """
     loaded = _load(config, data_dir, changes, {})
+    if nodes > 1:
+        from braidlog.cli.node.local_cluster import dev_cluster  # noqa: PLC0415 - one node needs none of it
+
+        dev_cluster(loaded, nodes)
+        return
     _log(loaded, "%(levelname)s %(name)s: %(message)s", quiet=True)
     _run(_serve(loaded, friendly=True))
 

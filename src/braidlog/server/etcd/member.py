@@ -125,11 +125,7 @@ class Member:
         part.replace(self._file)
 
     def _running(self) -> _Running | None:
-        try:
-            running = msgspec.json.decode(self._file.read_bytes(), type=_Running)
-        except (FileNotFoundError, msgspec.MsgspecError):
-            return None
-        return running if _started(running.pid) == running.started else None
+        return _find_running(self._file)
 
     async def _wait_until_asked(self) -> None:
         """Until it tells its version, which it does without a majority too."""
@@ -159,23 +155,37 @@ class Member:
 
     async def stop(self) -> None:
         """It syncs what it has and hands over its leadership; one that does not end is killed, which loses nothing."""
-        running = self._running()
-        if running is not None:
-            os.kill(running.pid, signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STOP_SECONDS_MAX):
-                    while self._running() is not None:  # noqa: ASYNC110 - one that is no child of ours tells nobody
-                        await asyncio.sleep(LOOK_SECONDS)
-            if self._running() is not None:
-                os.kill(running.pid, signal.SIGKILL)
-            self._reap()
-        self._file.unlink(missing_ok=True)
+        await stop_member(self._folder)
+        self._reap()
 
     def _reap(self) -> None:
         """A child that has ended is there until someone asks for its end."""
         if self._child is not None:
             self._child.wait()
             self._child = None
+
+
+def _find_running(file: Path) -> _Running | None:
+    try:
+        running = msgspec.json.decode(file.read_bytes(), type=_Running)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+    return running if _started(running.pid) == running.started else None
+
+
+async def stop_member(folder: Path) -> None:
+    """End the member over a folder, whoever started it; nothing is done where none runs."""
+    file = folder / "process.json"
+    running = _find_running(file)
+    if running is not None:
+        os.kill(running.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                while _find_running(file) is not None:  # noqa: ASYNC110 - one that is no child of ours tells nobody
+                    await asyncio.sleep(LOOK_SECONDS)
+        if _find_running(file) is not None:
+            os.kill(running.pid, signal.SIGKILL)
+    file.unlink(missing_ok=True)
 
 
 def _started(pid: int) -> int | None:

@@ -39,6 +39,11 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peers: PeersConfig = PeersConfig()
     rack: str = ""
     """What fails together with others of the same name: copies are kept apart by it. Empty: the machine's name."""
+    initial_cluster: str = ""
+    """All embedded members of a new cluster and where they reach each other, `node=URL,node=URL`; empty: this one alone."""
+    heartbeat_ms: int = 50
+    election_ms: int = 500
+    """How long embedded members wait for the one that leads them; five heartbeats at least."""
 
     def __post_init__(self) -> None:
         for url in self.endpoints:
@@ -54,6 +59,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("prefix must not be empty")
         if not (0 < self.client_port < 65536 and 0 < self.peer_port < 65536 and self.client_port != self.peer_port):
             raise ValueError("client_port and peer_port are two different ports, 1 to 65535")
+        if not 5 * self.heartbeat_ms <= self.election_ms <= 50_000 or self.heartbeat_ms < 1:
+            raise ValueError("election_ms is five times heartbeat_ms at least, and 50000 at most")
 
     @property
     def is_embedded(self) -> bool:
@@ -72,7 +79,12 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def member(self, node: str) -> MemberSettings:
         peer_url = f"http://127.0.0.1:{self.peer_port}"
         return MemberSettings(
-            name=node, client_url=self.endpoints[0], peer_url=peer_url, initial_cluster=f"{node}={peer_url}"
+            name=node,
+            client_url=self.endpoints[0],
+            peer_url=peer_url,
+            initial_cluster=self.initial_cluster or f"{node}={peer_url}",
+            heartbeat_ms=self.heartbeat_ms,
+            election_ms=self.election_ms,
         )
 
     def tls(self) -> ssl.SSLContext:

@@ -1,0 +1,212 @@
+"""`braid dev --nodes 3`: several nodes on this machine, each a `braid serve` of its own, ended together.
+
+Knows: which ports and folder each node gets, what a node says when it is ready, what to say of one that ends. Refuses to know:
+what nodes do among each other.
+Invariants: no node is left behind, whatever ended the others; of a node that dies by itself the number and the last words are
+told, and the others go on.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from braidlog.cli import NO, REFUSED, end, say
+from braidlog.cli.terminal.output import plural, print_table
+from braidlog.server.config import LoadedConfig
+from braidlog.server.etcd.cluster_store import MEMBER_FOLDER
+from braidlog.server.etcd.member import check_program, find_program, stop_member
+from braidlog.server.etcd.settings import EMBEDDED
+
+PORT_STEP: Final = 100
+"""The ports of a node are those of the one before it, and so much."""
+HEARTBEAT_MS, ELECTION_MS = 30, 300
+"""Of etcd's members on one machine, which reach each other sooner than those of a network."""
+STOP_SECONDS_MAX: Final = 60.0
+"""A node hands over what it leads, syncs, and ends its member of etcd; only then it is killed."""
+LINE_BYTES_MAX: Final = 1024 * 1024
+
+
+class NodePlan(msgspec.Struct, frozen=True):
+    """One node to be started."""
+
+    number: int
+    folder: str
+    settings: Mapping[str, Any]
+
+    def command(self) -> list[str]:
+        words = [word for name, value in self.settings.items() for word in ("--set", f"{name}={value}")]
+        return [sys.executable, "-m", "braidlog.cli", "serve", "--data-dir", self.folder, *words]
+
+
+def plan_nodes(loaded: LoadedConfig, count: int) -> list[NodePlan]:
+    """Folders `node-1`, `node-2`, … below the data folder; every port that is not a free one moves on from node to node."""
+    values = loaded.flat()
+    changed = {name: values[name] for name, origin in loaded.origins.items() if origin != "default" and name in values}
+    for name in ("data_dir", "node"):
+        changed.pop(name, None)
+    if any("…" in str(value) for value in changed.values()):
+        end(REFUSED, "braid dev --nodes takes no secrets: leave tokens, users and passwords out of its settings")
+    ports = [name for name, value in values.items() if _is_port(name) and value]
+    peers = ",".join(
+        f"{number}=http://127.0.0.1:{_port(values, 'cluster.peer_port', number)}" for number in _numbers(count)
+    )
+    embedded: dict[str, Any] = {}
+    if not values["cluster.etcd"]:
+        embedded = {"cluster.etcd": EMBEDDED, "cluster.initial_cluster": peers}
+        embedded |= {"cluster.heartbeat_ms": HEARTBEAT_MS, "cluster.election_ms": ELECTION_MS}
+    quiet = {} if "log.level" in changed else {"log.level": "warning"}
+    return [
+        NodePlan(
+            number,
+            str(Path(values["data_dir"]) / f"node-{number}"),
+            changed | quiet | embedded | {name: _port(values, name, number) for name in ports} | {"node": number},
+        )
+        for number in _numbers(count)
+    ]
+
+
+def _numbers(count: int) -> range:
+    return range(1, count + 1)
+
+
+def _is_port(name: str) -> bool:
+    leaf = name.rpartition(".")[2]
+    return leaf == "port" or (leaf.endswith("_port") and leaf != "advertised_port")
+
+
+def _port(values: Mapping[str, Any], name: str, number: int) -> int:
+    port: int = values[name] + PORT_STEP * (number - 1)
+    return port
+
+
+class RunningNode:
+    """One process."""
+
+    def __init__(self, plan: NodePlan, tell: Callable[[str], None]) -> None:
+        self.plan = plan
+        self._tell = tell
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self.last_words = ""
+        self.ports: dict[str, int] = {}
+        self.admin: int | None = None
+
+    async def start(self) -> bool:
+        """Whether it became ready."""
+        # A session of its own: Ctrl-C in the terminal is for us, and we end all of them.
+        self._process = await asyncio.create_subprocess_exec(
+            *self.plan.command(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            limit=LINE_BYTES_MAX,
+        )
+        self._reading = asyncio.ensure_future(self._read_errors(self._process))
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            return False
+        ready = json.loads(line)
+        self.ports, self.admin = ready["ports"], ready["admin"]
+        return True
+
+    async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        while line := await process.stderr.readline():
+            self.last_words = line.decode(errors="replace").rstrip()
+            self._tell(f"node {self.plan.number}: {self.last_words}")
+
+    async def ended(self) -> int:
+        """Its exit code, once it has one."""
+        assert self._process is not None
+        assert self._reading is not None
+        await self._reading
+        return await self._process.wait()
+
+    async def stop(self) -> None:
+        """End it, and the member of etcd that one leaves behind which was killed."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(STOP_SECONDS_MAX):
+                    await self.ended()
+            except TimeoutError:
+                self._process.kill()
+                await self.ended()
+        if self.plan.settings.get("cluster.etcd") == EMBEDDED:
+            await stop_member(Path(self.plan.folder) / MEMBER_FOLDER)
+
+
+async def run_cluster(plans: list[NodePlan], data_dir: str) -> None:
+    """Until a signal, or until no node is left."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    nodes = [RunningNode(plan, lambda line: click.echo(line, err=True)) for plan in plans]
+    try:
+        await _run(nodes, stopping, data_dir)
+    finally:
+        await asyncio.gather(*(node.stop() for node in nodes))
+
+
+async def _run(nodes: list[RunningNode], stopping: asyncio.Event, data_dir: str) -> None:
+    stop = asyncio.ensure_future(stopping.wait())
+    starting = {asyncio.ensure_future(node.start()): node for node in nodes}
+    while starting and not stopping.is_set():
+        await asyncio.wait({stop, *starting}, return_when=asyncio.FIRST_COMPLETED)
+        for started in [task for task in starting if task.done()]:
+            node = starting.pop(started)
+            if not started.result():
+                code, words = await node.ended(), node.last_words or "it said nothing"
+                end(NO, f"node {node.plan.number} did not start (exit code {code}), so all are stopped: {words}")
+    if stopping.is_set():
+        return
+    _announce(nodes, data_dir)
+    running = {asyncio.ensure_future(node.ended()): node for node in nodes}
+    while running and not stopping.is_set():
+        await asyncio.wait({stop, *running}, return_when=asyncio.FIRST_COMPLETED)
+        for ended in [task for task in running if task.done()]:
+            node = running.pop(ended)
+            left = f"{plural(len(running), 'node')} left" if running else "none is left"
+            say(
+                f"node {node.plan.number} has ended with exit code {ended.result()}: {node.last_words or 'no words'}; {left}"
+            )
+    if not running:
+        end(NO)
+
+
+def _announce(nodes: list[RunningNode], data_dir: str) -> None:
+    click.echo(f"braidlog is ready: {plural(len(nodes), 'node')}; their data is in {data_dir}")
+    doors = sorted(nodes[0].ports)
+    head = ["NODE", *(door.upper() for door in doors), "CONSOLE"]
+    rows = [
+        [
+            node.plan.number,
+            *(node.ports.get(door) for door in doors),
+            None if node.admin is None else f"http://127.0.0.1:{node.admin}/",
+        ]
+        for node in nodes
+    ]
+    print_table(head, rows, indent="  ")
+    if "kafka" in doors:
+        hosts = ",".join(f"127.0.0.1:{node.ports['kafka']}" for node in nodes)
+        click.echo(f"Ask them with: braid cluster status --server kafka://{hosts}")
+    click.echo("Stop all with Ctrl-C.")
+
+
+def dev_cluster(loaded: LoadedConfig, count: int) -> None:
+    """Start `count` nodes and run them until Ctrl-C."""
+    if not loaded.config.cluster.etcd:
+        check_program(find_program())
+    if count % 2 == 0:
+        say(f"{count} nodes survive the loss of as many as {count - 1} do: odd numbers are better")
+    asyncio.run(run_cluster(plan_nodes(loaded, count), loaded.config.data_dir))
