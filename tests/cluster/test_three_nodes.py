@@ -1,0 +1,216 @@
+"""Three nodes of a cluster, with their sockets, disks and a real etcd: led, killed, drained, started again."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.broker.node import batch_of
+from tests.server.etcd.members import Member, members
+from tests.server.etcd.test_cluster_store import config_for
+
+from braidlog import connect
+from braidlog.broker.services import Services
+from braidlog.client.blocking import Client
+from braidlog.cluster.events import FenceNode
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.append import Acks
+from braidlog.partition.cluster_partition import ClusterPartition
+from braidlog.partition.hosted import Role
+from braidlog.replication.assignment import Assignment
+from braidlog.server.compose import Server
+from braidlog.testing.cluster_process import ClusterProcess
+
+SECONDS_MAX = 60.0
+NODES = (1, 2, 3)
+RETRIABLE = {Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.ACKS_TIMED_OUT}
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
+    with members(tmp_path_factory.mktemp("etcd"), 1) as started:
+        yield started[0]
+
+
+class ThreeNodes:
+    """Three whole servers in this process. What a crash leaves is on their disks and in etcd."""
+
+    def __init__(self, folder: Path, etcd: str, prefix: str) -> None:
+        self._folder, self._etcd, self._prefix = folder, etcd, prefix
+        self.servers: dict[int, Server] = {}
+
+    async def start(self, number: int) -> None:
+        config = config_for(self._folder / str(number), self._etcd, self._prefix, node=str(number))
+        server = Server(config)
+        await server.start()
+        self.servers[number] = server
+
+    def services(self, number: int) -> Services:
+        services = self.servers[number].services
+        assert services is not None
+        return services
+
+    async def crash(self, number: int) -> None:
+        """All at once, without a word to anybody."""
+        server = self.servers.pop(number)
+        assert server._cluster is not None
+        server._tasks.cancel()
+        await server._cluster.disconnect()
+        await server._tasks.stop()
+        assert server._flusher is not None
+        server._flusher.stop()
+        assert server._cluster._store._gateway is not None
+        server._cluster._store._gateway.close()
+        assert server.services is not None
+        server.services.hosting._folder.release()
+
+    async def stop(self, number: int) -> None:
+        await self.servers.pop(number).stop()
+
+    async def create(self, topic: str) -> None:
+        await self.services(1).topics.create(topic, 1)
+        await self.until(lambda: all(self.services(each).hosting.hosted(topic, 0) is not None for each in NODES))
+
+    def partition(self, number: int) -> ClusterPartition:
+        found = self.services(number).hosting.hosted("a", 0)
+        assert isinstance(found, ClusterPartition)
+        return found
+
+    def assignment(self) -> Assignment:
+        return self.services(next(iter(self.servers))).metadata.image.assignment("a", 0)
+
+    async def leader(self, *, but: int = 0) -> int:
+        def found() -> int:
+            leads = [each for each in self.servers if each != but and self.partition(each).role is Role.LEADER]
+            return leads[0] if leads else 0
+
+        await self.until(lambda: found() > 0)
+        return found()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            while not condition():  # noqa: ASYNC110 - many things make it true, none of them tells
+                await asyncio.sleep(0.01)
+
+    async def append(self, value: bytes, sequence: int) -> None:
+        """As a producer does that asks the metadata again when it is told to."""
+        batch = batch_of(value, producer=(7, 0, sequence))
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                append = self.services(await self.leader()).append
+                try:
+                    await append.append("a", 0, batch, acks=Acks.ALL, timeout_ms=1_000)
+                except BrokerError as error:
+                    if error.reason not in RETRIABLE:
+                        raise
+                else:
+                    return
+
+    async def values(self, number: int) -> list[bytes | None]:
+        found = await self.services(number).fetch.records("a", 0, 0, bytes_max=1 << 20)
+        return [each.value for each in found.records]
+
+    async def all_have(self, *wanted: bytes) -> None:
+        """In sync, and everyone reads the same."""
+        await self.until(lambda: len(self.assignment().in_sync) == len(NODES))
+        await self.until(lambda: all(self.partition(each).high_watermark == len(wanted) for each in NODES))
+        for number in NODES:
+            assert await self.values(number) == list(wanted)
+        logs = [self.partition(each).log.read(0, 1 << 20) for each in NODES]
+        assert logs[0] == logs[1] == logs[2]
+
+
+@asynccontextmanager
+async def three_nodes(folder: Path, etcd: Member, prefix: str) -> AsyncIterator[ThreeNodes]:
+    nodes = ThreeNodes(folder, etcd.url, prefix)
+    try:
+        async with asyncio.timeout(4 * SECONDS_MAX):
+            for number in NODES:
+                await nodes.start(number)
+            yield nodes
+    finally:
+        for number in list(nodes.servers):
+            await nodes.stop(number)
+
+
+def test_nothing_acknowledged_is_lost_by_a_crash_of_the_leader_and_a_drain_of_the_next(
+    tmp_path: Path, etcd: Member
+) -> None:
+    async def scene() -> None:
+        async with three_nodes(tmp_path, etcd, "crash") as nodes:
+            await nodes.create("a")
+            await nodes.append(b"one", 0)
+            first = await nodes.leader()
+            await nodes.crash(first)
+            await nodes.append(b"two", 1)
+            second = await nodes.leader()
+            assert second != first
+            assert nodes.services(second).metadata.image.cluster.nodes()[first].is_fenced
+            await nodes.start(first)
+            await nodes.all_have(b"one", b"two")
+            await nodes.stop(second)
+            third = await nodes.leader()
+            assert nodes.assignment().leader == third, "it leads before the other has gone"
+            await nodes.append(b"three", 2)
+            await nodes.start(second)
+            await nodes.all_have(b"one", b"two", b"three")
+
+    asyncio.run(scene())
+
+
+def test_a_node_that_was_taken_for_dead_comes_back_by_itself(tmp_path: Path, etcd: Member) -> None:
+    async def scene() -> None:
+        async with three_nodes(tmp_path, etcd, "fenced") as nodes:
+            await nodes.create("a")
+            await nodes.append(b"one", 0)
+            metadata = nodes.services(2).metadata
+            before = metadata.image.cluster.nodes()[3].incarnation
+            await metadata.change(
+                lambda image: (
+                    []
+                    if image.cluster.nodes()[3].is_fenced or image.cluster.nodes()[3].incarnation != before
+                    else [FenceNode(node=3, incarnation=before)]
+                )
+            )
+            await nodes.until(lambda: metadata.image.cluster.nodes()[3].incarnation > before)
+            await nodes.append(b"two", 1)
+            await nodes.all_have(b"one", b"two")
+
+    asyncio.run(scene())
+
+
+def leader_of(client: Client) -> int:
+    """Once there is one, as the nodes tell it."""
+    until = time.monotonic() + SECONDS_MAX
+    while True:
+        (found,) = [each for each in client.admin.describe_cluster().partitions if each.topic == "a"]
+        if found.leader is not None:
+            return found.leader
+        assert time.monotonic() < until, "nobody leads"
+
+
+def test_a_producer_survives_the_kill_of_the_process_that_leads(tmp_path: Path, etcd: Member) -> None:
+    """Real processes: what was acknowledged is there once, in order, whichever node is asked."""
+    with ClusterProcess(tmp_path, etcd.url, prefix="killed") as cluster, connect(cluster.url("kafka")) as client:
+        client.admin.create_topic("a", partitions=1)
+        producer = client.producer(acks="all", idempotent=True)
+        wanted = [b"%d" % number for number in range(60)]
+        for value in wanted[:20]:
+            producer.send_and_wait("a", value)
+        killed = leader_of(client)
+        sent = [producer.send("a", value) for value in wanted[20:40]]
+        cluster[killed].kill()
+        for each in sent:
+            each.result()
+        assert leader_of(client) != killed
+        cluster[killed].restart()
+        for value in wanted[40:]:
+            producer.send_and_wait("a", value)
+        consumer = client.consumer()
+        consumer.assign("a", start="earliest")
+        found: list[bytes | None] = []
+        while len(found) < len(wanted):
+            found += [record.value for record in consumer.poll(timeout=SECONDS_MAX)]
+        assert found == wanted
