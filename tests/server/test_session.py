@@ -16,7 +16,7 @@ from braidlog.broker.quotas import Quotas, Rates
 from braidlog.cluster.events import QuotaEntity
 from braidlog.server import session_output
 from braidlog.server.budget import Budget
-from braidlog.server.fair_turns import FairTurns
+from braidlog.server.fair_turns import AT_ONCE, FairTurns
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.session_turns import FEW_WAITING, WAITING_BYTES
 
@@ -607,6 +607,32 @@ async def test_a_flood_waits_for_its_turn_and_others_do_not() -> None:
     assert other.sent == ["ok hello"]
     await until(lambda: len(flood.sent) == 100)
     await until(lambda: flood.transport.reading)  # in the turn after the last of them
+
+
+@play
+async def test_many_waits_that_end_together_go_on_in_turns_and_others_between_them() -> None:
+    """One record may end a thousand long polls: of these some go on at once, the others one after the other with the loop's
+    sockets in between, and who waits for one answer has it before all of the others have theirs."""
+    seconds = count()
+    fair = FairTurns(lambda: next(seconds))  # whatever is done takes longer than a slice
+    many = 3 * AT_ONCE
+    crowd, other = Scene(fair_turns=fair), Scene(fair_turns=fair)
+    for number in range(many):
+        crowd.send(f"poll {number}")
+    other.send("poll x")
+    await until(lambda: len(crowd.adapter.begun) == many and not fair.crowd)
+    for number in range(many):
+        crowd.adapter.release(str(number))
+    other.adapter.release("x")
+    await turns(1)
+    ended = [len(crowd.adapter.ended)]
+    assert ended == [AT_ONCE]
+    while not other.adapter.ended:
+        await turns(1)
+        ended.append(len(crowd.adapter.ended))
+    assert ended[-1] <= AT_ONCE + 3, "it waited for one or two of them"
+    await until(lambda: len(crowd.sent) == many)
+    assert crowd.sent == [f"ok {number}" for number in range(many)]
 
 
 @play
