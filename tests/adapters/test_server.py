@@ -132,7 +132,13 @@ def test_a_setting_spelled_wrong_is_refused_with_the_right_one(tmp_path: Path, n
 
 @pytest.mark.parametrize(
     "change",
-    ["limits.idle_seconds_max=soon", "listeners.rustlog.port=70000", "topics.flush=never", "limits.in_flight_max=0"],
+    [
+        "limits.idle_seconds_max=soon",
+        "listeners.rustlog.port=70000",
+        "topics.flush=never",
+        "limits.in_flight_max=0",
+        "idle_partition_seconds=0.5",
+    ],
 )
 def test_a_value_out_of_range_is_refused(tmp_path: Path, change: str) -> None:
     check_refused(braid("serve", "--data-dir", str(tmp_path), "--set", change), change.partition("=")[0])

@@ -11,7 +11,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -283,6 +283,9 @@ class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+IDLE_PARTITION_SECONDS_MIN: Final = 1.0
+
+
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "braid-data"
     node: str = "0"
@@ -290,7 +293,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_reserve_bytes: int = 64 * 1024 * 1024
     """With less room than this on its disk, a node takes no records and no keys: what is left is for the node itself."""
     idle_partition_seconds: float = 600.0
-    """A partition that nobody has written to or read from for so long is closed, until it is used again; 0 for never."""
+    """A partition that nobody has written to or read from for so long is closed, until it is used again; 0 for never. At least
+    `IDLE_PARTITION_SECONDS_MIN`: to close and open what is in use costs more than to keep it open."""
     listeners: ListenersConfig = ListenersConfig()
     cluster: ClusterConfig = ClusterConfig()
     topics: TopicSettings = TopicSettings()
@@ -305,6 +309,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv: KeyValueSettings = KeyValueSettings()
     admin: AdminConfig = AdminConfig()
     log: LogConfig = LogConfig()
+
+    def __post_init__(self) -> None:
+        if self.idle_partition_seconds:
+            _check_bounds(self, {"idle_partition_seconds": (IDLE_PARTITION_SECONDS_MIN, 1e9)})
 
     @property
     def knows_principals(self) -> bool:
