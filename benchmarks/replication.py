@@ -113,8 +113,8 @@ class Port:
 FLUSH_ON_ACK = False
 
 
-async def run(options: argparse.Namespace, folder: Path) -> tuple[float, float]:
-    """Processor seconds per GB, and MB per second."""
+async def run(options: argparse.Namespace, folder: Path) -> tuple[float, float, float]:
+    """Processor seconds per GB, MB per second, and processor milliseconds per second while nothing is written."""
     flusher = Flusher(SystemClock())
     world = LoopWorld(SystemClock(), flusher)
     addresses: dict[int, tuple[str, int]] = {}
@@ -152,13 +152,16 @@ async def run(options: argparse.Namespace, folder: Path) -> tuple[float, float]:
     began, used = time.perf_counter(), time.process_time()
     await asyncio.gather(*map(produce, range(count)))
     took, cost = time.perf_counter() - began, time.process_time() - used
+    began_idle, used = time.perf_counter(), time.process_time()
+    await asyncio.sleep(options.idle_seconds)
+    idle = (time.process_time() - used) / (time.perf_counter() - began_idle)
     for task in ticks:
         task.cancel()
     for node in nodes:
         await node.peers.stop()
     flusher.stop()
     moved = count * len(batch)
-    return cost / moved * 1e9, moved / took / MB
+    return cost / moved * 1e9, moved / took / MB, idle * 1000
 
 
 def main() -> None:
@@ -168,6 +171,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--batch-kb", type=int, default=64)
     parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--idle-seconds", type=float, default=3.0)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--flush-on-ack", action="store_true")
     options = parser.parse_args()
@@ -181,8 +185,9 @@ def main() -> None:
                 results.append(runner.run(run(options, folder)))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    costs, rates = spread([cost for cost, _ in results]), spread([rate for _, rate in results])
+    costs, rates, idles = map(spread, zip(*results, strict=True))
     print(f"leader + {options.followers} followers: {costs:.2f} CPU-s/GB, {rates:.0f} MB/s acknowledged by all")
+    print(f"{options.partitions} partitions at rest: {idles:.1f} ms of a processor per second, all nodes together")
 
 
 if __name__ == "__main__":
