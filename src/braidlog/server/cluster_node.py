@@ -35,7 +35,7 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
 from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.fair_turns import FairTurns
-from braidlog.server.listener import Listener
+from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.peers.certificates import PeerTls
 from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.server.peers.replica_fetch import ReplicaPeers
@@ -180,6 +180,7 @@ class ClusterNode:
             fair_turns=self._around.fair_turns,
         )
         await listener.start(config.host, config.replica_port, self._bound.pop(PEERS))
+        self._tasks.every(SWEEP_SECONDS, listener.sweep, "sweep-peers")
         await self.gossip.start(config.host, config.gossip_port, self._bound.pop(GOSSIP))
         await self._register(self._registrar)
         self._metadata.listeners.append(self.follow)
