@@ -1,5 +1,7 @@
 """What a node proposes, and when."""
 
+from collections.abc import Iterator
+
 from braidlog.replication.assignment import Assignment, Node, joined
 from braidlog.replication.controller import (
     CALM_MS,
@@ -162,3 +164,22 @@ def test_a_finished_move_and_the_preferred_leader_are_upkeep() -> None:
 def test_a_fenced_node_proposes_nothing() -> None:
     one = Driver(1, view(1, fenced(1)))
     assert one.told(DEAD, 0) is None
+
+
+class Counted(dict[PartitionKey, Partition]):
+    """Counts how often it is walked."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[PartitionKey]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_ticks_cost_nothing_while_nothing_can_be_found() -> None:
+    """With 200,000 partitions one look takes longer than a tick."""
+    partitions = Counted(view(1, NODES, LED_BY_3).partitions)
+    first = Driver(1, View(1, NODES, partitions))
+    for now_ms in range(0, 2 * CALM_MS, 1000):
+        assert first.told(Tick(), now_ms) is None
+    assert partitions.walks == 2, "when it came, and when it was calm"

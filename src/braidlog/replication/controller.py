@@ -25,6 +25,8 @@ PENALTY_MS_MAX = 160_000
 CALM_MS = 300_000
 """Preferred leaders return after so long without a change of nodes."""
 
+NEVER_MS = 2**62
+
 PartitionKey = tuple[str, int]
 
 
@@ -128,6 +130,8 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True):
     """Since when there is something to do besides suspects."""
     changed_ms: int = 0
     """When a node last came or went."""
+    quiet_until_ms: int = 0
+    """Upkeep has found nothing in this view, and finds nothing before then."""
 
     def now(self, **fields: object) -> "Controller":
         return msgspec.structs.replace(self, **fields)
@@ -167,6 +171,7 @@ def _applied(controller: Controller, view: View, now_ms: int) -> Controller:
         in_flight=None,
         noticed_ms=None,
         changed_ms=now_ms if changed else controller.changed_ms,
+        quiet_until_ms=0,
     )
 
 
@@ -214,17 +219,25 @@ def _proposed(controller: Controller, now_ms: int) -> Controlled:
     if view is None or not _is_my_turn_to_speak(controller, view, now_ms):
         return controller, None
     due = tuple(each for each in controller.suspects if now_ms - each.since_ms >= _stagger(controller, view))
-    events = tuple(_fail_over(controller, view, due, now_ms))
+    events = tuple(_fail_over(controller, view, due, now_ms)) if due else ()
     if not events:
+        if now_ms < controller.quiet_until_ms:
+            return controller, None
         changes = tuple(_upkeep(controller, view, now_ms))
         if not changes:
-            return controller.now(noticed_ms=None), None
+            return controller.now(noticed_ms=None, quiet_until_ms=_next_look(controller, now_ms)), None
         noticed_ms = now_ms if controller.noticed_ms is None else controller.noticed_ms
         controller = controller.now(noticed_ms=noticed_ms)
         if now_ms - noticed_ms < _stagger(controller, view):
             return controller, None
         events = changes[:PARTITIONS_PER_ENTRY_MAX]
     return controller.now(in_flight=Flight(view.seq, now_ms)), Propose(view.seq, events)
+
+
+def _next_look(controller: Controller, now_ms: int) -> int:
+    """When upkeep may find something in the same view: a penalty ends, or it has been calm for long enough."""
+    moments = [controller.changed_ms + CALM_MS, *(each.until_ms for each in controller.penalties)]
+    return min((moment for moment in moments if moment > now_ms), default=NEVER_MS)
 
 
 def _is_my_turn_to_speak(controller: Controller, view: View, now_ms: int) -> bool:
