@@ -149,3 +149,19 @@ def test_topics_of_a_single_node_are_the_clusters_once_it_registers() -> None:
     after = image.assignment("t", 1)
     assert (after.replicas, after.in_sync, after.leader, after.leader_epoch) == ((0,), (0,), None, 2)
     assert (image.topics["t"].holder, len(Views().at(image, 2).partitions)) == ("", 2)
+
+
+def test_a_node_is_removed_once_it_is_fenced_and_holds_nothing() -> None:
+    image = first()
+    gone = e.RemoveNode(node_id="3")
+    with pytest.raises(BrokerError, match="node 3 runs; stop it first"):
+        image.check(gone)
+    image.apply(e.FenceNode(node=3, incarnation=1))
+    with pytest.raises(BrokerError, match="node 3 has replicas of 2 partitions; move them"):
+        image.check(gone)
+    image.apply(e.DeleteTopic(topic="t", topic_id="01", deleted_ms=1))
+    image.check(gone)
+    image.apply(gone)
+    assert sorted(image.cluster.nodes()) == [1, 2]
+    with pytest.raises(BrokerError, match="broker 3 is not registered"):
+        image.check(gone)

@@ -167,7 +167,7 @@ def test_a_batch_that_was_bent_on_the_way_is_asked_for_again_and_complained_abou
         if isinstance(again[2], Fetch):
             peers.under_way.clear()
             peers[1].partition.tell(again[2])
-    assert again[2] == Complaint(3, 1, 0)
+    assert peers.under_way[-1][2] == Complaint(3, 1, 0)
     peers.away = set()
     peers.tick()
     assert job.is_done, "the leader's file is whole, and the next answer was too"

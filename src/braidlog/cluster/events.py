@@ -82,6 +82,8 @@ class AddNode(Event, frozen=True, kw_only=True):
 
 
 class RemoveNode(Event, frozen=True, kw_only=True):
+    """A node is gone for good: it holds nothing, and its number is free."""
+
     node_id: str
 
 

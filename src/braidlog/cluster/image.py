@@ -212,8 +212,22 @@ class Image(msgspec.Struct):
 
     @check.register
     def _(self, event: e.RemoveNode) -> None:
-        if event.node_id not in self.nodes:
+        member = self.cluster.members.get(event.node_id)
+        if event.node_id not in self.nodes and member is None:
             raise BrokerError(Reason.REPLICA_NOT_FOUND, f"broker {event.node_id} is not registered")
+        if member is not None:
+            self._check_removal(int(event.node_id), member)
+
+    def _check_removal(self, node: int, member: membership.Member) -> None:
+        if not member.is_fenced:
+            raise BrokerError(Reason.VERSION_CONFLICT, f"node {node} runs; stop it first: `braid cluster drain {node}`")
+        topics = self.topics.values()
+        held = sum(node in each.replicas for topic in topics for each in topic.assignments)
+        if held:
+            raise BrokerError(
+                Reason.VERSION_CONFLICT,
+                f"node {node} has replicas of {held} partitions; move them to other nodes first",
+            )
 
     @check.register
     def _(self, event: e.FolderMade) -> None:
@@ -362,7 +376,8 @@ class Image(msgspec.Struct):
 
     @apply.register
     def _(self, event: e.RemoveNode) -> None:
-        del self.nodes[event.node_id]
+        self.nodes.pop(event.node_id, None)
+        self.cluster.members.pop(event.node_id, None)
 
     @apply.register
     def _(self, event: e.FolderMade) -> None:

@@ -161,7 +161,8 @@ def test_new_folders_join_the_cluster_that_etcd_holds(tmp_path: Path, etcd: Memb
         try:
             for each in others:
                 await each.start()
-            await server.services.topics.create("orders", 1)
+            made = await server.services.topics.create("orders", 1)
+            assert (sorted(made.assignments[0].replicas), made.min_in_sync) == ([0, 1, 2], 2)
             for each in others:
                 assert each.services is not None
                 while not each.services.hosting.exists("orders"):  # noqa: ASYNC110 - another node has made it: no event
