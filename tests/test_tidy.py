@@ -82,6 +82,7 @@ WAYS = {
     "streams": "answers that do not end",
     "table": "every row of a dialect's table",
     "threads": "many threads at once",
+    "three_nodes": "three nodes that are one cluster, over a real etcd",
     "vectors": "golden bytes",
     "send": "a command of the wire tools, as typed",
     "tap": "a command of the wire tools, as typed",
