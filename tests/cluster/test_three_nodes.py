@@ -150,12 +150,34 @@ def test_nothing_acknowledged_is_lost_by_a_crash_of_the_leader_and_a_drain_of_th
             assert nodes.services(second).metadata.image.cluster.nodes()[first].is_fenced
             await nodes.start(first)
             await nodes.all_have(b"one", b"two")
+            metadata = nodes.services(first).metadata
+            seen: list[tuple[int | None, bool]] = []
+            metadata.listeners.append(
+                lambda: seen.append(
+                    (metadata.image.assignment("a", 0).leader, metadata.image.cluster.nodes()[second].is_fenced)
+                )
+            )
             await nodes.stop(second)
-            third = await nodes.leader()
-            assert nodes.assignment().leader == third, "it leads before the other has gone"
+            moved = next(each for each in seen if each[0] != second)
+            assert moved == (await nodes.leader(), False), "it leads before the other has gone"
             await nodes.append(b"three", 2)
             await nodes.start(second)
             await nodes.all_have(b"one", b"two", b"three")
+
+    asyncio.run(scene())
+
+
+def test_a_node_that_is_alone_in_its_cluster_leads_before_it_listens(tmp_path: Path, etcd: Member) -> None:
+    async def scene() -> None:
+        nodes = ThreeNodes(tmp_path, etcd.url, "alone")
+        await nodes.start(1)
+        await nodes.services(1).topics.create("a", 1)
+        await nodes.append(b"one", 0)
+        await nodes.stop(1)
+        await nodes.start(1)
+        assert nodes.partition(1).role is Role.LEADER
+        assert await nodes.values(1) == [b"one"]
+        await nodes.stop(1)
 
     asyncio.run(scene())
 

@@ -27,7 +27,8 @@ from braidlog.model.address import Address
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
-from braidlog.partition.cluster_partition import Key
+from braidlog.partition.cluster_partition import ClusterPartition, Key
+from braidlog.partition.hosted import Role
 from braidlog.partition.node_replicas import NodeReplicas
 from braidlog.replication.swim import Members
 from braidlog.server.budget import Budget
@@ -49,7 +50,9 @@ log = logging.getLogger("braidlog.cluster")
 GOSSIP: Final = "gossip"
 PEERS: Final = "peers"
 DRAIN_SECONDS_MAX: Final = 10.0
-LOOK_SECONDS: Final = 0.05
+LEAD_SECONDS_MAX: Final = 5.0
+"""How long a start waits for the leaderships that nobody else can have."""
+LOOK_SECONDS: Final = 0.02
 PEER_CONNECTIONS_MAX: Final = 1_000
 
 
@@ -188,6 +191,19 @@ class ClusterNode:
         self._tasks.spawn(self.controller.run(), "controller")
         leases = self._store.leases(self._members, self.gossip.tell, self.controller.lost_lease)
         self._tasks.spawn(leases.run(), "leases")
+        until = self._world.monotonic() + LEAD_SECONDS_MAX
+        while self._is_to_lead() and self._world.monotonic() < until:
+            await self._world.wakeup().wait(LOOK_SECONDS)
+
+    def _is_to_lead(self) -> bool:
+        """Whether a partition waits for this node to lead it: its clients would be told to come again."""
+        waiting = (each for each in self.replicas.partitions if each.role is not Role.LEADER and not each.fault)
+        return any(self._could_lead(each) for each in waiting)
+
+    def _could_lead(self, partition: ClusterPartition) -> bool:
+        topic = self._metadata.image.topics.get(partition.topic)
+        known = None if topic is None else topic.assignments[partition.number]
+        return known is not None and self.number in known.in_sync and known.leader in (None, self.number)
 
     def _members(self) -> Membership:
         return self._metadata.image.cluster
