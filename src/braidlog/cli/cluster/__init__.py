@@ -12,6 +12,10 @@ from braidlog.cli import LazyGroup
     cls=LazyGroup,
     lazy={
         "init": ("braidlog.cli.cluster.init:init", "Make a single node the first of a cluster."),
+        "certificates": (
+            "braidlog.cli.cluster.certificates:certificates",
+            "Make what nodes show each other beyond loopback.",
+        ),
         "status": ("braidlog.cli.cluster.inspect:status", "Is everything there? In a few lines."),
         "nodes": ("braidlog.cli.cluster.inspect:nodes", "Every node, whether it lives, what it leads."),
         "partitions": ("braidlog.cli.cluster.inspect:partitions", "Who leads and who holds each partition."),

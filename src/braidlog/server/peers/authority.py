@@ -38,6 +38,11 @@ class Pair(NamedTuple):
     key: Path
 
 
+def authority_in(folder: Path) -> Pair:
+    """Where an authority in this folder is, or would be."""
+    return _pair(folder, AUTHORITY)
+
+
 def make_authority(folder: Path, clock: Clock) -> Pair:
     """The authority of a cluster. Its key signs certificates of nodes, and no node needs it. FileExistsError if there is one."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -114,9 +119,13 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
+def _pair(folder: Path, name: str) -> Pair:
+    return Pair(folder / f"{name}.pem", folder / f"{name}.key")
+
+
 def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
     """The key first, and both whole on the disk: half a pair is of no use, and a key of nothing does no harm."""
-    pair = Pair(folder / f"{name}.pem", folder / f"{name}.key")
+    pair = _pair(folder, name)
     folder.mkdir(parents=True, exist_ok=True)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

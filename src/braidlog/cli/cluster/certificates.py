@@ -1,0 +1,39 @@
+"""`braid cluster certificates`: what nodes show each other.
+
+Knows: flags, and what to say. Refuses to know: how a certificate is made (`server/peers/authority.py`).
+"""
+
+from pathlib import Path
+
+import click
+
+from braidlog.model.clock import SystemClock
+
+
+@click.command(epilog="Example: braid cluster certificates ./certificates 1 2 3")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("numbers", metavar="NODE...", nargs=-1, required=True, type=click.IntRange(min=0))
+def certificates(folder: Path, numbers: tuple[int, ...]) -> None:
+    """Make certificates for nodes, by their numbers: beyond loopback nodes know each other by them.
+
+    Makes the cluster's authority too (braidlog-ca.pem and .key), if it is not there yet. A node gets braidlog-ca.pem and the
+    two files of its own, as cluster.peers.ca, .cert and .key; braidlog-ca.key stays with you, for nodes to come. Nothing that is
+    there is ever replaced.
+    """
+    try:
+        from braidlog.server.peers.authority import authority_in, make_authority, make_node_certificate  # noqa: PLC0415
+    except ImportError as error:  # it says what to install
+        raise click.ClickException(str(error)) from error
+    clock = SystemClock()
+    try:
+        authority = authority_in(folder)
+        if not authority.certificate.exists():
+            authority = make_authority(folder, clock)
+            click.echo(f"{authority.certificate}  for every node; keep {authority.key} to yourself")
+        for number in numbers:
+            made = make_node_certificate(authority, folder, number, clock)
+            click.echo(f"{made.certificate}  and {made.key.name}, for node {number}")
+    except FileExistsError as error:
+        raise click.ClickException(f"{error.filename} is there, and is not replaced: remove it first") from error
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or folder}: {error.strerror or error}") from error
