@@ -277,15 +277,19 @@ def test_a_view_follows_what_has_changed() -> None:
     cluster = Cluster()
     nodes = three(cluster)
     image, views = nodes[0].metadata.image, Views()
-    assert dict(views.at(image, 4).partitions) == dict(Views().at(image, 4).partitions) != {}
+    changed = []
+    assert dict(views.at(image, 4).view.partitions) == dict(Views().at(image, 4).view.partitions) != {}
+    assert views.at(image, 4).changed == ()
     for event in (
         e.AddPartitions(topic="t", topic_id="01", partitions=3, placement=((3, 1),)),
         e.DrainNode(node=3, incarnation=3, is_draining=True),
         e.DeleteTopic(topic="t", topic_id="01", deleted_ms=1),
     ):
         image.apply(event)
-        seen, fresh = views.at(image, 5), Views().at(image, 5)
-        assert (dict(seen.partitions), seen.nodes) == (dict(fresh.partitions), fresh.nodes)
+        seen, fresh = views.at(image, 5), Views().at(image, 5).view
+        assert (dict(seen.view.partitions), seen.view.nodes) == (dict(fresh.partitions), fresh.nodes)
+        changed.append(seen.changed)
+    assert changed == [(("t", 2),), (), (("t", 0), ("t", 1), ("t", 2))]
 
 
 def test_a_lease_that_is_gone_costs_leaderships() -> None:

@@ -95,7 +95,7 @@ def test_it_is_part_of_the_image() -> None:
     twin = image.copy()
     twin.apply(change())
     assert twin != image
-    view = Views().at(image, 7)
+    view = Views().at(image, 7).view
     assert (view.seq, list(view.partitions), view.nodes[1].incarnation) == (7, [("t", 0), ("t", 1)], 1)
     assert view.partitions["t", 0].min_in_sync == 2
 
@@ -140,7 +140,7 @@ def test_what_was_written_before_each_ack_was_flushed_is_not_whole_after_a_power
 def test_topics_of_a_single_node_are_the_clusters_once_it_registers() -> None:
     image = Image()
     image.apply(created(placement=(), replicas=("n1", "peer"), min_in_sync=1))
-    assert (image.topics["t"].holder, image.topics["t"].observers, Views().at(image, 1).partitions) == (
+    assert (image.topics["t"].holder, image.topics["t"].observers, Views().at(image, 1).view.partitions) == (
         "n1",
         ("peer",),
         {},
@@ -148,7 +148,7 @@ def test_topics_of_a_single_node_are_the_clusters_once_it_registers() -> None:
     image.apply(registered(0, 2))
     after = image.assignment("t", 1)
     assert (after.replicas, after.in_sync, after.leader, after.leader_epoch) == ((0,), (0,), None, 2)
-    assert (image.topics["t"].holder, len(Views().at(image, 2).partitions)) == ("", 2)
+    assert (image.topics["t"].holder, len(Views().at(image, 2).view.partitions)) == ("", 2)
 
 
 def test_a_node_is_removed_once_it_is_fenced_and_holds_nothing() -> None:

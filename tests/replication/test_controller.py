@@ -1,6 +1,10 @@
 """What a node proposes, and when."""
 
 from collections.abc import Iterator
+from random import Random
+
+import msgspec
+import pytest
 
 from braidlog.replication.assignment import Assignment, Node, joined
 from braidlog.replication.controller import (
@@ -30,6 +34,7 @@ NODES = {number: Node(incarnation=1) for number in (1, 2, 3)}
 LED_BY_3 = Assignment(replicas=(3, 1, 2), in_sync=(3, 1, 2), leader=3)
 KEY = ("orders", 0)
 DEAD = Verdict(3, 1, "silent")
+SETS = ((3, 1, 2), (3, 1), (1,), (2, 3))
 
 
 def view(seq: int = 1, nodes: dict[int, Node] | None = None, *assignments: Assignment) -> View:
@@ -183,3 +188,46 @@ def test_ticks_cost_nothing_while_nothing_can_be_found() -> None:
     for now_ms in range(0, 2 * CALM_MS, 1000):
         assert first.told(Tick(), now_ms) is None
     assert partitions.walks == 2, "when it came, and when it was calm"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_has_changed_is_enough_to_look_at(seed: int) -> None:
+    """Two controllers hear the same; one looks at everything each time. They propose the same at the same moments."""
+    rng = Random(seed)
+    partitions = {("t", at): Partition(LED_BY_3, 2) for at in range(6)}
+    nodes = dict(NODES)
+    sparing, thorough = Controller(node=1), Controller(node=1)
+    now_ms = seq = proposed = 0
+    for _ in range(300):
+        now_ms += rng.choice((10, 100, 1000, 20_000, CALM_MS))
+        message: ControllerMessage = Tick()
+        changed: list[PartitionKey] = []
+        kind = rng.random()
+        if kind < 0.2:
+            number = rng.choice((2, 3))
+            fields = {"is_fenced": rng.random() < 0.5, "is_draining": rng.random() < 0.3}
+            nodes = {**nodes, number: Node(incarnation=nodes[number].incarnation + rng.randrange(2), **fields)}
+        elif kind < 0.5:
+            changed = [("t", rng.randrange(6))]
+            known = partitions[changed[0]].assignment
+            leader = rng.choice((1, 2, 3, None))
+            partitions = {**partitions, changed[0]: Partition(known.led_by(leader, in_sync=rng.choice(SETS)), 2)}
+        if kind < 0.5:
+            seq += 1
+            message = Applied(View(seq, nodes, partitions), tuple(changed))
+        elif kind < 0.6:
+            message = Verdict(3, nodes[3].incarnation, "silent")
+        sparing, one = step(sparing, message, now_ms)
+        thorough, other = step(msgspec.structs.replace(thorough, unseen=None, look_again_ms=0), message, now_ms)
+        assert one == other
+        if one is not None and rng.random() < 0.5:  # it is written
+            seq += 1
+            after = {each.key: Partition(each.after, 2) for each in one.events if isinstance(each, ChangePartition)}
+            fences = [each.node for each in one.events if isinstance(each, FenceNode)]
+            nodes = nodes | {number: Node(incarnation=nodes[number].incarnation, is_fenced=True) for number in fences}
+            partitions = partitions | after
+            sparing, one = step(sparing, Applied(View(seq, nodes, partitions), tuple(after)), now_ms)
+            thorough, other = step(thorough, Applied(View(seq, nodes, partitions)), now_ms)
+            assert one == other
+        proposed += one is not None
+    assert proposed > 5

@@ -4,7 +4,7 @@ Knows: when the steps of `replication/controller.py` are taken. Refuses to know:
 Invariant: a proposal is written directly after the entry that it was decided at, or not at all.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 from braidlog.cluster.image import Image
@@ -39,22 +39,27 @@ class Views:
         self._seen: dict[str, Topic] = {}
         self._partitions: dict[PartitionKey, Partition] = {}
 
-    def at(self, image: Image, seq: int) -> View:
-        gone = [name for name in self._seen if name not in image.topics]
-        for name in [*gone, *(name for name, topic in image.topics.items() if self._seen.get(name) is not topic)]:
-            self._look(name, image.topics.get(name))
-        return View(seq, image.cluster.nodes(), self._partitions)
+    def at(self, image: Image, seq: int) -> Applied:
+        names = [name for name in self._seen if name not in image.topics]
+        names += [name for name, topic in image.topics.items() if self._seen.get(name) is not topic]
+        changed = [key for name in names for key in self._look(name, image.topics.get(name))]
+        return Applied(View(seq, image.cluster.nodes(), self._partitions), tuple(changed))
 
-    def _look(self, name: str, topic: Topic | None) -> None:
-        before = self._seen.pop(name, None)
-        for number in range(before.partitions if before else 0):
-            self._partitions.pop((name, number), None)
-        if topic is None:
-            return
-        self._seen[name] = topic
-        if not topic.holder:
-            for number, assignment in enumerate(topic.assignments):
-                self._partitions[name, number] = Partition(assignment, topic.min_in_sync)
+    def _look(self, name: str, topic: Topic | None) -> Iterator[PartitionKey]:
+        """The partitions of a topic that are otherwise than they were."""
+        before, now = self._seen.pop(name, None), []
+        if topic is not None:
+            self._seen[name] = topic
+            now = [] if topic.holder else [Partition(each, topic.min_in_sync) for each in topic.assignments]
+        for number in range(max(before.partitions if before else 0, len(now))):
+            key = (name, number)
+            found = now[number] if number < len(now) else None
+            if found != self._partitions.get(key):
+                yield key
+            if found is None:
+                self._partitions.pop(key, None)
+            else:
+                self._partitions[key] = found
 
 
 class NodeController:
@@ -69,7 +74,7 @@ class NodeController:
         self._writing = 0
 
     def applied(self) -> None:
-        self._tell(Applied(self._views.at(self._metadata.image, self._metadata.seq)))
+        self._tell(self._views.at(self._metadata.image, self._metadata.seq))
 
     def accused(self, verdict: Verdict) -> None:
         self._tell(verdict)

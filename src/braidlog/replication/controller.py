@@ -48,6 +48,8 @@ class View(msgspec.Struct, frozen=True):
 
 class Applied(msgspec.Struct, frozen=True):
     view: View
+    changed: tuple[PartitionKey, ...] | None = None
+    """The partitions that are otherwise than in the view before, or gone; None: any of them may be."""
 
 
 class NotWritten(msgspec.Struct, frozen=True):
@@ -130,8 +132,10 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True):
     """Since when there is something to do besides suspects."""
     changed_ms: int = 0
     """When a node last came or went."""
-    quiet_until_ms: int = 0
-    """Upkeep has found nothing in this view, and finds nothing before then."""
+    unseen: tuple[PartitionKey, ...] | None = None
+    """The partitions in which upkeep may find something to do; None: in any of them."""
+    look_again_ms: int = 0
+    """When there may be something to do in any of them, though nothing has changed."""
 
     def now(self, **fields: object) -> "Controller":
         return msgspec.structs.replace(self, **fields)
@@ -142,8 +146,8 @@ Controlled = tuple[Controller, Propose | None]
 
 def step(controller: Controller, message: ControllerMessage, now_ms: int) -> Controlled:
     match message:
-        case Applied(view):
-            controller = _applied(controller, view, now_ms)
+        case Applied():
+            controller = _applied(controller, message, now_ms)
         case Verdict(node, incarnation):
             controller = _suspected(controller, Suspect(node, incarnation, now_ms))
         case LeaseLost(node, incarnation, holders):
@@ -158,8 +162,8 @@ def step(controller: Controller, message: ControllerMessage, now_ms: int) -> Con
     return _proposed(controller, now_ms)
 
 
-def _applied(controller: Controller, view: View, now_ms: int) -> Controller:
-    before = controller.view
+def _applied(controller: Controller, message: Applied, now_ms: int) -> Controller:
+    before, view = controller.view, message.view
     if before is not None and view.seq <= before.seq:
         return controller
     changed = before is None or dict(before.nodes) != dict(view.nodes)
@@ -171,8 +175,15 @@ def _applied(controller: Controller, view: View, now_ms: int) -> Controller:
         in_flight=None,
         noticed_ms=None,
         changed_ms=now_ms if changed else controller.changed_ms,
-        quiet_until_ms=0,
+        unseen=_unseen(controller, message),
+        look_again_ms=0 if changed else controller.look_again_ms,
     )
+
+
+def _unseen(controller: Controller, message: Applied) -> tuple[PartitionKey, ...] | None:
+    if controller.unseen is None or message.changed is None:
+        return None
+    return tuple(dict.fromkeys((*controller.unseen, *message.changed)))
 
 
 def _is_open(view: View, suspect: Suspect) -> bool:
@@ -221,11 +232,11 @@ def _proposed(controller: Controller, now_ms: int) -> Controlled:
     due = tuple(each for each in controller.suspects if now_ms - each.since_ms >= _stagger(controller, view))
     events = tuple(_fail_over(controller, view, due, now_ms)) if due else ()
     if not events:
-        if now_ms < controller.quiet_until_ms:
-            return controller, None
+        if now_ms >= controller.look_again_ms:
+            controller = controller.now(unseen=None, look_again_ms=_next_look(controller, now_ms))
         changes = tuple(_upkeep(controller, view, now_ms))
         if not changes:
-            return controller.now(noticed_ms=None, quiet_until_ms=_next_look(controller, now_ms)), None
+            return controller.now(noticed_ms=None, unseen=()), None
         noticed_ms = now_ms if controller.noticed_ms is None else controller.noticed_ms
         controller = controller.now(noticed_ms=noticed_ms)
         if now_ms - noticed_ms < _stagger(controller, view):
@@ -303,8 +314,10 @@ def _upkeep(controller: Controller, view: View, now_ms: int) -> Iterator[ChangeP
     """Partitions without a leader that could have one; leaders that must go; moves that are finished; preferred leaders."""
     nodes = _leaders(controller, view.nodes, now_ms)
     is_calm = now_ms - controller.changed_ms >= CALM_MS
-    for key in sorted(view.partitions):
-        known = view.partitions[key]
+    for key in sorted(view.partitions if controller.unseen is None else controller.unseen):
+        known = view.partitions.get(key)
+        if known is None:
+            continue  # its topic was deleted
         after = _kept_up(known, nodes, is_calm=is_calm)
         if after != known.assignment:
             yield _change(key, known.assignment, after)

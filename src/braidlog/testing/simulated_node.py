@@ -124,6 +124,7 @@ class SimulatedNode:
         self._draw = self.universe.stream(f"node {self.number} {self.life}")
         self.swim = swim.Swim(node=self.number)
         self.controller = control.Controller(node=self.number)
+        self._views = Views()
         self._spawn(self._begin())
         self.universe.time.after(self._draw.randrange(TICK_US), lambda: self.world_enter(self._tick))
 
@@ -265,7 +266,7 @@ class SimulatedNode:
             tuple((number, node.incarnation) for number, node in sorted(cluster.nodes().items()) if not node.is_fenced)
         )
         self._swim(members)
-        self._control(control.Applied(Views().at(image, seq)))
+        self._control(self._views.at(image, seq))
 
     def propose(self, proposal: ProposeChange | Resign) -> None:
         self.universe.happened(self, "proposal")
