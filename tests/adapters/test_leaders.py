@@ -267,7 +267,7 @@ def cursus(node: Node, line: str) -> str:
     body = line.encode()
     answer = in_bytes(node, make_adapter("cursus", node.services), len(body).to_bytes(4, "big") + body)
     assert int.from_bytes(answer[:4], "big") == len(answer) - 4
-    return answer[4:].decode()
+    return answer[4:].decode(errors="replace")
 
 
 def test_cursus_redirects_in_the_words_of_its_document() -> None:
@@ -334,6 +334,14 @@ def test_cursus_names_the_coordinator_which_need_not_lead() -> None:
     assert cursus(three_nodes(), line) == "ERROR: NOT_COORDINATOR host=10.0.0.1 port=9011"
     assert cursus(three_nodes(name="1"), line).startswith("OK")
     assert cursus(three_nodes(name="1"), f"COMMIT_OFFSET topic={TOPIC} partition=0 group=g offset=0").startswith("OK")
+
+
+def test_cursus_members_read_at_a_leader_that_does_not_know_their_group() -> None:
+    node = three_nodes(leader=2)
+    asked = f"topic={TOPIC} partition=0 group=g member=m generation=1"
+    assert not cursus(node, f"CONSUME {asked} offset=0").startswith("ERROR")
+    assert cursus(three_nodes(leader=1, name="1"), f"CONSUME {asked} offset=0").startswith("ERROR: group_not_found")
+    assert cursus(node, f"STREAM {asked}") == "ERROR: NOT_COORDINATOR host=10.0.0.1 port=9011"
 
 
 def test_flux_and_mlog_refuse_to_keep_commits_elsewhere() -> None:

@@ -134,8 +134,11 @@ async def read_frame(
 
 
 def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
-    """Who reads as a member reads what is its own, else it is told to join again. Who names no generation is no member."""
-    if message.group and message.member and message.generation is not None:
+    """Who reads as a member reads what is its own, else it is told to join again. Who names no generation is no member.
+
+    Only the node that keeps groups knows them: a leader elsewhere lets everyone read, and that node refuses stale commits.
+    """
+    if message.group and message.member and message.generation is not None and services.routing.is_coordinator:
         services.hosting.check_partition(message.topic, message.partition)
         services.groups.find(message.group).check_owner(
             message.member, message.generation, message.topic, message.partition
@@ -245,6 +248,8 @@ def _begin(services: Services, message: r.Stream) -> int:
     """The offset a stream begins at if it names none: where its group has committed, else at the first record."""
     if message.offset is not None:
         return message.offset
+    if message.group and not services.routing.is_coordinator:
+        raise services.routing.not_coordinator()  # else the group would begin anew
     committed = services.offsets.committed(message.group, message.topic, message.partition)
     hosted = services.hosting.partition(message.topic, message.partition)
     if committed is not None:
