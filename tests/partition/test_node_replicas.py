@@ -1,8 +1,8 @@
 """All replicas of three nodes, run: topics made, led, handed over, made whole again, over one log of metadata."""
 
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import pytest
 from tests.broker.node import batch_of
@@ -31,6 +31,7 @@ from braidlog.testing.disk import SimulatedDisk
 from braidlog.worker.here import Here
 
 NODES = (1, 2, 3)
+T = TypeVar("T")
 
 
 class SharedStore:
@@ -238,11 +239,20 @@ def test_a_killed_leader_loses_nothing_and_comes_back_as_a_follower() -> None:
     assert [cluster[number].values() for number in NODES] == [[b"one", b"two"]] * 3
 
 
-def test_epochs_of_many_partitions_begin_with_one_save() -> None:
+def test_epochs_of_many_partitions_begin_with_one_save(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(partitions=20)
     cluster.kill(1)
     before = len(cluster[2].disk.operations)
+    hops: list[object] = []
+    blocking = cluster.world.blocking
+
+    def counted(work: Callable[[], T]) -> Awaitable[T]:
+        hops.append(work)
+        return blocking(work)
+
+    monkeypatch.setattr(cluster.world, "blocking", counted)
     cluster.fence(1)
+    assert 0 < len(hops) < 10, "nor one thread for each"
     assert all(cluster[2].partition(each).role is Role.LEADER for each in range(0, 20, 2))
     synced = [each for each in cluster[2].disk.operations[before:] if each.kind == "sync"]
     assert len(synced) < 10, "less than one for each of ten"

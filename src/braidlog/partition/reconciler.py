@@ -133,6 +133,8 @@ class Reconciler:
         return [FolderMade(topic=topic.name, topic_id=topic.topic_id, node_id=node, partitions=topic.partitions)]
 
     async def _carry_out(self, action: Action) -> None:
+        if self._hosting.cluster is not None and isinstance(action, (Lead, Follow)):
+            return  # the replica hears of it from the metadata itself
         if isinstance(action, Remember):
             made = await self._world.blocking(lambda: self._note(action.topic))
             await self._metadata.change(lambda image: made if action.topic.name in image.topics else [])
@@ -186,7 +188,7 @@ class Reconciler:
                 if meta.partitions < topic.partitions:
                     self._folder.grow_topic(topic.name, topic.partitions, made=made)
                 self._folder.alter_topic(topic.name, topic.settings)
-            case Lead(topic, number, epoch) if self._hosting.cluster is None:
+            case Lead(topic, number, epoch):
                 self._hosting.partition(topic.name, number).log.begin_epoch(epoch)
 
     def _in_memory(self, action: Action) -> None:
