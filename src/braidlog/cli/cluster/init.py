@@ -7,8 +7,7 @@ import asyncio
 
 import click
 
-from braidlog.cli.node.serve import _common as settings_options
-from braidlog.cli.node.serve import _load as load_settings
+from braidlog.cli.node.serve import load_settings, settings_options
 from braidlog.model.clock import SystemClock
 from braidlog.server.etcd.moving import move_folder
 from braidlog.storage.files import OsDisk

@@ -29,7 +29,9 @@ NODES_MAX = 9
 """Of a cluster on one machine."""
 
 
-def _load(config: str | None, data_dir: str | None, changes: tuple[str, ...], more: dict[str, Any]) -> LoadedConfig:
+def load_settings(
+    config: str | None, data_dir: str | None, changes: tuple[str, ...], more: dict[str, Any]
+) -> LoadedConfig:
     flags: dict[str, Any] = dict(more)
     if data_dir is not None:
         flags["data_dir"] = data_dir
@@ -45,7 +47,7 @@ def _read(config: str | None) -> tuple[str, str] | None:
         raise BrokerError(Reason.INVALID_SETTING, f"{config}: {error.strerror}") from error
 
 
-def _common(command: Any) -> Any:  # noqa: ANN401 - a decorator over click's commands
+def settings_options(command: Any) -> Any:  # noqa: ANN401 - a decorator over click's commands
     command = click.option("--config", "-c", metavar="FILE", help="Settings in TOML.")(command)
     command = click.option("--data-dir", metavar="FOLDER", help="Where the log lives.")(command)
     return click.option(
@@ -58,7 +60,7 @@ def _common(command: Any) -> Any:  # noqa: ANN401 - a decorator over click's com
 
 
 @click.command(epilog="Example: braid serve --data-dir /var/lib/braidlog --set listeners.cursus.port=10000")
-@_common
+@settings_options
 @click.option("--free-ports", is_flag=True, help="Listen on free ports, and print which as JSON.")
 @click.option("--allow-open", is_flag=True, help="Listen beyond loopback without authentication.")
 @click.option("--wire-log", metavar="FILE", help="Take apart and log every message, without secrets; `-` is stdout.")
@@ -87,13 +89,13 @@ def serve(  # noqa: PLR0913 - one parameter an option
     more |= {f"wire_log.{name}": value for name, value in wire.items() if value is not None}
     if free_ports:
         more |= {f"listeners.{name}.port": 0 for name in ListenersConfig.__struct_fields__} | {"admin.port": 0}
-    loaded = _load(config, data_dir, changes, more)
+    loaded = load_settings(config, data_dir, changes, more)
     _log(loaded, TEXT)
     _run(_serve(loaded))
 
 
 @click.command(epilog="Example: braid dev --data-dir ./data --nodes 3")
-@_common
+@settings_options
 @click.option(
     "--nodes",
     type=click.IntRange(1, NODES_MAX),
@@ -107,7 +109,7 @@ def dev(config: str | None, data_dir: str | None, changes: tuple[str, ...], node
     With --nodes 3 there are three processes, each with a folder and a member of etcd of its own. Kill one of them and see what
     becomes of its partitions: `braid cluster status`.
     """
-    loaded = _load(config, data_dir, changes, {})
+    loaded = load_settings(config, data_dir, changes, {})
     if nodes > 1:
         from braidlog.cli.node.local_cluster import dev_cluster  # noqa: PLC0415 - one node needs none of it
 
@@ -196,12 +198,12 @@ def config() -> None:
 
 
 @click.command(epilog="Example: BRAID_LISTENERS__FLUX__PORT=7000 braid config show --origin")
-@_common
+@settings_options
 @click.option("--origin", is_flag=True, help="Also say where each value comes from.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def show(config: str | None, data_dir: str | None, changes: tuple[str, ...], *, origin: bool, output: str) -> None:
     """Every setting and its value."""
-    loaded = _load(config, data_dir, changes, {})
+    loaded = load_settings(config, data_dir, changes, {})
     rows = {name: (value, loaded.origins.get(name, "default")) for name, value in loaded.flat().items()}
     if output == "json":
         click.echo(json.dumps({n: {"value": v, "origin": o} if origin else v for n, (v, o) in rows.items()}, indent=2))
