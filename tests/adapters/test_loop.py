@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.adapters.crowds import CURSUS_CROWD, FLUX_CROWD, MEMBERS, crowded
 from tests.adapters.hostility import WellBehaved, settle
 from tests.adapters.kafka.client import Client as KafkaClient
 from tests.adapters.kafka.largest import oldest_sampled
@@ -18,6 +19,8 @@ from tests.adapters.loop_turns import Cost, MeasuredNode
 from braidlog.adapters.kafka.fetching import WANTED_BYTES
 from braidlog.codec.records import encode_batch
 from braidlog.server.session_turns import WAITING_BYTES
+from braidlog.wire.cursus.connection import ClientConnection as CursusConnection
+from braidlog.wire.cursus.requests import GroupStatus
 from braidlog.wire.dialect import dialects
 from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import topics as t
@@ -55,6 +58,13 @@ def walk(node: MeasuredNode, requests: Iterable[Large]) -> set[str]:
             excesses.append(f"{each.operation}, {each.what}: {cost}")
     assert not excesses
     return tried
+
+
+def test_the_requests_of_groups_of_many_members(node: MeasuredNode) -> None:
+    assert len(walk(node, crowded())) == 9
+    for group in (CURSUS_CROWD, FLUX_CROWD):
+        status = CursusConnection().request(GroupStatus(group))
+        assert node.cost_of("cursus", status).answer_bytes > MEMBERS * len("member"), "nobody has joined it"
 
 
 def test_the_oldest_versions_of_kafkas(node: MeasuredNode) -> None:
