@@ -344,6 +344,28 @@ def test_flux_not_leader_asks_the_next_node() -> None:
     run(test)
 
 
+def test_flux_goes_to_the_leader_that_a_refusal_names() -> None:
+    """Although the URL does not."""
+
+    async def test() -> None:
+        def store(line: bytes) -> bytes:
+            return b"V1|%b|OK|partition=1 offset=7 hw=9\n" % line.split(b"|")[1]
+
+        async with Peer(cut_line, store) as leader:
+
+            def refuse(line: bytes) -> bytes:
+                words = b"this node follows t/1; leader=127.0.0.1:%d" % leader.port
+                return b"V1|%b|ERR|NOT_LEADER|%b\n" % (line.split(b"|")[1], words)
+
+            async with (
+                Peer(cut_line, refuse) as follower,
+                aio.connect(url("flux", follower), **QUICK) as client,
+            ):
+                assert (await client.producer().send_and_wait("t", b"v", key=b"k")).offset == 7
+
+    run(test)
+
+
 def test_flux_answers_in_any_order() -> None:
     async def test() -> None:
         held: list[bytes] = []

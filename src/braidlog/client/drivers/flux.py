@@ -28,9 +28,10 @@ from braidlog.client.drivers.contract import (
 from braidlog.client.drivers.link import ConnectionWire
 from braidlog.client.drivers.routed import PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
-from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError
+from braidlog.client.errors import Address, ClientError, RecordError, Refusal, RefusedError
 from braidlog.client.schemes import Target
 from braidlog.codec.errors import ProtocolError
+from braidlog.model.address import read_address
 from braidlog.model.record import NewRecord
 from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.connection import ClientConnection
@@ -107,8 +108,15 @@ class FluxDriver(RoutedDriver):
 
     def _refused(self, answer: m.Failed) -> RefusedError:
         if answer.code == E.NOT_LEADER:
-            self.unreachable(self.home)  # the dialect does not say who leads: ask the URL's next node
+            self._go_on_at(read_address(answer.message.rpartition("leader=")[2]))
         return RefusedError(REASONS.get(answer.code, Refusal.FAILED), self.name, answer.code, answer.message)
+
+    def _go_on_at(self, leader: Address | None) -> None:
+        """Where a refusal says that the leader is; one that does not, as the document has it: at the URL's next node."""
+        if leader is None:
+            self.unreachable(self.home)
+        else:
+            self._nodes = [leader, *(node for node in self._target.nodes if node != leader)]
 
     # -- topics ----------------------------------------------------------------------------------------------
 
