@@ -322,7 +322,7 @@ RULE_BUGS: dict[int, RuleBug] = {
     ),
     75: RuleBug(
         "damaged leader stays",
-        ((leader, "damaged", lambda of, role: (of, Ready())),),
+        ((replica, "_damaged", lambda of: (of, Ready())),),
         test_replica.test_a_leader_looks_at_its_file_before_it_resigns,
     ),
 }

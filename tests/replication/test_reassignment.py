@@ -17,9 +17,17 @@ def test_the_added_fetch_their_way_in_before_anybody_goes() -> None:
     assert (after.leader, after.leader_epoch) == (4, 5), "the leader went: another epoch"
 
 
-def test_a_leader_that_stays_keeps_its_epoch() -> None:
+def test_a_leader_that_stays_begins_an_epoch_in_which_the_removed_said_nothing() -> None:
+    """It removes its copy: what it asked for before must not count once it holds the partition again."""
     after = finish(joined(reassign(THREE, (1, 2, 4)), 4, 2), ALL, 2)
-    assert (after.replicas, after.leader, after.leader_epoch) == ((1, 2, 4), 1, 4)
+    assert (after.replicas, after.leader, after.leader_epoch) == ((1, 2, 4), 1, 5)
+
+
+def test_an_eligible_replica_does_not_go_while_too_few_are_in_sync() -> None:
+    alone = Assignment(replicas=(1, 2, 3), in_sync=(3,), leader=3, eligible=(2,))
+    moving = reassign(alone, (3, 1))
+    assert finish(moving, ALL, 2) == moving, "2 has all that is committed, and 1 may not"
+    assert finish(joined(moving, 1, 2), ALL, 2).replicas == (3, 1)
 
 
 def test_replicas_are_not_cut_below_the_minimum() -> None:
@@ -32,7 +40,7 @@ def test_replicas_are_not_cut_below_the_minimum() -> None:
 def test_a_cancel_goes_back_in_one_entry() -> None:
     moving = joined(reassign(THREE, (4, 5, 6)), 4, 2)
     after = cancel(moving, ALL, 2)
-    assert (after.replicas, after.in_sync, after.leader, after.leader_epoch) == ((1, 2, 3), (1, 2, 3), 1, 4)
+    assert (after.replicas, after.in_sync, after.leader, after.leader_epoch) == ((1, 2, 3), (1, 2, 3), 1, 5)
     assert cancel(THREE, ALL, 2) == THREE
 
 

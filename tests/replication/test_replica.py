@@ -224,6 +224,45 @@ def test_a_deletion_is_answered_when_all_have_followed() -> None:
     assert one.fetch(3, 5, start=3).apply == (Done(8, 3),)
 
 
+def test_a_deletion_is_not_answered_while_somebody_outside_the_set_may_lead() -> None:
+    """Below the minimum who left the set stays eligible, and its log begins where it did."""
+    one = leader(records=5)
+    one.fetch(2, 5)
+    one.fetch(3, 5)
+    one.told(assigned(1, in_sync=(1,), partition_epoch=1, eligible=(2, 3)))
+    assert one.told(DeleteBelow(8, 3)).apply == ()
+    one.fetch(2, 5, start=3)
+    assert Done(8, 3) in one.told(assigned(1, in_sync=(1, 2), partition_epoch=2)).apply
+
+
+def test_who_has_not_followed_a_deletion_does_not_join() -> None:
+    """It would show records that are deleted, or ones that were never committed, as soon as it leads."""
+    one = leader(records=5)
+    one.fetch(2, 5)
+    one.fetch(3, 5)
+    one.told(assigned(1, in_sync=(1, 2), partition_epoch=1), DeleteBelow(8, 3))
+    assert not any(isinstance(each, ProposeChange) for each in one.fetch(3, 5).send)
+    assert any(isinstance(each, ProposeChange) for each in one.fetch(3, 5, start=3).send)
+
+
+def test_a_follower_of_whose_epochs_nothing_is_left_starts_anew() -> None:
+    """Cut to the end of the last common epoch, of which there is none, it would lose what is committed below our start."""
+    one = leader(records=5)
+    one.fetch(2, 5)
+    one.fetch(3, 5)
+    one.told(assigned(1, epoch=3, partition_epoch=1), EpochBegun(3), DeleteBelow(8, 5), Append(1, 2))
+    asked = Fetch(3, 30, 1, 3, 7, 1, 0)
+    assert StartAnew(asked, 5) in one.told(asked).send
+
+
+def test_a_follower_that_parts_below_our_start_starts_anew() -> None:
+    """Up to our start it has other records than we had: cut there, it would keep them, or half a batch."""
+    one = Driver(1, LogSummary(start=8, end=9, durable=9, epochs=((1, 0), (2, 5))), watermark=9)
+    one.told(assigned(1, epoch=3), EpochBegun(3))
+    asked = Fetch(3, 30, 1, 3, 10, 1, 0)
+    assert one.told(asked).send == (StartAnew(asked, 8),)
+
+
 def test_a_leader_looks_at_its_file_before_it_resigns() -> None:
     one = leader(records=1)
     assert one.told(Complaint(2, 1, 0)).persist == (CheckFile(0),)

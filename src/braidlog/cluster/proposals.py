@@ -10,6 +10,7 @@ from braidlog.cluster.image import Image
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication import assignment as sets
+from braidlog.replication import election
 from braidlog.replication.controller import FenceNode, PartitionKey, Propose
 from braidlog.replication.ready import Resign
 
@@ -40,13 +41,16 @@ async def change_sets(metadata: Metadata, changes: Sequence[Change]) -> list[Cha
 
 
 async def resign(metadata: Metadata, resignations: Sequence[Resignation]) -> None:
-    """Replicas give up, all in one entry; void in another epoch than the one in which the damage was found."""
+    """Replicas give up, all in one entry; void in another epoch than the one in which the damage was found, and while nobody else
+    is eligible: they ask again."""
 
     def decide(image: Image) -> Sequence[e.Event]:
         events: list[e.Event] = []
         for key, proposal in resignations:
             known = _assignment(image, key)
-            if known is not None and known.leader_epoch == proposal.leader_epoch:
+            if known is None or known.leader_epoch != proposal.leader_epoch:
+                continue
+            if election.resigned(known, proposal.node, image.cluster.nodes()) != known:
                 epoch = proposal.leader_epoch
                 events.append(e.ResignReplica(topic=key[0], partition=key[1], node=proposal.node, leader_epoch=epoch))
         return events

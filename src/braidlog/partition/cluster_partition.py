@@ -240,9 +240,8 @@ class ClusterPartition(HostedPartition):
 
     def tick(self) -> None:
         """Time has passed. A log that has stopped by itself (a failed sync, damage that was found) is noticed here."""
-        role = self.replicated.replica.role
-        is_known = role is None or (isinstance(role, Leader) and role.is_damaged)
-        self.tell(Damaged() if not is_known and self.replicated.is_damaged else Tick())
+        is_new = self.replicated.is_damaged and not self.replicated.replica.is_damaged
+        self.tell(Damaged() if is_new else Tick())
 
     # -- what its clients ask for ------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from braidlog.replication.ready import (
     Apply,
     BeginEpoch,
     CheckFile,
+    CopyAnew,
     Effect,
     Failed,
     ProposeChange,
@@ -112,7 +113,9 @@ class ReplicatedPartition:
 
     def __init__(self, log: PartitionLog, node: int, port: ReplicaPort, *, flush_on_ack: bool) -> None:
         self.log = log
-        self.replica = opened(node, UNREGISTERED, summary_of(log), log.replicate(), flush_on_ack=flush_on_ack)
+        self.replica: Replica = opened(node, UNREGISTERED, summary_of(log), log.replicate(), flush_on_ack=flush_on_ack)
+        if log.damages:
+            self.replica = self.replica.now(is_damaged=True)
         self._port = port
         self._told_common_end = 0
 
@@ -211,6 +214,8 @@ class ReplicatedPartition:
                 self._write(batch)
             case Truncate(end):
                 self.log.truncate(end)
+            case CopyAnew():
+                self.log.restart_at(0, now_ms=self._port.wall_ms(), gives_up_damage=True)
             case RestartAt(offset):
                 self.log.restart_at(offset, now_ms=self._port.wall_ms())
             case Trim(start):
@@ -278,19 +283,19 @@ class ReplicatedPartition:
     def _respond(self, asked: Respond) -> None:
         try:
             data = self.log.read(asked.question.offset, ANSWER_BYTES_MAX, upto=asked.end)
-        except StorageFault:
+            batches = tuple(
+                Batch(
+                    header.base_offset,
+                    header.next_offset,
+                    header.leader_epoch,
+                    data[at : at + header.size_bytes],
+                    is_empty=header.record_count == 0,
+                )
+                for at, header in iter_batches(data)
+            )
+        except (StorageFault, ProtocolError):
             self.tell(Damaged())
             return
-        batches = tuple(
-            Batch(
-                header.base_offset,
-                header.next_offset,
-                header.leader_epoch,
-                data[at : at + header.size_bytes],
-                is_empty=header.record_count == 0,
-            )
-            for at, header in iter_batches(data)
-        )
         answer = Fetched(asked.question, batches, asked.watermark, asked.start, asked.common_end)
         self._port.send(asked.question.node, answer)
 

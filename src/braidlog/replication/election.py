@@ -59,13 +59,14 @@ def moved(known: Assignment, nodes: Registered, away_from: int) -> Assignment:
 
 
 def resigned(known: Assignment, node: int, nodes: Registered) -> Assignment:
-    """A leader whose copy is damaged, or a follower that sets its copy aside: out of all sets, if anybody else is eligible."""
+    """A replica whose copy is damaged leaves all sets, if anybody else is eligible. Always another epoch: what it said of
+    that copy must not count for the one that takes its place."""
     others = may_lead(nodes, [each for each in known.in_sync + known.eligible if each != node])
-    if not others:
+    if not others or known.leader is None:
         return known
     cleared = torn_out(known, node)
     cleared = cleared.changed(torn=tuple(each for each in cleared.torn if each != node))
-    return _merged(known, elect(cleared, nodes) if known.leader == node else cleared)
+    return _merged(known, elect(cleared, nodes) if known.leader == node else cleared.led_by(known.leader))
 
 
 def registered(known: Assignment, node: int, nodes: Registered, min_in_sync: int, *, is_whole: bool) -> Assignment:

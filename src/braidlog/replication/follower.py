@@ -27,7 +27,6 @@ from braidlog.replication.ready import (
     Effect,
     LossPossible,
     Ready,
-    Resign,
     RestartAt,
     Trim,
     Truncate,
@@ -190,8 +189,3 @@ def corrupt(replica: Replica, follower: Follower, message: CorruptAnswer) -> Ste
         return ask(replica, follower)
     complaint = Complaint(replica.node, replica.epoch, replica.log.end)
     return replica.now(role=follower), Ready(send=(complaint,))
-
-
-def damaged(replica: Replica) -> Stepped:
-    """This copy counts for nothing any more; it is copied anew under another registration of its damage."""
-    return replica.now(role=None), Ready(send=(Resign(replica.node, replica.epoch),))

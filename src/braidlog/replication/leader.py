@@ -158,7 +158,11 @@ def compared(log: LogSummary, fetch: Fetch) -> Diverging | StartAnew | None:
         return None if fetch.last_epoch <= in_force else StartAnew(fetch, log.start)
     if fetch.offset <= log.end and log.epoch_at(fetch.offset - 1) == fetch.last_epoch:
         return None
-    return Diverging(fetch, *log.end_of(fetch.last_epoch))
+    epoch, end = log.end_of(fetch.last_epoch)
+    if end == log.start > fetch.start:
+        # Where the logs part is deleted here: what it has from there on up to our start may be other records than ours were.
+        return StartAnew(fetch, log.start)
+    return Diverging(fetch, epoch, end)
 
 
 def noted(progress: Progress, fetch: Fetch, log_end: int, now_ms: int) -> Progress:
@@ -205,13 +209,14 @@ def _joined(replica: Replica, leader: Leader, node: int) -> Stepped:
 
 
 def may_join(replica: Replica, leader: Leader, follower: Progress) -> bool:
-    """Whether a follower has all that is committed, and all that earlier epochs have left here."""
+    """Whether a follower has all that is committed, all that earlier epochs have left here, and nothing that was deleted."""
     return (
         leader.has_begun
         and leader.members.pending is None
         and follower.node not in leader.members.committed
         and follower.incarnation is not None
         and follower.end >= max(replica.watermark, leader.start)
+        and follower.start >= replica.log.start
     )
 
 
@@ -234,6 +239,8 @@ def tick(replica: Replica, leader: Leader, now_ms: int) -> Stepped:
         if each.parked is not None and now_ms - each.parked_ms >= FETCH_WAIT_MS_MAX:
             leader, answer = _responded(replica, leader, each)
             ready = ready.then(answer)
+    if replica.is_damaged:
+        ready = ready.then(Ready(send=(Resign(replica.node, replica.epoch),)))
     pending = leader.members.pending
     if pending is not None:
         return replica.now(role=leader), ready.then(Ready(send=(ProposeChange(pending),)))
@@ -265,7 +272,7 @@ def advanced(replica: Replica, leader: Leader) -> Stepped:
     told: tuple[Watermark, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
     replica = replica.now(watermark=watermark)
     done = tuple(each for each in leader.waiting if is_done(replica, each))
-    deleted = tuple(each for each in leader.deleting if _is_deleted(leader, each))
+    deleted = tuple(each for each in leader.deleting if is_deleted(replica, leader, each))
     if done or deleted:
         leader = msgspec.structs.replace(
             leader,
@@ -284,8 +291,11 @@ def is_done(replica: Replica, waiter: Waiter) -> bool:
     return waiter.end <= (replica.watermark if waiter.needs_all else counted_end(replica))
 
 
-def _is_deleted(leader: Leader, waiter: Waiter) -> bool:
-    return all(each.start >= waiter.end for each in leader.followers if each.node in waited_for(leader.members))
+def is_deleted(replica: Replica, leader: Leader, waiter: Waiter) -> bool:
+    """For whoever may lead next: while the set is too small that is also somebody who is not in it any more."""
+    return leader.members.has_enough(replica.min_in_sync) and all(
+        each.start >= waiter.end for each in leader.followers if each.node in waited_for(leader.members)
+    )
 
 
 def common_end(replica: Replica, leader: Leader) -> int:
@@ -353,7 +363,7 @@ def refusal(replica: Replica, leader: Leader, *, needs_all: bool) -> Reason | No
     """Why nothing is written now."""
     if not leader.has_begun:
         return Reason.NOT_LEADER
-    if leader.is_damaged or len(leader.waiting) + len(leader.deleting) >= WAITING_MAX:
+    if replica.is_damaged or len(leader.waiting) + len(leader.deleting) >= WAITING_MAX:
         return Reason.UNAVAILABLE
     if needs_all and not leader.members.has_enough(replica.min_in_sync):
         return Reason.NOT_ENOUGH_REPLICAS
@@ -374,9 +384,3 @@ def complained(replica: Replica, leader: Leader, message: Complaint) -> Stepped:
     if message.epoch != replica.epoch or leader.progress(message.node) is None:
         return replica, NOTHING
     return replica, Ready((CheckFile(message.offset),))
-
-
-def damaged(replica: Replica, leader: Leader) -> Stepped:
-    """Read-only from here on; somebody else leads as soon as the metadata says so, if anybody is eligible."""
-    leader = msgspec.structs.replace(leader, is_damaged=True)
-    return replica.now(role=leader), Ready(send=(Resign(replica.node, replica.epoch),))

@@ -42,6 +42,10 @@ class RestartAt(msgspec.Struct, frozen=True):
     offset: int
 
 
+class CopyAnew(msgspec.Struct, frozen=True):
+    """Give up this damaged copy and begin an empty log. Done, durably, before anything is sent."""
+
+
 class Trim(msgspec.Struct, frozen=True):
     """The log begins at `start` now."""
 
@@ -112,7 +116,7 @@ class Stopped(msgspec.Struct, frozen=True):
     """This node's number is registered by another process: stop the node."""
 
 
-Effect = BeginEpoch | Write | Sync | Truncate | RestartAt | Trim | CheckFile
+Effect = BeginEpoch | Write | Sync | Truncate | RestartAt | CopyAnew | Trim | CheckFile
 Send = Fetch | Respond | Answer | Complaint | ProposeChange | Resign
 Apply = Done | Failed | Watermark | DropAbove | LossPossible | Stopped
 

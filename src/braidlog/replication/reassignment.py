@@ -36,7 +36,8 @@ def cancel(known: Assignment, nodes: Registered, min_in_sync: int) -> Assignment
 def _cut_to(known: Assignment, replicas: Nodes, nodes: Registered, min_in_sync: int) -> Assignment:
     """One entry: replicas, sets and, if it must, the leader with a new epoch."""
     in_sync = tuple(node for node in replicas if node in known.in_sync)
-    if len(in_sync) < len(known.in_sync) and len(in_sync) < min_in_sync:
+    if len(in_sync) < min(min_in_sync, len(replicas)):
+        # Whoever would go may be eligible, and have what one lost disk takes from the rest.
         return known
     fields = {
         "replicas": replicas,
@@ -46,7 +47,10 @@ def _cut_to(known: Assignment, replicas: Nodes, nodes: Registered, min_in_sync: 
         "eligible": tuple(node for node in replicas if node in known.eligible),
         "torn": tuple(node for node in replicas if node in known.torn),
     }
-    if known.leader is None or known.leader in replicas:
+    if known.leader is None:
         return known.changed(**fields)
+    if known.leader in replicas:
+        # A new epoch all the same: what a node said of the copy that it removes now must not count when it comes back.
+        return known.led_by(known.leader, **fields)
     candidates = may_lead(nodes, in_sync)
     return known.led_by(candidates[0], **fields) if candidates else known

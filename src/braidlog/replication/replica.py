@@ -28,7 +28,7 @@ from braidlog.replication.messages import (
     Synced,
     Tick,
 )
-from braidlog.replication.ready import NOTHING, Failed, Ready, Stopped
+from braidlog.replication.ready import NOTHING, CopyAnew, Failed, Ready, Resign, Stopped
 from braidlog.replication.replica_state import Follower, Leader, Replica, Stepped
 
 __all__ = ["readable_end", "step"]
@@ -41,6 +41,8 @@ def step(replica: Replica, message: Message, now_ms: int) -> Stepped:
             return _assigned(replica, message, now_ms)
         case Synced():
             return _synced(replica, message)
+        case Damaged():
+            return _damaged(replica)
         case _ if isinstance(replica.role, Leader):
             return _lead(replica, replica.role, message, now_ms)
         case _ if isinstance(replica.role, Follower):
@@ -74,6 +76,8 @@ def _assigned(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
         return ended, over
     if assignment.leader == replica.node:
         after, ready = leading.begin(ended, message, now_ms)
+    elif replica.is_damaged:
+        after, ready = _copied_anew(ended, message)
     else:
         after, ready = following.begin(ended, message)
     return after, over.then(ready)
@@ -82,6 +86,25 @@ def _assigned(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
 def is_own_registration(replica: Replica, registered: int | None) -> bool:
     """Metadata from before our registration is of another life: acting on it would resume an epoch with a shorter log."""
     return registered == replica.incarnation
+
+
+def _damaged(replica: Replica) -> Stepped:
+    """A leader is read-only from here on, and somebody else leads once the metadata says so, if anybody is eligible."""
+    role = replica.role if isinstance(replica.role, Leader) else None
+    return replica.now(is_damaged=True, role=role), _resigned(replica)
+
+
+def _resigned(replica: Replica) -> Ready:
+    return Ready(send=(Resign(replica.node, replica.epoch),)) if replica.epoch else NOTHING
+
+
+def _copied_anew(replica: Replica, message: Assigned) -> Stepped:
+    """In an epoch in which this copy has said nothing, and no set has it: whatever it had before does not count any more."""
+    if replica.node in message.assignment.in_sync + message.assignment.eligible:
+        return replica, _resigned(replica)
+    anew = replica.now(log=replica.log.restarted(0), watermark=0, is_damaged=False)
+    after, ready = following.begin(anew, message)
+    return after, Ready((CopyAnew(),)).then(ready)
 
 
 def _synced(replica: Replica, message: Synced) -> Stepped:
@@ -108,8 +131,6 @@ def _lead(replica: Replica, leader: Leader, message: Message, now_ms: int) -> St
             return leading.tick(replica, leader, now_ms)
         case Complaint():
             return leading.complained(replica, leader, message)
-        case Damaged():
-            return leading.damaged(replica, leader)
     return _serve(replica, leader, message)
 
 
@@ -132,8 +153,6 @@ def _follow(replica: Replica, follower: Follower, message: Message) -> Stepped:
             return following.corrupt(replica, follower, message)
         case Tick():
             return following.ask_again(replica, follower)
-        case Damaged():
-            return following.damaged(replica)
     return replica, _turned_away(replica, message)
 
 
@@ -143,6 +162,8 @@ def _turned_away(replica: Replica, message: Message) -> Ready:
         case Fetch():
             refusal = Refusal.FENCED_EPOCH if message.epoch < replica.epoch else Refusal.UNKNOWN_EPOCH
             return Ready(send=(Refused(message, refusal, replica.epoch),))
+        case Tick() if replica.is_damaged:
+            return _resigned(replica)
         case Append(token) | Await(token) | DeleteBelow(token):
             return Ready(apply=(Failed(token, Reason.NOT_LEADER),))
     return NOTHING

@@ -54,7 +54,6 @@ class Leader(msgspec.Struct, frozen=True):
     """Whether the epoch is durable: before that nothing is written and nobody is served."""
     waiting: tuple[Waiter, ...] = ()
     deleting: tuple[Waiter, ...] = ()
-    is_damaged: bool = False
 
     def progress(self, node: int) -> Progress | None:
         return next((each for each in self.followers if each.node == node), None)
@@ -87,6 +86,8 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     """The latest leader epoch that this incarnation has taken part in."""
     assigned: Assigned | None = None
+    is_damaged: bool = False
+    """This copy cannot be read, or takes no writes: it counts for nothing, and is copied anew once the metadata says so."""
     role: Leader | Follower | None = None
 
     @property
