@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pytest
 from tests.simulation.search import run_all, story
 
@@ -14,7 +15,6 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.producers import ProducerTable, WrittenBatch
 from braidlog.testing.history import Append, Outcome, Read
 from braidlog.testing.promises import BrokenPromise
-from braidlog.testing.simulated_messages import TOPIC
 from braidlog.testing.universe import Universe
 
 BATCHES, BATCH = 10, 100
@@ -29,6 +29,17 @@ SOMETIMES = (
     "watch gap",
     "fenced alive",
     "opened with a kept watermark",
+    "start followed",
+    "deletion",
+    "restart",
+    "retention",
+    "compaction",
+    "reassign",
+    "replica removed",
+    "bit flipped",
+    "damage found by a follower",
+    "damage found by a leader",
+    "copied anew",
 )
 
 
@@ -59,7 +70,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 def test_what_clients_saw_is_checked_at_the_end() -> None:
     universe = Universe(7)
-    universe.history.add(Append("nobody", 0, TOPIC, 0.0, 0.0, Outcome.ACKNOWLEDGED, offset=3))
+    universe.history.add(Append("nobody", 0, universe.names[0], 0.0, 0.0, Outcome.ACKNOWLEDGED, offset=3))
     with pytest.raises(BrokenPromise, match=r"offset 3 was given to nobody\.0 and to"):
         universe.run()
     reads = [each for each in universe.history.operations if isinstance(each, Read)]
@@ -70,11 +81,11 @@ def test_what_clients_saw_is_checked_at_the_end() -> None:
 @pytest.mark.parametrize("is_retry", [False, True])
 def test_a_leader_in_force_that_finds_a_gap_breaks_a_promise(is_retry: bool) -> None:
     """Before a batch that is new to it; or in a retry of one that was acknowledged, when the answer was lost."""
-    universe, check = Universe(1), ProducerTable.check
+    universe, check = Universe(2, mix=msgspec.structs.replace(Universe(2).mix, partitions=1)), ProducerTable.check
 
     def forgetful(self: ProducerTable, header: BatchHeader) -> WrittenBatch | None:
         known = check(self, header)
-        is_acknowledged = known is not None and known.base_offset in universe.promises.records
+        is_acknowledged = known is not None and known.base_offset in universe.promises[universe.names[0]].records
         if is_acknowledged if is_retry else header.base_sequence > 0:
             raise BrokerError(Reason.OUT_OF_ORDER_SEQUENCE, "it has forgotten what was before")
         return known

@@ -72,6 +72,14 @@ def _grouped(operations: list[Kind]) -> defaultdict[str, list[Kind]]:
     return found
 
 
+def _grouped_by_key(appends: list[Append]) -> dict[str, list[Append]]:
+    found: defaultdict[str, list[Append]] = defaultdict(list)
+    for each in appends:
+        if each.key is not None:
+            found[each.key].append(each)
+    return dict(found)
+
+
 def _subject(operation: Operation) -> str:
     if isinstance(operation, Append | Read):
         return operation.topic
@@ -91,10 +99,13 @@ class Topic:
         self.name = name
         self.appends = appends
         self.reads = reads
+        self._by_key = _grouped_by_key(appends)
+        self._read_at: dict[str, int] = {}
 
     def check(self, resends: dict[str, Resends], transactions: dict[str, Transaction]) -> Iterator[str]:
         """Offset → value, first by acknowledgements and then by all reads: it is one function, for ever."""
         sent = {each.value: each for each in self.appends}
+        self._read_at = {value: offset for page in self.reads for offset, value in page.records.items()}
         there: dict[int, str] = {}
         for append in self.appends:
             if append.outcome is Outcome.ACKNOWLEDGED and append.offset >= 0:
@@ -113,14 +124,26 @@ class Topic:
         yield from self._check_order(read, sent, resends)
         for page in self.reads:
             if page.last:
-                yield from self._check_last(page, transactions)
+                yield from self._check_last(page, sent, transactions)
 
     def _check_gaps(self, page: Read, placed: dict[int, str], sent: dict[str, Append]) -> Iterator[str]:
         """A reader is not led past what was acknowledged."""
         for offset in range(page.first_offset, page.next_offset):
             value = placed.get(offset)
-            if value is not None and offset not in page.records and not (page.committed and sent[value].transaction):
+            if value is None or offset in page.records or (page.committed and sent[value].transaction):
+                continue
+            if not self._may_be_gone(sent[value], offset):
                 yield f"{self.name} at {offset}: {page.client} was led past {value}, which was acknowledged"
+
+    def _may_be_gone(self, append: Append, offset: int) -> bool:
+        """Compaction takes what a later record of its key stands for: what was acknowledged or read there, or a tombstone."""
+        return append.key is not None and any(
+            self._offset_of(each) > offset or (each.removes and self._offset_of(each) in (-1, offset))
+            for each in self._by_key[append.key]
+        )
+
+    def _offset_of(self, append: Append) -> int:
+        return append.offset if append.offset >= 0 else self._read_at.get(append.value, -1)
 
     def _check_page(
         self, page: Read, there: dict[int, str], read: dict[int, str], sent: dict[str, Append]
@@ -195,27 +218,40 @@ class Topic:
                     yield f"{self.name}: {each.value} at {offset} stands before {each.client}.{next_number[each.client]}"
                 next_number[each.client] = each.number
 
-    def _check_last(self, page: Read, transactions: dict[str, Transaction]) -> Iterator[str]:
+    def _check_last(self, page: Read, sent: dict[str, Append], transactions: dict[str, Transaction]) -> Iterator[str]:
         values = set(page.records.values())
         of_transactions: dict[str, list[Append]] = defaultdict(list)
         for append in self.appends:
             if append.transaction is not None:
                 of_transactions[append.transaction].append(append)
-                if page.committed:
-                    continue
-            if append.end < page.start and append.outcome is Outcome.ACKNOWLEDGED and append.value not in values:
-                yield f"{self.name}: {append.value} was acknowledged at {append.offset}, {page.client} does not find it"
-        before = {
-            offset: value for each in self.reads if each.end < page.start for offset, value in each.records.items()
-        }
-        for offset, value in before.items():
-            if not page.committed and offset not in page.records:
-                yield f"{self.name}: {value} was read at {offset}, {page.client} does not find it"
-        if not of_transactions and list(page.records) != list(range(len(page.records))):
+        yield from self._check_acknowledged(page, values)
+        if not page.committed:
+            yield from self._check_read_before(page, sent)
+        dense = range(page.first_offset, page.first_offset + len(page.records))
+        if not of_transactions and not self._by_key and list(page.records) != list(dense):
             yield f"{self.name}: {page.client} finds holes among {len(page.records)} records"
         if page.committed:
             for name, appends in of_transactions.items():
                 yield from self._check_whole(page, transactions[name], appends, values)
+
+    def _check_acknowledged(self, page: Read, values: set[str]) -> Iterator[str]:
+        for append in self.appends:
+            if append.end >= page.start or append.outcome is not Outcome.ACKNOWLEDGED or append.value in values:
+                continue
+            is_deleted = 0 <= append.offset < page.first_offset
+            is_decided_elsewhere = page.committed and append.transaction is not None
+            if not is_deleted and not is_decided_elsewhere and not self._may_be_gone(append, append.offset):
+                yield f"{self.name}: {append.value} was acknowledged at {append.offset}, {page.client} does not find it"
+
+    def _check_read_before(self, page: Read, sent: dict[str, Append]) -> Iterator[str]:
+        before = {
+            offset: value for each in self.reads if each.end < page.start for offset, value in each.records.items()
+        }
+        for offset, value in before.items():
+            if offset in page.records or offset < page.first_offset:
+                continue
+            if value not in sent or not self._may_be_gone(sent[value], offset):
+                yield f"{self.name}: {value} was read at {offset}, {page.client} does not find it"
 
     def _check_whole(
         self, page: Read, transaction: Transaction, appends: list[Append], values: set[str]

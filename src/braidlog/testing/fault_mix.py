@@ -7,7 +7,7 @@ from random import Random
 
 import msgspec
 
-from braidlog.model.settings import Flush, TopicSettings
+from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.testing.network import Conditions
 from braidlog.testing.virtual_time import US_PER_MS
 
@@ -23,6 +23,8 @@ TIMED = (
     "deaf",
     "etcd away",
     "etcd away for one",
+    "reassign",
+    "flip",
 )
 EVENTS = ("acknowledgement", "write", "proposal", "truncation", "registered")
 
@@ -50,6 +52,10 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
     """Those who ask for acks=1: what only their leader has is cut when another one leads."""
     readers: int
     etcd_us: int
+    nodes: int
+    partitions: int
+    delete_every_us: int
+    """Somebody lets a partition begin later, so often; 0 is never."""
     duration_us: int = 4_000 * US_PER_MS
 
     def sync_us(self, draw: Random) -> int:
@@ -74,11 +80,7 @@ def drawn(seed: int, draw: Random) -> Mix:
     )
     return Mix(
         seed=seed,
-        settings=TopicSettings(
-            flush=Flush.ACK if flush_on_ack else Flush.OS,
-            flush_window_bytes=4096,
-            segment_bytes=draw.choice((4096, 16384, 1 << 30)),
-        ),
+        settings=_settings(draw, flush_on_ack=flush_on_ack),
         flush_on_ack=flush_on_ack,
         faults=faults,
         fault_every_us=draw.choice((100, 250, 600)) * US_PER_MS,
@@ -94,4 +96,21 @@ def drawn(seed: int, draw: Random) -> Mix:
         weak_producers=draw.choice((0, 0, 1)),
         readers=draw.choice((1, 2)),
         etcd_us=draw.choice((500, 2_000, 30_000)),
+        nodes=4 if "reassign" in faults and draw.random() < 0.4 else 3,
+        partitions=draw.choice((1, 1, 2, 3)),
+        delete_every_us=draw.choice((0, 0, 200, 700)) * US_PER_MS,
+    )
+
+
+def _settings(draw: Random, *, flush_on_ack: bool) -> TopicSettings:
+    kind = draw.choice(("kept", "kept", "retention", "compaction"))
+    return TopicSettings(
+        flush=Flush.ACK if flush_on_ack else Flush.OS,
+        flush_window_bytes=4096,
+        segment_bytes=draw.choice((4096, 16384, 1 << 30)),
+        segment_ms=draw.choice((200, 1_000)),
+        retention_ms=draw.choice((300, 1_500)) if kind == "retention" else UNLIMITED,
+        compact=kind == "compaction",
+        delete=kind != "compaction",
+        delete_retention_ms=draw.choice((0, 300)),
     )

@@ -41,6 +41,10 @@ class Append:
     outcome: Outcome = Outcome.UNKNOWN
     offset: int = -1
     transaction: str | None = None
+    key: str | None = None
+    """In a compacted topic: a later record of the same key may take its place."""
+    removes: bool = False
+    """A tombstone."""
 
     @property
     def value(self) -> str:
@@ -72,7 +76,7 @@ class Read:
     committed: bool = False
     """Only what transactions have committed."""
     last: bool = False
-    """From the beginning of the topic to its end, after everything else."""
+    """From the beginning of the topic (`first_offset`, where deletions have moved it) to its end, after everything else."""
     watermark: int | None = None
     """The end of what is committed, as the answer said it."""
 

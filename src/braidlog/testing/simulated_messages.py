@@ -2,9 +2,33 @@
 
 from typing import NamedTuple
 
+from braidlog.cluster.image import Image
+from braidlog.cluster.membership import name_of
 from braidlog.model.errors import Reason
+from braidlog.replication.assignment import Assignment
+from braidlog.replication.messages import Answer, Complaint, Fetch
 
 TOPIC = "t"
+Key = tuple[str, int]
+
+
+def key_of(name: str) -> Key:
+    """Of the partition with this name."""
+    topic, _, number = name.rpartition("/")
+    return topic, int(number)
+
+
+def assignments(image: Image) -> dict[str, Assignment]:
+    """By the partition's name."""
+    topic = image.topics.get(TOPIC)
+    return {name_of(TOPIC, number): each for number, each in enumerate(topic.assignments if topic else ())}
+
+
+class ForReplica(NamedTuple):
+    """Between the replicas of one partition."""
+
+    name: str
+    message: Fetch | Answer | Complaint
 
 
 class Ping(NamedTuple):
@@ -12,6 +36,7 @@ class Ping(NamedTuple):
 
 
 class Produce(NamedTuple):
+    name: str
     client: int
     number: int
     data: bytes
@@ -27,7 +52,17 @@ class Produced(NamedTuple):
     reason: Reason | None = None
 
 
+class Delete(NamedTuple):
+    """DeleteRecords: the log is to begin at `offset`. Answered by `Produced`, with that offset as its end."""
+
+    name: str
+    client: int
+    number: int
+    offset: int
+
+
 class Read(NamedTuple):
+    name: str
     client: int
     number: int
     offset: int
@@ -35,7 +70,8 @@ class Read(NamedTuple):
 
 class ReadAnswer(NamedTuple):
     number: int
+    start: int
     watermark: int
     records: tuple[tuple[int, bytes], ...]
-    life: int
-    """Of the node that answers: its watermark does not go back in one life."""
+    copy: str
+    """Which opening of which node's log answers: the watermark of one does not go back."""

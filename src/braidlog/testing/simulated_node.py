@@ -3,8 +3,8 @@
 Knows: how a node starts, registers, follows the metadata, and carries messages to its steps. Refuses to know: which faults come.
 """
 
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from braidlog.cluster import events as e
@@ -15,60 +15,44 @@ from braidlog.cluster.etcd.position import Position
 from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Metadata
-from braidlog.codec.batch import iter_batches
-from braidlog.codec.records import decode_batch
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.replicated import ReplicatedPartition
 from braidlog.replication import assignment as sets
 from braidlog.replication import controller as control
-from braidlog.replication import replica as replica_steps
 from braidlog.replication import swim
-from braidlog.replication.messages import (
-    Answer,
-    Assigned,
-    ChangeRefused,
-    Complaint,
-    Diverging,
-    Fetch,
-    Fetched,
-    Message,
-    Refused,
-    StartAnew,
-    Tick,
-)
-from braidlog.replication.ready import (
-    Apply,
-    BeginEpoch,
-    Done,
-    Effect,
-    Failed,
-    ProposeChange,
-    Resign,
-    Stopped,
-    Sync,
-    Truncate,
-)
+from braidlog.replication.messages import Assigned, ChangeRefused, Tick
+from braidlog.replication.ready import ProposeChange, Resign
 from braidlog.replication.registration import Life, Registration, remembered
 from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.etcd import ModelClient
-from braidlog.testing.simulated_messages import TOPIC, Ping, Produce, Produced, Read, ReadAnswer
+from braidlog.testing.simulated_messages import (
+    TOPIC,
+    Delete,
+    ForReplica,
+    Ping,
+    Produce,
+    Produced,
+    Read,
+    assignments,
+    key_of,
+)
+from braidlog.testing.simulated_replica import SimulatedReplica
 from braidlog.testing.virtual_time import US_PER_MS, Job, VirtualWorld
 
 if TYPE_CHECKING:
     from braidlog.testing.universe import Universe
 
-KEY = (TOPIC, 0)
-FOLDER = "/t-0"
-IDENTITY = Identity(b"simulated-topic.", 0)
+TOPIC_ID = b"simulated-topic."
 PREFIX = "sim"
 CLUSTER = "simulated"
 TICK_US = 100 * US_PER_MS
 REPLICA_TICK_EVERY = 3
 AGAIN_SECONDS = 0.05
-READ_BYTES = 64 * 1024
+SYNC_RATE = 0.3
+UPKEEP_RATE = 0.3
+"""How likely a replica does so at one of its ticks."""
 
 
 class FolderMemory(NamedTuple):
@@ -92,10 +76,11 @@ class SimulatedNode:
         self.life = 0
         self.is_alive = False
         self.paused_until_us = 0
-        self.partition: ReplicatedPartition | None = None
+        self.replicas: dict[str, SimulatedReplica] = {}
         self.metadata: Metadata | None = None
         self.store: EtcdStore | None = None
         self.incarnation = 0
+        self._copies = 0
         self._registrations = 0
         self._jobs: list[Job] = []
 
@@ -107,14 +92,11 @@ class SimulatedNode:
         self.life += 1
         self.paused_until_us = 0
         self.incarnation = 0
-        self.partition, self.metadata, self.store = None, None, None
+        self.replicas, self.metadata, self.store = {}, None, None
         self._is_registering = True
         self._acted = -1
         self._busy_until_us = 0
-        self._tokens: dict[int, tuple[int, Produce, int]] = {}
-        self._tokens_made = 0
         self._ticks = 0
-        self._proposed: sets.SetChange | None = None
         draw = self.universe.stream(f"clock {self.number} {self.life}")
         rate = 1 + self.universe.mix.drift * (2 * draw.random() - 1)
         # A monotonic clock is a machine's: it goes on where it was, whatever becomes of the process.
@@ -174,22 +156,51 @@ class SimulatedNode:
                 await self.world.wakeup().wait(AGAIN_SECONDS)
         self.store = store
         self.metadata = Metadata(store, self.world)
-        self._open_partition()
+        self._pool = FilePool(self.disk)
         store.arrived = self.follow
         self.follow()
         self._spawn(store.follow_changes())
         self._spawn(store.check_watch())
         await self._register()
 
-    def _open_partition(self) -> None:
-        pool = FilePool(self.disk)
+    def next_copy(self) -> str:
+        """A name for one opening of one log."""
+        self._copies += 1
+        return f"{self.life}.{self._copies}"
+
+    def open_log(self, name: str) -> PartitionLog:
+        """Over its folder, which is made if it is not there."""
+        folder, identity = f"/{name.replace('/', '-')}", Identity(TOPIC_ID, key_of(name)[1])
         settings = self.universe.mix.settings
-        if not self.disk.exists(FOLDER):
-            PartitionLog.create(self.disk, FOLDER, IDENTITY, settings, pool, now_ms=self.world.now_ms())
+        if not self.disk.exists(folder):
+            PartitionLog.create(self.disk, folder, identity, settings, self._pool, now_ms=self.world.now_ms())
             self.disk.sync_folder("/")
-        log = PartitionLog(self.disk, FOLDER, IDENTITY, settings, pool)
-        self.universe.promises.opened(self, log)
-        self.partition = _Watched(self, log)
+        return PartitionLog(self.disk, folder, identity, settings, self._pool)
+
+    def _host(self, name: str) -> SimulatedReplica:
+        replica = SimulatedReplica(self, name, self.open_log(name), self._pool)
+        self.universe.opened(replica)
+        if self.incarnation:
+            replica.replica = replica.replica.registered_as(self.incarnation)
+        return replica
+
+    def _let_go(self, name: str) -> None:
+        """It has moved to other nodes: its folder goes."""
+        self.universe.note(self.number, f"removes {name}")
+        self.universe.count("replica removed")
+        replica = self.replicas.pop(name)
+        self.universe.gives_up(replica)
+        self.remove_folder(replica.log)
+
+    def remove_folder(self, log: PartitionLog) -> None:
+        """Its name first: a crash between must not leave a part of it there."""
+        log.close()
+        aside = f"/removed-{self.next_copy()}"
+        self.disk.rename(log.folder, aside)
+        self.disk.sync_folder("/")
+        for each in self.disk.names(aside):
+            self.disk.remove(f"{aside}/{each}")
+        self.disk.remove_folder(aside)
 
     def this_life(self, before: Registration | None = None) -> Life:
         return Life(
@@ -198,6 +209,9 @@ class SimulatedNode:
             remembers=remembered(before, self.kept.remembers, self.kept.start_ids),
             start_id=f"{self.number}.{self.life}.{self._registrations}",
         )
+
+    def _damaged(self) -> tuple[str, ...]:
+        return tuple(name for name, each in self.replicas.items() if each.replica.is_damaged)
 
     async def _register(self) -> None:
         """Until it is known which incarnation we are."""
@@ -211,7 +225,7 @@ class SimulatedNode:
             proposed = metadata.seq + 1
             member = image.cluster.member(self.number)
             life = self.this_life(member.registered if member else None)
-            return [e.RegisterNode(node=self.number, incarnation=proposed, life=life)]
+            return [e.RegisterNode(node=self.number, incarnation=proposed, life=life, damaged=self._damaged())]
 
         self._registrations += 1
         start_id = self.this_life().start_id
@@ -225,8 +239,8 @@ class SimulatedNode:
                 await self.world.wakeup().wait(AGAIN_SECONDS)
         self.kept = self.kept._replace(remembers=proposed, start_ids=())
         self.incarnation = proposed
-        assert self.partition is not None
-        self.partition.replica = self.partition.replica.registered_as(proposed)
+        for each in self.replicas.values():
+            each.replica = each.replica.registered_as(proposed)
         self._is_registering = False
         self._acted = -1
         self.universe.note(self.number, f"is registered as incarnation {proposed}")
@@ -239,7 +253,6 @@ class SimulatedNode:
         """Act on what the metadata says now."""
         assert self.metadata is not None
         assert self.store is not None
-        assert self.partition is not None
         before = self.metadata.image
         self.metadata.catch_up()
         image, seq = self.metadata.image, self.metadata.seq
@@ -251,12 +264,18 @@ class SimulatedNode:
         # First of all: a node that has acted on an entry must know that there is one.
         self.kept = self.kept._replace(position=self.store.position)
         cluster = image.cluster
-        self.universe.promises.applied(self, seq, image)
-        there = image.topics.get(TOPIC)
-        if there is not None:
-            self._tell(Assigned(there.assignments[0], cluster.incarnations(), there.min_in_sync))
-        if not self.is_alive:
-            return
+        self.universe.promises.applied(self.number, seq, image)
+        for name, assignment in assignments(image).items():
+            is_mine = self.number in assignment.replicas
+            if is_mine and name not in self.replicas:
+                self.replicas[name] = self._host(name)
+            if name in self.replicas:
+                minimum = image.topics[TOPIC].min_in_sync
+                self.replicas[name].tell(Assigned(assignment, cluster.incarnations(), minimum))
+                if not self.is_alive:
+                    return
+            if name in self.replicas and not is_mine:
+                self._let_go(name)
         me = cluster.member(self.number)
         if not self._is_registering and me is not None and me.is_fenced:
             self.universe.count("fenced alive")
@@ -268,32 +287,59 @@ class SimulatedNode:
         self._swim(members)
         self._control(self._views.at(image, seq))
 
-    def propose(self, proposal: ProposeChange | Resign) -> None:
+    def propose(self, replica: SimulatedReplica, proposal: ProposeChange | Resign) -> None:
         self.universe.happened(self, "proposal")
         if isinstance(proposal, Resign):
-            self._spawn(self._resign(proposal))
-        elif proposal.change != self._proposed:
-            self._proposed = proposal.change
-            self._spawn(self._change_set(proposal.change))
+            self._spawn(self._resign(replica.name, proposal))
+        elif proposal.change != replica.proposed:
+            replica.proposed = proposal.change
+            self._spawn(self._change_set(replica, proposal.change))
 
-    async def _resign(self, proposal: Resign) -> None:
+    async def _resign(self, name: str, proposal: Resign) -> None:
         assert self.metadata is not None
         try:
-            await proposals.resign(self.metadata, [(KEY, proposal)])
+            await proposals.resign(self.metadata, [(key_of(name), proposal)])
         except BrokerError:
             return
         self.follow()
 
-    async def _change_set(self, change: sets.SetChange) -> None:
+    async def _change_set(self, replica: SimulatedReplica, change: sets.SetChange) -> None:
         """Written, certainly refused, or asked for again by the leader's next tick."""
         assert self.metadata is not None
         try:
-            if await proposals.change_sets(self.metadata, [(KEY, change)]):
-                self._tell(ChangeRefused(change))
+            if await proposals.change_sets(self.metadata, [(key_of(replica.name), change)]):
+                replica.tell(ChangeRefused(change))
         except BrokerError:
             self.universe.count("set change of unknown outcome")
-        self._proposed = None
+        replica.proposed = None
         self.follow()
+
+    def change_assignment(self, name: str, decide: Callable[[sets.Assignment, Image], sets.Assignment]) -> None:
+        """As an administrator asks this node for."""
+        self._spawn(self._change_assignment(name, decide))
+
+    async def _change_assignment(self, name: str, decide: Callable[[sets.Assignment, Image], sets.Assignment]) -> None:
+        assert self.metadata is not None
+
+        def events(image: Image) -> Sequence[e.Event]:
+            known = assignments(image)[name]
+            after = decide(known, image)
+            if after == known:
+                return []
+            topic, number = key_of(name)
+            return [
+                e.AssignPartition(
+                    topic=topic,
+                    partition=number,
+                    leader_epoch=known.leader_epoch,
+                    partition_epoch=known.partition_epoch,
+                    after=after,
+                )
+            ]
+
+        with contextlib.suppress(BrokerError):
+            await self.metadata.change(events)
+            self.follow()
 
     def _control(self, message: control.ControllerMessage) -> None:
         self.controller, proposal = control.step(self.controller, message, self.world.monotonic_ms())
@@ -318,20 +364,19 @@ class SimulatedNode:
             case Ping():
                 if self.incarnation:
                     self.universe.network.send(self.number, sender, swim.Pong(self.number, self.incarnation))
-            case Fetch() | Fetched() | Diverging() | StartAnew() | Refused() | Complaint():
-                self._tell(message)
+            case ForReplica(name, inner):
+                if name in self.replicas:
+                    self.replicas[name].tell(inner)
             case swim.Pong() | swim.ConnectionRefused() | swim.PingRequest() | swim.WitnessReport():
                 self._swim(message)
-            case Produce():
-                self._produce(sender, message)
-            case Read():
-                self._read(sender, message)
+            case Produce() | Delete() | Read():
+                if message.name in self.replicas:
+                    self.replicas[message.name].request(message)
+                elif not isinstance(message, Read):
+                    refused = Produced(message.number, None, Reason.NOT_LEADER)
+                    self.universe.network.send(self.number, sender, refused)
             case _:
                 raise AssertionError(message)
-
-    def _tell(self, message: Message) -> None:
-        if self.partition is not None:
-            self.partition.tell(message)
 
     def _swim(self, message: swim.SwimMessage) -> None:
         self.swim, ready = swim.step(self.swim, message, self.world.monotonic_ms())
@@ -354,133 +399,35 @@ class SimulatedNode:
     def _tick(self) -> None:
         self._ticks += 1
         self.universe.time.after(TICK_US, lambda: self.world_enter(self._tick))
-        if self.partition is None or not self.incarnation:
+        if not self.incarnation:
             return
         self._swim(swim.Tick(self._draw.getrandbits(16)))
         self._control(control.Tick())
-        if (self._ticks + self.number) % REPLICA_TICK_EVERY == 0:
-            self._tell(Tick())
-            if not self.universe.mix.flush_on_ack and self._draw.random() < 0.3:
-                self.beside(self._sync_by_itself)
-
-    def _sync_by_itself(self) -> None:
-        assert self.partition is not None
-        self.partition.log.sync()
-
-    # -- clients -----------------------------------------------------------------------------------------------
-
-    def _produce(self, sender: int, message: Produce) -> None:
-        if self.partition is None:
-            self.universe.network.send(self.number, sender, Produced(message.number, None, Reason.NOT_LEADER))
+        if (self._ticks + self.number) % REPLICA_TICK_EVERY:
             return
-        self._tokens_made += 1
-        self._tokens[self._tokens_made] = (sender, message, 0)
-        self.partition.append(self._tokens_made, message.data, needs_all=message.needs_all)
+        for replica in list(self.replicas.values()):
+            replica.tell(Tick())
+            if not self.is_alive:
+                return
+            if not self.universe.mix.flush_on_ack and self._draw.random() < SYNC_RATE:
+                replica.beside(replica.sync_by_itself)
+            if self._draw.random() < UPKEEP_RATE:
+                replica.keep_up()
+            has_flipped = self.universe.has_flipped(replica) and not self.universe.is_flip_out_of_reach
+            if has_flipped and self._draw.random() < UPKEEP_RATE:
+                replica.scrub()  # nothing else would be found
 
-    def _read(self, sender: int, message: Read) -> None:
-        """Below what is committed as far as we know, from a leader and from a follower alike."""
-        partition = self.partition
-        if partition is None or partition.replica.role is None:
-            return
-        end = replica_steps.readable_end(partition.replica)
-        records: tuple[tuple[int, bytes], ...] = ()
-        if message.offset < end:
-            records = tuple(self.records(max(message.offset, partition.log.start_offset), end))
-        self.universe.promises.read(self.number, f"reader {sender}", records)
-        self.universe.network.send(self.number, sender, ReadAnswer(message.number, end, records, self.life))
+    # -- for its replicas --------------------------------------------------------------------------------------
 
-    def records(self, offset: int, end: int) -> list[tuple[int, bytes]]:
-        """What the log holds there."""
-        assert self.partition is not None
-        log = self.partition.log
-        found: list[tuple[int, bytes]] = []
-        while offset < min(end, log.end_offset):
-            data = log.read(offset, READ_BYTES, upto=end)
-            for at, header in iter_batches(data):
-                rows = decode_batch(data, at, decompressed_bytes_max=READ_BYTES)
-                found += [(row[0], row[3] or b"") for row in rows if offset <= row[0] < end]
-                offset = header.next_offset
-            if not data:
-                break
-        return found
-
-    # -- what the replica asks for (`ReplicaPort`) -------------------------------------------------------------
-
-    def now_ms(self) -> int:
-        return self.world.monotonic_ms()
-
-    wall_ms = now_ms
-
-    def sync(self, end: int, cuts: int) -> None:
-        assert self.partition is not None
-        self.beside(partial(self.partition.synced, end, cuts))
-
-    def begin_epoch(self, epoch: int) -> None:
-        assert self.partition is not None
-        self.beside(partial(self.partition.epoch_begun, epoch))
-
-    def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
-        self.universe.network.send(self.number, node, message)
-
-    def beside(self, work: Callable[[], Message | None]) -> None:
+    def beside(self, act: Callable[[], None]) -> None:
         """One after the other, each as long as the disk takes."""
         time = self.universe.time
         begins = max(time.now_us, self._busy_until_us)
         self._busy_until_us = begins + self.universe.mix.sync_us(self._draw)
-
-        def act() -> None:
-            result = work()
-            if result is not None:
-                self._tell(result)
-
         life = self.life
         time.after(self._busy_until_us - time.now_us, lambda: self.universe.enter(self, life, act))
 
-    def outcome(self, outcome: Apply) -> None:
-        match outcome:
-            case Done(token, end):
-                sender, message, _ = self._tokens.pop(token)
-                if message.needs_all:
-                    self.universe.promises.acknowledged(self, message, end)
-                self.universe.network.send(self.number, sender, Produced(message.number, end))
-                self.universe.happened(self, "acknowledgement")
-            case Failed(token, reason):
-                sender, message, _ = self._tokens.pop(token)
-                if reason is Reason.OUT_OF_ORDER_SEQUENCE:
-                    self.universe.promises.found_gap(self, message)
-                self.universe.network.send(self.number, sender, Produced(message.number, None, reason))
-            case Stopped() if not self._is_registering:
-                # While it registers anew, the newer registration may be the one whose answer it waits for.
-                self.universe.stop(self, "its number is registered by another process")
-
-
-class _Watched(ReplicatedPartition):
-    """The product's own, with eyes on what it does and crashes between."""
-
-    def __init__(self, node: SimulatedNode, log: PartitionLog) -> None:
-        mix = node.universe.mix
-        super().__init__(log, node.number, node, flush_on_ack=mix.flush_on_ack)
-        self.replica = self.replica.now(lag_ms_max=mix.lag_ms_max)
-        self._node = node
-        if log.start_offset < self.replica.watermark < log.end_offset:
-            node.universe.count("opened with a kept watermark")
-
-    def tell(self, message: Message) -> None:
-        if not self._node.is_alive:
-            return
-        super().tell(message)
-        if self._node.is_alive:
-            self._node.universe.promises.stepped(self._node, message)
-
-    def _persist(self, effect: Effect) -> None:
-        universe, node = self._node.universe, self._node
-        match effect:
-            case Truncate(end) if end < self.log.end_offset:
-                universe.count("truncation")
-                universe.note(node.number, f"cuts its log from {self.log.end_offset} to {end}")
-                universe.happened(node, "truncation")
-            case Sync():
-                universe.happened(node, "write")
-            case BeginEpoch(epoch):
-                universe.note(node.number, f"begins epoch {epoch} at {self.log.end_offset}")
-        super()._persist(effect)
+    def replaced(self) -> None:
+        """While it registers anew, the newer registration may be the one whose answer it waits for."""
+        if not self._is_registering:
+            self.universe.stop(self, "its number is registered by another process")

@@ -6,7 +6,11 @@ Knows: what each fault does. Refuses to know: what follows from it; the mix of t
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from braidlog.cluster.image import Image
 from braidlog.replication import swim
+from braidlog.replication.assignment import Assignment
+from braidlog.replication.reassignment import cancel, reassign
+from braidlog.testing.simulated_messages import TOPIC
 from braidlog.testing.virtual_time import US_PER_MS
 
 if TYPE_CHECKING:
@@ -106,6 +110,27 @@ def _etcd_away_for_one(universe: "Universe", node: "SimulatedNode", _: "Simulate
     universe.etcd.deliver_late()
 
 
+def _reassign(universe: "Universe", node: "SimulatedNode", other: "SimulatedNode", lasting_us: int) -> None:
+    """To some of the nodes, two or three; or back, if it is on its way. What is drawn is the order of their numbers."""
+    name = universe.names[lasting_us % len(universe.names)]
+    order = sorted(universe.nodes, key=lambda number: (number * 7 + lasting_us) % 11)
+    target = tuple(order[: 2 + (lasting_us // 7) % 2])
+
+    def decide(known: Assignment, image: Image) -> Assignment:
+        nodes, minimum = image.cluster.nodes(), image.topics[TOPIC].min_in_sync
+        if known.adding and other.number == 1:
+            universe.count("move cancelled")
+            return cancel(known, nodes, minimum)
+        return reassign(known, target)
+
+    if node.is_alive and node.metadata is not None and node.incarnation:
+        universe.enter(node, node.life, lambda: node.change_assignment(name, decide))
+
+
+def _flip(universe: "Universe", node: "SimulatedNode", _: "SimulatedNode", lasting_us: int) -> None:
+    universe.flip(node, universe.stream(f"flip {lasting_us}"))
+
+
 Fault = Callable[["Universe", "SimulatedNode", "SimulatedNode", int], None]
 _FAULTS: Final[dict[str, Fault]] = {
     "kill": _ends("kill"),
@@ -120,4 +145,6 @@ _FAULTS: Final[dict[str, Fault]] = {
     "deaf": _deafen,
     "etcd away": _etcd_away,
     "etcd away for one": _etcd_away_for_one,
+    "reassign": _reassign,
+    "flip": _flip,
 }

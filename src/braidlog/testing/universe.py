@@ -8,16 +8,14 @@ virtual seconds everything must be whole again.
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
-
-import msgspec
 
 from braidlog.cluster import events as e
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.store import EtcdStore
-from braidlog.model.settings import Flush
+from braidlog.cluster.membership import name_of
 from braidlog.replication import swim
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.registration import Life
@@ -29,13 +27,15 @@ from braidlog.testing.faults import Crash
 from braidlog.testing.history import History, Read
 from braidlog.testing.network import Conditions, Network
 from braidlog.testing.promises import BrokenPromise, Promises
-from braidlog.testing.simulated_clients import FIRST_CLIENT, Producer, Reader
-from braidlog.testing.simulated_messages import TOPIC, Ping, Produce
+from braidlog.testing.sent_records import SentRecords
+from braidlog.testing.simulated_clients import FIRST_CLIENT, Deleter, Producer, Reader
+from braidlog.testing.simulated_messages import TOPIC, Ping, Produce, assignments
 from braidlog.testing.simulated_node import CLUSTER, PREFIX, FolderMemory, SimulatedNode
+from braidlog.testing.simulated_replica import SimulatedReplica
 from braidlog.testing.timed_faults import TimedFaults
 from braidlog.testing.virtual_time import US_PER_MS, US_PER_SECOND, VirtualTime, VirtualWorld, stream
 
-NODES = (1, 2, 3)
+REPLICAS = 3
 MIN_IN_SYNC = 2
 HEAL_US = 10 * US_PER_SECOND
 ETCD = 0
@@ -53,7 +53,7 @@ class Universe:
         self.counts: Counter[str] = Counter()
         self.story: list[str] | None = [] if tells else None
         self.history = History()
-        self.values: dict[bytes, list[bytes]] = {}
+        self.records = SentRecords()
         self.is_healing = False
         self.faults = 0
         self._skipped = skipped
@@ -63,16 +63,28 @@ class Universe:
         self.etcd = ModelEtcd(self._world)
         self.etcd_away_until_us: dict[int, int] = {}
         self.network = Network(self.time, self.stream("network"), self.mix.conditions, self._deliver)
-        self.promises = Promises(self, TOPIC)
-        self.nodes = {number: SimulatedNode(self, number) for number in NODES}
+        self.names = [name_of(TOPIC, number) for number in range(self.mix.partitions)]
+        self.promises = Promises(self, self.names)
+        self.nodes = {number: SimulatedNode(self, number) for number in range(1, 1 + self.mix.nodes)}
         self._crash_power = False
         self._lost: set[int] = set()
-        clients: list[Producer | Reader] = [
-            Producer(self, FIRST_CLIENT + at, needs_all=at < self.mix.producers)
-            for at in range(self.mix.producers + self.mix.weak_producers)
-        ]
-        clients += [Reader(self, FIRST_CLIENT + 50 + at, at_leader=at % 2 == 0) for at in range(self.mix.readers)]
-        self.clients = {client.number: client for client in clients}
+        self._flipped: tuple[int, str] | None = None
+        """The node and the partition of a copy in which a bit has turned, until that is found."""
+        self.is_flip_out_of_reach = False
+        """It is below the log's start: only an opening may come across it."""
+        self._copying: list[tuple[int, str, int]] = []
+        self.clients = {client.number: client for client in self._clients()}
+
+    def _clients(self) -> Iterator[Producer | Reader | Deleter]:
+        """Each partition has a producer, a reader and, if the mix says so, somebody who deletes."""
+        mix, names = self.mix, self.names
+        strong = max(mix.producers, len(names))
+        for at in range(strong + mix.weak_producers):
+            yield Producer(self, FIRST_CLIENT + at, names[at % len(names)], needs_all=at < strong)
+        for at in range(max(mix.readers, len(names))):
+            yield Reader(self, FIRST_CLIENT + 50 + at, names[at % len(names)], at_leader=at % 2 == 0)
+        for at, name in enumerate(names if mix.delete_every_us else ()):
+            yield Deleter(self, FIRST_CLIENT + 100 + at, name)
 
     def stream(self, name: str) -> Random:
         return stream(self.seed, name)
@@ -107,21 +119,30 @@ class Universe:
         self._check_whole()
 
     def _found(self) -> None:
-        """A cluster with one partition, which all nodes held when they were last there; nobody leads it yet."""
+        """A cluster whose nodes held all partitions when they were last there; nobody leads any of them yet."""
         founder = EtcdStore(ModelClient(self.etcd), self._world, prefix=PREFIX, node="0", new_nonce=lambda: "0")
-        assignment = Assignment(replicas=NODES, in_sync=NODES, leader=None)
-        flush = Flush.ACK if self.mix.flush_on_ack else Flush.OS
+        numbers = tuple(self.nodes)
+        placement = tuple((numbers[at:] + numbers[:at])[:REPLICAS] for at in range(len(self.names)))
         created = e.CreateTopic(
             topic=TOPIC,
             topic_id="0",
-            partitions=1,
-            settings=msgspec.structs.replace(self.mix.settings, flush=flush),
+            partitions=len(self.names),
+            settings=self.mix.settings,
             created_ms=0,
             replicas=("0",),
             min_in_sync=MIN_IN_SYNC,
-            placement=(NODES,),
+            placement=placement,
         )
-        unled = e.AssignPartition(topic=TOPIC, partition=0, leader_epoch=1, partition_epoch=0, after=assignment)
+        unled = [
+            e.AssignPartition(
+                topic=TOPIC,
+                partition=at,
+                leader_epoch=1,
+                partition_epoch=0,
+                after=Assignment(replicas=replicas, in_sync=replicas, leader=None),
+            )
+            for at, replicas in enumerate(placement)
+        ]
         registered = [
             e.RegisterNode(node=node.number, incarnation=1, life=node.this_life()) for node in self.nodes.values()
         ]
@@ -131,7 +152,7 @@ class Universe:
         async def found() -> None:
             await founder.found_cluster(CLUSTER)
             await founder.open()
-            await founder.propose([*registered, created, unled], after=0)
+            await founder.propose([*registered, created, *unled], after=0)
 
         self._world.spawn(found())
         self.time.run(50 * US_PER_MS)
@@ -160,31 +181,50 @@ class Universe:
         for client in self.clients.values():
             if isinstance(client, Producer) and not client.is_done:
                 return f"producer {client.number} has no answer"
-        replicas = []
         for node in self.nodes.values():
-            if node.partition is None or node.metadata is None:
+            if node.metadata is None or not node.incarnation:
                 return f"node {node.number} has not started"
-            there = node.metadata.image.assignment(TOPIC, 0)
-            if there.leader is None or len(there.in_sync) < len(NODES):
-                return f"node {node.number} knows leader {there.leader}, in sync {there.in_sync}"
-            replicas.append(node.partition.replica)
-        ends = {(each.log.end, each.watermark, each.epoch) for each in replicas}
-        if len(ends) > 1 or any(each.log.end != each.watermark for each in replicas):
-            return f"ends, watermarks, epochs of the nodes: {sorted(ends)}"
-        return ""
+            for name, known in assignments(node.metadata.image).items():
+                # A node that was fenced too often leads nothing for a while: a move whose leader goes waits for that.
+                is_moving = (known.adding or known.removing) and known.leader not in known.removing
+                if known.leader is None or len(known.in_sync) < len(known.replicas) or is_moving:
+                    return f"node {node.number} knows {name} as {known}"
+        if self._flipped is not None and not self.is_flip_out_of_reach:
+            return f"node {self._flipped[0]} has not copied {self._flipped[1]} anew, in which a bit has turned"
+        return next((missing for name in self.names if (missing := self._missing_of(name))), "")
+
+    def _missing_of(self, name: str) -> str:
+        replicas = self._replicas_of(name)
+        ends = {(each.replica.log.end, each.replica.watermark, each.replica.epoch) for each in replicas}
+        if len(ends) > 1 or any(end != watermark for end, watermark, _ in ends):
+            return f"ends, watermarks, epochs of {name}: {sorted(ends)}"
+        if not any(each.is_leader for each in replicas):
+            return f"nobody has begun to lead {name}"
+        law = self._leader_of(name).log.start_offset
+        starts = [each.log.start_offset for each in replicas]
+        return f"{name} begins at {starts}, in its leader at {law}" if min(starts) < law else ""
+
+    def _replicas_of(self, name: str) -> list[SimulatedReplica]:
+        return [node.replicas[name] for node in self.nodes.values() if name in node.replicas]
+
+    def _leader_of(self, name: str) -> SimulatedReplica:
+        return next(each for each in self._replicas_of(name) if each.is_leader)
 
     def _check_whole(self) -> None:
         missing = self._missing()
         if missing:
             raise BrokenPromise(f"{HEAL_US // US_PER_SECOND} s after the last fault: {missing}")
-        held = [node.records(0, 1 << 60) for node in self.nodes.values()]
-        if any(each != held[0] for each in held):
-            raise BrokenPromise("the logs differ after all is healed")
-        for node in self.nodes.values():
-            self.promises.has_all(node)
-        values = {offset: value.decode() for offset, value in held[0]}
         now = math.nextafter(self.seconds, math.inf)  # everything else is over by then
-        self.history.add(Read("reader at the end", TOPIC, values, 0, len(values), now, now, last=True))
+        for name in self.names:
+            replicas = self._replicas_of(name)
+            self.promises[name].same_records(replicas)
+            for each in replicas:
+                self.promises[name].has_all(each)
+            log = self._leader_of(name).log
+            held = self._leader_of(name).records(log.start_offset, log.end_offset)
+            values = {offset: value.decode() for offset, value in held}
+            page = Read("reader at the end", name, values, log.start_offset, log.end_offset, now, now, last=True)
+            self.history.add(page)
         for wrong in check(self.history):
             raise BrokenPromise(wrong)
 
@@ -200,7 +240,8 @@ class Universe:
         try:
             action()
         except Crash as crash:
-            self.end(node, "power" if self._crash_power else "kill", str(crash))
+            # Asked again: between the decision and the crash another copy may have been lost.
+            self.end(node, "power" if self._crash_power and self.may_lose("power") else "kill", str(crash))
 
     def happened(self, node: SimulatedNode, event: str) -> None:
         """The place for faults by event."""
@@ -241,14 +282,51 @@ class Universe:
         if kind == "kill" or (kind == "power" and self.mix.flush_on_ack):
             return True
         self._lost = {lost for lost in self._lost if not self._is_back(self.nodes[lost].this_life(), lost)}
-        return not self._lost
+        self._copying = [each for each in self._copying if not self._is_copied(*each)]
+        return not (self._lost or self._copying or self._flipped)
+
+    def flip(self, node: SimulatedNode, draw: Random) -> None:
+        """One bit of one of its copies, if none is lost already."""
+        replica = node.replicas.get(draw.choice(self.names))
+        if node.is_alive and replica is not None and self.may_lose("bit") and replica.flip_bit(draw):
+            self._flipped, self.is_flip_out_of_reach = (node.number, replica.name), False
+            self.count("bit flipped")
+
+    def has_flipped(self, replica: SimulatedReplica) -> bool:
+        return self._flipped == (replica.node.number, replica.name)
+
+    def gives_up(self, replica: SimulatedReplica, *, copies: bool = False) -> None:
+        """What had a flipped bit is gone; if it `copies` them anew, it may have nothing until it is in sync."""
+        if self.has_flipped(replica):
+            self._flipped = None
+        if copies:
+            self._copying.append((replica.node.number, replica.name, replica.replica.epoch))
+
+    def _is_copied(self, number: int, name: str, epoch: int) -> bool:
+        """Whether it is in sync in that epoch or later, or holds the partition no more."""
+        for node in self.nodes.values():
+            known = assignments(node.metadata.image).get(name) if node.metadata is not None else None
+            if known is not None and known.leader_epoch >= epoch:
+                return number in known.in_sync or number not in known.replicas
+        return False
+
+    def opened(self, replica: SimulatedReplica) -> None:
+        """A crash leaves no damage; what a leader of several lives promised is checked when it leads."""
+        if not replica.log.damages:
+            return
+        if not self.has_flipped(replica):
+            raise BrokenPromise(f"node {replica.node.number} finds damage after a crash: {replica.log.damages[0]}")
+        self.count("damage found at opening")
 
     def _is_back(self, life: Life, number: int) -> bool:
         """Whether it has fetched its way into the set with the folder and on the machine that it has now."""
         for node in self.nodes.values():
             image = node.metadata.image if node.metadata is not None else None
             member = image.cluster.member(number) if image is not None else None
-            if image is None or member is None or number not in image.assignment(TOPIC, 0).in_sync:
+            if image is None or member is None:
+                continue
+            known = assignments(image).values()
+            if any(number in each.replicas and number not in each.in_sync for each in known):
                 continue
             if (member.registered.life.folder_id, member.registered.life.boot_id) == (life.folder_id, life.boot_id):
                 return True
@@ -266,6 +344,7 @@ class Universe:
                 self._lost.add(node.number)
         if kind == "wipe":
             node.disk = SimulatedDisk()
+            self._flipped = None if self._flipped and self._flipped[0] == node.number else self._flipped
             node.folder_id += 1
             node.kept = FolderMemory()
         elif kind == "power":
@@ -309,22 +388,25 @@ class Universe:
     def etcd_seconds(self) -> float:
         return self.mix.etcd_us * (0.5 + self._etcd_draw.random()) / US_PER_SECOND
 
-    def leader_as_seen(self, draw: Random) -> int:
+    def leader_as_seen(self, draw: Random, name: str) -> int:
         """By one of the nodes; or anybody."""
-        node = self.nodes[draw.choice(NODES)]
-        if node.metadata is not None and TOPIC in node.metadata.image.topics:
-            leader = node.metadata.image.assignment(TOPIC, 0).leader
+        numbers = tuple(self.nodes)
+        node = self.nodes[draw.choice(numbers)]
+        if node.metadata is not None and name in (known := assignments(node.metadata.image)):
+            leader = known[name].leader
             if leader is not None:
                 return leader
-        return draw.choice(NODES)
+        return draw.choice(numbers)
+
+    def deletable_end(self, name: str) -> int:
+        """What producers wrote last is not deleted: a copy that begins behind it would not know a retry from a new batch."""
+        producers = (each for each in self.clients.values() if isinstance(each, Producer) and each.needs_all)
+        return min(each.last_offset for each in producers if each.partition == name)
 
     def is_asked_for(self, message: Produce) -> bool:
         """Whether its producer still waits for it."""
         client = self.clients[message.client]
         return isinstance(client, Producer) and client.asks_for(message.data)
-
-    def values_of(self, message: Produce) -> list[bytes]:
-        return self.values[message.data]
 
     def count(self, what: str) -> None:
         self.counts[what] += 1
