@@ -132,3 +132,10 @@ def test_an_unclean_election_prefers_the_last_leader_if_told_so(prefers_last: bo
     known = assignment((), None, last_leader=3, leader_epoch=5)
     after = elect_unclean(known, {2: LogEnd(4, 10), 3: LogEnd(4, 9)}, prefer_last_leader=prefers_last)
     assert after.leader == (3 if prefers_last else 2)
+
+
+def test_a_follower_that_resigns_ends_the_epoch_in_which_it_asked() -> None:
+    known = Assignment(replicas=(1, 2, 3), in_sync=(1, 2), leader=1, leader_epoch=4)
+    for node, in_sync in ((2, (1,)), (3, (1, 2))):
+        after = resigned(known, node, {number: Node(incarnation=number) for number in (1, 2, 3)})
+        assert (after.leader, after.leader_epoch, after.in_sync) == (1, 5, in_sync)

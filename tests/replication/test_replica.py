@@ -27,6 +27,7 @@ from braidlog.replication.messages import (
 from braidlog.replication.ready import (
     BeginEpoch,
     CheckFile,
+    CopyAnew,
     Done,
     DropAbove,
     Failed,
@@ -268,6 +269,20 @@ def test_a_leader_looks_at_its_file_before_it_resigns() -> None:
     assert one.told(Complaint(2, 1, 0)).persist == (CheckFile(0),)
     assert one.told(Damaged()).send == (Resign(1, 1),)
     assert one.told(Append(1, 1)).apply == (Failed(1, Reason.UNAVAILABLE),)
+
+
+def test_a_damaged_copy_is_given_up_in_an_epoch_in_which_no_set_has_it() -> None:
+    """A question from before could count for the copy that takes its place, and a damaged one must not follow anybody."""
+    two, _ = follower(LogSummary(end=5, durable=5, epochs=((1, 0),)), watermark=5)
+    assert two.told(Damaged()).send == (Resign(2, 1),)
+    assert two.told(Tick()).send == (Resign(2, 1),), "nobody knows what became of it"
+    assert two.told(assigned(1, epoch=2, partition_epoch=1)).send == (Resign(2, 2),), "it counts still"
+    after = two.told(assigned(1, epoch=3, in_sync=(1, 3), partition_epoch=2))
+    assert after.persist == (CopyAnew(),)
+    assert [(each.offset, each.last_epoch, each.epoch) for each in after.send if isinstance(each, Fetch)] == [
+        (0, -1, 3)
+    ]
+    assert (two.replica.watermark, two.replica.is_damaged) == (0, False)
 
 
 def test_nobody_acts_on_metadata_of_another_life() -> None:

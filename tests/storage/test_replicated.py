@@ -9,7 +9,7 @@ from tests.storage.test_compaction import Setting, rows
 
 from braidlog.codec.batch import empty_batch, iter_batches, read_header
 from braidlog.codec.records import select_batch
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
 from braidlog.testing.disk import Crash, SimulatedDisk
@@ -142,6 +142,23 @@ def test_a_log_that_is_being_begun_anew_can_be_looked_at() -> None:
         else:
             break
     assert number > 10
+
+
+def test_a_damaged_log_is_given_up_whole_and_takes_records_again() -> None:
+    disk = SimulatedDisk()
+    partition = replica(disk)
+    follow(partition, leaders(0, bytes(300)), leaders(1, bytes(300)))
+    partition.sync()
+    disk.flip_bit(partition.segments[0].path, (partition.segments[0].size - 9) * 8)
+    with pytest.raises(StorageFault):
+        partition.check_again(1)
+    with pytest.raises(StorageFault):
+        partition.restart_at(0, now_ms=NOW)
+    partition.restart_at(0, now_ms=NOW, gives_up_damage=True)
+    follow(partition, leaders(0, b"a", epoch=2))
+    partition.sync()
+    for each in (partition, open_partition(disk.after_kill())):
+        assert (each.start_offset, each.end_offset, each.damages) == (0, 1, [])
 
 
 def test_a_log_begins_with_the_batch_that_holds_its_start() -> None:

@@ -419,11 +419,9 @@ class PartitionLog:
             self.checkpoint(copies=2)
 
     def restart_at(self, offset: int, *, now_ms: int, gives_up_damage: bool = False) -> None:
-        """Give up the whole log and begin at `offset`, where nothing is yet; everything below counts as committed.
+        """Give up the whole log, its damage too if so asked, and begin at `offset`; everything below counts as committed.
 
-        For replication only: a follower whose leader's log begins where ours does not reach, or whose copy is damaged: then the
-        damage goes with it, and all of it is copied anew. Durable, as `truncate` is.
-        """
+        For replication only: a follower copies anew what its leader has. Durable, as `truncate` is."""
         with self.upkeep, self._gate.sync_lock, self._lock:
             if gives_up_damage:
                 self.report.damages.clear()
