@@ -116,6 +116,9 @@ bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH=
 bench-replication: setup ## processor time of a leader and its followers over loopback (BENCH="--partitions 100" for more)
 	$(BIN)/python -m benchmarks.replication $(BENCH)
 
+bench-cluster: setup ## three nodes: fail-over by kill -9 and SIGSTOP, memory and processor time at rest (BENCH="kill --count 100")
+	$(BIN)/python -m benchmarks.cluster $(BENCH)
+
 bench-kafka: setup ## Kafka's door against Apache Kafka's broker (Java 17+, Maven), in one run
 	$(BIN)/python -m benchmarks.kafka $(BENCH)
 
@@ -151,4 +154,4 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack spark-kill spark fuzz bench-kernel bench-log bench-replication bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd pictures interop interop-peer
+.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack spark-kill spark fuzz bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd pictures interop interop-peer
