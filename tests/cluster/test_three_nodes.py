@@ -199,6 +199,7 @@ def test_a_node_that_was_taken_for_dead_comes_back_by_itself(tmp_path: Path, etc
             await nodes.until(lambda: metadata.image.cluster.nodes()[3].incarnation > before)
             await nodes.append(b"two", 1)
             await nodes.all_have(b"one", b"two")
+            assert nodes.servers[3]._failure is None, "it took its own registration for another's"
 
     asyncio.run(scene())
 

@@ -74,6 +74,7 @@ class NodeReplicas:
     ) -> None:
         self.number = number
         self.incarnation: int | None = None
+        """None also while the node registers again: nothing is acted on meanwhile."""
         self.world = world
         self.spawn = spawn
         self.replaced = replaced

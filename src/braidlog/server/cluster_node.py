@@ -229,8 +229,10 @@ class ClusterNode:
         self.replicas.follow()
         self.gossip.tell(Members(self._living()))
         self.controller.applied()
-        if registrar.is_fenced and not self._is_leaving:
+        if registrar.is_fenced and not self._is_leaving and self.replicas.incarnation is not None:
             log.warning("others took node %d for dead; it registers again", self.number)
+            # From here on: its own registration comes back before it is known to be its own.
+            self.replicas.incarnation = None
             self._tasks.spawn(self._register(registrar), "register")
 
     def _living(self) -> tuple[tuple[int, int], ...]:
@@ -245,7 +247,7 @@ class ClusterNode:
 
     async def leave(self) -> None:
         """Let others lead what this node leads, as far as that can be done in time; then say that it goes."""
-        if self._listener is None or self.replicas.incarnation is None or self._is_leaving:
+        if self._listener is None or self._registrar is None or self._registrar.incarnation is None or self._is_leaving:
             return
         self._is_leaving = True
         until = self._world.monotonic() + DRAIN_SECONDS_MAX
