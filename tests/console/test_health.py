@@ -117,6 +117,10 @@ def test_an_offline_partition_is_a_reason_and_counted(tmp_path: Path) -> None:
         assert "broken" in str(found["partitions"]["reason"])
         assert "braidlog_partitions_offline 1\n" in ask(f"{node.admin_url}/metrics").text
         assert ask(f"{node.admin_url}/healthz").status == 200
+        assert (
+            "fail  partitions    broken/0 is damaged: it cannot be read"
+            in Braid()("doctor", "--data-dir", str(tmp_path / "data")).stdout
+        )
 
 
 def test_a_damaged_partition_is_a_reason_and_named(tmp_path: Path) -> None:
@@ -136,6 +140,13 @@ def test_a_damaged_partition_is_a_reason_and_named(tmp_path: Path) -> None:
         assert status == 503
         assert "rotten/0" in str(found["partitions"]["reason"])
         assert "takes no writes" in str(found["partitions"]["reason"])
+        for _ in ("a node that runs", "a folder that nobody uses"):
+            told = Braid()("doctor", "--data-dir", str(tmp_path / "data"))
+            (line,) = [line for line in told.stdout.splitlines() if " partitions " in line]
+            assert line.startswith("fail  partitions    rotten/0 is damaged: "), line
+            assert f"braid log repair --dry-run {tmp_path / 'data'} rotten\n" in told.stdout
+            assert told.exit_code == 1
+            node.stop()
 
 
 def test_a_byte_that_rots_while_the_node_runs_is_never_served(tmp_path: Path) -> None:

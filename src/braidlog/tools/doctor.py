@@ -1,6 +1,7 @@
-"""Is this machine fit for a node, and for what goes with it? A list of checks, each with its finding and a remedy.
+"""Is this machine fit for a node, and is what lies in its folder whole? A list of checks, each with its finding and a remedy.
 
-Knows: what braidlog needs of Python, the disk, the ports, Java and other packages. Refuses to know: terminals, exit codes.
+Knows: what braidlog needs of Python, the disk, the ports, Java and other packages; how much of a folder can be read while
+somebody waits. Refuses to know: terminals, exit codes, what damage is (`tools/inspect.py`).
 Invariant: a check finds out and changes nothing that it does not take away again. What cannot be found out is a warning, not a
 guess. `fail` is what keeps a node from working; what is only for some uses, or only slower, is `warn`.
 """
@@ -8,6 +9,7 @@ guess. `fail` is what keeps a node from working; what is only for some uses, or 
 import os
 import re
 import resource
+import shlex
 import shutil
 import socket
 import statistics
@@ -15,13 +17,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from importlib import metadata
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.storage.files import OsDisk, join
+from braidlog.tools.findings import Severity
+from braidlog.tools.inspect import segment_bytes
+from braidlog.tools.layout import Layout, TopicPlace
 
 PYTHON_MIN: Final = (3, 11)
 JAVA: Final = (17, 21)
@@ -32,6 +41,12 @@ FREE_BYTES_WARN, FREE_BYTES_FAIL = 5 * 1000**3, 200 * 1000**2
 FILES_WARN: Final = 4096
 CLOCK_YEAR_MIN: Final = 2024
 PROBE_SECONDS: Final = 1.0
+READ_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of all partitions together: a few seconds."""
+PARTITION_COST_BYTES: Final = 64 * 1024
+"""What a partition counts for beside its bytes: its files are opened, however little is in them."""
+NAMED_MAX: Final = 5
+"""Damaged partitions that have a line each."""
 PACKAGES: Final = (
     ("pyspark", "spark", (4, 2), (5,)),
     ("pyarrow", "spark", (18,), None),
@@ -63,6 +78,7 @@ def examine(data_dir: str, ports: Mapping[str, int]) -> Iterator[Finding]:
     yield _kernel()
     yield _loop()
     yield from _disk(Path(data_dir))
+    yield from _partitions(data_dir)
     for setting, port in ports.items():
         yield _port(setting, port)
     yield _files()
@@ -141,6 +157,76 @@ def _fsync(folder: Path) -> Finding:
             "fsync", Status.WARN, detail, "every acknowledgement waits for it: use a faster disk, or flush=interval"
         )
     return Finding("fsync", Status.OK, detail)
+
+
+# -- what lies in the folder -------------------------------------------------------------------------------------------
+
+
+def _partitions(data_dir: str) -> Iterator[Finding]:
+    """What is damaged in the folder of a node. One may run on it meanwhile."""
+    disk, quoted = OsDisk(), shlex.quote(data_dir)
+    try:
+        if not any(disk.exists(join(data_dir, name)) for name in ("folder.a", "folder.b")):
+            return  # no node has run here
+        layout = Layout(disk, data_dir)
+        places = sorted(_sized_places(layout), key=lambda each: each[0])
+    except (BrokerError, StorageFault) as error:
+        yield Finding("partitions", Status.FAIL, str(error), f"see what is left of it: braid log list {quoted}")
+        return
+    stopped = f"stop the node, then see what can be done: braid log repair --dry-run {quoted}"
+    for each in layout.findings:
+        if each.severity is Severity.DAMAGE:
+            yield Finding("partitions", Status.FAIL, f"{each.file}: {each.why}; {each.meaning}", stopped)
+    readable = _readable(size for size, _, _ in places)
+    damages = [(place, number, _damage(layout, place, number)) for _, place, number in places[:readable]]
+    damaged = [(place.meta.name, number, why) for place, number, why in damages if why]
+    for topic, number, why in damaged[:NAMED_MAX]:
+        yield Finding(
+            "partitions", Status.FAIL, f"{topic}/{number} is damaged: {why}", f"{stopped} {shlex.quote(topic)}"
+        )
+    if more := len(damaged[NAMED_MAX:]):
+        yield Finding("partitions", Status.FAIL, f"{more} more are damaged", f"see which: braid log verify {quoted}")
+    if unread := len(places) - readable:
+        detail = f"{unread} of {len(places)} were not read: that would take long"
+        yield Finding("partitions", Status.WARN, detail, f"read all: braid log verify {quoted}")
+    elif not damaged:
+        yield Finding("partitions", Status.OK, f"{len(places)}, all whole")
+
+
+def _readable(sizes: Iterable[int]) -> int:
+    """How many can be read while somebody waits."""
+    costs = accumulate(size + PARTITION_COST_BYTES for size in sizes)
+    return sum(1 for _ in takewhile(lambda cost: cost <= READ_BYTES_MAX, costs))
+
+
+def _sized_places(layout: Layout) -> Iterator[tuple[int, TopicPlace, int]]:
+    for place in layout.topics:
+        for number in range(place.meta.partitions):
+            try:
+                size = segment_bytes(layout.disk, layout.partition_folder(place, number))
+            except StorageFault:
+                size = 0  # `_damage` says what is wrong with it, if it is still there
+            yield size, place, number
+
+
+def _damage(layout: Layout, place: TopicPlace, number: int) -> str:
+    """The first thing, if it is there at a second look too: a node that runs may remove a segment between two reads."""
+    why = ""
+    for _ in range(2):
+        try:
+            found = layout.inspect(place, number).report.findings
+        except StorageFault as fault:
+            why = f"it cannot be read: {fault}"
+            continue
+        why = next(
+            (f"{each.file}: {each.why}; {each.meaning}" for each in found if each.severity is Severity.DAMAGE), ""
+        )
+        if not why:
+            return ""
+    return why if layout.disk.is_folder(join(layout.path, place.label)) else ""  # else its topic was deleted meanwhile
+
+
+# -- the machine's ports and limits ------------------------------------------------------------------------------------
 
 
 def _port(setting: str, port: int) -> Finding:

@@ -22,13 +22,17 @@ import pytest
 import yaml
 from tests.cli.braid import COLLECTED, DEBUGGED, SECONDS_MAX, UNDONE, Braid, check
 
+from braidlog import Log
 from braidlog.cli import main
 from braidlog.cli.node.config_init import NOTES, template
-from braidlog.model.errors import BrokerError
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.server.config import ServerConfig, check_exposure, load_config
+from braidlog.storage.files import OsDisk
 from braidlog.testing.server import ServerProcess
 from braidlog.tools import doctor as tool
 from braidlog.tools.doctor import Status
+from braidlog.tools.inspection import Inspection
+from braidlog.tools.layout import Layout, TopicPlace
 from braidlog.wire.dialect import dialects
 
 # -- dev ---------------------------------------------------------------------------------------------------------------
@@ -105,6 +109,62 @@ def test_doctor_fails_without_a_disk(tmp_path: Path) -> None:
 
 def _listeners() -> list[str]:
     return list(type(ServerConfig().listeners).__struct_fields__)
+
+
+def test_doctor_names_what_is_damaged_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(tool._partitions(str(tmp_path))) == [], "no node has run here"
+    with Log(str(tmp_path)) as log:
+        log.create_topic("many", partitions=tool.NAMED_MAX + 2).append(b"x" * 100, partition=3)
+    assert [(each.status, each.detail) for each in tool._partitions(str(tmp_path))] == [("ok", "7, all whole")]
+    cost = sum(path.stat().st_size + tool.PARTITION_COST_BYTES for path in tmp_path.glob("topics/*/*/*.log"))
+    monkeypatch.setattr(tool, "READ_BYTES_MAX", cost - 1)
+    (found,) = tool._partitions(str(tmp_path))
+    assert (found.status, found.detail) == ("warn", "1 of 7 were not read: that would take long")
+    assert found.remedy.endswith(f"braid log verify {tmp_path}")
+    monkeypatch.undo()
+    for segment in tmp_path.glob("topics/*/*/*.log"):
+        segment.unlink()
+    for checkpoint in tmp_path.glob("topics/*/*/state.*"):
+        checkpoint.unlink()
+    *named, more = tool._partitions(str(tmp_path))
+    assert [each.detail.split(":")[0] for each in named] == [f"many/{number} is damaged" for number in range(5)]
+    assert more.detail == "2 more are damaged"
+    assert {each.status for each in (*named, more)} == {"fail"}
+
+
+def test_doctor_looks_twice_at_what_a_running_node_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that retention removes between two reads is no damage; nor is a topic that is deleted."""
+    with Log(str(tmp_path)) as log:
+        log.create_topic("t")
+    looks: list[int] = []
+    inspect = Layout.inspect
+
+    def look(layout: Layout, place: TopicPlace, number: int) -> Inspection:
+        looks.append(number)
+        if len(looks) % 2:
+            raise StorageFault("gone")
+        return inspect(layout, place, number)
+
+    monkeypatch.setattr(Layout, "inspect", look)
+    assert [each.status for each in tool._partitions(str(tmp_path))] == ["ok"]
+    assert looks == [0, 0]
+    layout = Layout(OsDisk(), str(tmp_path))
+    (tmp_path / layout.topics[0].label).rename(tmp_path / f"{layout.topics[0].label}.gone")
+    assert tool._damage(layout, layout.topics[0], 0) == ""
+
+
+def test_doctor_tells_of_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
+    with Log(str(tmp_path)) as log:
+        log.create_topic("t")
+    for slot in tmp_path.glob("topics/*/topic.?"):
+        slot.unlink()
+    assert "name and settings are lost" in next(iter(tool._partitions(str(tmp_path)))).detail
+    for slot in tmp_path.glob("folder.?"):
+        slot.unlink()
+        slot.symlink_to(slot)
+    (found,) = tool._partitions(str(tmp_path))
+    assert found.status is Status.FAIL
+    assert "braid log list" in found.remedy
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`braid doctor`: is this machine fit?
+"""`braid doctor`: is this machine fit, and is the folder whole?
 
 Knows: how findings look, and which exit code they are. Refuses to know: what is checked (`tools/doctor.py`).
 """
@@ -30,9 +30,11 @@ _COLOURS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}
 @QUIET
 def doctor(data_dir: str | None, output: str) -> None:
     """Check this machine: Python and the compiled kernel, the disk and how long it takes to keep a byte, ports, open files, the
-    clock; and for Spark and lakes Java and packages.
+    clock; and for Spark and lakes Java and packages. Where a node has run, also its partitions, as far as they can be read in
+    some seconds: those that are damaged are named.
 
-    `fail` is what keeps a node from working, `warn` what some uses lack or what is slow. Exits with 1 if anything fails.
+    `fail` is what keeps a node or a partition from working, `warn` what some uses lack, what is slow or was not looked at. Exits
+    with 1 if anything fails.
     """
     config = load_config(None, os.environ, {} if data_dir is None else {"data_dir": data_dir}).config
     listeners = {name: getattr(config.listeners, name) for name in ListenersConfig.__struct_fields__}
