@@ -81,7 +81,6 @@ class SimulatedReplica(ReplicatedPartition):
                 universe.count("restart")
                 universe.note(number, f"begins {self.name} anew at {offset}, it was {self._range}")
                 universe.happened(self.node, "truncation")
-                universe.gives_up(self)
             case Trim(start):
                 universe.count("start moved" if self.is_leader else "start followed")
                 universe.note(number, f"lets {self.name} begin at {start}, it was {self._range}")
@@ -90,7 +89,6 @@ class SimulatedReplica(ReplicatedPartition):
                 universe.count("copied anew")
                 universe.note(number, f"gives up its copy of {self.name}, it was {self._range}")
                 universe.happened(self.node, "truncation")
-                universe.gives_up(self, copies=True)
                 universe.promises[self.name].begins_anew(self)
                 self.copy = self.node.next_copy()
             case Sync():
@@ -98,6 +96,8 @@ class SimulatedReplica(ReplicatedPartition):
             case BeginEpoch(epoch):
                 universe.note(number, f"begins epoch {epoch} of {self.name} at {self.log.end_offset}")
         super()._persist(effect)
+        if isinstance(effect, CopyAnew | RestartAt):  # a crash half-way leaves the old files, with the bit that turned
+            universe.gives_up(self, copies=isinstance(effect, CopyAnew))
 
     @property
     def _is_here(self) -> bool:
