@@ -228,9 +228,19 @@ class Full:
     """The transport of who does not read."""
 
     is_aborted = False
+    unsent_bytes = gossip_connections.UNSENT_BYTES_MAX + 1
+    written = 0
 
     def get_write_buffer_size(self) -> int:
-        return gossip_connections.UNSENT_BYTES_MAX + 1
+        return self.unsent_bytes
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+    def write(self, _: bytes) -> None:
+        """Who is gone: the first write finds out."""
+        self.written += 1
+        self.is_aborted = True
 
     def get_extra_info(self, _: str) -> None:
         return None
@@ -247,6 +257,19 @@ async def test_who_does_not_read_is_cut_off() -> None:
         connection.connection_made(transport)
         connection.data_received(write(bytes(16), m.Ping(1)))
         assert transport.is_aborted
+        connection.connection_lost(None)
+
+
+@play
+async def test_of_many_pings_of_who_is_gone_one_is_answered() -> None:
+    """A node that was stopped finds those of seconds when it goes on, and asyncio complains of each answer."""
+    async with party(1) as nodes:
+        transport: Any = Full()
+        transport.unsent_bytes = 0
+        connection = gossip_connections.Incoming(nodes.nodes[1])
+        connection.connection_made(transport)
+        connection.data_received(write(bytes(16), m.Ping(1)) * 20)
+        assert transport.written == 1
         connection.connection_lost(None)
 
 

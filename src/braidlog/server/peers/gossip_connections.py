@@ -76,7 +76,7 @@ class _Conversation(asyncio.Protocol):
         raise NotImplementedError
 
     def send(self, data: bytes) -> None:
-        if self.transport is None or not data:
+        if self.transport is None or self.transport.is_closing() or not data:
             return
         if self.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             self.abort()
