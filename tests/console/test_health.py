@@ -56,6 +56,21 @@ class _Standing:
         await asyncio.Event().wait()
 
 
+def test_what_does_not_keep_a_node_from_serving_is_told_and_leaves_it_ready(tmp_path: Path) -> None:
+    node: Any = _Standing(tmp_path)
+    good = SimpleNamespace(
+        listeners=[], partitions=[], keyvalue=SimpleNamespace(fault=""), warnings={"clock": "set it"}
+    )
+
+    async def snapshot() -> Any:
+        return good
+
+    node.snapshot = snapshot
+    found = asyncio.run(health.Doctor(node).look(60))
+    assert found.status == "ready"
+    assert health.Check("clock", ok=True, reason="set it") in found.checks
+
+
 async def _look(doctor: health.Doctor, *seconds: float) -> list[tuple[str, dict[str, bool]]]:
     found = [await doctor.look(each) for each in seconds]
     return [(each.status, {check.name: check.ok for check in each.checks}) for each in found]

@@ -5,6 +5,7 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,11 @@ from braidlog.model.errors import BrokerError
 from braidlog.partition.append import Acks
 from braidlog.partition.internal_topic import InternalTopic
 from braidlog.server.budget import Budget
+from braidlog.server.cluster_node import ClusterNode
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
 from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.listener import Listener
 from braidlog.server.session_limits import SessionLimits
 
@@ -171,6 +174,20 @@ def test_a_node_whose_clock_is_off_lets_nothing_go_for_its_age(
             await server._retain()
 
     play(scene)
+
+
+def test_a_node_of_a_cluster_warns_of_its_clock_and_of_etcd() -> None:
+    said: Any = SimpleNamespace(outage="", clock_trouble="")
+    anything: Any = SimpleNamespace(folder=None, world=None, tasks=None)
+    store: Any = SimpleNamespace(outage=lambda: said.outage)
+    gossip: Any = SimpleNamespace(clock_trouble=lambda: said.clock_trouble)
+    node = ClusterNode(ClusterConfig(), anything, store, {}, None)
+    node.gossip = gossip
+    assert node.warnings() == {}
+    said.clock_trouble = "the clock is off"
+    assert node.warnings() == {"clock": "the clock is off"}
+    said.outage = "etcd is away"
+    assert node.warnings() == {"metadata": "etcd is away", "clock": "the clock is off"}
 
 
 # -- a port --------------------------------------------------------------------------------------------------

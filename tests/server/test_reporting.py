@@ -37,7 +37,7 @@ class Setting:
             upkeep=report,
             scrubber=scrubber,
             syncs=list,
-            outage=str,
+            warnings=dict,
         )
 
     def commit(self, group: str) -> None:

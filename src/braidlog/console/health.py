@@ -12,6 +12,7 @@ be wrong; who did not answer in the time there was is "slow".
 | `partitions` | each can be opened, is whole and takes writes |
 | `keyvalue` | the store serves |
 | `metadata` | there only while etcd does not answer, with the reason; it holds, for clients are served |
+| `clock` | there only while the node's clock is off from that of the other nodes, with the reason; it holds too |
 """
 
 import asyncio
@@ -78,9 +79,7 @@ class Doctor:
         except NodeError as error:
             return [Check("node", ok=False, reason=str(error))]
         found = [Check("node", ok=True), *(Check(name, not (why := find(snapshot)), why) for name, find in _FINDERS)]
-        if snapshot.metadata_outage:  # clients are served all the same
-            found.append(Check("metadata", ok=True, reason=snapshot.metadata_outage))
-        return found
+        return [*found, *(Check(name, ok=True, reason=words) for name, words in snapshot.warnings.items())]
 
     async def _ask_disk(self) -> list[Check]:
         now = asyncio.get_running_loop().time()

@@ -214,8 +214,8 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     state: list[StateReport]
     state_bytes: int
     state_bytes_max: int
-    metadata_outage: str = ""
-    """What a node that keeps its metadata in etcd says while etcd does not answer."""
+    warnings: dict[str, str] = {}
+    """What is wrong while clients are served all the same, by the name of its check: a cluster's metadata, the node's clock."""
 
 
 class ConnectionReport(msgspec.Struct, frozen=True):

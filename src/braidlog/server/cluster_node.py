@@ -110,9 +110,10 @@ class ClusterNode:
     def store(self) -> EtcdStore:
         return self._store.store
 
-    def outage(self) -> str:
-        """In words, for people; empty while etcd answers."""
-        return self._store.outage()
+    def warnings(self) -> dict[str, str]:
+        """What people have to know although clients are served, by the name of the health check that tells it."""
+        said = {"metadata": self._store.outage(), "clock": self.clock_trouble()}
+        return {name: words for name, words in said.items() if words}
 
     def clock_trouble(self) -> str:
         """In words, for people; empty while this node's clock is about that of the others."""

@@ -315,7 +315,7 @@ class Server:
             upkeep=self._upkeep,
             scrubber=self._scrubber,
             syncs=lambda: measured,
-            outage=lambda: "" if self._cluster is None else self._cluster.outage(),
+            warnings=lambda: {} if self._cluster is None else self._cluster.warnings(),
         )
         doors, urls = await open_private_doors(
             self.services, self.config.auth, budget=self._budget, fair_turns=self._fair_turns

@@ -57,7 +57,7 @@ class Reporter:
         upkeep: WorkerProcess,
         scrubber: Scrubber,
         syncs: Callable[[], list[Seconds]],
-        outage: Callable[[], str],
+        warnings: Callable[[], dict[str, str]],
     ) -> None:
         self._loaded = loaded
         self._services = services
@@ -69,7 +69,7 @@ class Reporter:
         self._upkeep = upkeep
         self._scrubber = scrubber
         self._syncs = syncs
-        self._outage = outage
+        self._warnings = warnings
         self._began = clock.monotonic()
         self._taken: r.Snapshot | None = None
         self._taken_at = 0.0
@@ -128,7 +128,7 @@ class Reporter:
             scrub=self._scrub(),
             state=self._state(partitions_there),
             state_bytes=services.holdings.bytes_held,
-            metadata_outage=self._outage(),
+            warnings=self._warnings(),
             state_bytes_max=services.holdings.bytes_max,
         )
 

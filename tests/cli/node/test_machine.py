@@ -240,6 +240,9 @@ def test_health(admin: HTTPServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("word\n")
     braid.ok("health", "--token-file", str(tmp_path / "token"))
     assert _Admin.seen == ("/readyz?within_ms=800", "Bearer word")
+    stands = {"status": "ready", "checks": [{"name": "metadata", "ok": True, "reason": "etcd is away\n  goes on: all"}]}
+    _Admin.answer = 200, json.dumps(stands).encode()
+    assert braid.ok("health").splitlines()[2:] == ["ok  metadata  etcd is away", "                goes on: all"]
     _Admin.answer = 503, b'{"status": "not ready", "checks": [{"name": "disk", "ok": false, "reason": "full"}]}'
     result = braid("health")
     assert (result.exit_code, result.stderr) == (1, "")

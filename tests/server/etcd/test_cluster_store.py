@@ -322,6 +322,8 @@ def test_a_node_serves_through_an_outage_and_says_so(tmp_path: Path) -> None:
                 with urlopen(f"{node.admin_url}/readyz", timeout=60) as answer:
                     checks = {check["name"]: check for check in json.load(answer)["checks"]}
                 assert "goes on:  producing and consuming" in checks["metadata"]["reason"]
+                with urlopen(f"{node.admin_url}/", timeout=60) as page:
+                    assert b"goes on:  producing and consuming" in page.read()
                 only.signal(signal.SIGCONT)
                 until(lambda: "etcd answers again" in node.errors(), "it is over")
                 client.admin.create_topic("after")

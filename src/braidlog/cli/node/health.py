@@ -5,6 +5,7 @@ Knows: the admin port's /readyz and which answer is which exit code. Refuses to 
 
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 
 import click
 import msgspec
@@ -102,5 +103,11 @@ def _print(answer: Readiness, output: str) -> None:
         return
     click.echo(paint(answer.status, COLOURS.get(answer.status, "red")))
     if answer.checks:
-        rows = [["ok" if each.ok else "no", each.name, each.reason] for each in answer.checks]
-        print_table(["", "CHECK", "REASON"], rows)
+        print_table(["", "CHECK", "REASON"], (row for each in answer.checks for row in _rows(each)))
+
+
+def _rows(check: Check) -> Iterator[list[str]]:
+    """One for each line of the reason."""
+    first, *more = (check.reason or "").split("\n")
+    yield ["ok" if check.ok else "no", check.name, first]
+    yield from (["", "", line] for line in more)
