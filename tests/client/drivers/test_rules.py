@@ -65,11 +65,11 @@ def test_cursus_sequences_begin_at_1_in_header_and_records_alike() -> None:
             await producer.send_many("t", [b"v", b"w"])
             await producer.flush()
             await producer.send_and_wait("t", b"x")
-            # BA7C | 0001 t | i32 partition | 01 "1" | u8 idempotent | u64 first | u64 last | i32 count | i64 offset | i64 number
-            heads = [frame[11:32] + frame[40:48] for frame in peer.heard(BATCH)]
+            # BA7C | 0001 t | i32 partition | 02 "-1" | u8 idempotent | u64 first | u64 last | i32 count | i64 offset | i64 number
+            heads = [frame[9:33] + frame[41:49] for frame in peer.heard(BATCH)]
             assert heads == [
-                b"\x01" + _u64(1) + _u64(2) + b"\x00\x00\x00\x02" + _u64(1),
-                b"\x01" + _u64(3) + _u64(3) + b"\x00\x00\x00\x01" + _u64(3),
+                b"\x02-1\x01" + _u64(1) + _u64(2) + b"\x00\x00\x00\x02" + _u64(1),
+                b"\x02-1\x01" + _u64(3) + _u64(3) + b"\x00\x00\x00\x01" + _u64(3),
             ]
 
     run(test)

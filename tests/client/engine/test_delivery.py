@@ -104,6 +104,32 @@ def producer(driver: Scripted, **options: Any) -> Producer:
     return Producer(driver, Policy(backoff_min=0.001, backoff_max=0.002), ProducerOptions(**options))
 
 
+@pytest.mark.parametrize(
+    ("able", "options", "asked"),
+    [
+        ({"idempotence": True}, {}, Acks.ALL),
+        ({"idempotence": True}, {"idempotent": True}, Acks.ALL),
+        ({"idempotence": True}, {"idempotent": False}, Acks.LEADER),
+        ({"idempotence": True}, {"acks": Acks.LEADER}, Acks.LEADER),
+        ({"idempotence": True, "acks": (Acks.LEADER,)}, {}, Acks.LEADER),
+        ({}, {}, Acks.LEADER),
+        ({}, {"acks": Acks.ALL}, Acks.ALL),
+    ],
+)
+def test_an_idempotent_producer_asks_for_all_unless_told(
+    able: dict[str, Any], options: dict[str, Any], asked: Acks
+) -> None:
+    """What a leader alone had may be gone after a fail-over: the next number would be refused for the gap before it."""
+
+    async def test() -> None:
+        driver = Scripted(**able)
+        async with producer(driver, **options) as each:
+            await each.send_and_wait("t", b"v")
+        assert [batch.acks for batch in driver.attempts] == [asked]
+
+    run(test)
+
+
 NOT_SENT, LOST = ConnectError("refused"), NoAnswerError("cut")
 AGAIN, TOLD, UNKNOWN = "again", "told", "unknown"
 

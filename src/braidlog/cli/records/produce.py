@@ -158,7 +158,9 @@ Example:
 )
 @click.option("--json", "form", flag_value="json", help="The same as --input json: what `braid consume --json` prints.")
 @click.option(
-    "--acks", type=click.Choice(["leader", "all"]), default="leader", show_default=True, help="Who must have it."
+    "--acks",
+    type=click.Choice(["leader", "all"]),
+    help="Who must have it.  [default: all where a retry is recognised (kafka, cursus), else leader]",
 )
 @click.option(
     "--at-least-once", is_flag=True, help="Where a protocol cannot recognise a retry: rather twice than unknown."
@@ -177,7 +179,7 @@ def produce(  # noqa: PLR0913 - one parameter an option
     delimiter: str,
     whole: bool,
     form: str,
-    acks: str,
+    acks: str | None,
     at_least_once: bool,
     create: bool,
     **defaults: Any,  # noqa: ANN401 - the fields of RecordDefaults
@@ -221,7 +223,7 @@ async def _produce(
     lines: Lines,
     reader: Reader,
     ledger: Ledger,
-    options: dict[str, str],
+    options: dict[str, str | None],
     *,
     create: bool,
 ) -> bool:

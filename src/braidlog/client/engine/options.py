@@ -4,14 +4,15 @@ from typing import Literal
 
 import msgspec
 
-from braidlog.client.drivers.contract import Acks
+from braidlog.client.drivers.contract import Acks, Capabilities
 from braidlog.client.engine.delivery import Retries
 
 
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`idempotent` None: wherever the dialect can."""
+    """`idempotent` None: wherever the dialect can. `acks` None: all for an idempotent producer, leader for others. What a leader
+    alone has acknowledged may be gone after a fail-over, and the next leader refuses the numbers that follow it."""
 
-    acks: Acks = Acks.LEADER
+    acks: Acks | None = None
     linger_ms: float = 0
     """How long a batch waits for more. Without it, what was sent while another batch was on its way still goes together."""
     batch_bytes_max: int = 1024 * 1024
@@ -23,6 +24,15 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Seconds that `send` waits for room in the buffer."""
     idempotent: bool | None = None
     retries: Retries = Retries.SAFE
+
+    def is_idempotent(self, able: Capabilities) -> bool:
+        return able.idempotence and self.idempotent is not False
+
+    def acks_of(self, able: Capabilities) -> Acks:
+        """What is asked of a server that is able to do so much."""
+        if self.acks is not None:
+            return self.acks
+        return Acks.ALL if self.is_idempotent(able) and Acks.ALL in able.acks else Acks.LEADER
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -49,8 +49,8 @@ class PartitionSender:
         limits = driver.limits(topic)
         self._bytes_max = min(options.batch_bytes_max, limits.bytes_max)
         self._records_max = min(options.batch_records_max, limits.records_max)
-        identified = driver.capabilities.idempotence and options.idempotent is not False
-        self._identity = _new_identity() if identified else None
+        self._acks = options.acks_of(driver.capabilities)
+        self._identity = _new_identity() if options.is_idempotent(driver.capabilities) else None
         self._waiting: deque[Delivery] = deque()
         self._waiting_bytes = 0
         self._flying: list[Delivery] = []
@@ -139,7 +139,7 @@ class PartitionSender:
 
     async def _attempt(self, pending: Sequence[Delivery]) -> Sequence[Placed | ClientError]:
         records = [delivery.record for delivery in pending]
-        batch = Batch(self._topic, self._partition, records, self._options.acks, self._identity)
+        batch = Batch(self._topic, self._partition, records, self._acks, self._identity)
         try:
             return await self._driver.produce(batch)
         except ClientError as error:
@@ -173,7 +173,7 @@ class PartitionSender:
         return again
 
     def _verdict(self, delivery: Delivery, error: ClientError) -> ClientError | None:
-        doubtful = leaves_doubt(error, self._options.acks)
+        doubtful = leaves_doubt(error, self._acks)
         delivery.in_doubt |= doubtful
         delivery.error = error
         return judge(

@@ -52,7 +52,7 @@ class Producer(AsyncClosing):
     """Made by `client.producer()`. `await send(...)` gives a `Delivery`; await that for the acknowledgement."""
 
     def __init__(self, driver: Driver, policy: Policy, options: ProducerOptions, clock: Clock | None = None) -> None:
-        if options.acks not in driver.capabilities.acks:
+        if options.acks_of(driver.capabilities) not in driver.capabilities.acks:
             able = ", ".join(driver.capabilities.acks)
             raise UnsupportedError(f"{driver.name} does not support acks={options.acks}; supported: {able}")
         if options.idempotent:

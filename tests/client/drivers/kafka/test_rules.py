@@ -138,7 +138,7 @@ def test_sequences_begin_at_0_and_go_on_by_records() -> None:
         async with Broker({d.ProduceRequest: produced()}) as broker:
             broker.script[c.MetadataRequest] = told(broker)
             async with aio.connect(url(broker), **QUICK) as client:
-                producer = client.producer(acks="all")
+                producer = client.producer()
                 await producer.send_many("t", [b"v", b"w"])
                 await producer.flush()
                 await producer.send_and_wait("t", b"x")
