@@ -10,13 +10,15 @@ from tests.cli.braid import SCHEMAS
 
 from braidlog.cli.cluster.doctor import Finding
 from braidlog.cli.cluster.inspect import NodeRow, StatusReport
+from braidlog.cli.cluster.placement import MovesReport
+from braidlog.cli.cluster.planning import Plan
 from braidlog.cli.group.change import ResetReport
 from braidlog.cli.group.inspect import GroupDescription, GroupRow
 from braidlog.cli.node.bench import Measurement
 from braidlog.cli.node.doctor import Examination
 from braidlog.cli.node.health import Readiness
 from braidlog.cli.topic.inspect import TopicDescription, TopicRow
-from braidlog.client.drivers.contract import AccessRule, ClusterPartition
+from braidlog.client.drivers.contract import AccessRule, ClusterPartition, PartitionOutcome
 from braidlog.model.record_json import RecordInput, RecordJson
 from braidlog.tools.clicks import Click
 
@@ -25,7 +27,10 @@ GENERATED: dict[str, Any] = {
     "click": Click,
     "cluster-doctor": list[Finding],
     "cluster-nodes": list[NodeRow],
+    "cluster-outcomes": list[PartitionOutcome],
     "cluster-partitions": list[ClusterPartition],
+    "cluster-reassign-plan": Plan,
+    "cluster-reassign-watch": MovesReport,
     "cluster-status": StatusReport,
     "doctor": Examination,
     "group-describe": GroupDescription,

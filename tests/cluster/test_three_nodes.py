@@ -1,13 +1,17 @@
 """Three nodes of a cluster, with their sockets, disks and a real etcd: led, killed, drained, started again."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.broker.node import batch_of
+from tests.cli.braid import Braid
+from tests.cli.braid import until as braid_until
 from tests.server.etcd.members import Member, members
 from tests.server.etcd.test_cluster_store import config_for
 
@@ -214,9 +218,16 @@ def leader_of(client: Client) -> int:
         assert time.monotonic() < until, "nobody leads"
 
 
-def test_a_producer_survives_the_kill_of_the_process_that_leads(tmp_path: Path, etcd: Member) -> None:
-    """Real processes: what was acknowledged is there once, in order, whichever node is asked."""
-    with ClusterProcess(tmp_path, etcd.url, prefix="killed") as cluster, connect(cluster.url("kafka")) as client:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, etcd: Member) -> Iterator[ClusterProcess]:
+    """Real processes, all of them running before and after a test."""
+    with ClusterProcess(tmp_path_factory.mktemp("cluster"), etcd.url, prefix="killed") as nodes:
+        yield nodes
+
+
+def test_a_producer_survives_the_kill_of_the_process_that_leads(cluster: ClusterProcess) -> None:
+    """What was acknowledged is there once, in order, whichever node is asked."""
+    with connect(cluster.url("kafka")) as client:
         client.admin.create_topic("a", partitions=1)
         producer = client.producer(acks="all", idempotent=True)
         wanted = [b"%d" % number for number in range(60)]
@@ -237,3 +248,40 @@ def test_a_producer_survives_the_kill_of_the_process_that_leads(tmp_path: Path, 
         while len(found) < len(wanted):
             found += [record.value for record in consumer.poll(timeout=SECONDS_MAX)]
         assert found == wanted
+
+
+def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, tmp_path: Path) -> None:
+    """Off node 3, by the commands."""
+    braid = Braid(url=cluster.url("kafka"))
+    braid.ok("topic", "create", "moved", "--partitions", "3")
+
+    def told() -> list[dict[str, Any]]:
+        return list(braid.json("cluster", "partitions", "moved", schema="cluster-partitions"))
+
+    braid_until(lambda: all(each["leader"] is not None for each in told()), "leaders")
+    file = tmp_path / "plan.json"
+    wanted = ["moved", "--nodes", "1,2", "--replicas", "2"]
+    plan = braid.json("cluster", "reassign", "plan", *wanted, schema="cluster-reassign-plan")
+    file.write_text(json.dumps(plan), encoding="utf-8")
+    begun = braid.json("cluster", "reassign", "apply", str(file), schema="cluster-outcomes")
+    assert [(each["partition"], each["error"]) for each in begun] == [(0, ""), (1, ""), (2, "")]
+    braid_until(lambda: "[]" in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
+    assert braid.ok("cluster", "reassign", "watch") == "No partition is on the move.\n"
+    assert braid.json("cluster", "reassign", "watch", schema="cluster-reassign-watch") == {"moving": []}
+    assert [each["replicas"] for each in told()] == [each["replicas"] for each in plan["partitions"]]
+    assert all(sorted(each["replicas"]) == [1, 2] for each in told())
+    assert braid.json("cluster", "reassign", "plan", *wanted, schema="cluster-reassign-plan")["partitions"] == []
+    for each in braid.json("cluster", "elect", "moved", "--preferred", schema="cluster-outcomes"):
+        assert each["error"] in ("", "ELECTION_NOT_NEEDED")
+    braid_until(lambda: all(each["leader"] == each["replicas"][0] for each in told()), "elected")
+    assert "the preferred replica leads (ELECTION_NOT_NEEDED)" in braid.ok("cluster", "elect", "moved/0")
+    assert braid.ok("cluster", "reassign", "cancel") == "No partition is on the move.\n"
+    refused = braid("cluster", "reassign", "cancel", "moved/0")
+    assert (refused.exit_code, "moved/0 is not on the move (NO_REASSIGNMENT_IN_PROGRESS)" in refused.stdout) == (
+        1,
+        True,
+    )
+    assert "no partition 'moved/7'; `braid cluster" in braid("cluster", "elect", "moved/7").stderr
+    assert "node 9 is not there" in braid("cluster", "reassign", "plan", "--nodes", "9").stderr
+    file.write_text("{}", encoding="utf-8")
+    assert "is no plan" in braid("cluster", "reassign", "apply", str(file)).stderr

@@ -104,6 +104,9 @@ class Admin(Facade[aio_admin.Admin]):
     delete_rule = blocking(aio_admin.Admin.delete_rule)
     group_offsets = blocking(aio_admin.Admin.group_offsets)
     describe_cluster = blocking(aio_admin.Admin.describe_cluster)
+    elect_preferred = blocking(aio_admin.Admin.elect_preferred)
+    move_partitions = blocking(aio_admin.Admin.move_partitions)
+    list_moves = blocking(aio_admin.Admin.list_moves)
     reset_group = blocking(aio_admin.Admin.reset_group)
     lag = blocking(aio_admin.Admin.lag)
 

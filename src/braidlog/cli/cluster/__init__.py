@@ -19,6 +19,8 @@ from braidlog.cli import LazyGroup
         "status": ("braidlog.cli.cluster.inspect:status", "Is everything there? In a few lines."),
         "nodes": ("braidlog.cli.cluster.inspect:nodes", "Every node, whether it lives, what it leads."),
         "partitions": ("braidlog.cli.cluster.inspect:partitions", "Who leads and who holds each partition."),
+        "elect": ("braidlog.cli.cluster.placement:elect", "Let the preferred leaders lead again."),
+        "reassign": ("braidlog.cli.cluster.placement:reassign", "Move partitions to other nodes."),
         "doctor": ("braidlog.cli.cluster.doctor:doctor", "What is wrong, and what to do about it."),
     },
     epilog="""\b
@@ -27,6 +29,8 @@ Example:
   braid cluster status
   braid cluster partitions --under-replicated
   braid cluster doctor
+  braid cluster elect                             each first replica leads again
+  braid cluster reassign plan --nodes 1,2,4 > plan.json
 """,
 )
 def cluster() -> None:

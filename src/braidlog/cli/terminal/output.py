@@ -25,6 +25,7 @@ def _output(*forms: str, text: str = "How to print.") -> Callable[[Command], Com
 
 
 OUTPUT = _output("table", "json")
+PLAN = _output("json", "table")
 LISTING = _output("table", "json", "name", text="How to print; `name` prints names only.")
 TEXT_OR_JSON = _output("text", "json")
 LINES = _output("text", "json", text="`json` prints one object a line.")

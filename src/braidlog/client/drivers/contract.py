@@ -16,6 +16,9 @@ import msgspec
 from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.record import Header, NewRecord
 
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
+
 
 class Acks(StrEnum):
     """Who must have a record before it is acknowledged."""
@@ -115,6 +118,25 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     controller: int
     nodes: tuple[ClusterNode, ...]
     partitions: tuple[ClusterPartition, ...]
+
+
+class PartitionOutcome(msgspec.Struct, frozen=True):
+    """What became of one partition of several that were to change. `error`: the code's name, empty if it was done."""
+
+    topic: str
+    partition: int
+    error: str
+    message: str
+
+
+class PartitionMove(msgspec.Struct, frozen=True):
+    """A partition on its way to other nodes: all that hold it meanwhile, those that it comes to, those that it leaves."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
 
 class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
@@ -389,6 +411,17 @@ class Driver(ABC):
     # -- nodes -----------------------------------------------------------------------------------------------
 
     async def describe_cluster(self) -> ClusterInfo:
+        raise self.missing("cluster")
+
+    async def elect_preferred(self, places: Sequence[Place] | None) -> list[PartitionOutcome]:  # noqa: ARG002
+        """None: all partitions, of which those are told that something has become of."""
+        raise self.missing("cluster")
+
+    async def move_partitions(self, targets: Mapping[Place, Sequence[int] | None]) -> list[PartitionOutcome]:  # noqa: ARG002
+        """None in place of nodes gives a move up."""
+        raise self.missing("cluster")
+
+    async def list_moves(self) -> list[PartitionMove]:
         raise self.missing("cluster")
 
     # -- life ------------------------------------------------------------------------------------------------

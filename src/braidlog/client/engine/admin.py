@@ -5,12 +5,23 @@ Invariant: a change whose answer was lost is asked for again, and "it is there" 
 was wanted.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from braidlog.client.drivers.contract import AccessRule, ClusterInfo, Commits, Driver, GroupInfo, Setting, Span
+from braidlog.client.drivers.contract import (
+    AccessRule,
+    ClusterInfo,
+    Commits,
+    Driver,
+    GroupInfo,
+    PartitionMove,
+    PartitionOutcome,
+    Place,
+    Setting,
+    Span,
+)
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import NoAnswerError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.lag import lag_of
@@ -131,6 +142,18 @@ class Admin:
     async def describe_cluster(self) -> ClusterInfo:
         """The nodes, and who holds which partition."""
         return await self._ask(self._driver.describe_cluster)
+
+    async def elect_preferred(self, places: Sequence[Place] | None = None) -> list[PartitionOutcome]:
+        """Let the first replica of each partition lead. None: of all, and told are those that something has become of."""
+        return await self._ask(lambda: self._driver.elect_preferred(places))
+
+    async def move_partitions(self, targets: Mapping[Place, Sequence[int] | None]) -> list[PartitionOutcome]:
+        """Begin to move partitions to these nodes, each the preferred leader first; None gives a move up."""
+        return await self._ask(lambda: self._driver.move_partitions(targets))
+
+    async def list_moves(self) -> list[PartitionMove]:
+        """The partitions that are on their way to other nodes."""
+        return await self._ask(self._driver.list_moves)
 
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""

@@ -1,11 +1,29 @@
-"""What brokers tell of themselves: nodes, and who holds which partition.
+"""What brokers tell of themselves: nodes, and who holds which partition; and how that is changed.
 
-Knows: which answers say it. Refuses to know: whether that is as it should be.
+Knows: which requests do it, which answers say it. Refuses to know: whether that is as it should be.
 """
 
-from braidlog.client.drivers.contract import ClusterInfo, ClusterNode, ClusterPartition
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from braidlog.client.drivers.contract import (
+    ClusterInfo,
+    ClusterNode,
+    ClusterPartition,
+    PartitionMove,
+    PartitionOutcome,
+    Place,
+)
 from braidlog.client.drivers.kafka.routing import Router
+from braidlog.client.drivers.kafka.rules import name_of
 from braidlog.wire.kafka.messages import cluster as c
+from braidlog.wire.kafka.messages import placement as p
+from braidlog.wire.kafka.messages.parts import TopicPartitions
+from braidlog.wire.kafka.rows import Message
+
+CHANGES_AT_ONCE = 100
+"""Each partition is a change of the metadata: of so many an answer comes in time."""
 
 
 class ClusterDriver(Router):
@@ -38,3 +56,76 @@ class ClusterDriver(Router):
             tuple(sorted(nodes, key=lambda each: each.node)),
             tuple(sorted(partitions, key=lambda each: (each.topic, each.partition))),
         )
+
+    async def elect_preferred(self, places: Sequence[Place] | None) -> list[PartitionOutcome]:
+        if places is None:
+            return await self._elect(None)
+        told: list[PartitionOutcome] = []
+        for some in _portions(places):
+            told += await self._elect(
+                [
+                    TopicPartitions(topic, [number for _, number in named])
+                    for topic, named in groupby(some, key=lambda place: place[0])
+                ]
+            )
+        return told
+
+    async def _elect(self, asked: list[TopicPartitions] | None) -> list[PartitionOutcome]:
+        answer: p.ElectLeadersResponse = await self._change(p.ElectLeadersRequest(0, asked, self._timeout_ms))
+        self.check_code(answer.error_code)
+        return [
+            _outcome(topic.topic, each.partition_id, each.error_code, each.error_message)
+            for topic in answer.replica_election_results
+            for each in topic.partition_result
+        ]
+
+    async def move_partitions(self, targets: Mapping[Place, Sequence[int] | None]) -> list[PartitionOutcome]:
+        told: list[PartitionOutcome] = []
+        for some in _portions(targets):
+            topics = [
+                p.AlterPartitionReassignmentsRequestTopic(topic, [_wanted(place, targets[place]) for place in places])
+                for topic, places in groupby(some, key=lambda place: place[0])
+            ]
+            answer: p.AlterPartitionReassignmentsResponse = await self._change(
+                p.AlterPartitionReassignmentsRequest(self._timeout_ms, topics=topics)
+            )
+            self.check_code(answer.error_code, answer.error_message)
+            told += [
+                _outcome(topic.name, each.partition_index, each.error_code, each.error_message)
+                for topic in answer.responses
+                for each in topic.partitions
+            ]
+        return told
+
+    async def list_moves(self) -> list[PartitionMove]:
+        answer: p.ListPartitionReassignmentsResponse = await self._change(
+            p.ListPartitionReassignmentsRequest(self._timeout_ms)
+        )
+        self.check_code(answer.error_code, answer.error_message)
+        return [
+            PartitionMove(
+                topic.name,
+                each.partition_index,
+                tuple(each.replicas),
+                tuple(each.adding_replicas),
+                tuple(each.removing_replicas),
+            )
+            for topic in answer.topics
+            for each in topic.partitions
+        ]
+
+    async def _change(self, message: Message) -> Any:  # noqa: ANN401 - any answer
+        return await self.ask_controller(message, self._timeout_ms)
+
+
+def _portions(places: Iterable[Place]) -> Iterator[list[Place]]:
+    ordered = sorted(set(places))
+    return (ordered[at : at + CHANGES_AT_ONCE] for at in range(0, len(ordered), CHANGES_AT_ONCE))
+
+
+def _wanted(place: Place, nodes: Sequence[int] | None) -> p.AlterPartitionReassignmentsRequestPartition:
+    return p.AlterPartitionReassignmentsRequestPartition(place[1], None if nodes is None else list(nodes))
+
+
+def _outcome(topic: str, number: int, code: int, words: str | None) -> PartitionOutcome:
+    return PartitionOutcome(topic, number, name_of(code) if code else "", words or "")

@@ -25,6 +25,7 @@ from braidlog.client.drivers.contract import (
     FetchRequest,
     Headers,
     Identity,
+    Place,
     Placed,
     Span,
 )
@@ -32,7 +33,7 @@ from braidlog.client.drivers.kafka import records as r
 from braidlog.client.drivers.kafka.access import AccessDriver
 from braidlog.client.drivers.kafka.cluster import ClusterDriver
 from braidlog.client.drivers.kafka.groups import GroupDriver
-from braidlog.client.drivers.kafka.routing import only, settings_of
+from braidlog.client.drivers.kafka.routing import INT_MAX, only, settings_of
 from braidlog.client.drivers.kafka.settings import SettingsDriver
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, fetch_channel
 from braidlog.client.engine.retry import Backoff, Policy
@@ -48,7 +49,6 @@ from braidlog.wire.kafka.messages import topics as m
 from braidlog.wire.kafka.messages import transactions as t
 
 T = TypeVar("T")
-Place = tuple[str, int]
 
 LATEST, EARLIEST = -1, -2
 """Times that stand for the ends of a log."""
@@ -58,7 +58,6 @@ _ACKS = {Acks.LEADER: 1, Acks.ALL: -1}
 _AS_DEFAULT = -1
 _CONSUMER = -1
 """In place of a replica's number: who asks is none."""
-_INT_MAX = 2**31 - 1
 _BATCH_BYTES_MAX = 8 * 1024 * 1024
 """What this client makes at most. A server may take less (Apache Kafka: 1 MiB unless set), and says so."""
 _RECORDS_MAX = 1_000_000
@@ -225,7 +224,7 @@ class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver, ClusterDriver):
             return _NOBODY, -1
         found = self._producers.get(identity.producer)
         if found is None:
-            answer: t.InitProducerIdResponse = await self.ask(t.InitProducerIdRequest(None, _INT_MAX))
+            answer: t.InitProducerIdResponse = await self.ask(t.InitProducerIdRequest(None, INT_MAX))
             self.check_code(answer.error_code)
             found = self._producers[identity.producer] = (answer.producer_id, answer.producer_epoch)
         return found, (identity.sequence - 1) % r.SEQUENCES
@@ -253,7 +252,7 @@ class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver, ClusterDriver):
 
     def fetch_request(self, wanted: Mapping[Place, int], bytes_max: int, wait_ms: int) -> d.FetchRequest:
         """From these offsets on."""
-        bytes_max = min(bytes_max, _INT_MAX)
+        bytes_max = min(bytes_max, INT_MAX)
         topics = by_topic(
             wanted,
             lambda place: d.FetchRequestPartition(place[1], fetch_offset=wanted[place], partition_max_bytes=bytes_max),
@@ -270,11 +269,6 @@ class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver, ClusterDriver):
         """Transactions that are not to be seen; none for who reads what is uncommitted."""
         aborted = found.aborted_transactions or [] if self.settings.committed_only else []
         return tuple(AbortedRange(each.first_offset, each.producer_id) for each in aborted)
-
-    @property
-    def _timeout_ms(self) -> int:
-        """How long the server may wait, for replicas or for the cluster."""
-        return min(int(self._policy.request_timeout * 1000), _INT_MAX)
 
 
 def by_topic(places: Iterable[Place], make: Callable[[Place], T]) -> dict[str, list[T]]:

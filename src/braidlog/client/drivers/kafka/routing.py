@@ -32,6 +32,7 @@ T = TypeVar("T")
 _SOFTWARE = (OWN_CLIENT, "1")
 GROUP, TRANSACTION = 0, 1
 """What a coordinator is asked for by: a group, or a transactional id."""
+INT_MAX = 2**31 - 1
 _WHO = "who"
 """The connection on which a stranger asks how to introduce itself."""
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
@@ -207,6 +208,11 @@ class Router(RoutedDriver):
         if self._controller is None:
             await self.metadata([])
         return await self.ask(message, self._controller, CONTROL, waits_ms)
+
+    @property
+    def _timeout_ms(self) -> int:
+        """How long the server may wait, for replicas or for the cluster."""
+        return min(int(self._policy.request_timeout * 1000), INT_MAX)
 
     # -- what is wrong -----------------------------------------------------------------------------------------
 

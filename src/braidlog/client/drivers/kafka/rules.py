@@ -191,6 +191,11 @@ def rule_of(code: int) -> Rule:
     return _FAILED if named is None else RULES[named]
 
 
+def name_of(code: int) -> str:
+    named = _NUMBERS.get(code)
+    return str(code) if named is None else named.name
+
+
 def refused(code: int, words: str | None = None, *, about: str = "") -> RefusedError:
     """The error of a code: what it is about, and what the server says of it or else what the code means."""
     reason = rule_of(code).reason

@@ -1,0 +1,118 @@
+"""Which partitions have to move so that a set of nodes holds them evenly.
+
+Knows: replicas, racks, counting. Refuses to know: how a plan is carried out. Pure.
+Invariant: replicas of a partition are on racks apart as far as the nodes have racks; under that rule as many stay as can.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from braidlog.client.drivers.contract import ClusterPartition, Place
+
+Replicas = list[int]
+Racks = Mapping[int, str]
+
+
+class PlannedPartition(msgspec.Struct, frozen=True):
+    """The nodes of a partition after the plan, the preferred leader first."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """As Kafka's own tool for reassignments reads and writes it; partitions that stay as they are do not occur."""
+
+    partitions: tuple[PlannedPartition, ...]
+    version: int = 1
+
+
+def make_plan(partitions: Sequence[ClusterPartition], racks: Racks, replicas: int | None = None) -> Plan:
+    """Move these partitions to the nodes of `racks`; `replicas` of each, or as many as it has.
+
+    `ValueError` in words if there are not as many nodes.
+    """
+    before = {(each.topic, each.partition): each.replicas for each in partitions}
+    loads = Counter(dict.fromkeys(racks, 0))
+    loads.update(node for nodes in before.values() for node in nodes if node in racks)
+    after: dict[Place, Replicas] = {}
+    for place, nodes in before.items():
+        count = replicas or len(nodes)
+        if count > len(racks):
+            raise ValueError(
+                f"{place[0]}/{place[1]} is to have {count} replicas, and {len(racks)} nodes are named; "
+                "name more of them or pass --replicas"
+            )
+        loads.subtract(node for node in nodes if node in racks)
+        after[place] = _kept_and_added(nodes, racks, loads, count)
+        loads.update(after[place])
+    _even_replicas(after, racks, loads)
+    _even_leaders(after, racks)
+    return Plan(
+        tuple(PlannedPartition(*place, tuple(nodes)) for place, nodes in after.items() if tuple(nodes) != before[place])
+    )
+
+
+def _kept_and_added(nodes: tuple[int, ...], racks: Racks, loads: Counter[int], count: int) -> Replicas:
+    """Racks apart first, then who holds it already, then who holds least; a new node stands where the one it replaces stood."""
+    chosen: Replicas = []
+    while len(chosen) < count:
+        taken = Counter(racks[node] for node in chosen)
+        free = [node for node in racks if node not in chosen]
+        chosen.append(min(free, key=lambda node: (taken[racks[node]], _position(nodes, node), loads[node], node)))
+    added = [node for node in chosen if node not in nodes]
+    placed = [node if node in chosen else added.pop(0) for node in nodes if node in chosen or added]
+    return placed + added
+
+
+def _position(nodes: tuple[int, ...], node: int) -> int:
+    return nodes.index(node) if node in nodes else len(nodes)
+
+
+def _even_replicas(after: dict[Place, Replicas], racks: Racks, loads: Counter[int]) -> None:
+    """Until no node holds two more than another, unless racks forbid it."""
+    while True:
+        found = _shift(after, racks, loads)
+        if found is None:
+            return
+        place, heavy, light = found
+        after[place][after[place].index(heavy)] = light
+        loads[heavy] -= 1
+        loads[light] += 1
+
+
+def _shift(after: dict[Place, Replicas], racks: Racks, loads: Counter[int]) -> tuple[Place, int, int] | None:
+    ordered = sorted(racks, key=lambda node: (loads[node], node))
+    for heavy in reversed(ordered):
+        for light in ordered:
+            if loads[heavy] - loads[light] < 2:
+                break
+            for place, nodes in after.items():
+                if heavy in nodes and light not in nodes and _is_as_far_apart(nodes, racks, heavy, light):
+                    return place, heavy, light
+    return None
+
+
+def _is_as_far_apart(nodes: Replicas, racks: Racks, heavy: int, light: int) -> bool:
+    shared = Counter(racks[node] for node in nodes if node != heavy)
+    return shared[racks[light]] <= shared[racks[heavy]]
+
+
+def _even_leaders(after: dict[Place, Replicas], racks: Racks) -> None:
+    """Until no node is the preferred leader of two more than another that holds one of them too. Nothing is copied for it."""
+    leads = Counter(dict.fromkeys(racks, 0))
+    leads.update(nodes[0] for nodes in after.values())
+    has_changed = True
+    while has_changed:
+        has_changed = False
+        for nodes in after.values():
+            light = min(nodes, key=lambda node: (leads[node], node))
+            if leads[nodes[0]] - leads[light] >= 2:
+                leads.subtract([nodes[0]])
+                leads.update([light])
+                at = nodes.index(light)
+                nodes[0], nodes[at] = light, nodes[0]
+                has_changed = True
