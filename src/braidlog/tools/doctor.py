@@ -41,8 +41,8 @@ FREE_BYTES_WARN, FREE_BYTES_FAIL = 5 * 1000**3, 200 * 1000**2
 FILES_WARN: Final = 4096
 CLOCK_YEAR_MIN: Final = 2024
 PROBE_SECONDS: Final = 1.0
-READ_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of all partitions together: a few seconds."""
+READ_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""Of all partitions together: some seconds from a disk that reads 200 MB a second, less than one from the page cache."""
 PARTITION_COST_BYTES: Final = 64 * 1024
 """What a partition counts for beside its bytes: its files are opened, however little is in them."""
 NAMED_MAX: Final = 5
