@@ -29,6 +29,8 @@ _KNOWN = (
     "epochs.b",
     "cluster.a",
     "cluster.b",
+    "starts.a",
+    "starts.b",
     "topics",
     "quarantine",
     "kv",
@@ -58,6 +60,8 @@ class Layout:
         self.findings: list[Finding] = []
         self.bad_folder_slots: list[str] = []
         self.is_identity_lost = False
+        self.cluster = ""
+        """The cluster to which the folder belongs; empty: to none."""
         self.leftovers: list[str] = []
         topics = join(path, "topics")
         if not disk.exists(path):
@@ -85,6 +89,7 @@ class Layout:
         if slots:
             try:
                 identity = msgspec.json.decode(slots[0].payload, type=FolderIdentity)
+                self.cluster = identity.cluster
                 other = identity.format != FORMAT
                 why = f"the folder has format {identity.format}, this version reads {FORMAT}" if other else None
             except msgspec.MsgspecError as error:

@@ -17,6 +17,9 @@ from click.testing import CliRunner, Result
 from braidlog import Compression, Log, NewRecord
 from braidlog.cli import main
 from braidlog.cli.terminal.output import PROGRESS_FROM_BYTES, size
+from braidlog.model.clock import SystemClock
+from braidlog.storage.files import OsDisk
+from braidlog.storage.folder import DataFolder
 from braidlog.tools.dump import TopicListing
 from braidlog.tools.findings import VerifyReport
 from braidlog.tools.repair import RepairPlan, RepairReport
@@ -167,6 +170,20 @@ def test_repair_of_a_folder_in_use_is_refused(data: Path) -> None:
         done = braid("repair", "--yes", data)
     assert done.exit_code == 3
     assert "in use" in done.stderr
+
+
+def test_repair_of_a_clusters_folder_is_left_to_its_node(data: Path) -> None:
+    """A repaired copy is not what the other copies are, and nobody would know."""
+    folder = DataFolder(OsDisk(), str(data), SystemClock())
+    folder.join_cluster("c1")
+    folder.release()
+    flip(part(data, ".log", 1), 400)
+    done = braid("repair", "--yes", data)
+    assert done.exit_code == 3
+    assert "belongs to cluster c1" in done.stderr
+    assert "--only-copy" in done.stderr
+    assert braid("repair", "--dry-run", data).exit_code == 0
+    assert braid("repair", "--yes", "--only-copy", data).exit_code == 0
 
 
 def test_repair_says_what_is_beyond_it(data: Path) -> None:

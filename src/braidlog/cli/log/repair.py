@@ -9,6 +9,7 @@ from braidlog.cli.log.verify import show_report
 from braidlog.cli.terminal.arguments import answered
 from braidlog.cli.terminal.output import DATA, OUTPUT, lost, paint, print_json, print_table, progress
 from braidlog.model.clock import SystemClock
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.files import OsDisk
 from braidlog.tools.layout import Layout
 from braidlog.tools.repair import Repair, RepairPlan, RepairReport
@@ -22,13 +23,20 @@ from braidlog.tools.repair import Repair, RepairPlan, RepairReport
 @click.option(
     "--drop-unreadable", is_flag=True, help="Also take out batches that are as written but whose records do not decode."
 )
+@click.option(
+    "--only-copy", is_flag=True, help="Also in the folder of a cluster's node: no other node has a whole copy."
+)
 @OUTPUT
-def repair(*, data: str, topic: str | None, dry_run: bool, yes: bool, drop_unreadable: bool, output: str) -> None:
+def repair(
+    *, data: str, topic: str | None, dry_run: bool, yes: bool, drop_unreadable: bool, only_copy: bool, output: str
+) -> None:
     """Mend the folder DATA, or one TOPIC in it.
 
     Every whole batch is kept. Damaged bytes are first copied to DATA/quarantine, with a report beside them; then the segment is
     written anew, with empty batches in the place of lost offsets, which are never given out again. A repair that is
     interrupted is simply run again. The log must not be open elsewhere.
+
+    The node of a cluster copies what is damaged anew from others when it starts: its folder is repaired with --only-copy alone.
     """
 
     layout = Layout(OsDisk(), data)
@@ -48,6 +56,8 @@ def repair(*, data: str, topic: str | None, dry_run: bool, yes: bool, drop_unrea
     elif output == "table":
         _show_plan(plan, dry_run=dry_run)
     if not dry_run and plan.steps:
+        if layout.cluster and not only_copy:
+            raise BrokerError(Reason.VERSION_CONFLICT, _belongs_to_cluster(data, layout.cluster))
         if not yes and not answered("Do this?"):
             click.echo("Nothing was changed.", err=True)
             end(NO)
@@ -60,6 +70,13 @@ def repair(*, data: str, topic: str | None, dry_run: bool, yes: bool, drop_unrea
             end(NO)
     if plan.beyond_repair:
         end(NO)
+
+
+def _belongs_to_cluster(data: str, cluster: str) -> str:
+    return (
+        f"{data} belongs to cluster {cluster}: start its node, which copies what is damaged anew from others. A repaired copy "
+        "lacks what was lost and would count as whole. If no other node has a whole copy: --only-copy"
+    )
 
 
 def _show_plan(plan: RepairPlan, *, dry_run: bool) -> None:
