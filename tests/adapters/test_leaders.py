@@ -371,3 +371,22 @@ def test_rustlog_refuses_a_fetch_from_where_a_group_is() -> None:
         asked = rm.Fetch(group_id=group, topic=TOPIC, partition=0, offset=0, max_bytes=100)
         answer = served(node, adapter, RustlogRequest(asked, form))
         assert isinstance(answer, rm.Error) is not is_served
+
+
+def test_kafka_unregisters_a_broker_that_is_fenced_and_holds_nothing() -> None:
+    node = three_nodes()
+
+    def asked(number: int) -> tuple[int, str | None]:
+        told = kafka(node, p.UnregisterBrokerRequest(number))
+        return told.error_code, told.error_message
+
+    assert asked(9) == (E.BROKER_ID_NOT_REGISTERED, "broker 9 is not registered")
+    assert asked(1) == (E.INVALID_REQUEST, "node 1 runs; stop it first: it hands over what it leads")
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    assert asked(1) == (E.INVALID_REQUEST, "node 1 has replicas of 1 partitions; move them to other nodes first")
+    image = node.services.metadata.image
+    gone = [e.DeleteTopic(topic=name, topic_id=topic.topic_id, deleted_ms=1) for name, topic in image.topics.items()]
+    node.services.metadata.change_alone(gone)
+    assert asked(1) == (E.NONE, None)
+    assert sorted(node.services.metadata.image.cluster.nodes()) == [2, 3]
+    assert asked(1)[0] == E.BROKER_ID_NOT_REGISTERED

@@ -12,6 +12,7 @@ from braidlog.cli.cluster.doctor import Finding
 from braidlog.cli.cluster.inspect import NodeRow, StatusReport
 from braidlog.cli.cluster.placement import MovesReport
 from braidlog.cli.cluster.planning import Plan
+from braidlog.cli.cluster.remove import RemovedNode
 from braidlog.cli.group.change import ResetReport
 from braidlog.cli.group.inspect import GroupDescription, GroupRow
 from braidlog.cli.node.bench import Measurement
@@ -31,6 +32,7 @@ GENERATED: dict[str, Any] = {
     "cluster-partitions": list[ClusterPartition],
     "cluster-reassign-plan": Plan,
     "cluster-reassign-watch": MovesReport,
+    "cluster-remove": RemovedNode,
     "cluster-status": StatusReport,
     "doctor": Examination,
     "group-describe": GroupDescription,

@@ -265,7 +265,7 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
     file.write_text(json.dumps(plan), encoding="utf-8")
     begun = braid.json("cluster", "reassign", "apply", str(file), schema="cluster-outcomes")
     assert [(each["partition"], each["error"]) for each in begun] == [(0, ""), (1, ""), (2, "")]
-    braid_until(lambda: "[]" in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
+    braid_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
     assert braid.ok("cluster", "reassign", "watch") == "No partition is on the move.\n"
     assert braid.json("cluster", "reassign", "watch", schema="cluster-reassign-watch") == {"moving": []}
     assert [each["replicas"] for each in told()] == [each["replicas"] for each in plan["partitions"]]
@@ -285,3 +285,24 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
     assert "node 9 is not there" in braid("cluster", "reassign", "plan", "--nodes", "9").stderr
     file.write_text("{}", encoding="utf-8")
     assert "is no plan" in braid("cluster", "reassign", "apply", str(file)).stderr
+
+
+def test_an_administrator_removes_a_node_that_is_gone(cluster: ClusterProcess, tmp_path: Path) -> None:
+    braid = Braid(url=cluster.url("kafka"))
+    braid.ok("topic", "create", "held")
+    remove = ("cluster", "remove", "3", "--yes")
+    assert "broker 9 is not registered" in braid.fails(3, "cluster", "remove", "9", "--yes")
+    assert "node 3 runs; stop it first" in braid.fails(3, *remove)
+    cluster[3].kill()
+
+    def is_fenced() -> bool:
+        return not braid.json("cluster", "nodes", schema="cluster-nodes")[2]["alive"]
+
+    braid_until(is_fenced, "fenced")
+    assert "node 3 has replicas of" in braid.fails(3, *remove)
+    file = tmp_path / "plan.json"
+    file.write_text(braid.ok("cluster", "reassign", "plan", "--nodes", "1,2", "--replicas", "2"), encoding="utf-8")
+    braid.ok("cluster", "reassign", "apply", str(file))
+    braid_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
+    assert braid.json(*remove, schema="cluster-remove") == {"removed": 3}
+    assert [each["node"] for each in braid.json("cluster", "nodes", schema="cluster-nodes")] == [1, 2]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from braidlog.broker.routing import Routing
 from braidlog.cluster.events import AssignPartition, Event
 from braidlog.cluster.image import Image
+from braidlog.cluster.proposals import remove
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.hosting import refuse_internal
@@ -64,6 +65,10 @@ class ReplicaMoves:
             return after
 
         return await self._change(topic, number, cancelled)
+
+    async def remove_node(self, node: int) -> None:
+        """A node that is fenced and holds nothing is gone for good; refused, in words, as long as that is not so."""
+        await remove(self._metadata, node)
 
     def under_way(self) -> dict[tuple[str, int], Assignment]:
         """Every partition that is on the move."""

@@ -107,6 +107,7 @@ class Admin(Facade[aio_admin.Admin]):
     elect_preferred = blocking(aio_admin.Admin.elect_preferred)
     move_partitions = blocking(aio_admin.Admin.move_partitions)
     list_moves = blocking(aio_admin.Admin.list_moves)
+    remove_node = blocking(aio_admin.Admin.remove_node)
     reset_group = blocking(aio_admin.Admin.reset_group)
     lag = blocking(aio_admin.Admin.lag)
 

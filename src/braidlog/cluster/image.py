@@ -220,7 +220,7 @@ class Image(msgspec.Struct):
 
     def _check_removal(self, node: int, member: membership.Member) -> None:
         if not member.is_fenced:
-            raise BrokerError(Reason.VERSION_CONFLICT, f"node {node} runs; stop it first: `braid cluster drain {node}`")
+            raise BrokerError(Reason.VERSION_CONFLICT, f"node {node} runs; stop it first: it hands over what it leads")
         topics = self.topics.values()
         held = sum(node in each.replicas for topic in topics for each in topic.assignments)
         if held:

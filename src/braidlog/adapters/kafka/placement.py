@@ -1,4 +1,4 @@
-"""Elections and moves of replicas, and who agrees on them: ElectLeaders, Alter- and ListPartitionReassignments, DescribeQuorum.
+"""Elections, moves of replicas, nodes that are gone, and who agrees on it: what Kafka's tools ask a cluster for.
 
 Knows: Kafka's words and codes for them. Refuses to know: how a move goes on (`broker/replica_moves.py`).
 Invariant: every partition of a request has an answer of its own.
@@ -137,6 +137,21 @@ async def list_reassignments(
     return r.ListPartitionReassignmentsResponse(topics=topics)
 
 
+# -- nodes that are gone -------------------------------------------------------------------------------------------
+
+
+async def unregister_broker(request: Request, services: Services, _: Conversation) -> r.UnregisterBrokerResponse:
+    """Refused while it runs or has replicas."""
+    message: r.UnregisterBrokerRequest = request.message
+    try:
+        await services.replica_moves.remove_node(message.broker_id)
+    except BrokerError as error:
+        is_unknown = error.reason is Reason.REPLICA_NOT_FOUND
+        code = E.BROKER_ID_NOT_REGISTERED if is_unknown else code_of(error)
+        return r.UnregisterBrokerResponse(error_code=code, error_message=text_of(error))
+    return r.UnregisterBrokerResponse()
+
+
 # -- who agrees ----------------------------------------------------------------------------------------------------
 
 
@@ -183,6 +198,9 @@ ROUTES: dict[Key, Route] = {
         Operation.DESCRIBE,
         refusal=whole(r.ListPartitionReassignmentsResponse),
         said=said_of_cluster,
+    ),
+    Key.UNREGISTER_BROKER: Route(
+        unregister_broker, Operation.CLUSTER, refusal=whole(r.UnregisterBrokerResponse), said=said_of_cluster
     ),
     Key.DESCRIBE_QUORUM: Route(
         describe_quorum, Operation.DESCRIBE, refusal=whole(r.DescribeQuorumResponse), said=said_of_cluster

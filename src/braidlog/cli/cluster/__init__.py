@@ -21,6 +21,7 @@ from braidlog.cli import LazyGroup
         "partitions": ("braidlog.cli.cluster.inspect:partitions", "Who leads and who holds each partition."),
         "elect": ("braidlog.cli.cluster.placement:elect", "Let the preferred leaders lead again."),
         "reassign": ("braidlog.cli.cluster.placement:reassign", "Move partitions to other nodes."),
+        "remove": ("braidlog.cli.cluster.remove:remove", "Forget a node that is gone for good."),
         "doctor": ("braidlog.cli.cluster.doctor:doctor", "What is wrong, and what to do about it."),
     },
     epilog="""\b

@@ -424,6 +424,10 @@ class Driver(ABC):
     async def list_moves(self) -> list[PartitionMove]:
         raise self.missing("cluster")
 
+    async def remove_node(self, node: int) -> None:  # noqa: ARG002 - a port's signature
+        """For good; refused while it lives or holds replicas."""
+        raise self.missing("cluster")
+
     # -- life ------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -155,6 +155,10 @@ class Admin:
         """The partitions that are on their way to other nodes."""
         return await self._ask(self._driver.list_moves)
 
+    async def remove_node(self, node: int) -> None:
+        """A node that is gone for good; refused while it lives or holds replicas."""
+        await self._ask(lambda: self._driver.remove_node(node))
+
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""
         if self._driver.capabilities.commits is Commits.MEMBERS:

@@ -100,6 +100,7 @@ class Key(IntEnum):
     DESCRIBE_QUORUM = 55, placement, "0-2", 0
     DESCRIBE_CLUSTER = 60, cluster, "0-2", 0
     DESCRIBE_PRODUCERS = 61, transactions, "0-0", 0
+    UNREGISTER_BROKER = 64, placement, "0-0", 0
     DESCRIBE_TRANSACTIONS = 65, transactions, "0-0", 0
     LIST_TRANSACTIONS = 66, transactions, "0-1", 0
     LIST_CONFIG_RESOURCES = 74, topics, "0-1", 0

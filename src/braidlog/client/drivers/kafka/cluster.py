@@ -114,6 +114,10 @@ class ClusterDriver(Router):
             for each in topic.partitions
         ]
 
+    async def remove_node(self, node: int) -> None:
+        answer: p.UnregisterBrokerResponse = await self._change(p.UnregisterBrokerRequest(node))
+        self.check_code(answer.error_code, answer.error_message)
+
     async def _change(self, message: Message) -> Any:  # noqa: ANN401 - any answer
         return await self.ask_controller(message, self._timeout_ms)
 

@@ -145,3 +145,11 @@ class DescribeQuorumResponse(Message, frozen=True):
     error_message: Annotated[Text | None, "2+"] = None
     topics: list[DescribeQuorumResponseTopic] = []
     nodes: Annotated[list[DescribeQuorumResponseNode], "2+"] = []
+
+
+class UnregisterBrokerRequest(Message, frozen=True):
+    broker_id: I32 = 0
+
+
+class UnregisterBrokerResponse(ThrottledOutcome, frozen=True):
+    error_message: Text | None = None
