@@ -18,6 +18,7 @@ from tests.server.etcd.test_cluster_store import config_for
 from braidlog import connect
 from braidlog.broker.services import Services
 from braidlog.client.blocking import Client
+from braidlog.client.drivers.contract import ClusterPartition as ClusterInfoPartition
 from braidlog.cluster.events import FenceNode
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.append import Acks
@@ -285,6 +286,23 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
     assert "node 9 is not there" in braid("cluster", "reassign", "plan", "--nodes", "9").stderr
     file.write_text("{}", encoding="utf-8")
     assert "is no plan" in braid("cluster", "reassign", "apply", str(file)).stderr
+
+
+def test_a_partition_leaves_a_node_and_returns_while_its_leader_stays(cluster: ClusterProcess) -> None:
+    with connect(cluster.url("kafka")) as client:
+        client.admin.create_topic("returns", partitions=1)
+
+        def now() -> ClusterInfoPartition:
+            (found,) = [each for each in client.admin.describe_cluster().partitions if each.topic == "returns"]
+            return found
+
+        braid_until(lambda: len(now().in_sync) == 3, "in sync")
+        first, second, third = now().replicas
+        for nodes in ((first, second), (first, second, third)):
+            (told,) = client.admin.move_partitions({("returns", 0): nodes})
+            assert told.error == ""
+            braid_until(lambda: not client.admin.list_moves(), "moved")
+            assert set(now().replicas) == set(now().in_sync) == set(nodes)
 
 
 def test_an_administrator_removes_a_node_that_is_gone(cluster: ClusterProcess, tmp_path: Path) -> None:

@@ -285,6 +285,18 @@ def test_a_damaged_copy_is_given_up_in_an_epoch_in_which_no_set_has_it() -> None
     assert (two.replica.watermark, two.replica.is_damaged) == (0, False)
 
 
+def test_a_replica_that_left_and_returns_in_the_same_epoch_follows_again() -> None:
+    two, question = follower()
+    away = Assignment(replicas=(1, 3), in_sync=(1, 3), leader=1, leader_epoch=1, partition_epoch=1)
+    assert two.told(Assigned(away, INCARNATIONS, 2)).send == ()
+    assert two.replica.role is None
+    assert two.told(assigned(1, in_sync=(1, 3), partition_epoch=2, adding=(2,))).send == (question,)
+    one = leader()
+    one.told(Fetch(2, 20, 1, 2, 0, -1, 0))  # it hears that its epoch is over
+    assert one.told(assigned(1, partition_epoch=2)).send == ()
+    assert one.replica.role is None
+
+
 def test_nobody_acts_on_metadata_of_another_life() -> None:
     old = Driver(1)
     old.replica = old.replica.registered_as(11)

@@ -8,6 +8,7 @@ after an unclean election; an epoch that is over is never returned to.
 from braidlog.model.errors import Reason
 from braidlog.replication import follower as following
 from braidlog.replication import leader as leading
+from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import (
     Append,
     Assigned,
@@ -69,7 +70,7 @@ def _assigned(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
             return leading.reassigned(replica, replica.role, message)
         return replica.now(role=replica.role if replica.node in assignment.replicas else None), NOTHING
     if assignment.leader_epoch <= replica.epoch:
-        return replica, NOTHING
+        return following.begin(replica, message) if _has_returned(replica, assignment) else (replica, NOTHING)
     ended, over = leading.ended(replica, replica.role) if isinstance(replica.role, Leader) else (replica, NOTHING)
     ended = ended.now(epoch=assignment.leader_epoch, role=None)
     if replica.node not in assignment.replicas or assignment.leader is None:
@@ -81,6 +82,17 @@ def _assigned(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
     else:
         after, ready = following.begin(ended, message)
     return after, over.then(ready)
+
+
+def _has_returned(replica: Replica, assignment: Assignment) -> bool:
+    """Moved away and back within one epoch of the leader. Who led in it does not begin anew, nor does a copy that is damaged."""
+    is_led = assignment.leader not in (None, replica.node)
+    return (
+        assignment.leader_epoch == replica.epoch
+        and is_led
+        and replica.node in assignment.replicas
+        and not replica.is_damaged
+    )
 
 
 def is_own_registration(replica: Replica, registered: int | None) -> bool:
