@@ -305,8 +305,15 @@ def test_a_partition_leaves_a_node_and_returns_while_its_leader_stays(cluster: C
             assert set(now().replicas) == set(now().in_sync) == set(nodes)
 
 
-def test_an_administrator_removes_a_node_that_is_gone(cluster: ClusterProcess, tmp_path: Path) -> None:
-    braid = Braid(url=cluster.url("kafka"))
+@pytest.fixture
+def own_cluster(tmp_path: Path, etcd: Member) -> Iterator[ClusterProcess]:
+    """For a test that does not leave it as it was."""
+    with ClusterProcess(tmp_path / "own", etcd.url, prefix="removed") as nodes:
+        yield nodes
+
+
+def test_an_administrator_removes_a_node_that_is_gone(own_cluster: ClusterProcess, tmp_path: Path) -> None:
+    cluster, braid = own_cluster, Braid(url=own_cluster.url("kafka"))
     braid.ok("topic", "create", "held")
     remove = ("cluster", "remove", "3", "--yes")
     assert "broker 9 is not registered" in braid.fails(3, "cluster", "remove", "9", "--yes")
