@@ -340,7 +340,8 @@ class Failing:
 @pytest.mark.parametrize("reason", [Reason.TIMED_OUT, Reason.NOT_LEADER])
 def test_what_only_a_cluster_says_passes_the_adapter(reason: Reason) -> None:
     error = BrokerError(reason, "not now")
-    services: Any = SimpleNamespace(keyvalue=Failing(error), authorize=Authorize({}, []))
+    alone = SimpleNamespace(is_coordinator=True)
+    services: Any = SimpleNamespace(keyvalue=Failing(error), authorize=Authorize({}, []), routing=alone)
     adapter = MayflyAdapter(services)
     conversation: Any = SimpleNamespace(principal="anonymous")
     one = Request(1, m.Get(b"k"))
