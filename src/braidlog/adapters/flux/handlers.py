@@ -28,11 +28,13 @@ from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.connection import ServerConnection
 from braidlog.wire.flux.operations import REPLICAS_MAX
 from braidlog.wire.flux.partitioner import partition_for_key
-from braidlog.wire.flux.records import LINE_BYTES_MAX, RECORDS_PER_LINE_MAX, answer_records
+from braidlog.wire.flux.records import LINE_BYTES_MAX, answer_records
 
 PARTITIONS = 3
 """Of a topic that is created on first use (the Flux page, §4)."""
 
+RECORDS_PER_ANSWER_MAX = 50_000
+"""As many as take no more of a turn of the loop than anything else may; a client takes twice as many."""
 MIN_IN_SYNC = 2
 ACKS_TIMEOUT_MS = 2_000
 SESSION_TIMEOUT_MS = 10_000
@@ -75,7 +77,7 @@ async def consume(request: m.Consume, services: Services, conversation: Conversa
         request.partition,
         request.offset,
         bytes_max=LINE_BYTES_MAX,
-        records_max=min(request.records_max or RECORDS_PER_LINE_MAX, RECORDS_PER_LINE_MAX),
+        records_max=min(request.records_max or RECORDS_PER_ANSWER_MAX, RECORDS_PER_ANSWER_MAX),
         wait_ms=request.wait_ms,
         beyond_end=True,
     )
