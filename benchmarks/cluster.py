@@ -166,6 +166,7 @@ def failovers(nodes: Cluster, fault: str, count: int) -> None:
         load.until_acknowledged(load.send())
         took.append(time.monotonic() - began)
         mend()
+    _settle(admins, load)
     load.finish()
     _check(nodes.addresses, load)
     middle, last = TARGETS[fault]
