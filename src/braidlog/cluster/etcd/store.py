@@ -383,5 +383,5 @@ def is_taken(seq: int, head: Head) -> bool:
 def _set_back(known: int, there: int) -> str:
     return (
         f"etcd was set back: this node has applied metadata entry {known}, and etcd ends with {there} or has another there; "
-        "restore a newer copy of etcd, or let the nodes agree anew: braid cluster recover"
+        "restore a newer copy of etcd: this node goes on with none that lacks what it has applied"
     )
