@@ -1,4 +1,4 @@
-"""What acks=all needs on a topic that was made by using it, here and through other protocols."""
+"""What a handler does on its own: what acks=all needs on a topic that was made by using it, how much an answer has."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -59,3 +59,16 @@ def test_kafkas_acks_all_on_such_a_topic_is_satisfied_by_the_leader() -> None:
         ).base_offset
         == 0
     )
+
+
+@pytest.mark.parametrize("asked", [None, 5])
+def test_an_answer_has_so_many_records_and_no_more(monkeypatch: pytest.MonkeyPatch, asked: int | None) -> None:
+    """However many are asked for."""
+    monkeypatch.setattr("braidlog.adapters.flux.handlers.RECORDS_PER_ANSWER_MAX", 3)
+    node = Node()
+    adapter = flux(node, 1)
+    partition = partition_for_key(b"k", 3)
+    for _ in range(5):
+        node.run(adapter.handle(CONVERSATION, ALL))
+    answer = node.run(adapter.handle(CONVERSATION, m.Consume("1", "orders", partition, 0, records_max=asked)))
+    assert [record.offset for record in answer.records] == [0, 1, 2]
