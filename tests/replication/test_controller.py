@@ -137,15 +137,58 @@ def test_a_node_without_a_lease_gives_up_its_leaderships_to_who_has_one() -> Non
     assert nobody.told(LeaseLost(3, 1, ()), 0) is None, "the metadata's own outage: nothing moves"
 
 
-def test_who_is_fenced_again_leads_nothing_for_a_while() -> None:
-    led = Assignment(replicas=(3, 1, 2), in_sync=(3,), leader=None, leader_epoch=7)
+def fenced_too_often(led: Assignment) -> Driver:
+    """Node 3, twice within a minute, the second time at 3 s; it is back at 4 s."""
     first = Driver(1, view(1, NODES, led))
     first.controller = Controller(node=1)
     for seq, (nodes, now_ms) in enumerate([(NODES, 0), (fenced(3), 1000), (NODES, 2000), (fenced(3), 3000)], 1):
         first.told(Applied(view(seq, nodes, led)), now_ms)
+    return first
+
+
+def test_who_is_fenced_again_leads_nothing_for_a_while() -> None:
+    led = Assignment(replicas=(3, 1, 2), in_sync=(3, 2), leader=None, leader_epoch=7)
+    back = changes(fenced_too_often(led).told(Applied(view(9, NODES, led)), 4000))[KEY]
+    assert back.leader == 2, "not the preferred one"
+    eligible = Assignment(replicas=(3, 1, 2), in_sync=(3,), leader=None, eligible=(1,))
+    assert changes(fenced_too_often(eligible).told(Applied(view(9, NODES, eligible)), 4000))[KEY].leader == 1
+    later = fenced_too_often(led).told(Applied(view(9, NODES, led)), 3000 + PENALTY_MS)
+    assert changes(later)[KEY].leader == 3
+
+
+def test_who_is_fenced_again_leads_where_nobody_else_can() -> None:
+    led = Assignment(replicas=(3, 1, 2), in_sync=(3,), leader=None, leader_epoch=7)
+    first = fenced_too_often(led)
+    after = changes(first.told(Applied(view(9, NODES, led)), 4000))[KEY]
+    assert after.leader == 3
+    joining = after.changed(in_sync=(3, 2))
+    assert changes(first.told(Applied(view(10, NODES, joining)), 5000))[KEY].leader == 2, "as soon as somebody else can"
+
+
+def test_a_death_leaves_to_who_was_fenced_again_what_nobody_else_can_lead() -> None:
+    led = Assignment(replicas=(2, 3, 1), in_sync=(2, 3), leader=2)
+    first = fenced_too_often(led)
     assert first.told(Applied(view(9, NODES, led)), 4000) is None
-    assert first.told(Tick(), 3000 + PENALTY_MS - 1) is None
-    assert changes(first.told(Tick(), 3000 + PENALTY_MS))[KEY].leader == 3
+    after = changes(first.told(Verdict(2, 1, "silent"), 4500))[KEY]
+    assert (after.leader, after.in_sync, after.eligible) == (3, (3,), (2,))
+
+
+def test_a_move_to_who_was_fenced_again_is_finished() -> None:
+    moving = joined(reassign(Assignment(replicas=(1, 2), in_sync=(1, 2), leader=2), (3,)), 3, 1)
+    first = fenced_too_often(Assignment(replicas=(1, 2), in_sync=(1, 2), leader=2))
+    after = changes(first.told(Applied(view(9, NODES, moving)), 4000))[KEY]
+    assert (after.replicas, after.leader, after.removing) == ((3,), 3, ())
+
+
+def test_a_leader_that_must_go_and_has_no_successor_does_not_hold_up_the_rest() -> None:
+    draining = {
+        1: Node(incarnation=1),
+        2: Node(incarnation=1, is_fenced=True),
+        3: Node(incarnation=1, is_draining=True),
+    }
+    led = Assignment(replicas=(3, 2, 1), in_sync=(3, 2), leader=3)
+    after = changes(Driver(1).told(Applied(view(2, draining, led)), 10))[KEY]
+    assert (after.leader, after.in_sync, after.eligible) == (3, (3,), (2,))
 
 
 def test_a_draining_node_hands_over_what_it_leads() -> None:

@@ -276,19 +276,28 @@ def _fail_over(
     for each in dead:
         yield FenceNode(each.node, each.incarnation)
         nodes[each.node] = msgspec.structs.replace(nodes[each.node], is_fenced=True)
+    leaders = _leaders(controller, nodes, now_ms)
     count = 0
     for key in sorted(view.partitions):
         known = view.partitions[key]
-        after = known.assignment
-        for each in dead:
-            after = fenced(after, each.node, _leaders(controller, nodes, now_ms), known.min_in_sync)
-        for each in due:
-            if each.holders is not None and after.leader == each.node:
-                holders = {number: nodes[number] for number in each.holders if number in nodes}
-                after = moved(after, _leaders(controller, holders, now_ms), each.node)
+        after = _without(known, due, leaders)
+        if after.leader is None:
+            after = _without(known, due, nodes)
         if after != known.assignment and count < PARTITIONS_PER_ENTRY_MAX:
             count += 1
             yield _change(key, known.assignment, after)
+
+
+def _without(known: Partition, due: tuple[Suspect, ...], nodes: Mapping[int, Node]) -> Assignment:
+    after = known.assignment
+    for each in due:
+        if each.holders is None:
+            after = fenced(after, each.node, nodes, known.min_in_sync)
+    for each in due:
+        if each.holders is not None and after.leader == each.node:
+            holders = {number: nodes[number] for number in each.holders if number in nodes}
+            after = moved(after, holders, each.node)
+    return after
 
 
 def _change(key: PartitionKey, before: Assignment, after: Assignment) -> ChangePartition:
@@ -302,7 +311,7 @@ def _change(key: PartitionKey, before: Assignment, after: Assignment) -> ChangeP
 
 
 def _leaders(controller: Controller, nodes: Mapping[int, Node], now_ms: int) -> dict[int, Node]:
-    """Who may be elected: also not who was fenced too often of late."""
+    """Who may be elected: also not who was fenced too often of late, unless nobody else can be."""
     barred = tuple(each.node for each in controller.penalties if now_ms < each.until_ms)
     return {
         number: msgspec.structs.replace(node, is_draining=True) if number in barred else node
@@ -318,29 +327,30 @@ def _upkeep(controller: Controller, view: View, now_ms: int) -> Iterator[ChangeP
         known = view.partitions.get(key)
         if known is None:
             continue  # its topic was deleted
-        after = _kept_up(known, nodes, is_calm=is_calm)
+        after = _kept_up(known, nodes, view.nodes, is_calm=is_calm)
         if after != known.assignment:
             yield _change(key, known.assignment, after)
 
 
-def _kept_up(known: Partition, nodes: dict[int, Node], *, is_calm: bool) -> Assignment:
+def _kept_up(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[int, Node], *, is_calm: bool) -> Assignment:
+    """`leaders` are the nodes without those that were fenced too often."""
     before = known.assignment
     if before.leader is None:
-        after = elect(before, nodes)
-        return after if after.leader is not None else before
-    leader = nodes.get(before.leader)
+        return next((after for each in (leaders, nodes) if (after := elect(before, each)).leader is not None), before)
+    leader = leaders.get(before.leader)
     if leader is None or leader.is_fenced:
-        return fenced(before, before.leader, nodes, known.min_in_sync)
-    if leader.is_draining:
-        return moved(before, nodes, before.leader)
+        after = fenced(before, before.leader, leaders, known.min_in_sync)
+        return after if after.leader is not None else fenced(before, before.leader, nodes, known.min_in_sync)
+    if leader.is_draining and (after := moved(before, leaders, before.leader)) != before:
+        return after
     gone = next((node for node in before.in_sync if node not in nodes or nodes[node].is_fenced), None)
     if gone is not None and len(before.in_sync) > 1:
         return left(before, gone, known.min_in_sync)
-    finished = finish(before, nodes, known.min_in_sync)
-    if finished != before:
-        return finished
+    for each in (leaders, nodes):
+        if (after := finish(before, each, known.min_in_sync)) != before:
+            return after
     preferred = before.replicas[0]
-    if is_calm and before.leader != preferred and preferred in may_lead(nodes, before.in_sync):
+    if is_calm and before.leader != preferred and preferred in may_lead(leaders, before.in_sync):
         return before.led_by(preferred)
     return before
 

@@ -185,8 +185,7 @@ class Universe:
             if node.metadata is None or not node.incarnation:
                 return f"node {node.number} has not started"
             for name, known in assignments(node.metadata.image).items():
-                # A node that was fenced too often leads nothing for a while: a move whose leader goes waits for that.
-                is_moving = (known.adding or known.removing) and known.leader not in known.removing
+                is_moving = known.adding or known.removing
                 if known.leader is None or len(known.in_sync) < len(known.replicas) or is_moving:
                     return f"node {node.number} knows {name} as {known}"
         if self._flipped is not None and not self.is_flip_out_of_reach:
