@@ -8,7 +8,6 @@ however long one of its batches takes.
 """
 
 from collections import deque
-from collections.abc import Callable
 
 import msgspec
 
@@ -69,21 +68,23 @@ class Intake:
         self._world = world
         self._worker = worker
         self._limits = limits
-        self._turns: dict[object, deque[Wakeup]] = {}
+        self._turns: dict[object, deque[Wakeup] | None] = {}
         self._line_bytes = 0
 
     # -- order ---------------------------------------------------------------------------------------------------
 
-    async def begin(self, source: object, weigh: Callable[[], int]) -> Allowance:
-        """Wait until everything that `source` sent before is in the log. Then `end` must follow. `weigh`: the request's bytes."""
-        line = self._turns.get(source)
-        if line is None:
-            self._turns[source] = deque()
-        else:
-            await self._wait(source, line, weigh())
-        return Allowance(self._limits)
+    def begin(self, source: object) -> bool:
+        """Whether everything that `source` sent before is in the log; then `end` must follow. Else it has to `wait`."""
+        if source in self._turns:
+            return False
+        self._turns[source] = None
+        return True
 
-    async def _wait(self, source: object, line: deque[Wakeup], size: int) -> None:
+    async def wait(self, source: object, size: int) -> None:
+        """Until everything that `source` sent before is in the log; then `end` must follow. `size`: the request's bytes."""
+        line = self._turns[source]
+        if line is None:
+            line = self._turns[source] = deque()
         if self._line_bytes + size > LINE_BYTES_MAX and self._line_bytes:
             text = f"{self._line_bytes} bytes of requests wait for their turn, {LINE_BYTES_MAX} may; try again"
             raise BrokerError(Reason.TIMED_OUT, text)
@@ -112,6 +113,9 @@ class Intake:
             del self._turns[source]
 
     # -- what is inside ------------------------------------------------------------------------------------------
+
+    def allowance(self) -> Allowance:
+        return Allowance(self._limits)
 
     async def check(self, topic: str, partition: int, batch: Buffer, header: BatchHeader, allowance: Allowance) -> None:
         """Raise unless a compressed batch is whole and every record in it is sound. What is cheap to see is looked at first."""

@@ -49,7 +49,7 @@ class Budget:
 
     @property
     def is_full(self) -> bool:
-        return self.bytes_held >= self._bytes_for_connections
+        return self.bytes_held >= self.bytes_max - self.bytes_kept  # asked for every request: no call for the room
 
     @property
     def is_short(self) -> bool:

@@ -216,7 +216,7 @@ class Session(SessionTurns):
                 return False
             if self._outbox.held_bytes >= self._limits.output_bytes_max:
                 return False
-        return not self._must_wait()
+        return not (self._budget.is_full and self._must_wait())
 
     def _regulate(self) -> None:
         """Read only while there is room for what may come."""

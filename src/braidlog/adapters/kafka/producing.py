@@ -20,7 +20,7 @@ from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.batch import MAGIC, BatchHeader, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
-from braidlog.model.slices import Pace, breathe
+from braidlog.model.slices import SLICE, Pace, breathe
 from braidlog.partition.append import Acks, Written
 from braidlog.partition.intake import Allowance
 from braidlog.wire.kafka.apis import Key
@@ -32,6 +32,7 @@ ZSTD_SINCE = 7
 """The first version of Produce that may carry zstd: older clients could not read it back."""
 _MAGIC_AT = 16
 _PRODUCER_AT = slice(43, 51)
+_COMPRESSION_MAX = max(Compression)
 
 _ACKS = {each.value: each for each in Acks}
 Partition = d.ProduceRequestPartition
@@ -59,40 +60,45 @@ async def produce(
             E.INVALID_REQUIRED_ACKS,
             f"kafka does not support acks={message.acks}; supported: -1 (all), 0 (none), 1 (leader)",
         )
-    allowance = await services.intake.begin(conversation, lambda: _size(message))
+    intake = services.intake
+    if not intake.begin(conversation):
+        await intake.wait(conversation, _size(message))
+    allowance = intake.allowance()
     attempts: list[list[_Attempt]] = []
-    pace = Pace()
+    pace = Pace() if request.parts > SLICE else None
     try:
         for topic in message.topic_data:
             attempts.append([])
             for each in topic.partition_data:
-                if pace.is_due():
+                if pace is not None and pace.is_due():
                     await breathe()
-                attempts[-1].append(await _attempt(request, topic, each, services, denied, allowance))
+                attempts[-1].append(await _attempt(request, topic, each, acks, services, denied, allowance))
     finally:
-        services.intake.end(conversation)
-    if sum(map(len, attempts)) > 1:
+        intake.end(conversation)
+    if len(attempts) > 1 or (attempts and len(attempts[0]) > 1):
         _sync_together(attempts, services)
     responses = []
     for topic, tried in zip(message.topic_data, attempts, strict=True):
         settled: list[d.ProduceResponsePartition] = []
         for attempt in tried:
-            if pace.is_due():
+            if pace is not None and pace.is_due():
                 await breathe()
             answer = _settled(attempt, acks, services)
             settled.append(answer or await _settle(attempt, acks, message.timeout_ms, services))
         responses.append(d.ProduceResponseTopic(topic.name, topic.topic_id, settled))
+    return _answer(responses, acks, services, conversation)
+
+
+def _answer(
+    responses: list[d.ProduceResponseTopic], acks: Acks, services: Services, conversation: Conversation
+) -> d.ProduceResponse | None:
     if acks is Acks.NONE:
-        _say_nothing(responses, conversation)
+        # Nobody reads it: that something failed is said by the end of the connection.
+        if any(each.error_code for topic in responses for each in topic.partition_responses):
+            conversation.close()
         return None
     told = d.ProduceResponse(responses)
     return told if services.routing.is_alone else add_to_produce(told, services, conversation)
-
-
-def _say_nothing(responses: list[d.ProduceResponseTopic], conversation: Conversation) -> None:
-    """Nobody reads it: that something failed is said by the end of the connection."""
-    if any(each.error_code for topic in responses for each in topic.partition_responses):
-        conversation.close()
 
 
 def _sync_together(attempts: list[list[_Attempt]], services: Services) -> None:
@@ -104,6 +110,7 @@ async def _attempt(
     request: Request,
     topic: d.ProduceRequestTopic,
     partition: Partition,
+    acks: Acks,
     services: Services,
     denied: Denied,
     allowance: Allowance,
@@ -133,7 +140,7 @@ async def _attempt(
             name,
             partition.index,
             records,
-            acks=Acks(request.message.acks),
+            acks=acks,
             records_checked=compressed,
             headers=[header],
         )
@@ -150,7 +157,7 @@ def _check(header: BatchHeader, size: int, version: int) -> tuple[E, str]:
         return E.INVALID_RECORD, "a partition needs exactly one batch"
     if header.record_count != header.last_offset_delta + 1:
         return E.INVALID_RECORD, f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets"
-    if header.compression > max(Compression):
+    if header.compression > _COMPRESSION_MAX:
         return E.UNSUPPORTED_COMPRESSION_TYPE, f"no compression has number {header.compression}"
     if header.compression == Compression.ZSTD and version < ZSTD_SINCE:
         return E.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_SINCE} of Produce"

@@ -40,6 +40,7 @@ _SIZE: Final = struct.Struct(">i")
 _HEADER: Final = struct.Struct(">hhih")
 _HEAD: Final = struct.Struct(">Iih")  # the same; API and version in one number
 _API: Final = struct.Struct(">hh")
+_BYTES: Final = frozenset({bytes, bytearray, memoryview})
 
 Served = Mapping[Key, Span]
 LARGE_BYTES: Final = 128 * 1024
@@ -310,14 +311,8 @@ def read_response(api: Api, version: int, correlation_id: int, payload: bytes | 
 def _frame(correlation_id: int, answer: Message, spelled: Spoken) -> Output:
     """A response: its pieces joined, save for slices of files, which stay what they are."""
     pieces = spelled.response_pieces(answer)
-    size = 0
-    slices = False
-    for piece in pieces:
-        if type(piece) is bytes or isinstance(piece, bytes | bytearray | memoryview):
-            size += len(piece)
-        else:
-            size += piece.size
-            slices = True
+    slices = not _BYTES.issuperset(map(type, pieces))
+    size = sum(map(size_of if slices else len, pieces))
     size += spelled.response_header.size - _SIZE.size
     if size > 2**31 - 1:
         raise ValueError(f"a response of {size} bytes does not fit a frame")
