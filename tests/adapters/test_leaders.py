@@ -7,6 +7,7 @@ from tests.broker.node import Node, batch_of
 from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, three_nodes
 
 from braidlog.adapters.contract import Adapter
+from braidlog.adapters.kafka.configuring import RATE
 from braidlog.cluster import events as e
 from braidlog.model.errors import BrokerError
 from braidlog.server.doors import make_adapter
@@ -390,3 +391,37 @@ def test_kafka_unregisters_a_broker_that_is_fenced_and_holds_nothing() -> None:
     assert asked(1) == (E.NONE, None)
     assert sorted(node.services.metadata.image.cluster.nodes()) == [2, 3]
     assert asked(1)[0] == E.BROKER_ID_NOT_REGISTERED
+
+
+def test_kafka_throttles_a_move_as_its_tool_asks_and_takes_it_back() -> None:
+    """On the node that is asked, and nothing else of a node's settings is changed so."""
+    node = three_nodes()
+    rate = node.services.replication_rate
+
+    def asked(name: str, value: str | None, *, kind: int = 0, broker: str = "2", only_check: bool = False) -> int:
+        change = topics.IncrementalAlterConfigsRequestConfig(name, kind, value)
+        resource = topics.IncrementalAlterConfigsRequestResource(4, broker, [change])
+        told = kafka(node, topics.IncrementalAlterConfigsRequest([resource], validate_only=only_check))
+        return int(told.responses[0].error_code)
+
+    def shown() -> list[str | None]:
+        resource = topics.DescribeConfigsRequestResource(4, "2", [RATE])
+        told = kafka(node, topics.DescribeConfigsRequest([resource]))
+        return [each.value for each in told.results[0].configs]
+
+    assert (asked(RATE, "5000", only_check=True), rate.asked, shown()) == (E.NONE, None, [])
+    assert (asked(RATE, "5000"), rate.bytes_per_second, shown()) == (E.NONE, 5000, ["5000"])
+    assert asked("follower.replication.throttled.rate", "9") == E.NONE
+    assert rate.asked == 5000
+    for wrong in ("0", "-1", "x", str(2**41)):
+        assert asked(RATE, wrong) == E.INVALID_CONFIG
+    assert (
+        asked("log.retention.ms", "5")
+        == asked(RATE, "5", broker="3")
+        == asked(RATE, "5", broker="")
+        == (E.INVALID_REQUEST)
+    )
+    assert asked(RATE, None, kind=1) == E.NONE
+    assert shown() == []
+    alone = topics.AlterConfigsRequest([topics.AlterConfigsRequestResource(4, "2")])
+    assert kafka(node, alone).responses[0].error_code == E.INVALID_REQUEST

@@ -182,6 +182,8 @@ def test_a_node_that_is_alone_in_its_cluster_leads_before_it_listens(tmp_path: P
         await nodes.start(1)
         assert nodes.partition(1).role is Role.LEADER
         assert await nodes.values(1) == [b"one"]
+        assert (cluster := nodes.servers[1]._cluster) is not None
+        assert cluster.peers.adapter._throttle._rate is nodes.services(1).replication_rate
         await nodes.stop(1)
 
     asyncio.run(scene())

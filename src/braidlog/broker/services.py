@@ -22,6 +22,7 @@ from braidlog.broker.placement import Placement
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.replica_moves import ReplicaMoves
+from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata, MetadataStore
@@ -76,6 +77,7 @@ class Services(msgspec.Struct, frozen=True):
     brokers: Brokers
     routing: Routing
     replica_moves: ReplicaMoves
+    replication_rate: ReplicationRate
     append: Append
     intake: Intake
     fetch: Fetch
@@ -182,6 +184,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         brokers=Brokers(metadata, world, node),
         routing=routing,
         replica_moves=ReplicaMoves(metadata, reconciler, routing),
+        replication_rate=ReplicationRate(),
         append=append,
         intake=Intake(hosting, world, worker, decompression or DecompressionLimits()),
         fetch=fetch,

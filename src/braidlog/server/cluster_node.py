@@ -127,6 +127,7 @@ class ClusterNode:
             number, services.hosting, self._metadata, self._folder, self._world, self._spawn, self._replaced
         )
         services.hosting.cluster = self.replicas
+        services.replication_rate.configured = self._config.peers.replication_bytes_per_second
         self.controller = NodeController(number, self._metadata, self._world, self._spawn)
         sender = bytes.fromhex(self._folder.identity.folder_id)
         self.gossip = GossipThread(
@@ -139,7 +140,7 @@ class ClusterNode:
             self._address_of(PEERS),
             tls=self._tls.client if self._tls else None,
             in_sync=self._is_in_sync,
-            bytes_per_second=self._config.peers.replication_bytes_per_second,
+            rate=services.replication_rate,
         )
         self.replicas.transport = self.peers
         await self._store.run(services)

@@ -6,6 +6,8 @@ from tests.server.peers.station import PLACE, batch, fetched, question
 from braidlog.adapters.peers import sessions
 from braidlog.adapters.peers.sessions import FollowerSession, Throttle
 from braidlog.adapters.peers.translation import Place
+from braidlog.broker.replication_rate import ReplicationRate
+from braidlog.model.settings import UNLIMITED
 from braidlog.replication.messages import Fetch
 
 PLACES = [(PLACE[0], number) for number in range(10)]
@@ -15,10 +17,10 @@ class Leader:
     """Answers every question with a batch of so many bytes, as soon as it is handed on."""
 
     def __init__(self, rate: float | None = None, in_sync: tuple[int, ...] = ()) -> None:
-        throttle = None if rate is None else Throttle(rate, 0.0)
+        self.rate = ReplicationRate(UNLIMITED if rate is None else rate)
         self.now = 0.0
         self.given: list[int] = []
-        self.session = FollowerSession(2, 1, lambda _, place: place[1] in in_sync, throttle)
+        self.session = FollowerSession(2, 1, lambda _, place: place[1] in in_sync, Throttle(self.rate))
 
     def give(self, place: Place, asked: Fetch) -> None:
         self.given.append(place[1])
@@ -62,6 +64,19 @@ def test_records_for_who_is_not_in_sync_keep_to_the_throttle() -> None:
     assert leader.given[3:] == [1, 2, 3, 4, 5, 6, 7], "in the order in which they asked"
 
 
+def test_the_throttle_is_what_was_asked_for_last() -> None:
+    leader = Leader()
+    leader.rate.asked = 10_000
+    leader.ask_all()
+    leader.hand_on()
+    assert leader.given == [0]
+    leader.rate.asked = 25_000
+    leader.hand_on()
+    assert leader.given == [0, 1, 2, 3]
+    leader.rate.asked = None
+    assert (leader.hand_on(), leader.given) == (None, list(range(10)))
+
+
 def test_there_is_room_for_so_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = Leader()
     leader.ask_all()
@@ -73,7 +88,7 @@ def test_there_is_room_for_so_many_answers(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_response_is_no_larger_than_it_may_be_but_for_a_first_answer() -> None:
     """Else a batch as large as a frame may be would come behind others, and its frame be one too large."""
-    session = FollowerSession(2, 1, lambda *_: True, None)
+    session = FollowerSession(2, 1, lambda *_: True, Throttle(ReplicationRate()))
     for place, size in zip(PLACES, (1_000, sessions.ANSWERS_BYTES_MAX, 1_000), strict=False):
         session.ask(place, 1, question(1))
         session.answered(place, fetched(question(1), batch(1, bytes(size))), 0.0)

@@ -20,6 +20,7 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.settings import Kind, Shown, Source
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
+from braidlog.cluster.placing import REPLICAS
 from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.slices import Pace
@@ -34,6 +35,10 @@ NODE_SETTINGS = (
     "settings of nodes are not changed over Kafka's protocol; set them in the node's file, its environment or with --set, and "
     "start it again (`braid config` shows them)"
 )
+RATE = "leader.replication.throttled.rate"
+THROTTLES = (RATE, "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second")
+"""What `kafka-reassign-partitions` sets of each node and takes back. The leader's holds, for all."""
+RATE_MAX = 2**40
 Incremental = m.IncrementalAlterConfigsRequestResource
 
 
@@ -125,7 +130,7 @@ def _of_node(
         ("advertised.listeners", "KAFKA://{}:{}".format(*conversation.address), Kind.LIST),
         ("auto.create.topics.enable", str(creating.enabled).lower(), Kind.BOOLEAN),
         ("num.partitions", str(creating.partitions), Kind.INT),
-        ("default.replication.factor", "1", Kind.INT),
+        ("default.replication.factor", str(min(REPLICAS, len(services.routing.numbers))), Kind.INT),
         ("log.dirs", services.hosting.data_dir, Kind.STRING),
         ("log.cleanup.policy", settings.ROWS["cleanup.policy"].show(defaults), Kind.LIST),
         ("log.retention.ms", str(defaults["retention_ms"]), Kind.LONG),
@@ -136,7 +141,10 @@ def _of_node(
         ("group.min.session.timeout.ms", str(session_timeout_ms_min), Kind.INT),
         ("group.max.session.timeout.ms", str(SESSION_TIMEOUT_MS_MAX), Kind.INT),
     )
-    return [Config(name, value, True, Source.STATIC_BROKER, config_type=kind) for name, value, kind in rows]  # noqa: FBT003 - a row
+    told = [Config(name, value, True, Source.STATIC_BROKER, config_type=kind) for name, value, kind in rows]  # noqa: FBT003 - a row
+    if (rate := services.replication_rate.asked) is not None:
+        told.append(Config(RATE, str(rate), False, Source.DYNAMIC_BROKER, config_type=Kind.LONG))  # noqa: FBT003 - a row
+    return told
 
 
 async def list_resources(
@@ -190,7 +198,9 @@ async def _alter_each(
         await pace.step()
         work = _alter(resource, services, denied, pairs=pairs, others=others, only_check=message.validate_only)
         place = (resource.resource_type, resource.resource_name)
-        responses.append(m.ConfiguredResource(*await outcome_of(work), *place))
+        code, text = await outcome_of(work)
+        said = said_of_cluster(request, code) if resource.resource_type == Resource.BROKER else code
+        responses.append(m.ConfiguredResource(said, text, *place))
     return responses
 
 
@@ -227,13 +237,31 @@ async def _alter(
     only_check: bool,
 ) -> None:
     name = resource.resource_name
-    if resource.resource_type == Resource.BROKER:
-        raise Refusal(E.INVALID_REQUEST, NODE_SETTINGS)
-    if resource.resource_type != Resource.TOPIC:
+    denied.check(_name(resource))
+    if resource.resource_type == Resource.TOPIC:
+        changes, resets = settings.parse(pairs(resource, services))
+        await services.configs.alter(name, changes, resets, others_to_default=others, validate_only=only_check)
+    elif resource.resource_type != Resource.BROKER:
         raise _unknown(resource.resource_type, name)
-    denied.check(name)
-    changes, resets = settings.parse(pairs(resource, services))
-    await services.configs.alter(name, changes, resets, others_to_default=others, validate_only=only_check)
+    elif others:
+        raise Refusal(E.INVALID_REQUEST, NODE_SETTINGS)
+    else:
+        _throttle(resource, services, only_check=only_check)
+
+
+def _throttle(resource: Incremental, services: Services, *, only_check: bool) -> None:
+    """How fast this node's records are copied by who is not in sync, until it is started again."""
+    changes = dict(_pairs(resource, services))
+    if services.routing.is_alone or not resource.resource_name or not changes.keys() <= set(THROTTLES):
+        raise Refusal(E.INVALID_REQUEST, NODE_SETTINGS)
+    if resource.resource_name != str(services.routing.own_number):
+        raise _unknown(Resource.BROKER, resource.resource_name)
+    for name, value in changes.items():
+        if value is not None and not (value.isascii() and value.isdecimal() and 1 <= int(value) <= RATE_MAX):
+            raise BrokerError(Reason.INVALID_SETTING, f"{name} is 1 to {RATE_MAX} bytes a second, not {value[:60]!r}")
+    if RATE in changes and not only_check:
+        rate = changes[RATE]
+        services.replication_rate.asked = None if rate is None else int(rate)
 
 
 def _unknown(kind: int, name: str) -> Refusal:

@@ -9,6 +9,7 @@ from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.replica_moves import ReplicaMoves
+from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
@@ -35,6 +36,7 @@ class Services(msgspec.Struct, frozen=True):
     brokers: Brokers
     routing: Routing
     replica_moves: ReplicaMoves
+    replication_rate: ReplicationRate
     metadata: Metadata
     append: Append
     intake: Intake

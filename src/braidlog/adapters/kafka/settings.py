@@ -16,6 +16,8 @@ from braidlog.model.settings import UNLIMITED
 
 _LONG_MAX = str(2**63 - 1)
 NOTED_CHARS_MAX = 1000
+THROTTLED_CHARS_MAX = 100_000
+"""A list of partitions with their nodes, six characters or more each, which `kafka-reassign-partitions` writes and takes back."""
 _RATIO_CHARS_MAX = 20
 
 
@@ -34,6 +36,7 @@ class Source(IntEnum):
     """Kafka's numbers for where a value comes from."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -105,12 +108,12 @@ def _fixed(name: str, kind: Kind, value: str, why: str) -> Row:
     return Row(name, kind, (), lambda _: value, parse, "has this one value here")
 
 
-def _without_effect(name: str, kind: Kind, default: str, *words: str) -> Row:
+def _without_effect(name: str, kind: Kind, default: str, *words: str, chars_max: int = NOTED_CHARS_MAX) -> Row:
     """One that has no effect here: kept as it was said, if Kafka would take it."""
     check = _CHECKS.get(kind, bool if kind is Kind.STRING else _is_any)
 
     def parse(value: str) -> dict[str, Any]:
-        if not check(value) or (words and value not in words) or len(value) > NOTED_CHARS_MAX:
+        if not check(value) or (words and value not in words) or len(value) > chars_max:
             raise _wrong(name, value, "one of " + ", ".join(words) if words else _WORDS.get(kind, "a short text"))
         return {NOTED: {name: None if value == default else value}}
 
@@ -212,8 +215,8 @@ ROWS: dict[str, Row] = {
         _without_effect("compression.zstd.level", Kind.INT, "3"),
         _without_effect("file.delete.delay.ms", Kind.LONG, "60000"),
         _without_effect("flush.messages", Kind.LONG, _LONG_MAX),
-        _without_effect("follower.replication.throttled.replicas", Kind.LIST, ""),
-        _without_effect("leader.replication.throttled.replicas", Kind.LIST, ""),
+        _without_effect("follower.replication.throttled.replicas", Kind.LIST, "", chars_max=THROTTLED_CHARS_MAX),
+        _without_effect("leader.replication.throttled.replicas", Kind.LIST, "", chars_max=THROTTLED_CHARS_MAX),
         _without_effect("local.retention.bytes", Kind.LONG, "-2"),
         _without_effect("local.retention.ms", Kind.LONG, "-2"),
         _without_effect("message.downconversion.enable", Kind.BOOLEAN, "true"),

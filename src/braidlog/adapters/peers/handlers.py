@@ -15,7 +15,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.peers.identity import node_of
 from braidlog.adapters.peers.sessions import FollowerSession, InSync, Throttle
 from braidlog.adapters.peers.translation import NOTHING, Place, in_response, read_question
-from braidlog.model.settings import UNLIMITED
+from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.model.slices import breathe
 from braidlog.model.world import World
 from braidlog.replication.messages import Answer, Complaint, Fetch
@@ -48,14 +48,14 @@ class PeersAdapter:
         *,
         needs_certificate: bool,
         in_sync: InSync = lambda _, __: True,
-        bytes_per_second: float = UNLIMITED,
+        rate: ReplicationRate | None = None,
     ) -> None:
         self.node = node
         self._world = world
         self._received = received
         self._needs_certificate = needs_certificate
         self._in_sync = in_sync
-        self._throttle = None if bytes_per_second == UNLIMITED else Throttle(bytes_per_second, world.monotonic())
+        self._throttle = Throttle(rate or ReplicationRate())
         self._last = 0
         self._sessions: WeakKeyDictionary[Conversation, FollowerSession] = WeakKeyDictionary()
         self._followers: WeakValueDictionary[int, FollowerSession] = WeakValueDictionary()

@@ -12,6 +12,8 @@ from typing import Final
 
 from braidlog.adapters.peers.translation import Place, size_of, write_answer
 from braidlog.broker.quotas import TokenBucket
+from braidlog.broker.replication_rate import ReplicationRate
+from braidlog.model.settings import UNLIMITED
 from braidlog.model.world import Wakeup
 from braidlog.replication.messages import Answer, Fetch
 from braidlog.wire.kafka.messages.replicas import ReplicaFetchResponsePartition
@@ -28,21 +30,27 @@ HandOn = Callable[[Place, Fetch], None]
 class Throttle:
     """How fast records leave for followers that are not in sync, all of them together."""
 
-    def __init__(self, bytes_per_second: float, now: float) -> None:
-        self._bucket = TokenBucket(bytes_per_second, now)
+    def __init__(self, rate: ReplicationRate) -> None:
+        self._rate = rate
+        self._bucket: TokenBucket | None = None
 
     def pause(self, now: float) -> float:
         """Seconds until more may leave."""
-        return self._bucket.take(0, now)
+        return self.spend(0, now)
 
-    def spend(self, size: int, now: float) -> None:
-        self._bucket.take(size, now)
+    def spend(self, size: int, now: float) -> float:
+        rate = self._rate.bytes_per_second
+        if rate == UNLIMITED:
+            return 0.0
+        if self._bucket is None or self._bucket.rate != rate:
+            self._bucket = TokenBucket(rate, now)
+        return self._bucket.take(size, now)
 
 
 class FollowerSession:
     """Of one connection of a follower."""
 
-    def __init__(self, node: int, number: int, in_sync: InSync, throttle: Throttle | None) -> None:
+    def __init__(self, node: int, number: int, in_sync: InSync, throttle: Throttle) -> None:
         self.node = node
         self.number = number
         self.epoch = 0
@@ -87,13 +95,13 @@ class FollowerSession:
 
         None: nothing is left to be handed on, or there is no room until answers were taken.
         """
-        if not self._pause(now):
+        if not self._throttle.pause(now):
             self._waiting.extendleft(reversed(self._throttled))
             self._throttled.clear()
         while self._waiting and count_max and self._has_room:
             count_max -= 1
             place = self._waiting.popleft()
-            if place in self._questions and self._pause(now) and not self._in_sync(self.node, place):
+            if place in self._questions and self._throttle.pause(now) and not self._in_sync(self.node, place):
                 self._throttled.append(place)
                 continue
             self._in_line.discard(place)
@@ -101,14 +109,11 @@ class FollowerSession:
                 give(place, self._questions[place][1])
         if not self._has_room:
             return None
-        return 0.0 if self._waiting else self._pause(now) if self._throttled else None
+        return 0.0 if self._waiting else self._throttle.pause(now) if self._throttled else None
 
     @property
     def _has_room(self) -> bool:
         return self._answers_bytes < ANSWERS_BYTES_MAX
-
-    def _pause(self, now: float) -> float:
-        return 0.0 if self._throttle is None else self._throttle.pause(now)
 
     def answered(self, place: Place, answer: Answer, now: float) -> bool:
         """False: this is no answer to the question that stands."""
@@ -119,7 +124,7 @@ class FollowerSession:
         size = size_of(answer)
         self._answers[place] = found[0], answer
         self._answers_bytes += size
-        if self._throttle is not None and size and not self._in_sync(self.node, place):
+        if size and not self._in_sync(self.node, place):
             self._throttle.spend(size, now)
         return True
 

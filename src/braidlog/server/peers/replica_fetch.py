@@ -10,7 +10,7 @@ from collections.abc import Callable
 from braidlog.adapters.peers.handlers import PeersAdapter
 from braidlog.adapters.peers.sessions import InSync
 from braidlog.adapters.peers.translation import Place
-from braidlog.model.settings import UNLIMITED
+from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.model.world import World
 from braidlog.replication.messages import Answer, Complaint, CorruptAnswer, Fetch
 from braidlog.server.peers.dialling import AddressOf, Dial
@@ -34,7 +34,7 @@ class ReplicaPeers:
         *,
         tls: ssl.SSLContext | None = None,
         in_sync: InSync = lambda _, __: True,
-        bytes_per_second: float = UNLIMITED,
+        rate: ReplicationRate | None = None,
     ) -> None:
         self.node = node
         self.adapter = PeersAdapter(
@@ -43,7 +43,7 @@ class ReplicaPeers:
             received,
             needs_certificate=tls is not None,
             in_sync=in_sync,
-            bytes_per_second=bytes_per_second,
+            rate=rate,
         )
         self._received = received
         self._address_of = address_of
