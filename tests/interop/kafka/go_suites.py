@@ -101,6 +101,17 @@ def build(suite: Suite) -> tuple[Path, Path]:
         raise Missing("go is not here: https://go.dev/dl, 1.26 or newer") from None
 
 
+def failover_command() -> list[str]:
+    """The program that writes and reads through franz-go while nodes come and go."""
+    program = CACHE / "go" / "failover-program"
+    try:
+        with alone("go"):
+            go(["build", "-o", str(program), "./failover"], BUILD_SECONDS_MAX)
+    except FileNotFoundError:
+        raise Missing("go is not here: https://go.dev/dl, 1.26 or newer") from None
+    return [str(program)]
+
+
 def run(
     suite: Suite, environment: Mapping[str, str], before: Iterable[str] = (), only: Iterable[str] = ()
 ) -> dict[str, str]:

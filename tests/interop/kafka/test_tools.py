@@ -3,40 +3,20 @@
 Each row: the class, its arguments, how it must end, and what it must say. docs/dialects/kafka.md has the same table for people.
 """
 
-import base64
 import json
-import re
-import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from benchmarks.peers import maven
-from tests.debian import Missing, have
-from tests.interop.kafka.clients import alone
+from tests.interop.kafka.command_tools import CONFIGS, Case, Tools, jars, started
 from tests.interop.kafka.servers import JUDGED, Servers
 
-FOLDER = Path(__file__).parents[1] / "tools"
 PAGE = Path(__file__).parents[3] / "docs" / "dialects" / "kafka.md"
-PACKAGE = "org.apache.kafka.tools."
-CONFIGS = "kafka.admin.ConfigCommand"
 MAIN = b"([Ljava/lang/String;)V"
 """What stands in a class that has a method which takes words and gives nothing."""
 ENDS = ("Command", "Tool", "Shell", "Performance", "Resetter", "Producer", "Consumer")
 TOPIC, COPY = "tools", "tools-copy"
-
-
-class Case(NamedTuple):
-    tool: str
-    arguments: str
-    """With blanks between; AT is the address, DELETE and MOVE are files."""
-    said: str
-    """A pattern in what it writes."""
-    code: int | None = 0
-    """None: this one ends by an error of its own, in whatever way it is ended."""
-    typed: str = ""
 
 
 _CONSUMER_GROUPS = "consumer.group.ConsumerGroupCommand"
@@ -215,50 +195,10 @@ NOT_RUN = {
 }
 
 
-class Tools:
-    """The Java process: one tool at a time."""
-
-    def __init__(self, jars: Path, log: Path) -> None:
-        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
-        self._log = log.open("wb")
-        self._process = subprocess.Popen(
-            [*command, str(FOLDER / "Tools.java")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-        )
-
-    def run(self, tool: str, arguments: list[str], typed: str) -> tuple[int, str]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        name = tool if tool == CONFIGS else PACKAGE + tool
-        self._process.stdin.write("\t".join([base64.b64encode(typed.encode()).decode(), name, *arguments]) + "\n")
-        self._process.stdin.flush()
-        code, _, written = self._process.stdout.readline().rstrip("\n").partition("\t")
-        return int(code), base64.b64decode(written).decode()
-
-    def close(self) -> None:
-        with self._process:  # closes what it was written to and read from
-            self._process.kill()
-        self._log.close()
-
-
 @pytest.fixture(scope="module")
-def jars() -> Path:
-    try:
-        have("mvn", "maven")
-    except Missing as reason:
-        pytest.skip(str(reason))
-    with alone("kafka-tools"):
-        return maven.jars(FOLDER / "pom.xml", "kafka-tools")
-
-
-@pytest.fixture(scope="module")
-def tools(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
-    started = Tools(jars, tmp_path_factory.mktemp("tools") / "log")
-    yield started
-    started.close()
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    with started(tmp_path_factory.mktemp("tools") / "log") as found:
+        yield found
 
 
 @pytest.mark.skipif(JUDGED != "braid", reason="the rows say what this server answers")
@@ -271,17 +211,13 @@ def test_the_tools_run(tools: Tools, servers: Servers, tmp_path: Path) -> None:
     words = {"AT": servers.plain} | {name: str(tmp_path / name) for name in files}
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
-    wrong = []
-    for case in CASES:
-        code, written = tools.run(case.tool, [words.get(word, word) for word in case.arguments.split()], case.typed)
-        if (case.code is not None and code != case.code) or not re.search(case.said, written, re.DOTALL):
-            wrong.append(f"{case.tool} {case.arguments} ended with {code}: {written[:1000]}")
+    wrong = [why for case in CASES if (why := tools.judge(case, words))]
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_tool_is_run_or_has_a_reason(jars: Path) -> None:
+def test_every_tool_is_run_or_has_a_reason() -> None:
     """Whatever of the jar has a `main`."""
-    (jar,) = jars.glob("kafka-tools-[0-9]*.jar")
+    (jar,) = jars().glob("kafka-tools-[0-9]*.jar")
     with zipfile.ZipFile(jar) as content:
         mains = {
             name.removesuffix(".class").rpartition("/")[2]
