@@ -5,7 +5,7 @@ Knows: when a message arrives, and whether. Refuses to know: what it says.
 
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from braidlog.testing.virtual_time import VirtualTime
 
@@ -22,16 +22,30 @@ class Conditions(NamedTuple):
     twice_rate: float = 0.0
 
 
+class Codec(Protocol):
+    """What is sent for a message, and what the receiver makes of it."""
+
+    def encode(self, message: object) -> object: ...
+
+    def decode(self, message: object, receiver: int) -> object: ...
+
+
 class Network:
     """`deliver(to, sender, message)` is called when a message arrives."""
 
     def __init__(
-        self, time: VirtualTime, random: Random, conditions: Conditions, deliver: Callable[[int, int, object], None]
+        self,
+        time: VirtualTime,
+        random: Random,
+        conditions: Conditions,
+        deliver: Callable[[int, int, object], None],
+        codec: Codec | None = None,
     ) -> None:
         self._time = time
         self._random = random
         self.conditions = conditions
         self._deliver = deliver
+        self._codec = codec
         self._cut: dict[tuple[int, int], bool] = {}
         self._lives: dict[tuple[int, int], int] = {}
 
@@ -46,6 +60,8 @@ class Network:
         elif conditions.twice_rate and random.random() < conditions.twice_rate:
             copies = 2
         life = self._lives.get((sender, to), 0)
+        if self._codec is not None:
+            message = self._codec.encode(message)
         for _ in range(copies):
             delay = conditions.delay_us * (0.5 + 1.5 * random.random())
             if conditions.slow_rate and random.random() < conditions.slow_rate:
@@ -54,7 +70,7 @@ class Network:
 
     def _arrive(self, sender: int, to: int, message: object, life: int) -> None:
         if not self.is_cut(sender, to) and self._lives.get((sender, to), 0) == life:
-            self._deliver(to, sender, message)
+            self._deliver(to, sender, message if self._codec is None else self._codec.decode(message, to))
 
     def is_cut(self, sender: int, to: int) -> bool:
         return (sender, to) in self._cut

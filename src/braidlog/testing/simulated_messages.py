@@ -6,7 +6,7 @@ from braidlog.cluster.image import Image
 from braidlog.cluster.membership import name_of
 from braidlog.model.errors import Reason
 from braidlog.replication.assignment import Assignment
-from braidlog.replication.messages import Answer, Complaint, Fetch
+from braidlog.replication.messages import Answer, Complaint, CorruptAnswer, Fetch
 
 TOPIC = "t"
 Key = tuple[str, int]
@@ -28,7 +28,7 @@ class ForReplica(NamedTuple):
     """Between the replicas of one partition."""
 
     name: str
-    message: Fetch | Answer | Complaint
+    message: Fetch | Answer | Complaint | CorruptAnswer
 
 
 class Ping(NamedTuple):

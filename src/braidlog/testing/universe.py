@@ -25,7 +25,7 @@ from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
 from braidlog.testing.fault_mix import Mix, drawn
 from braidlog.testing.faults import Crash
 from braidlog.testing.history import History, Read
-from braidlog.testing.network import Conditions, Network
+from braidlog.testing.network import Codec, Conditions, Network
 from braidlog.testing.promises import BrokenPromise, Promises
 from braidlog.testing.sent_records import SentRecords
 from braidlog.testing.simulated_clients import FIRST_CLIENT, Deleter, Producer, Reader
@@ -45,7 +45,13 @@ class Universe:
     """Make one from a seed, `run` it once."""
 
     def __init__(
-        self, seed: int, *, mix: Mix | None = None, tells: bool = False, skipped: frozenset[int] = frozenset()
+        self,
+        seed: int,
+        *,
+        mix: Mix | None = None,
+        codec: Codec | None = None,
+        tells: bool = False,
+        skipped: frozenset[int] = frozenset(),
     ) -> None:
         self.seed = seed
         self.mix = drawn(seed, self.stream("mix")) if mix is None else mix
@@ -62,7 +68,7 @@ class Universe:
         self._world = VirtualWorld(self.time)
         self.etcd = ModelEtcd(self._world)
         self.etcd_away_until_us: dict[int, int] = {}
-        self.network = Network(self.time, self.stream("network"), self.mix.conditions, self._deliver)
+        self.network = Network(self.time, self.stream("network"), self.mix.conditions, self._deliver, codec)
         self.names = [name_of(TOPIC, number) for number in range(self.mix.partitions)]
         self.promises = Promises(self, self.names)
         self.nodes = {number: SimulatedNode(self, number) for number in range(1, 1 + self.mix.nodes)}

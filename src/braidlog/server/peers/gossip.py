@@ -118,10 +118,9 @@ class Gossip:
                 case swim.Ping(node):
                     self._say(node, self.ping())
                 case swim.AskWitness(witness, node, incarnation):
-                    self._say(witness, m.PingRequest(self.node, node, incarnation))
+                    self._say(witness, to_wire(swim.PingRequest(self.node, node, incarnation)))
                 case swim.SendReport(to, report):
-                    found = m.Ack(self.node, report.node, report.incarnation, report.is_alive, report.is_refused)
-                    self._say(to, found)
+                    self._say(to, to_wire(report))
         for verdict in ready.verdicts:
             log.warning("node %d, incarnation %d: %s", verdict.node, verdict.incarnation, verdict.cause)
             self._verdict(verdict)
@@ -166,7 +165,7 @@ class Gossip:
     def ponged(self, message: m.Pong) -> None:
         self._skews_ms[message.node] = message.wall_ms - self._clock.now_ms()
         self._told_hashes[message.node] = message.members_hash
-        self.tell(swim.Pong(message.node, message.incarnation))
+        self.tell(from_wire(message))
 
     def refused(self, node: int) -> None:
         if node in self._links:
@@ -174,13 +173,7 @@ class Gossip:
 
     def asked(self, message: m.PingRequest | m.Ack | m.Leave) -> None:
         """What came on another node's own connection."""
-        match message:
-            case m.PingRequest(by, node, incarnation):
-                self.tell(swim.PingRequest(by, node, incarnation))
-            case m.Ack(by, node, incarnation, is_alive, is_refused):
-                self.tell(swim.WitnessReport(by, node, incarnation, is_alive, is_refused))
-            case m.Leave(node, incarnation):
-                self.tell(swim.Leave(node, incarnation))
+        self.tell(from_wire(message))
 
     def opened(self, connection: Incoming) -> bool:
         """False: it is one too many."""
@@ -209,6 +202,26 @@ class Gossip:
     def other_views(self) -> list[int]:
         """The nodes whose last word was of other members than ours: they or we have not heard the latest."""
         return sorted(node for node, told in list(self._told_hashes.items()) if told != self._members_hash)
+
+
+def to_wire(message: swim.PingRequest | swim.WitnessReport) -> m.PingRequest | m.Ack:
+    match message:
+        case swim.PingRequest(by, node, incarnation):
+            return m.PingRequest(by, node, incarnation)
+        case swim.WitnessReport(by, node, incarnation, is_alive, is_refused):
+            return m.Ack(by, node, incarnation, is_alive, is_refused)
+
+
+def from_wire(message: m.Pong | m.PingRequest | m.Ack | m.Leave) -> swim.SwimMessage:
+    match message:
+        case m.Pong(node, incarnation):
+            return swim.Pong(node, incarnation)
+        case m.PingRequest(by, node, incarnation):
+            return swim.PingRequest(by, node, incarnation)
+        case m.Ack(by, node, incarnation, is_alive, is_refused):
+            return swim.WitnessReport(by, node, incarnation, is_alive, is_refused)
+        case m.Leave(node, incarnation):
+            return swim.Leave(node, incarnation)
 
 
 def members_hash(nodes: Sequence[tuple[int, int]]) -> int:
