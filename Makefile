@@ -38,7 +38,7 @@ test: check ## set up, check, and pass all tests, WORKERS (default 2) at a time
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # No Java, browser or client of others; of the ports and the client what needs no long conversation; no campaigns.
-QUICK := $(filter-out $(addprefix tests/,__pycache__/ adapters/ attack/ client/ console/ docs/ interop/ spark/ test_examples.py),$(wildcard tests/*/ tests/test_*.py)) \
+QUICK := $(filter-out $(addprefix tests/,__pycache__/ adapters/ attack/ client/ console/ docs/ interop/ nemesis/ spark/ test_examples.py),$(wildcard tests/*/ tests/test_*.py)) \
   $(foreach kind,blocking delivery errors facade producing records round_trip rules schemes served services streams table, \
     $(wildcard $(addsuffix /test_$(kind).py,tests/adapters tests/adapters/* tests/client tests/client/* tests/client/drivers/kafka))) \
   $(addprefix --ignore=tests/,broker/test_keyvalue.py server/test_wirelog.py tools/test_repair.py $(addprefix tools/wire/test_,dissector.py round_trip.py tap.py)) \
@@ -84,6 +84,12 @@ kill: setup ## kill -9 a node under load on every door, KILL_ROUNDS times each (
 ATTACK_SECONDS ?= 120
 attack: setup ## a node under attack for ATTACK_SECONDS (default 120): clients on every port, kills, power cuts, faults; ATTACK_SEED repeats
 	$(BIN)/python -m tests.attack.campaign --seconds $(ATTACK_SECONDS) $(if $(ATTACK_SEED),--seed $(ATTACK_SEED))
+
+NEMESIS_ROUNDS ?= 5
+NEMESIS_RECORDS ?= 10000
+nemesis: setup ## three nodes under faults, NEMESIS_ROUNDS (default 5) of five each, or for NEMESIS_SECONDS; NEMESIS_RECORDS a fault; NEMESIS_SEED repeats
+	$(BIN)/python -m tests.nemesis.campaign --rounds $(NEMESIS_ROUNDS) --records $(NEMESIS_RECORDS) \
+	  $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NEMESIS_SEED),--seed $(NEMESIS_SEED))
 
 SPARK_KILL_ROUNDS ?= 20
 spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)
@@ -157,4 +163,4 @@ interop-peer: setup ## the same checks against Apache Kafka itself: what fails t
 interop-cluster: setup ## Kafka's command-line tools, and franz-go, librdkafka and the Java client across a kill -9 of a leader, against three nodes
 	INTEROP=full $(BIN)/pytest tests/interop/cluster -n 0
 
-.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack spark-kill spark fuzz bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd pictures interop interop-peer interop-cluster
+.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack nemesis spark-kill spark fuzz bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd pictures interop interop-peer interop-cluster

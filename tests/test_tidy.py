@@ -92,6 +92,7 @@ FOLDERS = {
     "attack": "a whole node under attack, its clients' histories checked",
     "docs": "the blocks of README and guides, executed",
     "interop": "clients and test suites of others",
+    "nemesis": "a cluster of real processes under faults, its clients' histories checked",
     "simulation": "whole clusters on virtual time",
     "spark/kv": "short for spark/keyvalue",
 }

@@ -7,8 +7,10 @@ import itertools
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
+from typing import ClassVar
 
-from tests.adapters.doors import DOORS
+from tests.adapters.doors import DOORS, Door
 from tests.adapters.mayfly.client import Client as MayflyClient
 
 from braidlog.codec.errors import ProtocolError
@@ -36,6 +38,8 @@ class Client(threading.Thread):
         self.stop = threading.Event()
         self.acknowledged = 0
         self.troubles: deque[str] = deque(maxlen=3)
+        self.troubled = 0
+        """How often its connection ended, or it was told something else than it wanted."""
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -44,6 +48,7 @@ class Client(threading.Thread):
                 self.work()
             except TROUBLE as error:
                 self.troubles.append(f"{type(error).__name__}: {error}"[:200])
+                self.troubled += 1
             except BaseException as error:  # noqa: BLE001 - raised again by who waits for the end
                 self.failure = error
             self.stop.wait(AGAIN_SECONDS)
@@ -62,6 +67,9 @@ class Client(threading.Thread):
 class Writer(Client):
     """Appends to a topic through one door, a few in flight; what is in doubt is never sent again."""
 
+    doors: ClassVar[Mapping[str, type[Door]]] = DOORS
+    pause_seconds = PAUSE_SECONDS
+
     def __init__(self, node: ServerProcess, history: History, dialect: str, topic: str, name: str) -> None:
         super().__init__(node, history, name)
         self._dialect = dialect
@@ -69,7 +77,7 @@ class Writer(Client):
         self._number = 0
 
     def work(self) -> None:
-        door = DOORS[self._dialect](self.node)
+        door = self.doors[self._dialect](self.node)
         waiting: dict[str, Append] = {}
         try:
             while waiting or not self.stop.is_set():
@@ -83,7 +91,7 @@ class Writer(Client):
                 append = waiting.pop(value)
                 append.offset, append.end, append.outcome = offset, time.monotonic(), Outcome.ACKNOWLEDGED
                 self.acknowledged += 1
-                self.stop.wait(PAUSE_SECONDS)
+                self.stop.wait(self.pause_seconds)
         finally:
             door.close()
 
@@ -177,10 +185,12 @@ class Leaser(Client):
                 self.stop.wait(5 * PAUSE_SECONDS)
 
 
-def read_whole(node: ServerProcess, dialect: str, topic: str, *, last: bool = False) -> Read:
+def read_whole(
+    node: ServerProcess, dialect: str, topic: str, *, last: bool = False, doors: Mapping[str, type[Door]] = DOORS
+) -> Read:
     """Everything there is of a topic."""
     start = time.monotonic()
-    door = DOORS[dialect](node)
+    door = doors[dialect](node)
     try:
         records = door.read(topic)
     finally:

@@ -41,10 +41,6 @@ RDKAFKA = {
 }
 
 
-def bootstrap(node: ServerProcess, dialect: str = "kafka") -> str:
-    return "{}:{}".format(*node.address(dialect))
-
-
 class IdempotentProducer(Client):
     """Numbers its records; `completed` is called in any thread when the outcome of one is known."""
 
@@ -67,10 +63,14 @@ class IdempotentProducer(Client):
             self._open += 1
         return append
 
-    def completed(self, append: Append, offset: int) -> None:
-        """-1: it was given up, and may be there. The producer has lost count then, and another takes its place."""
-        if offset >= 0:
-            append.offset, append.end, append.outcome = offset, time.monotonic(), Outcome.ACKNOWLEDGED
+    def completed(self, append: Append, offset: int | None) -> None:
+        """-1: it was given up, and may be there. The producer has lost count then, and another takes its place.
+
+        None: it is there, and the client did not keep where, because the answer to a retry told it.
+        """
+        if offset is None or offset >= 0:
+            append.offset = -1 if offset is None else offset
+            append.end, append.outcome = time.monotonic(), Outcome.ACKNOWLEDGED
             self.acknowledged += self.counts_records
         else:
             self._has_failed = True
@@ -93,7 +93,7 @@ class IdempotentProducer(Client):
 class ConfluentProducer(IdempotentProducer):
     def produce(self) -> None:
         settings = {"enable.idempotence": True, "linger.ms": 2, "message.timeout.ms": SECONDS_MAX * 1000}
-        producer = Producer({"bootstrap.servers": bootstrap(self.node), **RDKAFKA, **settings})
+        producer = Producer({"bootstrap.servers": self.node.bootstrap(), **RDKAFKA, **settings})
         while not self.stop.is_set():
             if self._open < IN_FLIGHT_MAX:
                 append = self.next_append()
@@ -112,7 +112,7 @@ class KafkaPythonProducer(IdempotentProducer):
     def produce(self) -> None:
         try:
             producer = KafkaProducer(
-                bootstrap_servers=bootstrap(self.node),
+                bootstrap_servers=self.node.bootstrap(),
                 enable_idempotence=True,
                 linger_ms=2,
                 retry_backoff_ms=50,
@@ -147,7 +147,7 @@ class AioKafkaProducer(IdempotentProducer):
 
     async def _work(self) -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap(self.node), enable_idempotence=True, linger_ms=2, retry_backoff_ms=50
+            bootstrap_servers=self.node.bootstrap(), enable_idempotence=True, linger_ms=2, retry_backoff_ms=50
         )
         try:
             await producer.start()
@@ -177,7 +177,7 @@ class PublishedCursusProducer(IdempotentProducer):
     def produce(self) -> None:
         config = ProducerConfig(
             topic=self._topic,
-            brokers=[bootstrap(self.node, "cursus")],
+            brokers=[self.node.bootstrap("cursus")],
             partitions=1,
             linger_ms=5,
             acks=Acks.ALL,
@@ -218,7 +218,7 @@ class TransactionalProducer(IdempotentProducer):
 
     def produce(self) -> None:
         settings = {"transactional.id": self.name, "linger.ms": 2, "transaction.timeout.ms": 30_000}
-        producer = Producer({"bootstrap.servers": bootstrap(self.node), **RDKAFKA, **settings})
+        producer = Producer({"bootstrap.servers": self.node.bootstrap(), **RDKAFKA, **settings})
         try:
             producer.init_transactions(SECONDS_MAX)
             while not self.stop.is_set():
@@ -301,7 +301,7 @@ class CommittedReader(Client):
 def committed_consumer(node: ServerProcess, topic: str, offset: int) -> Any:
     settings = {"isolation.level": "read_committed", "enable.auto.commit": False, "enable.partition.eof": True}
     settings |= {"group.id": "readers", "fetch.wait.max.ms": 100, "check.crcs": True}
-    consumer = Consumer({"bootstrap.servers": bootstrap(node), **RDKAFKA, **settings})
+    consumer = Consumer({"bootstrap.servers": node.bootstrap(), **RDKAFKA, **settings})
     consumer.assign([TopicPartition(topic, 0, offset)])
     return consumer
 
@@ -321,6 +321,11 @@ def wait_for_transactions(node: ServerProcess, topic: str) -> None:
 def read_committed(node: ServerProcess, topic: str) -> Read:
     """Everything that is committed, to the end of the topic."""
     wait_for_transactions(node, topic)
+    return read_to_end(node, topic, committed=True)
+
+
+def read_to_end(node: ServerProcess, topic: str, *, committed: bool) -> Read:
+    """`committed`: there are transactions in it, of which only those are read."""
     start = time.monotonic()
     consumer = committed_consumer(node, topic, 0)
     found: dict[int, str] = {}
@@ -331,7 +336,9 @@ def read_committed(node: ServerProcess, topic: str) -> Read:
                     found[message.offset()] = message.value().decode()
                 elif message.error().name() == "_PARTITION_EOF":
                     end = max(message.offset(), max(found, default=-1) + 1)
-                    return Read("librdkafka", topic, found, 0, end, start, time.monotonic(), committed=True, last=True)
+                    return Read(
+                        "librdkafka", topic, found, 0, end, start, time.monotonic(), committed=committed, last=True
+                    )
     finally:
         consumer.close()
     raise TimeoutError(f"{topic} has no end after {len(found)} records")
@@ -346,7 +353,7 @@ def read_with_kcat(node: ServerProcess, topic: str) -> Read | None:
     command = [
         "kcat",
         "-b",
-        bootstrap(node),
+        node.bootstrap(),
         *words,
         "-C",
         "-t",

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -25,7 +26,8 @@ _MORE_PORTS = ("admin.port", "cluster.peers.gossip_port", "cluster.peers.replica
 class ServerProcess:
     """`braid serve` on free ports over a data folder; with `admin`, its console too, at `admin_url`.
 
-    `open_files_max`: how many files and sockets it may have open (`ulimit -n`).
+    `open_files_max`: how many files and sockets it may have open (`ulimit -n`). `prefix`: words before the command, of a program
+    that becomes the node (`nsenter …`). `host`: where its doors are.
     """
 
     module = "braidlog.cli"
@@ -38,11 +40,15 @@ class ServerProcess:
         environment: dict[str, str] | None = None,
         admin: bool = False,
         open_files_max: int | None = None,
+        prefix: Sequence[str] = (),
+        host: str = "127.0.0.1",
     ) -> None:
         self.data_dir = str(data_dir)
         self._arguments = arguments if admin else ("--set", "admin.enabled=false", *arguments)
         self._environment = environment or {}
         self._open_files_max = open_files_max
+        self._prefix = prefix
+        self.host = host
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
         self._held: dict[str, tuple[int, int]] = {}
@@ -63,7 +69,7 @@ class ServerProcess:
         if self._errors is None:
             self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed at the end
         self._process = subprocess.Popen(  # noqa: S603 - our own command
-            [*command, *self._arguments],
+            [*self._prefix, *command, *self._arguments],
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
@@ -105,7 +111,11 @@ class ServerProcess:
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8", "replace")
 
     def address(self, dialect: str) -> tuple[str, int]:
-        return "127.0.0.1", self.ports[dialect]
+        return self.host, self.ports[dialect]
+
+    def bootstrap(self, dialect: str = "kafka") -> str:
+        """For clients that find other nodes by themselves."""
+        return "{}:{}".format(*self.address(dialect))
 
     def resident_bytes(self) -> int:
         """The node's resident memory, from /proc."""

@@ -1,0 +1,243 @@
+"""`python -m tests.nemesis.campaign`: three nodes under faults, clients on all doors, and a checker over all they were told.
+
+A round has topics of its own: clients begin; after each of the round's faults everyone has to be served again, and so many
+records more have to be acknowledged; clients end, every partition has to get all its replicas back, everything is read
+through three doors, logs are compared on the disks, and the history is checked. How many records there are is a count and
+not a time: a slow machine takes longer, and does the same.
+"""
+
+import argparse
+import contextlib
+import logging
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.attack.campaign import noting
+from tests.attack.clients import Client
+from tests.attack.node import BUGS
+from tests.nemesis.faults import CannotGoOnError, Faults
+from tests.nemesis.load import TO_ALL, BulkProducer, DoorWriter, read_through
+from tests.nemesis.nodes import NemesisCluster
+from tests.nemesis.replicas import create_topics, different_logs, missing_replicas, wait_until
+
+from braidlog.testing.checker import check
+from braidlog.testing.history import Append, History, Outcome
+
+SERVED_SECONDS_MAX = 120
+LOOK_SECONDS = 0.02
+FAULTS_A_ROUND = 5
+BULK = 3
+FOUND = 3
+"""What the program ends with if there are findings."""
+
+
+class Round:
+    """One history: its clients, and what is left to read when they have ended."""
+
+    def __init__(self, cluster: NemesisCluster, number: int, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.history = History()
+        self.topics = [f"round-{number}-{each}" for each in range(BULK)]
+        self.readers = ["kafka", *rng.sample(sorted(TO_ALL.keys() - {"kafka"}), 2)]
+        create_topics(cluster, self.topics)
+        history = self.history
+        self.bulk = [
+            BulkProducer(cluster, history, topic, f"librdkafka-{number}-{place}")
+            for place, topic in enumerate(self.topics)
+        ]
+        self.writers = [
+            DoorWriter(cluster, history, dialect, self.topics[place % BULK], f"{dialect}-{number}")
+            for place, dialect in enumerate(sorted(TO_ALL))
+        ]
+        self.clients: list[Client] = [*self.bulk, *self.writers]
+
+    def __enter__(self) -> Self:
+        for client in self.clients:
+            client.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in self.clients:
+            client.stop.set()
+
+    def ask_for(self, records: int) -> None:
+        for each in self.bulk:
+            each.more(records // BULK)
+
+    def served(self) -> list[str]:
+        """Wait until everyone gets on, and what was asked for is acknowledged; say who does not."""
+        before = {client: client.acknowledged for client in self.clients}
+        deadline = time.monotonic() + SERVED_SECONDS_MAX
+        while time.monotonic() < deadline:
+            waiting = [client for client in self.clients if client.acknowledged <= before[client]]
+            if not waiting and not any(each.is_behind for each in self.bulk):
+                return []
+            threading.Event().wait(LOOK_SECONDS)
+        late = [client for client in self.clients if client.acknowledged <= before[client]]
+        late += [each for each in self.bulk if each.is_behind and each not in late]
+        return [f"{each.name} is not served any more: {each.failure or list(each.troubles)}" for each in late]
+
+    def end(self) -> Iterator[str]:
+        """Clients end; then all replicas are back and equal, and everything is read."""
+        deadline = time.monotonic() + SERVED_SECONDS_MAX
+        for client in self.clients:
+            client.stop.set()
+        for client in self.clients:
+            yield from client.finish(max(deadline - time.monotonic(), 0.001))
+        yield from wait_until(lambda: missing_replicas(self.cluster))
+        yield from wait_until(lambda: different_logs(self.cluster.folders, self.topics))
+        for topic in self.topics:
+            for dialect in self.readers:
+                with noting(f"{dialect} cannot read {topic}") as found:
+                    self.history.add(read_through(self.cluster, dialect, topic))
+                yield from found
+
+
+class Campaign:
+    """A cluster and all that is done to it; `findings` is what it did wrong."""
+
+    def __init__(self, folder: Path, seed: int, records: int, bug: str = "") -> None:
+        self._rng = random.Random(seed)
+        self._records = records
+        self._bag: list[str] = []
+        self.cluster = NemesisCluster(folder, bug)
+        self.faults = Faults(self.cluster, self._rng)
+        self.findings: list[str] = []
+        self.history = History()
+        """Of the last round."""
+        self.totals: Counter[str] = Counter()
+        self.seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self.cluster.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cluster.__exit__(kind, error, trace)
+
+    def draw(self, count: int) -> list[str]:
+        """Each kind comes once before any comes again."""
+        chosen: list[str] = []
+        while len(chosen) < count:
+            if not self._bag:
+                self._bag = sorted(self.faults.table)
+                self._rng.shuffle(self._bag)
+            chosen.append(self._bag.pop())
+        return chosen
+
+    def run_round(self, faults: Sequence[str]) -> None:
+        began, number = time.monotonic(), self.totals["rounds"]
+        with Round(self.cluster, number, self._rng) as current:
+            self.history = current.history
+            self._wait_for_all(current, "the beginning")
+            for fault in faults:
+                if self.findings:
+                    break
+                self._do(fault, current)
+            self.findings += current.end()
+        self.findings += check(current.history)
+        for node in self.cluster.nodes.values():
+            _, traceback, rest = node.errors().partition("Traceback")
+            if traceback:
+                self.findings.append(f"node {node.number} says: {traceback}{rest[:3000]}")
+        self.seconds += time.monotonic() - began
+        self._count(current, len(faults))
+        acknowledged = current.history.count([Append], Outcome.ACKNOWLEDGED)
+        print(
+            f"round {number}: {len(faults)} faults, {acknowledged} records acknowledged, "
+            f"{len(self.findings)} findings, {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
+
+    def _do(self, fault: str, current: Round) -> None:
+        began = time.monotonic()
+        before = sum(each.given_up for each in current.bulk)
+        current.ask_for(self._records)
+        try:
+            said = self.faults.do(fault)
+        except (CannotGoOnError, RuntimeError) as error:
+            self.findings.append(f"after {fault}: {str(error)[-2000:]}")
+            return
+        self._wait_for_all(current, fault)
+        if fault == "rolling restart" and sum(each.given_up for each in current.bulk) > before:
+            self.findings.append(f"{fault}: records were given up: {[list(each.troubles) for each in current.bulk]}")
+        print(f"  {fault}: {said}; all served after {time.monotonic() - began:.1f} s", flush=True)
+
+    def _wait_for_all(self, current: Round, after: str) -> None:
+        self.findings += [f"after {after}: {each}" for each in current.served()]
+
+    def _count(self, current: Round, faults: int) -> None:
+        self.totals["rounds"] += 1
+        self.totals["faults"] += faults
+        for each in current.history.operations:
+            if isinstance(each, Append):
+                self.totals[f"records {each.outcome.value}"] += 1
+        for client in current.clients:
+            self.totals["connections lost or refused"] += client.troubled
+
+    def table(self) -> str:
+        rows = {
+            **self.totals,
+            **self.faults.counts,
+            **{f"{name}: reason": reason for name, reason in self.faults.skipped.items()},
+            "seconds": round(self.seconds),
+            "findings": len(self.findings),
+        }
+        return "\n".join(f"{name:32} {value}" for name, value in rows.items())
+
+    def keep(self, folder: Path) -> None:
+        """What there is to look at after a finding."""
+        for number, node in self.cluster.nodes.items():
+            (folder / f"node-{number}.log").write_text("".join([*node.lives, node.errors()]), encoding="utf-8")
+            place = Path(node.data_dir)
+            with contextlib.suppress(OSError):
+                shutil.copy(place / "etcd" / "etcd.log", folder / f"etcd-{number}.log")
+            shutil.copytree(place / "topics", folder / f"topics-{number}", dirs_exist_ok=True)
+        lines = (f"{operation}\n" for operation in self.history.operations)
+        (folder / "history").write_text("".join(lines), encoding="utf-8")
+        (folder / "findings").write_text("\n".join(self.findings), encoding="utf-8")
+
+
+def main() -> int:
+    logging.disable()
+    parser = argparse.ArgumentParser(description="Three nodes under faults, and a checker over everything they said.")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0, help="rounds go on until then, if that is later")
+    parser.add_argument("--records", type=int, default=3000, help="how many are written meanwhile, for each fault")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--faults", help="names with commas between: each round has these, and not some of all")
+    parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant one")
+    asked = parser.parse_args()
+    print(f"NEMESIS_SEED={asked.seed}", flush=True)
+    named = None if asked.faults is None else [each for each in asked.faults.split(",") if each]
+    with (
+        tempfile.TemporaryDirectory(prefix="braidlog-nemesis-") as folder,
+        Campaign(Path(folder), asked.seed, asked.records, asked.bug) as campaign,
+    ):
+        while not campaign.findings and (campaign.totals["rounds"] < asked.rounds or campaign.seconds < asked.seconds):
+            campaign.run_round(campaign.draw(FAULTS_A_ROUND) if named is None else named)
+        print(campaign.table())
+        for finding in campaign.findings:
+            print(f"FOUND {finding}")
+        if campaign.findings:
+            kept = Path(tempfile.mkdtemp(prefix="nemesis-found-"))
+            campaign.keep(kept)
+            print(f"logs, records and history are in {kept}")
+        return FOUND if campaign.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Clients of a cluster: the five doors of the log with all in-sync replicas asked for, librdkafka in bulk, and those of one node.
+
+A client of a door knows no leader: it goes from node to node until one takes its records.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import Producer
+from tests.adapters.cursus.drive import batch
+from tests.adapters.doors import DOORS, CursusDoor, FluxDoor, MlogDoor
+from tests.attack.clients import TROUBLE, Writer, read_whole
+from tests.attack.foreign import RDKAFKA, SECONDS_MAX, IdempotentProducer, read_to_end
+from tests.nemesis.nodes import NemesisCluster
+
+from braidlog.testing.history import Append, History, Read
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.mlog import messages as mlog
+
+IN_FLIGHT_MAX = 2_000
+TURN_SECONDS = 0.01
+IDLE_SECONDS = 0.05
+READ_SECONDS_MAX = 30.0
+
+
+class MlogDoorToAll(MlogDoor):
+    def send(self, topic: str, value: str) -> None:
+        self._sent.append(value)
+        self._client.send(mlog.ProduceRequest(topic, value.encode(), mlog.AckMode.ALL))
+
+    def read(self, topic: str) -> dict[int, str]:
+        """Without the name of a consumer: its progress would be kept by another node than the one that has the records."""
+        found: dict[int, str] = {}
+        while True:
+            answer = self._client.ask(mlog.FetchBatchRequest(topic, "", len(found), 5000))
+            assert isinstance(answer, mlog.FetchBatchResponse), answer
+            if not answer.entries:
+                return found
+            found |= {each.offset: (each.value or b"").decode() for each in answer.entries if each is not None}
+
+
+class CursusDoorToAll(CursusDoor):
+    def send(self, topic: str, value: str) -> None:
+        self._sent.append(value)
+        self._client.send(batch(topic, value.encode(), acks="all"))
+
+
+class FluxDoorToAll(FluxDoor):
+    def send(self, topic: str, value: str) -> None:
+        self._sent[self._talk.begin("PRODUCE", f"{topic} k:{value} acks=all")] = value
+
+
+TO_ALL = {**DOORS, "mlog": MlogDoorToAll, "cursus": CursusDoorToAll, "flux": FluxDoorToAll}
+"""RustLog's document has no such word: what it promises is the node's choice."""
+
+
+class AnyNode(ServerProcess):
+    """Where clients are told to go: to one node after the other; those that find the others by themselves are told all."""
+
+    def __init__(self, cluster: NemesisCluster) -> None:
+        super().__init__("")
+        self._cluster = cluster
+        self._turns = itertools.cycle(cluster.nodes.values())
+        self._lock = threading.Lock()
+
+    def address(self, dialect: str) -> tuple[str, int]:
+        with self._lock:
+            return next(self._turns).address(dialect)
+
+    def bootstrap(self, dialect: str = "kafka") -> str:
+        return ",".join(node.bootstrap(dialect) for node in self._cluster.nodes.values())
+
+
+class DoorWriter(Writer):
+    doors = TO_ALL
+    pause_seconds = 0.02
+
+    def __init__(self, cluster: NemesisCluster, history: History, dialect: str, topic: str, name: str) -> None:
+        super().__init__(AnyNode(cluster), history, dialect, topic, name)
+
+
+class BulkProducer(IdempotentProducer):
+    """librdkafka, which follows leaders. It sends what it was asked for by `more`, and a record now and then."""
+
+    def __init__(self, cluster: NemesisCluster, history: History, topic: str, name: str) -> None:
+        super().__init__(AnyNode(cluster), history, topic, name)
+        self._wanted = self._due = 0
+        self.given_up = 0
+        self.pace = 5
+        """Records a turn."""
+
+    def more(self, records: int) -> None:
+        self._wanted = self._number + records
+        self._due = self.acknowledged + records
+        self.pace = max(records // 400, 5)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether some of what it was asked for is not acknowledged yet."""
+        return self.acknowledged < self._due
+
+    def produce(self) -> None:
+        settings = {"enable.idempotence": True, "linger.ms": 2, "message.timeout.ms": SECONDS_MAX * 1000}
+        producer = Producer({"bootstrap.servers": self.node.bootstrap(), **RDKAFKA, **settings})
+        while not self.stop.is_set():
+            is_idle = self._number >= self._wanted
+            for _ in range(1 if is_idle else self.pace):
+                if self._open < IN_FLIGHT_MAX:
+                    append = self.next_append()
+                    producer.produce(
+                        self._topic, append.value.encode(), partition=0, on_delivery=self._delivery(append)
+                    )
+            producer.poll(IDLE_SECONDS if is_idle else TURN_SECONDS)
+            self.check()
+        producer.flush(SECONDS_MAX)
+
+    def _delivery(self, append: Append) -> Any:
+        def delivered(error: object, message: Any) -> None:
+            if error is not None:
+                self.given_up += 1
+                self.troubles.append(str(error))
+                self.completed(append, -1)
+            else:
+                self.completed(append, message.offset())
+
+        return delivered
+
+
+def read_through(cluster: NemesisCluster, dialect: str, topic: str) -> Read:
+    """Everything there is of a topic, from the node that gives it."""
+    if dialect == "kafka":
+        return read_to_end(AnyNode(cluster), topic, committed=False)
+    return _first(cluster, lambda node: read_whole(node, dialect, topic, last=True, doors=TO_ALL))
+
+
+def _first(cluster: NemesisCluster, read: Any) -> Read:
+    """The first node's answer that has one; who leads may be about to change."""
+    deadline = time.monotonic() + READ_SECONDS_MAX
+    refusals: Iterable[str] = ()
+    while time.monotonic() < deadline:
+        refusals = []
+        for node in cluster.nodes.values():
+            try:
+                found: Read = read(node)
+            except TROUBLE as error:
+                refusals.append(f"node {node.number}: {type(error).__name__}: {error}"[:200])
+            else:
+                return found
+        threading.Event().wait(IDLE_SECONDS)
+    raise ConnectionError("; ".join(refusals))

@@ -1,0 +1,260 @@
+"""Three nodes with the switches of `tests.attack.node`, each with a disk, an address and a member of etcd of its own.
+
+Knows: how a node is started, stopped, killed and has its power cut, its member with it or not. Refuses to know: when.
+Invariant: every process that was started is ended, whatever happens.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import threading
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.attack.disk import Disk
+from tests.attack.node import ASIDE, BUG, FOLDER, Control
+from tests.attack.unsynced import lose_unsynced
+from tests.debian import have
+from tests.nemesis.network import Network
+
+from braidlog.model.clock import SystemClock
+from braidlog.server.etcd.cluster_store import MEMBER_FOLDER
+from braidlog.server.etcd.member import PACKAGE, find_program, stop_member
+from braidlog.server.peers.authority import Pair, make_authority, make_node_certificate
+from braidlog.testing.server import ServerProcess, hold_port
+from braidlog.wire.dialect import dialects
+
+ROOT = Path(__file__).parents[2]
+NUMBERS = (1, 2, 3)
+START_SECONDS_MAX = 120.0
+ASK_SECONDS_MAX = 5.0
+SETTINGS = {
+    "cluster.etcd": "embedded",
+    "topics.segment_bytes": 1024 * 1024,
+    "disk_reserve_bytes": 4 * 1024 * 1024,
+    "groups.rebalance_delay_ms": 0,
+    "auth.allow_open": "true",
+}
+HOST, PROGRAM = "NEMESIS_HOST", "NEMESIS_ETCD"
+# A member that a node starts is on loopback; here it has to be where the others are.
+_ETCD = """#!/bin/sh
+for word do
+  shift
+  case $word in --listen-peer-urls=*|--initial-advertise-peer-urls=*) word=${word%%=*}=http://$NEMESIS_HOST:${word##*:};; esac
+  set -- "$@" "$word"
+done
+exec "$NEMESIS_ETCD" "$@"
+"""
+
+
+class NemesisNode(ServerProcess):
+    module = "tests.attack.node"
+
+    def __init__(
+        self, number: int, folder: Path, disk: Disk, network: Network, settings: dict[str, Any], bug: str
+    ) -> None:
+        self.number = number
+        self.disk = disk
+        self.network = network
+        self.lives: list[str] = []
+        """What it said in lives that did not begin."""
+        self._folder = folder
+        self.control = Control(folder)
+        environment = {FOLDER: str(folder), ASIDE: str(disk.aside), BUG: bug}
+        environment |= {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+        if not network.reason:
+            environment |= {"PATH": f"{folder}:{os.environ['PATH']}", **_place_etcd(folder, network.host(number))}
+        super().__init__(
+            disk.data,
+            *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")),
+            environment=environment,
+            prefix=network.prefix(number),
+            host=network.host(number),
+        )
+        self._members_pid: int | None = None
+        self._client_port = settings["cluster.client_port"]
+
+    def start(self) -> Self:
+        """One that is not ready in time is killed, and has not started."""
+        overdue = threading.Timer(START_SECONDS_MAX, lambda: os.kill(self.pid, signal.SIGKILL))
+        overdue.start()
+        try:
+            return super().start()
+        except RuntimeError as error:
+            self.lives.append(str(error))
+            late = "" if overdue.is_alive() else f" within {START_SECONDS_MAX:g} s"
+            raise RuntimeError(f"node {self.number} did not start{late}: {str(error)[-1500:]}") from error
+        finally:
+            overdue.cancel()
+
+    def pause(self, seconds: float) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            threading.Event().wait(seconds)
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+    # -- its member of etcd ------------------------------------------------------------------------------------
+
+    @property
+    def _member(self) -> Path:
+        return Path(self.data_dir) / MEMBER_FOLDER
+
+    def member_pid(self) -> int | None:
+        """None if none runs."""
+        try:
+            pid = int(json.loads((self._member / "process.json").read_bytes())["pid"])
+            state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+        except (OSError, ValueError):
+            return None
+        return pid if state != "Z" else None
+
+    def kill_member(self) -> None:
+        pid = self.member_pid()
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            _wait_for_end(pid)
+
+    def leads_members(self) -> bool:
+        """Whether its member of etcd is the one that leads."""
+
+        def ask() -> dict[str, Any]:
+            url = f"http://127.0.0.1:{self._client_port}/v3/maintenance/status"
+            with urllib.request.urlopen(url, data=b"{}", timeout=ASK_SECONDS_MAX) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+
+        try:
+            said = self.network.call(self.number, ask)
+        except OSError:
+            return False
+        return bool(said.get("leader")) and said["leader"] == said["header"]["member_id"]
+
+    # -- its machine -------------------------------------------------------------------------------------------
+
+    def cut_power(self) -> None:
+        """Of a disk of its own: nothing reaches it any more, and what was not synced is not there when it is on again."""
+        self._members_pid = self.member_pid()
+        self.disk.cut_power()
+
+    def power_on(self) -> None:
+        """Node and member have ended as well."""
+        self.kill()
+        if self._members_pid is not None:
+            os.kill(self._members_pid, signal.SIGKILL)
+            _wait_for_end(self._members_pid)
+        self.disk.power_on()
+        self._forget_notebook()
+
+    def _forget_notebook(self) -> None:
+        """What the disk holds now is durable, all of it."""
+        (self._folder / "notebook").unlink(missing_ok=True)
+        shutil.rmtree(self.disk.aside, ignore_errors=True)
+
+    def lose_unsynced(self) -> int:
+        """After it was killed: names and ends of files that its folder would not have if the power had failed then."""
+        return lose_unsynced(self._folder / "notebook", self.disk.aside, self.disk.data)
+
+    def end(self) -> None:
+        """At once, and its member with it."""
+        if self.is_running:
+            self.kill()
+        if (pid := self.member_pid()) is not None:
+            os.kill(pid, signal.SIGCONT)
+        asyncio.run(stop_member(self._member))
+
+
+def _wait_for_end(pid: int) -> None:
+    """Of a process that may be nobody's child any more."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            select.select([descriptor], [], [], START_SECONDS_MAX)
+        finally:
+            os.close(descriptor)
+
+
+class NemesisCluster:
+    """`with NemesisCluster(folder) as cluster:`; `cluster[2]` is a node. Entered by a process that has no second thread yet."""
+
+    def __init__(self, folder: Path, bug: str = "") -> None:
+        have("etcd", "etcd-server")
+        self._folder = folder
+        self._bug = bug
+        self._stack = contextlib.ExitStack()
+        self.network = Network(NUMBERS)
+        self.nodes: dict[int, NemesisNode] = {}
+
+    def __getitem__(self, number: int) -> NemesisNode:
+        return self.nodes[number]
+
+    @property
+    def folders(self) -> dict[int, Path]:
+        """Node → where its data is."""
+        return {number: Path(node.data_dir) for number, node in self.nodes.items()}
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            self._prepare(stack)
+            for node in self.nodes.values():
+                stack.callback(node.end)
+            self.start(NUMBERS)
+            self._stack = stack.pop_all()
+        return self
+
+    def _prepare(self, stack: contextlib.ExitStack) -> None:
+        network, held = self.network, {number: (hold_port(), hold_port()) for number in NUMBERS}
+        for pair in held.values():
+            for descriptor, _ in pair:
+                stack.callback(os.close, descriptor)
+        members = ",".join(f"{number}=http://{network.host(number)}:{pair[1][1]}" for number, pair in held.items())
+        authority = None if network.reason else make_authority(self._folder, SystemClock())
+        for number, (client, peer) in held.items():
+            folder = self._folder / f"node-{number}"
+            folder.mkdir()
+            ports = {"cluster.client_port": client[1], "cluster.peer_port": peer[1]}
+            own = {"node": number, "cluster.initial_cluster": members, **SETTINGS, **ports}
+            if authority is not None:
+                own |= _exposed(authority, self._folder, number, network.host(number))
+            disk = stack.enter_context(Disk(folder))
+            self.nodes[number] = NemesisNode(number, folder, disk, network, own, self._bug)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.network.heal()
+        self._stack.close()
+
+    def start(self, numbers: Sequence[int]) -> None:
+        """All at once: none of them is ready before most are there."""
+        with ThreadPoolExecutor(len(numbers)) as pool:
+            list(pool.map(lambda number: self.nodes[number].start(), numbers))
+
+
+def _exposed(authority: Pair, folder: Path, number: int, host: str) -> dict[str, Any]:
+    """Settings of a node that is reached by a network."""
+    pair = make_node_certificate(authority, folder, number, SystemClock())
+    files = {"ca": authority.certificate, "cert": pair.certificate, "key": pair.key}
+    return {
+        "cluster.peers.host": host,
+        **{f"cluster.peers.{name}": file for name, file in files.items()},
+        **{f"listeners.{dialect}.host": host for dialect in dialects()},
+    }
+
+
+def _place_etcd(folder: Path, host: str) -> dict[str, str]:
+    """The program, told another address by its environment, where a node's PATH begins."""
+    program = find_program()
+    assert shutil.which("etcd") == program, f"{PACKAGE} is installed, whose members are on loopback"
+    place = folder / "etcd"
+    place.write_text(_ETCD, encoding="ascii")
+    place.chmod(0o755)
+    return {HOST: host, PROGRAM: program}
