@@ -24,6 +24,7 @@ from braidlog.cluster.etcd.store import COMPACT_TICKS, TICK_SECONDS
 from braidlog.cluster.events import AssignPartition, ChangeLeader, CreateTopic, Event, FolderMade, RegisterNode
 from braidlog.cluster.image import Image
 from braidlog.cluster.local import SNAPSHOT_EVERY
+from braidlog.cluster.store import Entry
 from braidlog.model.settings import TopicSettings
 from braidlog.replication.election import fenced
 from braidlog.replication.registration import Life
@@ -103,12 +104,16 @@ def fail_over(image: Image, dead: int) -> Iterator[AssignPartition]:
 
 def entries_of(events: Sequence[Event]) -> list[bytes]:
     """As few entries as hold them."""
-    size = len(encode_entry(1, "0", "0" * 32, "0" * 64, events))
+    size = len(_encoded(events))
     count = -(-size // int(ENTRY_BYTES_MAX * 0.95))
     step = -(-len(events) // count)
-    made = [encode_entry(1, "0", "0" * 32, "0" * 64, events[at : at + step]) for at in range(0, len(events), step)]
+    made = [_encoded(events[at : at + step]) for at in range(0, len(events), step)]
     assert all(len(entry) <= ENTRY_BYTES_MAX for entry in made)
     return made
+
+
+def _encoded(events: Sequence[Event]) -> bytes:
+    return encode_entry(Entry(1, events), "0", "0" * 32, "0" * 64)
 
 
 def best(work: Callable[[], T], repeats: int) -> tuple[float, T]:

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.braid import SCHEMAS
 
 from braidlog.cli.cluster.doctor import Finding
+from braidlog.cli.cluster.drain import DrainReport
 from braidlog.cli.cluster.inspect import NodeRow, StatusReport
 from braidlog.cli.cluster.placement import MovesReport
 from braidlog.cli.cluster.planning import Plan
@@ -19,7 +20,8 @@ from braidlog.cli.node.bench import Measurement
 from braidlog.cli.node.doctor import Examination
 from braidlog.cli.node.health import Readiness
 from braidlog.cli.topic.inspect import TopicDescription, TopicRow
-from braidlog.client.drivers.contract import AccessRule, ClusterPartition, PartitionOutcome
+from braidlog.client.drivers.cluster import ClusterEvent, ClusterPartition, PartitionOutcome
+from braidlog.client.drivers.contract import AccessRule
 from braidlog.model.record_json import RecordInput, RecordJson
 from braidlog.tools.clicks import Click
 
@@ -27,6 +29,8 @@ GENERATED: dict[str, Any] = {
     "bench": Measurement,
     "click": Click,
     "cluster-doctor": list[Finding],
+    "cluster-drain": DrainReport,
+    "cluster-event": ClusterEvent,
     "cluster-nodes": list[NodeRow],
     "cluster-outcomes": list[PartitionOutcome],
     "cluster-partitions": list[ClusterPartition],

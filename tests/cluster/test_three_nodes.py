@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.broker.node import batch_of
-from tests.cli.braid import Braid
+from tests.cli.braid import Braid, check
 from tests.cli.braid import until as braid_until
 from tests.server.etcd.members import Member, members
 from tests.server.etcd.test_cluster_store import config_for
@@ -18,7 +18,7 @@ from tests.server.etcd.test_cluster_store import config_for
 from braidlog import connect
 from braidlog.broker.services import Services
 from braidlog.client.blocking import Client
-from braidlog.client.drivers.contract import ClusterPartition as ClusterInfoPartition
+from braidlog.client.drivers.cluster import ClusterPartition as ClusterInfoPartition
 from braidlog.cluster.events import FenceNode
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.append import Acks
@@ -305,6 +305,36 @@ def test_a_partition_leaves_a_node_and_returns_while_its_leader_stays(cluster: C
             assert told.error == ""
             braid_until(lambda: not client.admin.list_moves(), "moved")
             assert set(now().replicas) == set(now().in_sync) == set(nodes)
+
+
+def test_a_node_is_drained_and_may_lead_again(cluster: ClusterProcess) -> None:
+    braid = Braid(url=cluster.url("kafka"))
+    braid.ok("topic", "create", "drained", "--partitions", "3")
+
+    def leaders() -> set[int | None]:
+        told = braid.json("cluster", "partitions", "drained", schema="cluster-partitions")
+        return {each["leader"] for each in told if len(each["in_sync"]) == 3}
+
+    braid_until(lambda: leaders() == {1, 2, 3}, "led by all")
+    report = braid.json("cluster", "drain", "3", schema="cluster-drain")
+    assert report == {"node": 3, "draining": True, "leads": []}
+    assert 3 not in leaders()
+    row = braid.json("cluster", "nodes", schema="cluster-nodes")[2]
+    assert (row["alive"], row["draining"], row["leads"]) == (True, True, 0)
+    assert "draining" in braid.ok("cluster", "nodes")
+    assert braid.ok("cluster", "drain", "3", "--undo") == "node 3 may lead again\n"
+    assert "node 9 is not there; `braid cluster nodes`" in braid.fails(3, "cluster", "drain", "9")
+
+    def said() -> list[str]:
+        return [line.split("  ")[-1] for line in braid.ok("cluster", "events", "--since", "-10m").splitlines()]
+
+    braid_until(lambda: "node 3 may lead again" in said(), "told")
+    assert said().index("node 3 drains: it is to lead nothing") < said().index("node 3 may lead again")
+    assert any(words.startswith("drained/") and "(was node 3)" in words for words in said())
+    events = [json.loads(line) for line in braid.ok("cluster", "events", "-o", "json").splitlines()]
+    moved = next(each for each in events if each["topic"] == "drained" and "(was node 3)" in each["words"])
+    check("cluster-event", moved)
+    assert moved["event"] == "AssignPartition"
 
 
 @pytest.fixture

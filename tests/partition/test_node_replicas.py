@@ -9,6 +9,7 @@ from tests.broker.node import batch_of
 from tests.model.manual_world import Job, ManualWorld
 
 from braidlog.cluster import events as e
+from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Conflict, Entry, Metadata
 from braidlog.model.errors import BrokerError, Reason
@@ -41,6 +42,7 @@ class SharedStore:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.history = History()
         self.is_away = False
 
     def load(self) -> tuple[Image, int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from braidlog.broker.routing import Routing
 from braidlog.cluster.events import AssignPartition, Event
 from braidlog.cluster.image import Image
-from braidlog.cluster.proposals import remove
+from braidlog.cluster.proposals import drain, remove
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.hosting import refuse_internal
@@ -69,6 +69,12 @@ class ReplicaMoves:
     async def remove_node(self, node: int) -> None:
         """A node that is fenced and holds nothing is gone for good; refused, in words, as long as that is not so."""
         await remove(self._metadata, node)
+
+    async def drain(self, node: int, *, is_draining: bool) -> None:
+        """A node is to lead nothing any more, or may lead again; the controller then moves what it leads to others in sync."""
+        if self._routing.is_alone:
+            raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "this node is alone: nobody else could lead what it leads")
+        await drain(self._metadata, node, is_draining=is_draining)
 
     def under_way(self) -> dict[tuple[str, int], Assignment]:
         """Every partition that is on the move."""

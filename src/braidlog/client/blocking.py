@@ -108,6 +108,8 @@ class Admin(Facade[aio_admin.Admin]):
     move_partitions = blocking(aio_admin.Admin.move_partitions)
     list_moves = blocking(aio_admin.Admin.list_moves)
     remove_node = blocking(aio_admin.Admin.remove_node)
+    cluster_events = blocking(aio_admin.Admin.cluster_events)
+    drain_node = blocking(aio_admin.Admin.drain_node)
     reset_group = blocking(aio_admin.Admin.reset_group)
     lag = blocking(aio_admin.Admin.lag)
 

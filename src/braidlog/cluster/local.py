@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from braidlog.cluster.events import ChangeLeader, CreateTopic, Envelope, Event, FolderMade, PlaceTopic, pack, unpack
+from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.old_images import decode_image
 from braidlog.cluster.store import Conflict, Entry
@@ -58,6 +59,7 @@ class LocalStore:
         self._since_snapshot = 0
         self._recent: list[Entry] = []
         self._seq = 0
+        self.history = History()
         self._in_doubt: tuple[int, Sequence[Event]] | None = None
         """What was appended and is not known to be durable: the end of the log then, and the entry's events."""
 
@@ -78,7 +80,8 @@ class LocalStore:
             if line.seq != seq + 1:
                 raise StorageFault(f"the metadata log goes from entry {seq} to {line.seq}")
             for event in events:
-                image.apply(event)
+                self.history.apply(image, event, line.seq, row[1])
+            self.history.finish(line.seq)
             seq = line.seq
             self._since_snapshot += 1
         self._seq = seq
@@ -115,7 +118,7 @@ class LocalStore:
     def _took(self, events: Sequence[Event]) -> int:
         self._seq += 1
         self._since_snapshot += 1
-        self._recent.append(Entry(self._seq, events))
+        self._recent.append(Entry(self._seq, events, self._world.now_ms()))
         return self._seq
 
     def _batch(self, line: Line) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from braidlog.cluster.events import Event, RegisterNode, TopicEvent
+from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -23,6 +24,8 @@ class Entry(NamedTuple):
 
     seq: int
     events: Sequence[Event]
+    time_ms: int = 0
+    """By the clock of whoever wrote it; 0 if that is not known."""
 
 
 class Conflict(NamedTuple):
@@ -37,6 +40,9 @@ class TrimmedError(Exception):
 
 class MetadataStore(Protocol):
     """A log of entries, numbered from 1 on without gaps."""
+
+    history: History
+    """What `load` has read of it, and whoever follows it has applied."""
 
     @property
     def is_alone(self) -> bool:
@@ -80,6 +86,10 @@ class Metadata:
     @property
     def is_alone(self) -> bool:
         return self._store.is_alone
+
+    @property
+    def history(self) -> History:
+        return self._store.history
 
     async def change(self, decide: Decide) -> None:
         """Check, propose, and apply once it is durable; a decision that came second is taken again at the newer image.
@@ -128,20 +138,19 @@ class Metadata:
         for entry in entries:
             assert entry.seq == self.seq + 1, "entries are applied in order, each once"
             for event in entry.events:
-                self._apply(event)
+                self._apply(event, entry)
             self.seq = entry.seq
+            self.history.finish(entry.seq)
         if self.seq > before:
             for listener in self.listeners:
                 listener()
 
-    def _apply(self, event: Event) -> None:
-        if isinstance(event, RegisterNode):  # it ends leaderships
-            before = dict(self.image.topics)
-            self.image.apply(event)
+    def _apply(self, event: Event, entry: Entry) -> None:
+        before = dict(self.image.topics) if isinstance(event, RegisterNode) else None
+        self.history.apply(self.image, event, entry.seq, entry.time_ms)
+        if before is not None:  # it ends leaderships
             self._touched.update(name for name, topic in self.image.topics.items() if before[name] is not topic)
-            return
-        self.image.apply(event)
-        if isinstance(event, TopicEvent):
+        elif isinstance(event, TopicEvent):
             self._touched.add(event.topic)
 
     def close(self) -> None:

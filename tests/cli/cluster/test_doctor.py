@@ -8,7 +8,7 @@ from tests.cli.braid import Braid
 
 from braidlog.cli.cluster.doctor import examine
 from braidlog.cli.cluster.inspect import rows_of, status_of
-from braidlog.client.drivers.contract import ClusterInfo, ClusterNode, ClusterPartition
+from braidlog.client.drivers.cluster import ClusterInfo, ClusterNode, ClusterPartition
 from braidlog.testing.server import ServerProcess
 
 NODES = tuple(ClusterNode(number, f"10.0.0.{number}", 9092, "", alive=True) for number in (1, 2, 3))

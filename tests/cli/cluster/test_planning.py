@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from braidlog.cli.cluster.planning import Plan, PlannedPartition, make_plan
-from braidlog.client.drivers.contract import ClusterPartition
+from braidlog.client.drivers.cluster import ClusterPartition
 
 APART = {number: f"rack-{number}" for number in range(1, 7)}
 

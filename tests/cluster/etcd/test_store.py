@@ -83,6 +83,20 @@ def test_what_one_node_writes_the_others_apply() -> None:
     assert Node(cluster, "3").metadata.image == other.metadata.image
 
 
+def test_every_node_tells_the_same_of_what_happened_and_when() -> None:
+    cluster = Cluster()
+    one_node, other = Node(cluster, "1"), Node(cluster, "2")
+    cluster.run(one_node.metadata.change(lambda _: [AddNode(node_id="1", addr="a:1")]))
+    cluster.run(one_node.metadata.change(lambda _: [AddNode(node_id="2", addr="a:1")]))
+    own, others, later = (
+        [(each.at, each.time_ms, each.words) for each in node.metadata.history.after()]
+        for node in (one_node, other, Node(cluster, "3"))
+    )
+    assert own == others == later
+    assert [words for *_, words in own] == ["broker 1 is known, at a:1", "broker 2 is known, at a:1"]
+    assert 0 < own[0][1] < own[1][1]
+
+
 @pytest.mark.parametrize("fate", [Fate.NOT_ARRIVED, Fate.NOT_ANSWERED, Fate.LATE])
 def test_a_block_of_ids_is_given_once_whatever_became_of_the_answer(fate: Fate) -> None:
     cluster = Cluster()

@@ -24,6 +24,7 @@ from braidlog.adapters.kafka import (
     groups,
     listing,
     metadata,
+    nodes,
     placement,
     producing,
     security,
@@ -101,6 +102,7 @@ class KafkaAdapter(RoutedAdapter):
             **acls.ROUTES,
             **client_quotas.ROUTES,
             **placement.ROUTES,
+            **nodes.ROUTES,
         }
         for key, coordinated in COORDINATED.items():
             self.table[key] = msgspec.structs.replace(self.table[key], coordinated=coordinated)

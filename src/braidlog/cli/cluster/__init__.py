@@ -19,6 +19,8 @@ from braidlog.cli import LazyGroup
         "status": ("braidlog.cli.cluster.inspect:status", "Is everything there? In a few lines."),
         "nodes": ("braidlog.cli.cluster.inspect:nodes", "Every node, whether it lives, what it leads."),
         "partitions": ("braidlog.cli.cluster.inspect:partitions", "Who leads and who holds each partition."),
+        "events": ("braidlog.cli.cluster.events:events", "What happened: leaders, nodes, in-sync sets, topics."),
+        "drain": ("braidlog.cli.cluster.drain:drain", "Let other nodes lead what a node leads."),
         "elect": ("braidlog.cli.cluster.placement:elect", "Let the preferred leaders lead again."),
         "reassign": ("braidlog.cli.cluster.placement:reassign", "Move partitions to other nodes."),
         "remove": ("braidlog.cli.cluster.remove:remove", "Forget a node that is gone for good."),
@@ -30,6 +32,7 @@ Example:
   braid cluster status
   braid cluster partitions --under-replicated
   braid cluster doctor
+  braid cluster events --since -10m --follow
   braid cluster elect                             each first replica leads again
   braid cluster reassign plan --nodes 1,2,4 > plan.json
 """,

@@ -14,7 +14,7 @@ from braidlog.cli import NO, end
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, paint, print_json
 from braidlog.client.blocking import Client
-from braidlog.client.drivers.contract import ClusterInfo
+from braidlog.client.drivers.cluster import ClusterInfo
 
 NAMED_MAX: Final = 5
 """Of the partitions that something is wrong with, so many are named."""

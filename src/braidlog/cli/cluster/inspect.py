@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, hint, plural, print_json, print_table
 from braidlog.client.blocking import Client
-from braidlog.client.drivers.contract import ClusterInfo, ClusterPartition
+from braidlog.client.drivers.cluster import ClusterInfo, ClusterPartition
 from braidlog.model.address import show_address
 
 
@@ -33,6 +33,7 @@ class NodeRow(msgspec.Struct, frozen=True):
     address: str
     rack: str
     alive: bool
+    draining: bool
     controller: bool
     leads: int
     holds: int
@@ -58,6 +59,7 @@ def rows_of(info: ClusterInfo) -> list[NodeRow]:
             show_address((node.host, node.port)),
             node.rack,
             node.alive,
+            node.draining,
             node.node == info.controller,
             sum(each.leader == node.node for each in info.partitions),
             sum(node.node in each.replicas for each in info.partitions),
@@ -105,7 +107,7 @@ def nodes(client: Client, output: str) -> None:
             f"{row.node}{' (controller)' if row.controller else ''}",
             row.address,
             row.rack,
-            "alive" if row.alive else "fenced",
+            "fenced" if not row.alive else "draining" if row.draining else "alive",
             *(row.leads, row.holds, row.in_sync),
         ]
         for row in rows

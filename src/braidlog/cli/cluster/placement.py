@@ -15,7 +15,7 @@ from braidlog.cli.cluster.planning import Plan, make_plan
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import LINES, OUTPUT, PLAN, hint, plural, print_json, print_table
 from braidlog.client.blocking import Client
-from braidlog.client.drivers.contract import ClusterInfo, PartitionMove, PartitionOutcome, Place
+from braidlog.client.drivers.cluster import ClusterInfo, PartitionMove, PartitionOutcome, Place
 
 FINE: Final = frozenset({"", "ELECTION_NOT_NEEDED"})
 PAUSE_SECONDS: Final = 1.0

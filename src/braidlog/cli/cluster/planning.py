@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from braidlog.client.drivers.contract import ClusterPartition, Place
+from braidlog.client.drivers.cluster import ClusterPartition, Place
 
 Replicas = list[int]
 Racks = Mapping[int, str]

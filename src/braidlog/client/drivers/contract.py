@@ -13,11 +13,15 @@ from typing import Annotated, Any, ClassVar, get_type_hints
 
 import msgspec
 
+from braidlog.client.drivers.cluster import (
+    ClusterEvent,
+    ClusterInfo,
+    PartitionMove,
+    PartitionOutcome,
+    Place,
+)
 from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.record import Header, NewRecord
-
-Place = tuple[str, int]
-"""A topic and the number of a partition."""
 
 
 class Acks(StrEnum):
@@ -85,58 +89,6 @@ TITLES = {
     if name in Capabilities.__struct_fields__
 }
 """The rows of the table in docs/guides/client.md, by field."""
-
-
-class ClusterNode(msgspec.Struct, frozen=True):
-    """A node as it registered. `alive`: it is not fenced, so it may lead."""
-
-    node: int
-    host: str
-    port: int
-    rack: str
-    alive: bool
-
-
-class ClusterPartition(msgspec.Struct, frozen=True):
-    """Who holds a partition. `leader` is null while there is none; `offline`: replicas on nodes that cannot be reached."""
-
-    topic: str
-    partition: int
-    leader: int | None
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    offline: tuple[int, ...]
-
-    @property
-    def is_under_replicated(self) -> bool:
-        return self.leader is None or len(self.in_sync) < len(self.replicas)
-
-
-class ClusterInfo(msgspec.Struct, frozen=True):
-    cluster_id: str
-    controller: int
-    nodes: tuple[ClusterNode, ...]
-    partitions: tuple[ClusterPartition, ...]
-
-
-class PartitionOutcome(msgspec.Struct, frozen=True):
-    """What became of one partition of several that were to change. `error`: the code's name, empty if it was done."""
-
-    topic: str
-    partition: int
-    error: str
-    message: str
-
-
-class PartitionMove(msgspec.Struct, frozen=True):
-    """A partition on its way to other nodes: all that hold it meanwhile, those that it comes to, those that it leaves."""
-
-    topic: str
-    partition: int
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
 
 
 class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
@@ -426,6 +378,14 @@ class Driver(ABC):
 
     async def remove_node(self, node: int) -> None:  # noqa: ARG002 - a port's signature
         """For good; refused while it lives or holds replicas."""
+        raise self.missing("cluster")
+
+    async def cluster_events(self, after: tuple[int, int], since_ms: int) -> list[ClusterEvent]:  # noqa: ARG002
+        """Those that follow the event with this `seq` and `index`, oldest first; not all of them at once."""
+        raise self.missing("cluster")
+
+    async def drain_node(self, node: int, *, is_draining: bool) -> None:  # noqa: ARG002 - a port's signature
+        """A node is to lead nothing any more, or may lead again."""
         raise self.missing("cluster")
 
     # -- life ------------------------------------------------------------------------------------------------

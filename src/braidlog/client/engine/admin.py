@@ -10,18 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from braidlog.client.drivers.contract import (
-    AccessRule,
-    ClusterInfo,
-    Commits,
-    Driver,
-    GroupInfo,
-    PartitionMove,
-    PartitionOutcome,
-    Place,
-    Setting,
-    Span,
-)
+from braidlog.client.drivers.cluster import ClusterEvent, ClusterInfo, PartitionMove, PartitionOutcome, Place
+from braidlog.client.drivers.contract import AccessRule, Commits, Driver, GroupInfo, Setting, Span
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import NoAnswerError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.lag import lag_of
@@ -158,6 +148,17 @@ class Admin:
     async def remove_node(self, node: int) -> None:
         """A node that is gone for good; refused while it lives or holds replicas."""
         await self._ask(lambda: self._driver.remove_node(node))
+
+    async def cluster_events(self, after: tuple[int, int] = (0, -1), since_ms: int = 0) -> list[ClusterEvent]:
+        """What happened after the event with this `seq` and `index`, oldest first; empty when nothing did.
+
+        Of many some: ask again from the last one on.
+        """
+        return await self._ask(lambda: self._driver.cluster_events(after, since_ms))
+
+    async def drain_node(self, node: int, *, is_draining: bool = True) -> None:
+        """A node is to lead nothing any more, until it may again (`is_draining=False`) or starts anew. It goes on following."""
+        await self._ask(lambda: self._driver.drain_node(node, is_draining=is_draining))
 
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""

@@ -1,7 +1,7 @@
 """Keys and values of the metadata log in etcd (docs/formats/metadata.md).
 
     <prefix>/head                      {"cluster":"…","seq":17,"digest":"…"}          the last entry
-    <prefix>/events/00000000000000000017   {"seq":17,"by":"n1","nonce":"…","before":"…","events":[…]}
+    <prefix>/events/00000000000000000017   {"seq":17,"by":"n1","nonce":"…","before":"…","events":[…],"time_ms":…}
     <prefix>/image/00000000000000000017/0000   a piece of an image; …/end  {"pieces":3,"digest":"…","entry":"…"}
     <prefix>/tick/<node>               a number that grows: who sees it on a watch knows that the watch is alive
     <prefix>/alive/<node>              under a lease
@@ -10,13 +10,13 @@
 """
 
 import hashlib
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from braidlog.cluster.etcd.port import Range
 from braidlog.cluster.events import Envelope, Event, pack, unpack
+from braidlog.cluster.store import Entry
 from braidlog.model.errors import StorageFault
 
 ENTRY_BYTES_MAX: Final = 1024 * 1024
@@ -41,6 +41,8 @@ class Written(msgspec.Struct, frozen=True):
     nonce: str
     before: str
     events: list[Envelope]
+    time_ms: int = 0
+    """By the proposer's clock, for people; nothing is decided by it."""
 
 
 class ImageEnd(msgspec.Struct, frozen=True):
@@ -56,8 +58,8 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def encode_entry(seq: int, by: str, nonce: str, before: str, events: Sequence[Event]) -> bytes:
-    return msgspec.json.encode(Written(seq, by, nonce, before, pack(events)))
+def encode_entry(entry: Entry, by: str, nonce: str, before: str) -> bytes:
+    return msgspec.json.encode(Written(entry.seq, by, nonce, before, pack(entry.events), entry.time_ms))
 
 
 def decode_entry(value: bytes, seq: int, before: str) -> tuple[Written, list[Event]]:

@@ -11,6 +11,7 @@ import msgspec
 
 from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd, Keys, decode_entry, digest, one
 from braidlog.cluster.etcd.port import Etcd, EtcdCompactedError, Holds, Item, Put, Range
+from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.old_images import decode_image
 from braidlog.model.errors import StorageFault
@@ -40,7 +41,8 @@ async def read_head(etcd: Etcd, keys: Keys) -> tuple[Head, int] | None:
     return _decode(reading.items[0].value, Head, "the head"), reading.revision
 
 
-async def load(etcd: Etcd, keys: Keys) -> Loaded | None:
+async def load(etcd: Etcd, keys: Keys, history: History) -> Loaded | None:
+    """Everything; the entries that no image stands for are noted in `history`."""
     for _ in range(LOADS_MAX):
         found = await read_head(etcd, keys)
         if found is None:
@@ -51,9 +53,10 @@ async def load(etcd: Etcd, keys: Keys) -> Loaded | None:
             events_count = 0
             async for item in read_all(etcd, keys.events_after(seq), revision):
                 seq += 1
-                _, events = decode_entry(item.value, seq, last)
+                written, events = decode_entry(item.value, seq, last)
                 for event in events:
-                    image.apply(event)
+                    history.apply(image, event, seq, written.time_ms)
+                history.finish(seq)
                 last = digest(item.value)
                 events_count += len(events)
         except EtcdCompactedError:  # while this was read, others made a snapshot and let the revision go

@@ -20,6 +20,7 @@ from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd,
 from braidlog.cluster.etcd.port import Etcd, EtcdAwayError, Holds, Put
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.image import Image
+from braidlog.cluster.store import Entry
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.folder import DataFolder
 
@@ -49,7 +50,7 @@ async def move_into_etcd(
         file.save(Position(cluster, 0, MOVING))
     if folder.identity.cluster != cluster:
         folder.join_cluster(cluster)
-    entry = encode_entry(FIRST, node, cluster, NO_ENTRY, [])
+    entry = encode_entry(Entry(FIRST, []), node, cluster, NO_ENTRY)
     moved = Position(cluster, FIRST, digest(entry))
     await _write(etcd, keys, image, entry, Head(*moved))
     file.save(moved)

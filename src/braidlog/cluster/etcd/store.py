@@ -29,6 +29,7 @@ from braidlog.cluster.etcd.port import (
 )
 from braidlog.cluster.etcd.position import Position
 from braidlog.cluster.events import Event
+from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.local import SNAPSHOT_EVERY
 from braidlog.cluster.store import Conflict, Entry, TrimmedError
@@ -88,6 +89,7 @@ class EtcdStore:
         self._head = Head("")
         self._events_since_image = 0
         self._recent: list[Entry] = []
+        self.history = History()
         self._loaded: Image | None = None
         self._loaded_seq = 0
         self._own_nonce = ""
@@ -146,7 +148,7 @@ class EtcdStore:
 
     async def _load(self) -> int:
         """Everything anew; returns the revision at which it was read."""
-        loaded = await images.load(self._etcd, self._keys)
+        loaded = await images.load(self._etcd, self._keys, self.history)
         if loaded is None:
             raise BrokerError(
                 Reason.UNAVAILABLE,
@@ -179,7 +181,8 @@ class EtcdStore:
     async def _write_entry(self, events: Sequence[Event], seq: int) -> int | Conflict:
         """Ask until it is known who wrote entry `seq`: the same request twice is written once."""
         self._own_nonce, self._own_seq = self._new_nonce(), 0
-        value = encode_entry(seq, self._node, self._own_nonce, self._head.digest, events)
+        entry = Entry(seq, events, self._world.now_ms())
+        value = encode_entry(entry, self._node, self._own_nonce, self._head.digest)
         if len(value) > ENTRY_BYTES_MAX:
             raise BrokerError(
                 Reason.RECORD_TOO_LARGE,
@@ -193,7 +196,7 @@ class EtcdStore:
             try:
                 outcome = await self._etcd.write(puts, conditions=conditions)
                 if outcome.done:
-                    self._take(Entry(seq, events), self._own_nonce, head)
+                    self._take(entry, self._own_nonce, head)
                 else:
                     await self._catch_up()
             except EtcdRefusedError as error:
@@ -278,7 +281,7 @@ class EtcdStore:
         if seq > self._head.seq + 1:
             return False
         written, events = decode_entry(value, seq, self._head.digest)
-        self._take(Entry(seq, events), written.nonce, Head(self._head.cluster, seq, digest(value)))
+        self._take(Entry(seq, events, written.time_ms), written.nonce, Head(self._head.cluster, seq, digest(value)))
         return True
 
     async def follow_changes(self) -> None:

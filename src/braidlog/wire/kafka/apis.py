@@ -11,7 +11,17 @@ from typing import Final, Self
 
 import msgspec
 
-from braidlog.wire.kafka.messages import cluster, data, groups, placement, security, staging, topics, transactions
+from braidlog.wire.kafka.messages import (
+    cluster,
+    data,
+    groups,
+    nodes,
+    placement,
+    security,
+    staging,
+    topics,
+    transactions,
+)
 from braidlog.wire.kafka.rows import Message, Span, span_of
 
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
@@ -108,6 +118,8 @@ class Key(IntEnum):
     COMMIT_BATCH = 0x6272, staging, "0-0", 0
     ABORT_BATCH = 0x6273, staging, "0-0", 0
     SINK_STATE = 0x6274, staging, "0-0", 0
+    CLUSTER_EVENTS = 0x6275, nodes, "0-0", 0
+    DRAIN_NODE = 0x6276, nodes, "0-0", 0
 
 
 NAMING_PARTITIONS: Final = frozenset(
@@ -162,8 +174,9 @@ def _api(key: Key) -> Api:
     return Api(key, request, response, key.versions, key.flexible_since)
 
 
-APIS: Final = tuple(_api(key) for key in Key if key.messages is not staging)
-OWN: Final = tuple(_api(key) for key in Key if key.messages is staging)
+_OURS: Final = (staging, nodes)
+APIS: Final = tuple(_api(key) for key in Key if key.messages not in _OURS)
+OWN: Final = tuple(_api(key) for key in Key if key.messages in _OURS)
 OWN_CLIENT: Final = "braidlog"
 """What a client calls itself, in ApiVersions, that is told of these."""
 

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
-from braidlog.client.drivers.contract import FetchRequest, Place
+from braidlog.client.drivers.cluster import Place
+from braidlog.client.drivers.contract import FetchRequest
 from braidlog.client.drivers.kafka.driver import EARLIEST, LATEST, NOWHERE, KafkaDriver, by_topic
 from braidlog.client.drivers.routed import fetch_channel
 from braidlog.client.errors import Address, Refusal, RefusedError

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from braidlog.client.drivers.contract import (
+from braidlog.client.drivers.cluster import (
+    ClusterEvent,
     ClusterInfo,
     ClusterNode,
     ClusterPartition,
@@ -17,13 +18,17 @@ from braidlog.client.drivers.contract import (
 )
 from braidlog.client.drivers.kafka.routing import Router
 from braidlog.client.drivers.kafka.rules import name_of
+from braidlog.client.errors import UnsupportedError
 from braidlog.wire.kafka.messages import cluster as c
+from braidlog.wire.kafka.messages import nodes as n
 from braidlog.wire.kafka.messages import placement as p
 from braidlog.wire.kafka.messages.parts import TopicPartitions
 from braidlog.wire.kafka.rows import Message
 
 CHANGES_AT_ONCE = 100
 """Each partition is a change of the metadata: of so many an answer comes in time."""
+
+AFTER_ALL = 2**63 - 1
 
 
 class ClusterDriver(Router):
@@ -32,9 +37,11 @@ class ClusterDriver(Router):
     async def describe_cluster(self) -> ClusterInfo:
         told: c.DescribeClusterResponse = await self.ask(c.DescribeClusterRequest(include_fenced_brokers=True))
         self.check_code(told.error_code, told.error_message)
-        answer = await self.metadata(None)
+        answer, draining = await self.metadata(None), await self._draining()
         nodes = [
-            ClusterNode(each.broker_id, each.host, each.port, each.rack or "", not each.is_fenced)
+            ClusterNode(
+                each.broker_id, each.host, each.port, each.rack or "", not each.is_fenced, each.broker_id in draining
+            )
             for each in told.brokers
         ]
         partitions = [
@@ -56,6 +63,14 @@ class ClusterDriver(Router):
             tuple(sorted(nodes, key=lambda each: each.node)),
             tuple(sorted(partitions, key=lambda each: (each.topic, each.partition))),
         )
+
+    async def _draining(self) -> list[int]:
+        """As far as the server tells: brokers of others do not, and not everybody may ask."""
+        try:
+            answer: n.ClusterEventsResponse = await self.ask(n.ClusterEventsRequest(after_seq=AFTER_ALL))
+        except UnsupportedError:
+            return []
+        return answer.draining
 
     async def elect_preferred(self, places: Sequence[Place] | None) -> list[PartitionOutcome]:
         if places is None:
@@ -116,6 +131,27 @@ class ClusterDriver(Router):
 
     async def remove_node(self, node: int) -> None:
         answer: p.UnregisterBrokerResponse = await self._change(p.UnregisterBrokerRequest(node))
+        self.check_code(answer.error_code, answer.error_message)
+
+    async def cluster_events(self, after: tuple[int, int], since_ms: int) -> list[ClusterEvent]:
+        answer: n.ClusterEventsResponse = await self.ask(n.ClusterEventsRequest(*after, since_ms))
+        self.check_code(answer.error_code, answer.error_message)
+        return [
+            ClusterEvent(
+                each.seq,
+                each.index,
+                each.time_ms,
+                each.event,
+                each.node if each.node >= 0 else None,
+                each.topic,
+                each.partition if each.partition >= 0 else None,
+                each.words,
+            )
+            for each in answer.events
+        ]
+
+    async def drain_node(self, node: int, *, is_draining: bool) -> None:
+        answer: n.DrainNodeResponse = await self._change(n.DrainNodeRequest(node, is_draining))
         self.check_code(answer.error_code, answer.error_message)
 
     async def _change(self, message: Message) -> Any:  # noqa: ANN401 - any answer

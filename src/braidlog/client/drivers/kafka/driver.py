@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from braidlog.client.drivers.cluster import Place
 from braidlog.client.drivers.contract import (
     Acks,
     Batch,
@@ -25,7 +26,6 @@ from braidlog.client.drivers.contract import (
     FetchRequest,
     Headers,
     Identity,
-    Place,
     Placed,
     Span,
 )

@@ -1,0 +1,49 @@
+"""What happened among the nodes, and which of them are to lead nothing: our own two requests on Kafka's port.
+
+Knows: how a happening is told. Refuses to know: its words (`cluster/history.py`), how leaders move.
+"""
+
+from itertools import islice
+from typing import Final
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.errors import said_of_cluster
+from braidlog.adapters.kafka.routes import Route, whole
+from braidlog.adapters.kafka.services import Services
+from braidlog.broker.access.authorize import Operation
+from braidlog.cluster.history import Cursor, Happening
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import nodes as n
+
+EVENTS_MAX: Final = 500
+"""Of one answer: who wants more asks again, from the last one on."""
+
+
+async def cluster_events(request: Request, services: Services, _: Conversation) -> n.ClusterEventsResponse:
+    message: n.ClusterEventsRequest = request.message
+    history = services.metadata.history
+    found = history.after(Cursor(message.after_seq, message.after_index), message.since_ms)
+    draining = [number for number, node in services.metadata.image.cluster.nodes().items() if node.is_draining]
+    return n.ClusterEventsResponse(draining=draining, events=list(map(_event, islice(found, EVENTS_MAX))))
+
+
+def _event(each: Happening) -> n.ClusterEvent:
+    change = each.change
+    topic, partition = change[:2] if change else (getattr(each.event, "topic", None) or None, -1)
+    node = -1 if each.node is None else each.node
+    return n.ClusterEvent(*each.at, each.time_ms, type(each.event).__name__, node, topic, partition, each.words)
+
+
+async def drain_node(request: Request, services: Services, _: Conversation) -> n.DrainNodeResponse:
+    message: n.DrainNodeRequest = request.message
+    await services.replica_moves.drain(message.node, is_draining=message.is_draining)
+    return n.DrainNodeResponse()
+
+
+ROUTES: dict[Key, Route] = {
+    Key.CLUSTER_EVENTS: Route(
+        cluster_events, Operation.CLUSTER, refusal=whole(n.ClusterEventsResponse), said=said_of_cluster
+    ),
+    Key.DRAIN_NODE: Route(drain_node, Operation.CLUSTER, refusal=whole(n.DrainNodeResponse), said=said_of_cluster),
+}

@@ -1,0 +1,227 @@
+"""What happened lately, as the metadata log has it: the last events, each with what it changed.
+
+Knows: how an event is told in words. Refuses to know: who asks, how it looks.
+Invariants: noted while an event is applied, whoever applies it, each entry once; no more than `KEPT_MAX` are kept; words are made
+when somebody asks, so that a fail-over of thousands of partitions costs nothing but memory. No secret is ever in the words.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from functools import singledispatch
+from typing import Final, NamedTuple
+
+from braidlog.cluster import events as e
+from braidlog.cluster.image import Image
+from braidlog.cluster.topic import Topic
+from braidlog.replication.assignment import Assignment, Nodes
+
+KEPT_MAX: Final = 5_000
+_UNTOLD: Final = (e.IdBlock, e.FolderMade)
+"""What nodes note for themselves."""
+
+
+class Cursor(NamedTuple):
+    """Where a happening stands: the entry of the log, and which of the entry's."""
+
+    seq: int
+    number: int
+
+
+START: Final = Cursor(0, -1)
+
+
+class PartitionChange(NamedTuple):
+    """What an event made of one partition."""
+
+    topic: str
+    partition: int
+    before: Assignment
+    after: Assignment
+
+
+class Happening(NamedTuple):
+    """An event that was applied; if it changed one partition, what that was before and after."""
+
+    at: Cursor
+    time_ms: int
+    """By the clock of the node that wrote the entry; 0 if it was written by a version that did not say."""
+    event: e.Event
+    change: PartitionChange | None = None
+
+    @property
+    def node(self) -> int | None:
+        number = getattr(self.event, "node", None)
+        return number if isinstance(number, int) else None
+
+    @property
+    def words(self) -> str:
+        change = self.change
+        if change is None:
+            return said(self.event)
+        return f"{change.topic}/{change.partition}: {changes(change.before, change.after)}"
+
+
+class History:
+    """One for a metadata log."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Happening] = deque(maxlen=KEPT_MAX)
+        self._seq = 0
+        self._number = 0
+        self._noted = 0
+
+    def finish(self, seq: int) -> None:
+        """An entry is applied: whoever applies it again, to another image, notes nothing."""
+        self._noted = max(self._noted, seq)
+
+    def apply(self, image: Image, event: e.Event, seq: int, time_ms: int) -> None:
+        """Apply an event to an image, and note it if its entry was not noted before."""
+        if seq <= self._noted or isinstance(event, _UNTOLD):
+            image.apply(event)
+            return
+        if isinstance(event, e.PartitionEvent):
+            place = event.topic, event.partition
+            before = image.assignment(*place)
+            image.apply(event)
+            self._note(seq, time_ms, event, PartitionChange(*place, before, image.assignment(*place)))
+        elif isinstance(event, e.RegisterNode):
+            topics = dict(image.topics)
+            image.apply(event)
+            self._note(seq, time_ms, event)
+            for name, topic in image.topics.items():
+                if topics[name] is not topic:
+                    self._note_leaders(seq, time_ms, event, topics[name], topic)
+        else:
+            image.apply(event)
+            self._note(seq, time_ms, event)
+
+    def _note_leaders(self, seq: int, time_ms: int, event: e.Event, before: Topic, after: Topic) -> None:
+        """A registration ends what the node led before."""
+        for number, (old, new) in enumerate(zip(before.assignments, after.assignments, strict=True)):
+            if old.leader != new.leader:
+                self._note(seq, time_ms, event, PartitionChange(after.name, number, old, new))
+
+    def _note(self, seq: int, time_ms: int, event: e.Event, change: PartitionChange | None = None) -> None:
+        if seq > self._seq:
+            self._seq, self._number = seq, 0
+        self._kept.append(Happening(Cursor(seq, self._number), time_ms, event, change))
+        self._number += 1
+
+    def after(self, cursor: Cursor = START, since_ms: int = 0) -> Iterator[Happening]:
+        """What is kept of the time after, oldest first."""
+        return (each for each in self._kept if each.at > cursor and each.time_ms >= since_ms)
+
+    def last(self, count: int) -> list[Happening]:
+        return [self._kept[at] for at in range(max(len(self._kept) - count, 0), len(self._kept))]
+
+
+def listed(nodes: Nodes) -> str:
+    return ", ".join(map(str, nodes)) or "none"
+
+
+def changes(old: Assignment, after: Assignment) -> str:
+    """What became of a partition."""
+    told = []
+    if old.leader_epoch != after.leader_epoch:
+        loss = "; records may be lost" if after.unclean_epoch == after.leader_epoch else ""
+        told.append(f"{_leader(after.leader)} leads, epoch {after.leader_epoch} (was {_leader(old.leader)}){loss}")
+    if set(old.in_sync) != set(after.in_sync):
+        told.append(f"in sync: {listed(after.in_sync)} (was {listed(old.in_sync)})")
+    if after.adding or after.removing:
+        told.append(f"moves to {listed(tuple(node for node in after.replicas if node not in after.removing))}")
+    elif set(old.replicas) != set(after.replicas) or old.adding or old.removing:
+        told.append(f"is on {listed(after.replicas)}")
+    return "; ".join(told) or f"in sync: {listed(after.in_sync)}"
+
+
+def _leader(node: int | None) -> str:
+    return "nobody" if node is None else f"node {node}"
+
+
+@singledispatch
+def said(event: e.Event) -> str:
+    """An event that is about no single partition."""
+    raise AssertionError(f"no words for {type(event).__name__}")
+
+
+@said.register
+def _(event: e.CreateTopic) -> str:
+    count = len(event.placement[0]) if event.placement else 1
+    return f"topic {event.topic} is made (partitions: {event.partitions}, replicas: {count})"
+
+
+@said.register
+def _(event: e.DeleteTopic) -> str:
+    return f"topic {event.topic} is deleted"
+
+
+@said.register
+def _(event: e.AlterTopic) -> str:
+    return f"topic {event.topic} has other settings"
+
+
+@said.register
+def _(event: e.AddPartitions) -> str:
+    return f"topic {event.topic} has more partitions: {event.partitions}"
+
+
+@said.register
+def _(event: e.PlaceTopic) -> str:
+    return f"topic {event.topic} is followed by {', '.join(event.replicas[1:]) or 'nobody'}"
+
+
+@said.register
+def _(event: e.AddNode) -> str:
+    return f"broker {event.node_id} is known, at {event.addr}"
+
+
+@said.register
+def _(event: e.RemoveNode) -> str:
+    return f"node {event.node_id} is removed for good"
+
+
+@said.register
+def _(event: e.RegisterNode) -> str:
+    how = "after a clean stop" if event.life.stopped_cleanly else "without a clean stop before, or for the first time"
+    damaged = f"; damaged: {', '.join(event.damaged[:10])}" if event.damaged else ""
+    return f"node {event.node} has registered, {how}{damaged}"
+
+
+@said.register
+def _(event: e.FenceNode) -> str:
+    return f"node {event.node} is fenced: the others do not hear it"
+
+
+@said.register
+def _(event: e.DrainNode) -> str:
+    return f"node {event.node} {'drains: it is to lead nothing' if event.is_draining else 'may lead again'}"
+
+
+@said.register
+def _(event: e.SetUser) -> str:
+    return f"user {event.user} has a new password"
+
+
+@said.register
+def _(event: e.DropUser) -> str:
+    return f"user {event.user} is deleted"
+
+
+@said.register
+def _(event: e.AddRule) -> str:
+    named = (event.topic, event.group, event.transactional_id, event.key)
+    what = " ".join(name for name in named if name) or "the cluster"
+    done = "is dropped" if isinstance(event, e.DropRule) else "is added"
+    may = "may not" if event.deny else "may"
+    return f"a rule {done}: {event.principal} {may} {', '.join(event.operations)} {what}"
+
+
+@said.register
+def _(event: e.SetQuota) -> str:
+    entity = event.entity or e.QuotaEntity(event.principal)
+    whose = ", ".join(f"{name} {value or 'any'}" for name, value in _named(entity) if value is not None)
+    return f"quotas of {whose or 'everybody'} are {'set' if event.rates else 'dropped'}"
+
+
+def _named(entity: e.QuotaEntity) -> list[tuple[str, str | None]]:
+    return [("user", entity.user), ("client id", entity.client_id), ("address", entity.address)]

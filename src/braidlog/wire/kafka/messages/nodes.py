@@ -1,0 +1,42 @@
+"""Nodes of a cluster: what happened among them, and which are to lead nothing. Messages of our own on Kafka's port.
+
+Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
+No foreign client knows these; they are told in ApiVersions to a client that calls itself `braidlog`.
+"""
+
+from braidlog.wire.kafka.messages.parts import Outcome
+from braidlog.wire.kafka.rows import I32, I64, Bool, Message, Text
+
+
+class ClusterEventsRequest(Message, frozen=True):
+    """What came after this one: the entry of the metadata log, and which of the entry's."""
+
+    after_seq: I64 = 0
+    after_index: I32 = -1
+    since_ms: I64 = 0
+
+
+class ClusterEvent(Message, frozen=True):
+    seq: I64 = 0
+    index: I32 = 0
+    time_ms: I64 = 0
+    event: Text = ""
+    node: I32 = -1
+    topic: Text | None = None
+    partition: I32 = -1
+    words: Text = ""
+
+
+class ClusterEventsResponse(Outcome, frozen=True):
+    draining: list[I32] = []
+    """The nodes that are to lead nothing, now."""
+    events: list[ClusterEvent] = []
+
+
+class DrainNodeRequest(Message, frozen=True):
+    node: I32 = 0
+    is_draining: Bool = True
+
+
+class DrainNodeResponse(Outcome, frozen=True):
+    pass
