@@ -1,5 +1,6 @@
 """What each door says of other nodes: a hand-made cluster of three, asked in bytes at node 2."""
 
+import json
 from typing import Any
 
 import pytest
@@ -288,6 +289,52 @@ def test_cursus_metadata_describe_and_coordinator() -> None:
     assert "coordinator_id=1 coordinator_type=group host=10.0.0.1 port=9011" in cursus(node, "FIND_COORDINATOR group=g")
     node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
     assert "node 1, which keeps all groups, is away" in cursus(node, "FIND_COORDINATOR group=g")
+
+
+def test_cursus_lists_the_nodes_and_tells_of_each_partition() -> None:
+    node = three_nodes(partitions=2)
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    assert cursus(node, "LIST_CLUSTER") == (
+        'OK brokers=[{"id":"1","addr":"10.0.0.1:9011","status":"inactive","client_addr":"10.0.0.1:9011"},'
+        '{"id":"2","addr":"dialled.example:4002","status":"active","client_addr":"dialled.example:4002"},'
+        '{"id":"3","addr":"[fd00::3]:9013","status":"active","client_addr":"[fd00::3]:9013"}]'
+    )
+    assign(node, None, 1)
+    start, _, document = cursus(node, "CLUSTER_STATUS").partition("=")
+    told = json.loads(document)
+    assert start == "OK cluster"
+    assert (told["raft_leader"], told["raft_applied_index"]) == ("dialled.example:4002", node.services.metadata.seq)
+    names = ("broker_count", "active_brokers", "inactive_brokers", "partition_count", "leaderless_partitions")
+    assert [told[name] for name in names] == [3, 2, 1, 2, 1]
+    assert (told["under_replicated_partitions"], told["min_isr_unsatisfied_partitions"], told["healthy"]) == (
+        2,
+        0,
+        False,
+    )
+    first, second = told["partitions"]
+    assert (first["key"], first["leader"], first["leader_epoch"], first["isr"]) == (f"{TOPIC}-0", "3", 7, ["3", "2"])
+    assert (second["leader"], second["leader_available"], second["healthy"]) == ("", False, False)
+
+
+def test_cursus_elects_a_leader_that_is_in_sync() -> None:
+    node = three_nodes()
+    asked = f"ELECT_LEADER topic={TOPIC} partition=0 broker="
+    rejected = f"ERROR: leader_election_rejected topic={TOPIC} partition=0 broker="
+    assert cursus(node, asked + "1").startswith(rejected + '1 reason="node 1, which should lead')
+    assert cursus(node, asked + "first").startswith(rejected + 'first reason="a node is named by its number')
+    told = f"OK topic={TOPIC} partition=0 previous_leader="
+    assert cursus(node, asked + "3") == told + "3 leader=3 leader_epoch=7 changed=false"
+    assert cursus(node, asked + "2") == told + "3 leader=2 leader_epoch=8 changed=true"
+    assert cursus(node, asked.replace("partition=0", "partition=9") + "2").startswith("ERROR: partition_not_found")
+
+
+def test_cursus_creates_as_many_replicas_as_it_is_told() -> None:
+    node = three_nodes()
+    assert cursus(node, "CREATE topic=one partitions=1 replication_factor=1").startswith("OK topic=one")
+    assert cursus(node, "CREATE topic=usual partitions=1").startswith("OK topic=usual")
+    assert [len(node.services.hosting.meta(name).assignments[0].replicas) for name in ("one", "usual")] == [1, 3]
+    assert cursus(node, "CREATE topic=four replication_factor=4").startswith("ERROR: create_topic_failed")
+    assert cursus(Node(), "CREATE topic=two replication_factor=2").startswith("ERROR: create_topic_failed")
 
 
 # -- Flux ----------------------------------------------------------------------------------------------------------

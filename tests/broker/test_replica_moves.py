@@ -11,18 +11,18 @@ from braidlog.model.errors import BrokerError, Reason
 def test_the_preferred_replica_leads_once_it_is_asked_for() -> None:
     node = three_nodes(leader=2)
     moves = node.services.replica_moves
-    assert node.run(moves.elect_preferred(TOPIC, 0))
+    assert node.run(moves.elect(TOPIC, 0))
     known = node.services.routing.assignment(TOPIC, 0)
     assert known is not None
     assert (known.leader, known.leader_epoch, known.in_sync) == (3, 8, (3, 2))
-    assert not node.run(moves.elect_preferred(TOPIC, 0))
+    assert not node.run(moves.elect(TOPIC, 0))
 
 
 def test_a_preferred_replica_that_is_fenced_is_not_elected() -> None:
     node = three_nodes(leader=2)
     node.services.metadata.change_alone([e.FenceNode(node=3, incarnation=1)])
     with pytest.raises(BrokerError, match="node 3, which should lead orders/0, is not in sync or not there"):
-        node.run(node.services.replica_moves.elect_preferred(TOPIC, 0))
+        node.run(node.services.replica_moves.elect(TOPIC, 0))
 
 
 def test_a_move_adds_before_it_removes_and_can_be_given_up() -> None:
@@ -65,7 +65,7 @@ def test_a_node_that_is_alone_has_nowhere_to_move_to() -> None:
     node = Node(name="5")
     node.create(TOPIC)
     moves = node.services.replica_moves
-    assert not node.run(moves.elect_preferred(TOPIC, 0))
+    assert not node.run(moves.elect(TOPIC, 0))
     assert not node.run(moves.move(TOPIC, 0, (5,)))
     with pytest.raises(BrokerError, match="no node 6"):
         node.run(moves.move(TOPIC, 0, (6,)))

@@ -28,21 +28,21 @@ class ReplicaMoves:
         self._reconciler = reconciler
         self._routing = routing
 
-    async def elect_preferred(self, topic: str, number: int) -> bool:
-        """Let the first of its replicas lead a partition; False: it does already."""
+    async def elect(self, topic: str, number: int, node: int | None = None) -> bool:
+        """Let a node lead a partition, without one the first of its replicas; False: it does already."""
 
-        def led_first(image: Image, known: Assignment) -> Assignment:
-            preferred = known.replicas[0]
-            if known.leader == preferred:
+        def led(image: Image, known: Assignment) -> Assignment:
+            wanted = known.replicas[0] if node is None else node
+            if known.leader == wanted:
                 return known
-            if preferred not in may_lead(image.cluster.nodes(), known.in_sync):
+            if wanted not in may_lead(image.cluster.nodes(), known.in_sync):
                 raise BrokerError(
                     Reason.REPLICA_NOT_FOUND,
-                    f"node {preferred}, which should lead {topic}/{number}, is not in sync or not there",
+                    f"node {wanted}, which should lead {topic}/{number}, is not in sync or not there",
                 )
-            return known.led_by(preferred)
+            return known.led_by(wanted)
 
-        return await self._change(topic, number, led_first)
+        return await self._change(topic, number, led)
 
     async def move(self, topic: str, number: int, target: Nodes) -> bool:
         """Begin to move a partition to these nodes, the preferred leader first; False: it is on its way, or there."""

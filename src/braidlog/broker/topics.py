@@ -201,6 +201,7 @@ class Topics:
         *,
         settings: dict[str, Any] | None = None,
         followers: Sequence[str] = (),
+        placed: Placed = ANYWHERE,
         grow: bool = False,
         by: str = NODE,
     ) -> Topic:
@@ -210,7 +211,7 @@ class Topics:
         """
         try:
             topic = self.hosting.find(name) or await self.create(
-                name, partitions, settings=settings, followers=followers, by=by
+                name, partitions, settings=settings, followers=followers, placed=placed, by=by
             )
         except BrokerError as error:
             if error.reason is not Reason.TOPIC_EXISTS or not self.hosting.exists(name):

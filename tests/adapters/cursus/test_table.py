@@ -272,6 +272,8 @@ def served_exit(c: Client) -> None:
     assert c.is_closed()
 
 
+OF_CLUSTERS = {"LIST_CLUSTER", "CLUSTER_STATUS", "ELECT_LEADER"}
+"""Served among several nodes only (`test_leaders.py`); here they are refused."""
 SERVED: dict[str, Callable[[Client], None]] = {
     BATCH: served_batch,
     "CREATE": served_create,
@@ -313,7 +315,7 @@ SERVED: dict[str, Callable[[Client], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", [row.name for row in OPERATIONS if row.name != "AUTH"])
+@pytest.mark.parametrize("name", [row.name for row in OPERATIONS if row.name not in {"AUTH", *OF_CLUSTERS}])
 def test_every_operation_is_served(client: Client, name: str) -> None:
     SERVED[name](client)
 
@@ -342,6 +344,9 @@ ARGUMENTS: dict[str, str] = {
     "DESCRIBE": "topic=plain",
     "METADATA": "topic=plain",
     "LIST_OFFSETS": "topic=plain partition=0",
+    "LIST_CLUSTER": "",
+    "CLUSTER_STATUS": "",
+    "ELECT_LEADER": "topic=plain partition=0 broker=0",
     "REGISTER_GROUP": "topic=plain group=g",
     "GROUP_STATUS": "group=duo",
     "FETCH_OFFSET": "topic=plain partition=0 group=g",
@@ -374,7 +379,7 @@ def command(c: Client, name: str, **changes: object) -> str:
         if not found:
             head, message, tail = words.partition("message=")
             words = f"{head.rstrip()} {key}={value} {message}{tail}"
-    return f"{name} {words}"
+    return f"{name} {words}".rstrip()
 
 
 def change(**changes: object) -> Callable[[Client, str], str]:
@@ -505,6 +510,8 @@ PROVOKED: dict[E, Callable[[Client, str], str]] = {
     E.INVALID_TOPIC: change(topic="no/slash"),
     E.INVALID_PARTITIONS: change(topic="many", partitions=1_000_000),
     E.CREATE_TOPIC_FAILED: change(cleanup_policy="shred"),
+    E.DISTRIBUTION_NOT_ENABLED: change(),
+    E.DISTRIBUTION_REQUIRED: change(),
     E.GROUP_NOT_FOUND: member_change(group="nobodys"),
     E.MEMBER_NOT_FOUND: member_change(member="ghost"),
     E.GEN_MISMATCH: member_change(generation=99),
@@ -520,6 +527,7 @@ PROVOKED: dict[E, Callable[[Client, str], str]] = {
 
 NEVER: dict[E, str] = {
     E.NOT_COORDINATOR: "one node coordinates everything",
+    E.LEADER_ELECTION_REJECTED: "one node leads everything",
     E.NOT_ENOUGH_REPLICAS: "who waits for replicas that are not in sync is told timed_out",
 }
 """Codes that a single node has no reason to give; no `Reason` that its services raise leads to them."""

@@ -111,5 +111,13 @@ def _only_positional(row: Operation, message: Any) -> Any:
 def answer_of(kind: type) -> st.SearchStrategy[Any]:
     if kind is Batch:
         return BATCHES
-    documents = {a.Ack, a.TopicDescription, a.GroupDescription, a.SnapshotFound, a.StreamContents}
+    documents = {
+        a.Ack,
+        a.TopicDescription,
+        a.GroupDescription,
+        a.SnapshotFound,
+        a.BrokerList,
+        a.ClusterReport,
+        a.StreamContents,
+    }
     return _struct(kind, line=kind not in documents)

@@ -131,6 +131,8 @@ def _code(request: Request, error: BrokerError) -> E:
     message = request.message
     if _is_about_topic(request, error):
         return E.NOT_AUTHORIZED_FOR_TOPIC
+    if error.reason is Reason.NOT_ENOUGH_REPLICAS and isinstance(message, r.Create):
+        return E.CREATE_TOPIC_FAILED
     if error.reason is Reason.VERSION_CONFLICT and isinstance(message, r.SaveSnapshot):
         return E.SNAPSHOT_VERSION_EXCEEDS_STREAM
     if error.reason is Reason.STALE_GENERATION and isinstance(message, r.Heartbeat):

@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import msgspec
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.cursus import events, producing, reading
+from braidlog.adapters.cursus import cluster, events, producing, reading
 from braidlog.adapters.cursus.errors import answer_error
 from braidlog.adapters.cursus.served import ServedConnection
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import TransactionHandlers
 from braidlog.adapters.routing import Handler, Need, Route, RoutedAdapter, always, named
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.topics import Placed
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, Member, Membership
 from braidlog.coordinator.offsets import Commit
@@ -39,8 +40,9 @@ NO_LEADER = "none"
 FEATURES = ("batches", "gzip", "groups", "streaming", "idempotence", "event_sourcing", "transactions")
 
 _CLEANUP = {"delete": False, "compact": True}
-_ONLY = {"partitioner": "hash_key", "auth_policy": "open", "read_acl": "", "write_acl": "", "replication_factor": 1}
-"""What CREATE may say of a topic here: who may read or write is the configuration's business, replicas are the cluster's."""
+_ONLY = {"partitioner": "hash_key", "auth_policy": "open", "read_acl": "", "write_acl": ""}
+"""What CREATE may say of a topic here: who may read or write is the configuration's business."""
+_ALONE = {**_ONLY, "replication_factor": 1}
 
 
 # -- topics --------------------------------------------------------------------------------------------------------
@@ -51,7 +53,8 @@ async def create(message: r.Create, services: Services, conversation: Conversati
     meta = await services.topics.ensure(
         message.topic,
         partitions,
-        settings=_settings(message),
+        settings=_settings(message, _ALONE if services.routing.is_alone else _ONLY),
+        placed=Placed(message.replication_factor),
         grow=message.partitions is not None,
         by=conversation.principal,
     )
@@ -65,9 +68,9 @@ async def create(message: r.Create, services: Services, conversation: Conversati
     )
 
 
-def _settings(message: r.Create) -> dict[str, Any]:
+def _settings(message: r.Create, fixed: Mapping[str, Any]) -> dict[str, Any]:
     """What was said, in the topic's own words."""
-    for name, only in _ONLY.items():
+    for name, only in fixed.items():
         if getattr(message, name) not in (None, only):
             raise BrokerError(Reason.INVALID_SETTING, f"{name} of a topic can only be {only!r} here")
     changes: dict[str, Any] = {}
@@ -371,6 +374,9 @@ class CursusAdapter(RoutedAdapter):
         r.GetMetadata: _row(metadata, Operation.DESCRIBE, _topic),
         r.ListOffsets: _row(list_offsets, Operation.DESCRIBE, _topic),
         r.FindCoordinator: _row(find_coordinator, Operation.DESCRIBE, _nothing, _DESCRIBE_GROUP, _DESCRIBE_ID),
+        r.ListCluster: Route(cluster.list_cluster, Operation.DESCRIBE),
+        r.GetClusterStatus: Route(cluster.cluster_status, Operation.DESCRIBE),
+        r.ElectLeader: Route(cluster.elect_leader, Operation.CLUSTER, _topic),
         r.ListGroups: Route(list_groups, Operation.DESCRIBE),
         r.AppendStream: _row(events.append_stream, Operation.WRITE, _topic),
         r.ReadStream: Route(events.read_stream, Operation.READ, _topic),

@@ -3,8 +3,10 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
+from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.named_producers import NamedProducers
 from braidlog.coordinator.offsets import Offsets
@@ -21,6 +23,8 @@ class Services(msgspec.Struct, frozen=True):
     hosting: Hosting
     topics: Topics
     routing: Routing
+    replica_moves: ReplicaMoves
+    metadata: Metadata
     append: Append
     fetch: Fetch
     offsets: Offsets

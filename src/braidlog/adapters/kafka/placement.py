@@ -56,7 +56,7 @@ async def _elect_one(name: str, number: int, kind: int, services: Services) -> t
     if kind != PREFERRED:
         return E.ELIGIBLE_LEADERS_NOT_AVAILABLE, NO_UNCLEAN
     try:
-        is_other = await services.replica_moves.elect_preferred(name, number)
+        is_other = await services.replica_moves.elect(name, number)
     except BrokerError as error:
         away = error.reason is Reason.REPLICA_NOT_FOUND
         return E.PREFERRED_LEADER_NOT_AVAILABLE if away else code_of(error), text_of(error)

@@ -122,6 +122,17 @@ class SnapshotSaved(msgspec.Struct, frozen=True):
     partition: int
 
 
+class LeaderChosen(msgspec.Struct, frozen=True):
+    """Leaders are numbers of nodes; nobody's is empty."""
+
+    topic: str
+    partition: int
+    previous_leader: str
+    leader: str
+    leader_epoch: int
+    changed: bool
+
+
 class ProducerSession(msgspec.Struct, frozen=True):
     transactional_id: str
     producer_id: str = msgspec.field(name="producerId")
@@ -231,6 +242,63 @@ class SnapshotFound(msgspec.Struct, frozen=True):
     """`OK snapshot={"version":…,"payload":"…"}`, or `OK snapshot=null`."""
 
     snapshot: Snapshot | None = None
+
+
+class BrokerStatus(msgspec.Struct, frozen=True):
+    """`addr` and `client_addr` are the same: what nodes say to each other has no address for clients."""
+
+    id: str
+    addr: str = ""
+    status: str = "active"
+    client_addr: str = ""
+
+
+class BrokerList(msgspec.Struct, frozen=True):
+    """`OK brokers=[{"id":…},…]`."""
+
+    brokers: tuple[BrokerStatus, ...]
+
+
+class PartitionStatus(msgspec.Struct, frozen=True):
+    """`key` is `topic-partition`; a partition that nobody leads has an empty leader."""
+
+    key: str
+    topic: str
+    partition: int
+    leader: str = ""
+    leader_epoch: int = 0
+    replicas: tuple[str, ...] = ()
+    isr: tuple[str, ...] = ()
+    expected_replicas: int = 0
+    in_sync_replicas: int = 0
+    min_in_sync_replicas: int = 0
+    leader_available: bool = False
+    under_replicated: bool = False
+    min_isr_unsatisfied: bool = False
+    healthy: bool = False
+
+
+class ClusterStatus(msgspec.Struct, frozen=True):
+    """`raft_leader` is the address of the node that proposes first, `raft_applied_index` how far the metadata has come."""
+
+    raft_leader: str = ""
+    raft_applied_index: int = 0
+    broker_count: int = 0
+    active_brokers: int = 0
+    inactive_brokers: int = 0
+    partition_count: int = 0
+    leaderless_partitions: int = 0
+    under_replicated_partitions: int = 0
+    min_isr_unsatisfied_partitions: int = 0
+    healthy: bool = False
+    brokers: tuple[BrokerStatus, ...] = ()
+    partitions: tuple[PartitionStatus, ...] = ()
+
+
+class ClusterReport(msgspec.Struct, frozen=True):
+    """`OK cluster={…}`."""
+
+    cluster: ClusterStatus
 
 
 class StreamContents(msgspec.Struct, frozen=True):

@@ -145,6 +145,21 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "FIND_COORDINATOR", r.FindCoordinator, (a.Coordinator,), "tell who coordinates a group or a transactional id"
     ),
+    Operation("LIST_CLUSTER", r.ListCluster, (a.BrokerList,), "list the nodes", errors=(E.DISTRIBUTION_NOT_ENABLED,)),
+    Operation(
+        "CLUSTER_STATUS",
+        r.GetClusterStatus,
+        (a.ClusterReport,),
+        "tell the nodes and who leads each partition",
+        errors=(E.DISTRIBUTION_REQUIRED,),
+    ),
+    Operation(
+        "ELECT_LEADER",
+        r.ElectLeader,
+        (a.LeaderChosen,),
+        "let a node that is in sync lead a partition",
+        errors=(E.DISTRIBUTION_REQUIRED, E.TOPIC_NOT_FOUND, E.PARTITION_NOT_FOUND, E.LEADER_ELECTION_REJECTED),
+    ),
     Operation(
         "REGISTER_GROUP", r.RegisterGroup, (a.Registered,), "make a group known before its first member", errors=_TOPIC
     ),

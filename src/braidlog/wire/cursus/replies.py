@@ -7,6 +7,7 @@ splits at blanks.
     OK topic=orders partitions=4 …                 a line, fields in the order of the type
     OK generation=1 member=m assignments=[0 1 2]   numbers: in brackets, blanks between
     OK count=2 topics=a,b                          names: commas between
+    OK brokers=[{"id":"1",…},…]                    a document with a name
     OK topic=t partitions=1 offsets=P0:earliest=0:latest=3:leo=3:hwm=3
     {"status":"OK","last_offset":9,…}              a document
 """
@@ -34,12 +35,16 @@ _RANGE = re.compile(
     r"P(?P<partition>[0-9]{1,10}):earliest=(?P<earliest>[0-9]{1,19}):latest=(?P<latest>[0-9]{1,19})"
     r":leo=(?P<leo>[0-9]{1,19}):hwm=(?P<hwm>[0-9]{1,19})"
 )
-_SNAPSHOT = b"OK snapshot="
 _CONTROL = b"STREAM_CONTROL"
 _JSON_ANSWERS = (a.Ack, a.TopicDescription, a.GroupDescription)
 
 _decoders = {kind: msgspec.json.Decoder(kind) for kind in _JSON_ANSWERS}
-_snapshot_decoder = msgspec.json.Decoder(a.Snapshot | None)
+_NAMED = {
+    kind: (f"OK {field.name}=".encode(), field.name, msgspec.json.Decoder(field.type))
+    for kind in (a.SnapshotFound, a.BrokerList, a.ClusterReport)
+    for field in msgspec.structs.fields(kind)
+}
+"""Answers of one field that is a document: `OK snapshot={…}`."""
 
 
 class _Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -165,8 +170,9 @@ def write_answer(answer: Any, spelling: Spelling) -> list[bytes]:  # noqa: ANN40
             return [b""]
         case a.StreamControl():
             return [_write_line(_CONTROL.decode(), answer)]
-        case a.SnapshotFound():
-            return [_SNAPSHOT + msgspec.json.encode(answer.snapshot)]
+        case a.SnapshotFound() | a.BrokerList() | a.ClusterReport():
+            start, name, _ = _NAMED[type(answer)]
+            return [start + msgspec.json.encode(getattr(answer, name))]
         case a.StreamContents():
             envelope = _Envelope(
                 "OK", answer.topic, answer.key, answer.partition, len(answer.events.records), answer.snapshot
@@ -191,8 +197,10 @@ def read_answer(kinds: tuple[type, ...], body: bytes) -> Any:  # noqa: ANN401 - 
         return a.KeepAlive()
     if a.StreamControl in kinds and body.startswith(_CONTROL):
         return _read_line(_CONTROL.decode(), a.StreamControl, body)
-    if a.SnapshotFound in kinds and body.startswith(_SNAPSHOT):
-        return a.SnapshotFound(_read_json(_snapshot_decoder, body[len(_SNAPSHOT) :]))
+    for kind in kinds:
+        if kind in _NAMED and body.startswith(_NAMED[kind][0]):
+            start, _, decoder = _NAMED[kind]
+            return kind(_read_json(decoder, body[len(start) :]))
     documents = [kind for kind in kinds if kind in _decoders]
     if documents and body.lstrip().startswith(b"{"):
         return _read_json(_decoders[documents[0]], body)
@@ -202,7 +210,7 @@ def read_answer(kinds: tuple[type, ...], body: bytes) -> Any:  # noqa: ANN401 - 
     return _read_line("OK", lines[0], body)
 
 
-_NO_LINES = {Batch, a.KeepAlive, a.StreamControl, a.SnapshotFound, a.StreamContents, *_JSON_ANSWERS}
+_NO_LINES = {Batch, a.KeepAlive, a.StreamControl, a.StreamContents, *_NAMED, *_JSON_ANSWERS}
 
 
 def read_envelope(body: bytes) -> a.StreamContents | Failure:

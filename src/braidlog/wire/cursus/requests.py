@@ -227,6 +227,22 @@ class FindCoordinator(msgspec.Struct, frozen=True):
     transactional_id: str = ""
 
 
+# --- several nodes
+
+
+class ListCluster(msgspec.Struct, frozen=True):
+    pass
+
+
+class GetClusterStatus(msgspec.Struct, frozen=True):
+    pass
+
+
+class ElectLeader(OfTopic, frozen=True):
+    partition: PartitionNumber
+    broker: str
+
+
 # --- event store
 
 

@@ -1,0 +1,126 @@
+"""Several nodes, as Cursus's tools ask for them: who is there, who leads what, another leader.
+
+Knows: the words for it. Refuses to know: how a leader is chosen (`broker/replica_moves.py`).
+"""
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.cursus.services import Services
+from braidlog.adapters.errors import text_of
+from braidlog.broker.routing import Broker
+from braidlog.cluster.topic import Topic
+from braidlog.model.address import show_address
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.names import node_number
+from braidlog.model.slices import Pace
+from braidlog.replication.assignment import Assignment
+from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus import requests as r
+from braidlog.wire.cursus.failures import ErrorCode as E
+from braidlog.wire.cursus.failures import Failure, echo
+from braidlog.wire.cursus.messages import Request
+
+DOOR = "cursus"
+
+
+async def list_cluster(_: Request, services: Services, conversation: Conversation) -> a.BrokerList | Failure:
+    if services.routing.is_alone:
+        return Failure.of(E.DISTRIBUTION_NOT_ENABLED)
+    return a.BrokerList(_brokers(services, conversation))
+
+
+def _brokers(services: Services, conversation: Conversation) -> tuple[a.BrokerStatus, ...]:
+    return tuple(map(_broker, services.routing.brokers(DOOR, conversation.address)))
+
+
+def _broker(found: Broker) -> a.BrokerStatus:
+    at = show_address((found.host, found.port))
+    return a.BrokerStatus(str(found.number), at, "inactive" if found.is_fenced else "active", at)
+
+
+async def cluster_status(request: Request, services: Services, conversation: Conversation) -> a.ClusterReport | Failure:
+    if services.routing.is_alone:
+        return _alone(request)
+    brokers = _brokers(services, conversation)
+    partitions: list[a.PartitionStatus] = []
+    pace = Pace()
+    for name in services.authorize.visible(conversation.principal, services.hosting.names()):
+        topic = services.metadata.image.topics.get(name)
+        if topic is not None and not topic.holder:
+            await pace.step(topic.partitions)
+            partitions += [_partition(topic, number, known) for number, known in enumerate(topic.assignments)]
+    leader = services.routing.address(services.routing.controller, DOOR, conversation.address)
+    active = sum(each.status == "active" for each in brokers)
+    return a.ClusterReport(
+        a.ClusterStatus(
+            raft_leader="" if leader is None else show_address(leader),
+            raft_applied_index=services.metadata.seq,
+            broker_count=len(brokers),
+            active_brokers=active,
+            inactive_brokers=len(brokers) - active,
+            partition_count=len(partitions),
+            leaderless_partitions=sum(not each.leader_available for each in partitions),
+            under_replicated_partitions=sum(each.under_replicated for each in partitions),
+            min_isr_unsatisfied_partitions=sum(each.min_isr_unsatisfied for each in partitions),
+            healthy=all(each.healthy for each in partitions),
+            brokers=brokers,
+            partitions=tuple(partitions),
+        )
+    )
+
+
+def _partition(topic: Topic, number: int, known: Assignment) -> a.PartitionStatus:
+    is_led, in_sync = known.leader is not None, len(known.in_sync)
+    is_under, is_below = in_sync < len(known.replicas), in_sync < topic.min_in_sync
+    return a.PartitionStatus(
+        key=f"{topic.name}-{number}",
+        topic=topic.name,
+        partition=number,
+        leader=_named(known.leader),
+        leader_epoch=known.leader_epoch,
+        replicas=tuple(map(str, known.replicas)),
+        isr=tuple(map(str, known.in_sync)),
+        expected_replicas=len(known.replicas),
+        in_sync_replicas=in_sync,
+        min_in_sync_replicas=topic.min_in_sync,
+        leader_available=is_led,
+        under_replicated=is_under,
+        min_isr_unsatisfied=is_below,
+        healthy=is_led and not is_under and not is_below,
+    )
+
+
+async def elect_leader(request: Request, services: Services, _: Conversation) -> a.LeaderChosen | Failure:
+    message: r.ElectLeader = request.message
+    number, before = node_number(message.broker), services.metadata.image.assignment(message.topic, message.partition)
+    if services.routing.is_alone:
+        return _alone(request)
+    if number is None:
+        return _rejected(message, "a node is named by its number; LIST_CLUSTER lists them")
+    try:
+        changed = await services.replica_moves.elect(message.topic, message.partition, number)
+    except BrokerError as error:
+        if error.reason is not Reason.REPLICA_NOT_FOUND:
+            raise
+        return _rejected(message, text_of(error))
+    after = services.metadata.image.assignment(message.topic, message.partition)
+    return a.LeaderChosen(
+        message.topic,
+        message.partition,
+        previous_leader=_named(before.leader),
+        leader=_named(after.leader),
+        leader_epoch=after.leader_epoch,
+        changed=changed,
+    )
+
+
+def _rejected(message: r.ElectLeader, reason: str) -> Failure:
+    place = {"topic": echo(message.topic), "partition": message.partition, "broker": echo(message.broker)}
+    return Failure.of(E.LEADER_ELECTION_REJECTED, **place, reason=reason)
+
+
+def _named(node: int | None) -> str:
+    return "" if node is None else str(node)
+
+
+def _alone(request: Request) -> Failure:
+    return Failure.of(E.DISTRIBUTION_REQUIRED, command=request.operation.name)
