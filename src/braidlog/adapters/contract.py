@@ -34,6 +34,12 @@ class Connection(Protocol):
         ...
 
 
+class Relayed(msgspec.Struct, frozen=True):
+    """An answer in bytes, as another node gave it: it leaves as it is."""
+
+    data: bytes
+
+
 class Stream(msgspec.Struct, frozen=True):
     """An answer in many frames. `run` pushes them; it begins when everything that was asked before is answered and sent.
 
@@ -76,6 +82,9 @@ class Conversation(Protocol):
         """The dialect's own connection, for frames that are pushed."""
         ...
 
+    is_forwarded: bool
+    """Whether another node asks this for a client of its own: what is not served here is refused, and never handed on again."""
+
     last_words: Callable[[], bytes] | None
     """What the client is told if the server stops while it waits: set by a stream, for as long as it runs."""
 
@@ -102,6 +111,10 @@ class Conversation(Protocol):
 
     def alone(self) -> AbstractContextManager[None]:
         """While in it, no later request of this client is begun: for who lets others have their turns before it has written."""
+        ...
+
+    def answer_in_any_order(self) -> None:
+        """From this request on, which is the first that waits: the client matches answers by their ids."""
         ...
 
     def others_answered(self) -> Awaitable[None]:

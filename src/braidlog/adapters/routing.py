@@ -7,14 +7,16 @@ finds.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from braidlog.adapters.contract import Conversation
+from braidlog.adapters.contract import Conversation, Relayed
 from braidlog.broker.access.authorize import Authorize, Kind, NotAuthorizedError, Operation
+from braidlog.broker.forwarding import Call, Forwarding
 from braidlog.broker.routing import Routing
-from braidlog.model.errors import BrokerError
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
 
 Handler = Callable[..., Coroutine[Any, Any, Any]]
 """handler(request, the dialect's services, conversation) → the dialect's answer, or None if it gives none. That of a row with
@@ -127,6 +129,74 @@ class RoutedAdapter:
             for name in find(request, self._services)
             if not is_allowed(principal, operation, name, kind)
         )
+
+
+class Forwarded(Authorized, Protocol):
+    """What is needed besides to hand on what another node serves."""
+
+    @property
+    def forwarding(self) -> Forwarding: ...
+
+
+class ForwardingAdapter(RoutedAdapter):
+    """A dialect whose clients cannot find the node that serves them: any node takes their requests, and asks that one."""
+
+    def __init__(self, services: Forwarded) -> None:
+        super().__init__(services)
+        self._forwarding = services.forwarding
+
+    def frame_of(self, request: Any) -> bytes:  # noqa: ANN401
+        """The request as its client sent it, so that the answer to it is the client's. ValueError if it does not fit a frame."""
+        raise NotImplementedError
+
+    def wait_ms(self, request: Any) -> int:  # noqa: ANN401, ARG002 - most wait for nothing
+        """How long a request says that its answer may take."""
+        return 0
+
+    def serve(self, route: Route, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
+        serving = super().serve(route, conversation, request)
+        if self._forwarding.calls is None or route.operation is Operation.CLUSTER or conversation.is_forwarded:
+            return serving
+        return self._anywhere(route, conversation, request, serving)
+
+    async def _anywhere(
+        self,
+        route: Route,
+        conversation: Conversation,
+        request: Any,  # noqa: ANN401
+        serving: Coroutine[Any, Any, Any],
+    ) -> Any:  # noqa: ANN401
+        try:
+            return await serving
+        except BrokerError as error:
+            if not is_elsewhere(error):
+                raise
+            refusal = error.with_traceback(None)
+        return await self._forward(route, conversation, request, refusal)
+
+    async def _forward(self, route: Route, conversation: Conversation, request: Any, refusal: BrokerError) -> Any:  # noqa: ANN401
+        try:
+            frame = self.frame_of(request)
+        except ValueError as error:
+            raise BrokerError(
+                Reason.RECORD_TOO_LARGE, f"it cannot be handed to the node that serves it: {error}"
+            ) from None
+        seconds = self.wait_ms(request) / 1000
+        reads = route.operation in (Operation.READ, Operation.DESCRIBE)
+        call = Call(
+            self.dialect,
+            conversation.principal,
+            frame,
+            seconds,
+            changes=not (reads and isinstance(refusal, NotLeaderError)),
+        )
+        conversation.hold(len(frame))
+        try:
+            serve_here = partial(super().serve, route, conversation, request)
+            answer = await self._forwarding.forward(call, refusal, serve_here)
+        finally:
+            conversation.hold(-len(frame))
+        return Relayed(answer) if isinstance(answer, bytes) else answer
 
 
 def always(_: Any) -> bool:  # noqa: ANN401

@@ -98,6 +98,10 @@ class Routing:
         known = self.assignment(topic, number)
         return None if known is None or known.leader is None else self.address(known.leader, door, own)
 
+    def is_live(self, number: int) -> bool:
+        member = self._members.get(number)
+        return member is not None and not member.is_fenced
+
     @property
     def _members(self) -> dict[int, Member]:
         return {int(number): member for number, member in self._metadata.image.cluster.members.items()}

@@ -17,6 +17,7 @@ from braidlog.broker.access.rules import Rules
 from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
+from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
 from braidlog.broker.quota_changes import QuotaChanges
@@ -76,6 +77,7 @@ class Services(msgspec.Struct, frozen=True):
     trim: Trim
     brokers: Brokers
     routing: Routing
+    forwarding: Forwarding
     replica_moves: ReplicaMoves
     replication_rate: ReplicationRate
     append: Append
@@ -183,6 +185,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         trim=Trim(hosting, world),
         brokers=Brokers(metadata, world, node),
         routing=routing,
+        forwarding=Forwarding(routing, world),
         replica_moves=ReplicaMoves(metadata, reconciler, routing),
         replication_rate=ReplicationRate(),
         append=append,

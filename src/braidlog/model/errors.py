@@ -17,7 +17,15 @@ from braidlog.codec.errors import ProtocolError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-__all__ = ["BrokerError", "NotLeaderError", "ProtocolError", "Reason", "StorageFault"]
+__all__ = [
+    "BrokerError",
+    "NotLeaderError",
+    "NothingDoneError",
+    "ProtocolError",
+    "Reason",
+    "StorageFault",
+    "is_elsewhere",
+]
 
 
 class Reason(Enum):
@@ -103,6 +111,15 @@ class NotLeaderError(BrokerError):
         super().__init__(Reason.NOT_LEADER, message)
         self.topic = topic
         self.number = number
+
+
+class NothingDoneError(BrokerError):
+    """Another node, who alone could serve it, was not reached or refused: whoever knows where to ask may ask again."""
+
+
+def is_elsewhere(error: BrokerError) -> bool:
+    """Whether nothing was done because another node does it."""
+    return isinstance(error, NotLeaderError) or error.reason is Reason.NOT_COORDINATOR
 
 
 class StorageFault(Exception):  # noqa: N818 - a fault is what it is called in every text about disks

@@ -337,6 +337,8 @@ class Fetch:
         """What `decode` finds in the first slice that holds anything, where to go on, and the high watermark."""
         offset = wanted.offset
         hosted = self._hosting.partition(wanted.topic, wanted.partition)
+        if view.leader_only:
+            hosted.require_leader()
         if beyond_end and offset > hosted.end_offset:
             return None, offset, hosted.high_watermark
         deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000

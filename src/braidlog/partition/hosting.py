@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.cluster.topic import Topic
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.names import no_topic, own_number
 from braidlog.partition.cluster_partition import ClusterNode, ClusterPartition
 from braidlog.partition.hosted import HostedPartition, Role
@@ -144,8 +144,8 @@ class Hosting:
     def require_held(self, topic: Topic, number: int) -> None:
         if not self.holds(topic, number):
             nodes = ", ".join(map(str, topic.assignments[number].replicas))
-            raise BrokerError(
-                Reason.NOT_LEADER, f"node {self.number} has no replica of {topic.name}/{number}: ask nodes {nodes}"
+            raise NotLeaderError(
+                topic.name, number, f"node {self.number} has no replica of {topic.name}/{number}: ask nodes {nodes}"
             )
 
     def partitions(self, name: str) -> list[HostedPartition]:

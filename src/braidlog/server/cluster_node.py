@@ -16,6 +16,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from braidlog.adapters.contract import Adapter
+from braidlog.adapters.peers.calls import requests_of
+from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker.services import Services
 from braidlog.cluster import proposals
 from braidlog.cluster.controlling import NodeController
@@ -39,6 +42,7 @@ from braidlog.server.fair_turns import FairTurns
 from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.peers.certificates import PeerTls
 from braidlog.server.peers.gossip_thread import GossipThread
+from braidlog.server.peers.node_calls import NodeCalls
 from braidlog.server.peers.replica_fetch import ReplicaPeers
 from braidlog.server.ports import close_all, listen
 from braidlog.server.session_limits import SessionLimits
@@ -143,6 +147,8 @@ class ClusterNode:
             rate=services.replication_rate,
         )
         self.replicas.transport = self.peers
+        self.calls = NodeCalls(number, self._world, self._address_of(PEERS), self._tls.client if self._tls else None)
+        services.forwarding.calls = self.calls
         await self._store.run(services)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
@@ -159,6 +165,11 @@ class ClusterNode:
         name = self._services.hosting.name_of(place[0].hex())
         topic = None if name is None else self._metadata.image.topics.get(name)
         return topic is not None and place[1] < topic.partitions and node in topic.assignments[place[1]].in_sync
+
+    def serve_calls(self, adapter: Adapter) -> None:
+        """From now on others may ask what their clients want of this dialect."""
+        if isinstance(adapter, ForwardingAdapter):
+            self.peers.adapter.calls.rows[adapter.dialect] = requests_of(adapter)
 
     # -- joining -----------------------------------------------------------------------------------------------
 
@@ -229,7 +240,9 @@ class ClusterNode:
             self._replaced()
             return
         self.replicas.follow()
-        self.gossip.tell(Members(self._living()))
+        living = self._living()
+        self.gossip.tell(Members(living))
+        self.calls.cut_all_but({number for number, _ in living})
         self.controller.applied()
         if registrar.is_fenced and not self._is_leaving and self.replicas.incarnation is not None:
             log.warning("others took node %d for dead; it registers again", self.number)
@@ -275,6 +288,7 @@ class ClusterNode:
         if self._listener is not None:
             listener, self._listener = self._listener, None
             await self.gossip.stop()
+            await self.calls.stop()
             await self.peers.stop()
             await listener.stop(0)
 

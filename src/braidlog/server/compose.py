@@ -271,6 +271,8 @@ class Server:
 
     async def _listen(self, dialect: str, adapter: Adapter) -> None:
         settings: ListenerConfig = getattr(self.config.listeners, dialect)
+        if self._cluster is not None:
+            self._cluster.serve_calls(adapter)
         if not settings.enabled:
             return
         advertised = (settings.advertised_host, settings.advertised_port) if settings.advertised_host else None

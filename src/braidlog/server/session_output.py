@@ -51,6 +51,7 @@ class SessionOutput(asyncio.Protocol):
         self.principal = ANONYMOUS
         self.client_id = ""
         self.last_words: Callable[[], bytes] | None = None
+        self.is_forwarded = False
         self.peer = "?"
         self.bytes_out = 0
 

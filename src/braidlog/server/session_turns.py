@@ -14,7 +14,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from braidlog.adapters.contract import Adapter, Stream
+from braidlog.adapters.contract import Adapter, Relayed, Stream
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
@@ -76,6 +76,11 @@ class SessionTurns(SessionOutput):
         self._pump_due = False
         self._alone: asyncio.Future[None] | None = None
         self.requests = 0
+
+    def answer_in_any_order(self) -> None:
+        """See `adapters/contract.py`."""
+        assert not self._turns, "answers that wait for their turn"
+        self._is_ordered = False
 
     def held_bytes(self) -> int:
         """Requests that wait hold something too, all of them: counted here once for all that one read brought."""
@@ -186,7 +191,7 @@ class SessionTurns(SessionOutput):
         try:
             if error is not None:
                 answer = self._adapter.failure(request, error)
-            data = None if answer is None or isinstance(answer, Stream) else self._spelled(request, answer)
+            data = None if answer is None or isinstance(answer, Stream) else self._in_bytes(request, answer)
         except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail(type(request).__name__, fault)
             return
@@ -224,6 +229,12 @@ class SessionTurns(SessionOutput):
         if self._under_way:
             self._alone = self._loop.create_future()
             await self._alone
+
+    def _in_bytes(self, request: Any, answer: Any) -> Output:  # noqa: ANN401
+        if not isinstance(answer, Relayed):
+            return self._spelled(request, answer)
+        self._charge(Direction.FETCH, len(answer.data))
+        return answer.data
 
     def _spelled(self, request: Any, answer: Any) -> Output:  # noqa: ANN401
         """An answer in bytes. One that goes over a quota says itself for how long nothing more is read."""

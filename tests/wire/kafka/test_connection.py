@@ -45,7 +45,9 @@ def answered(server: ServerConnection, request: Any, answer: Any, client: Client
 
 def test_each_key_and_type_stands_in_one_row() -> None:
     rows = (*APIS, *OWN)
-    assert len(BY_KEY) == len(BY_REQUEST) == len({api.response for api in rows}) == len(rows) == len(Key)
+    assert (
+        len(BY_KEY) == len(BY_REQUEST) == len({api.response for api in rows}) == len(rows) == len(set(Key) - {Key.CALL})
+    )
 
 
 def test_only_our_own_client_is_told_of_what_is_our_own() -> None:

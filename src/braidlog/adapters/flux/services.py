@@ -4,6 +4,7 @@ import msgspec
 
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.brokers import Brokers
+from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.placement import Placement
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
@@ -23,6 +24,7 @@ class Services(msgspec.Struct, frozen=True):
     placement: Placement
     brokers: Brokers
     routing: Routing
+    forwarding: Forwarding
     append: Append
     fetch: Fetch
     offsets: Offsets

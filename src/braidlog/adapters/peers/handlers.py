@@ -1,26 +1,29 @@
-"""The leader's side of the nodes' port: followers ask by Fetch, and hear as soon as anything is to be said.
+"""The answering side of the nodes' port: followers ask by Fetch, and hear as soon as anything is to be said; others call.
 
-Knows: sessions, waits. Refuses to know: what a question leads to: it is handed on as a message of replication, and whoever
-answers calls `send`. Invariants: a connection is one follower's, whose certificate says so where certificates are asked for; one
-request of a follower waits here at a time: a newer one ends the wait of the one before, so that a new question never waits behind
-an old one.
+Knows: sessions, waits, that a connection is for one of the two. Refuses to know: what a question leads to: it is handed on as a
+message of replication, and whoever answers calls `send`; what is called (`calls.py`). Invariants: a connection is one follower's,
+whose certificate says so where certificates are asked for; one request of a follower waits here at a time: a newer one ends the
+wait of the one before, so that a new question never waits behind an old one.
 """
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.peers.calls import CallTable
 from braidlog.adapters.peers.identity import node_of
 from braidlog.adapters.peers.sessions import FollowerSession, InSync, Throttle
 from braidlog.adapters.peers.translation import NOTHING, Place, in_response, read_question
 from braidlog.broker.replication_rate import ReplicationRate
+from braidlog.model.errors import Reason
 from braidlog.model.slices import breathe
 from braidlog.model.world import World
 from braidlog.replication.messages import Answer, Complaint, Fetch
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection
+from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
 from braidlog.wire.kafka.messages.replicas import ReplicaFetchRequest, ReplicaFetchResponse
 from braidlog.wire.kafka.replica_fetch import leader_connection
 
@@ -35,7 +38,7 @@ Received = Callable[[int, Place, Fetch | Complaint], None]
 
 
 class PeersAdapter:
-    """Fetch of replicas behind a listener."""
+    """Fetch of replicas, and calls, behind a listener."""
 
     dialect = "peers"
     ordered = True
@@ -56,6 +59,7 @@ class PeersAdapter:
         self._needs_certificate = needs_certificate
         self._in_sync = in_sync
         self._throttle = Throttle(rate or ReplicationRate())
+        self.calls = CallTable()
         self._last = 0
         self._sessions: WeakKeyDictionary[Conversation, FollowerSession] = WeakKeyDictionary()
         self._followers: WeakValueDictionary[int, FollowerSession] = WeakValueDictionary()
@@ -67,10 +71,12 @@ class PeersAdapter:
     def operation(self, request: Request) -> str:
         return request.api.name
 
-    def throttled(self, answer: ReplicaFetchResponse, _: int) -> ReplicaFetchResponse:
+    def throttled(self, answer: ReplicaFetchResponse | CallResponse, _: int) -> ReplicaFetchResponse | CallResponse:
         return answer
 
-    def failure(self, _: Request, error: Exception) -> ReplicaFetchResponse:
+    def failure(self, request: Request, error: Exception) -> ReplicaFetchResponse | CallResponse:
+        if isinstance(request.message, CallRequest):
+            return CallResponse(Reason.UNAVAILABLE.name, str(error))
         log.error("a replica's fetch failed: %s", error)
         return ReplicaFetchResponse(error_code=E.UNKNOWN_SERVER_ERROR)
 
@@ -80,8 +86,23 @@ class PeersAdapter:
         if session is not None and session.answered(place, answer, self._world.monotonic()):
             session.wake()
 
-    async def handle(self, conversation: Conversation, request: Request) -> ReplicaFetchResponse | None:
-        message: ReplicaFetchRequest = request.message
+    def handle(
+        self, conversation: Conversation, request: Request
+    ) -> Coroutine[Any, Any, ReplicaFetchResponse | CallResponse | None]:
+        if isinstance(request.message, CallRequest):
+            return self._call(conversation, request.message)
+        return self._fetch(conversation, request.message)
+
+    async def _call(self, conversation: Conversation, message: CallRequest) -> CallResponse | None:
+        caller = node_of(conversation.principal)
+        if conversation in self._sessions or (self._needs_certificate and caller in (None, self.node)):
+            log.warning("peers %s: %r may not call here; closing", conversation.peer, conversation.principal)
+            conversation.close()
+            return None
+        conversation.answer_in_any_order()
+        return await self.calls.answer(conversation, message)
+
+    async def _fetch(self, conversation: Conversation, message: ReplicaFetchRequest) -> ReplicaFetchResponse | None:
         node = message.replica_state.replica_id
         if not self._is_node(conversation, node):
             log.warning(

@@ -6,7 +6,7 @@ Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason`
 from collections.abc import Sequence
 
 from braidlog.adapters.errors import text_of
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault, is_elsewhere
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.connection import Request
@@ -146,6 +146,8 @@ def _details(error: BrokerError) -> dict[str, object] | None:
         return {"valid_range": valid, "high_watermark": error.high_watermark}
     if error.reason is Reason.TOPIC_EXISTS:
         return {"success": False}
+    if is_elsewhere(error):
+        return dict(m.RETRIABLE)
     return {"available_topics": error.available} if isinstance(error, TopicMissing) else None
 
 

@@ -6,8 +6,10 @@ Knows: both forms' manners (the RustLog page, §5). Refuses to know: bytes, sock
 from collections.abc import Coroutine, Mapping
 from typing import Any, ClassVar
 
-from braidlog.adapters.contract import Conversation
-from braidlog.adapters.routing import Handler, Need, Route, RoutedAdapter, always, named
+import msgspec
+
+from braidlog.adapters.contract import Conversation, Relayed
+from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, always, named
 from braidlog.adapters.rustlog.errors import TopicMissing, failure
 from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
@@ -21,7 +23,7 @@ from braidlog.model.slices import Pace, breathe
 from braidlog.partition.append import Acks
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.binary import RECORD_ROW as BINARY_ROW
-from braidlog.wire.rustlog.connection import Request, ServerConnection
+from braidlog.wire.rustlog.connection import ClientConnection, Request, ServerConnection
 from braidlog.wire.rustlog.jsonform import RECORD_ROW as JSON_ROW
 from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, Form
 from braidlog.wire.rustlog.sizes import BINARY_ANSWER_BYTES, JSON_ANSWER_BYTES, JSON_RECORD_BYTES, fitting
@@ -40,7 +42,9 @@ async def produce(message: m.Produce, services: Services, _: Conversation) -> m.
         services.hosting.check_partition(message.topic, message.partition)
         return m.ProduceResponse(base_offset=0, record_count=0)
     batch = encode_batch(message.records, keys=message.keys, base_timestamp=services.world.now_ms())
-    appended = await services.append.append(message.topic, message.partition, batch, acks=Acks.LEADER)
+    # Who cannot say how much is enough is told of what outlives any one node.
+    acks = Acks.LEADER if services.routing.is_alone else Acks.ALL
+    appended = await services.append.append(message.topic, message.partition, batch, acks=acks)
     return m.ProduceResponse(base_offset=appended.base_offset, record_count=len(message.records))
 
 
@@ -59,7 +63,8 @@ async def fetch(
         offset,
         bytes_max=_bytes_max(message),
         records_max=RECORDS_PER_FETCH_MAX,
-        wait_ms=min(message.max_wait_ms or 0, WAIT_MS_MAX),
+        wait_ms=_wait_ms(message),
+        leader_only=not services.routing.is_alone,
         beyond_end=True,
     )
     if request.form is Form.BINARY:
@@ -77,6 +82,10 @@ def _is_of_nobody(request: Request, group: str | None, services: Services) -> bo
     """Whether a group speaks of a topic that is not there, in the binary form, whose server thinks nothing of it."""
     topic: str = request.message.topic  # type: ignore[attr-defined]  # routes of what has one
     return request.form is Form.BINARY and bool(group) and not services.hosting.exists(topic)
+
+
+def _wait_ms(message: m.Fetch) -> int:
+    return min(message.max_wait_ms or 0, WAIT_MS_MAX)
 
 
 def _bytes_max(message: m.Fetch) -> int:
@@ -99,6 +108,7 @@ async def _fetch_records(message: m.Fetch, offset: int, services: Services) -> m
         offset,
         bytes_max=_bytes_max(message),
         records_max=RECORDS_PER_FETCH_MAX,
+        leader_only=not services.routing.is_alone,
         beyond_end=True,
     )
     shown = [
@@ -169,6 +179,8 @@ async def describe_partition(
     message: m.DescribePartition, services: Services, _: Conversation
 ) -> m.DescribePartitionResponse:
     hosted = services.hosting.partition(message.topic, message.partition)
+    if not services.routing.is_alone:
+        hosted.require_leader()
     return m.DescribePartitionResponse(
         topic=message.topic,
         partition=message.partition,
@@ -218,19 +230,19 @@ def _row(handler: Handler, operation: Operation, *needs: Need) -> Route:
 
 def _goes_on(request: Request) -> bool:
     """Whether a fetch is to begin where a group is."""
-    message: m.Fetch = request.message  # type: ignore[assignment]  # its route
-    return request.form is Form.BINARY and bool(message.group_id)
+    message = request.message
+    return isinstance(message, m.Fetch) and request.form is Form.BINARY and bool(message.group_id)
 
 
-class RustlogAdapter(RoutedAdapter):
-    """RustLog behind a listener. Its clients match answers by order."""
+class RustlogAdapter(ForwardingAdapter):
+    """RustLog behind a listener. Its clients match answers by order, and know nothing of other nodes."""
 
     dialect = "rustlog"
     uses = Services
     ordered = True
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: _row(produce, Operation.WRITE),
-        m.Fetch: Route(fetch, Operation.READ, _topic, needs=_FETCHING, coordinated=_goes_on),
+        m.Fetch: Route(fetch, Operation.READ, _topic, needs=_FETCHING),
         m.OffsetCommit: Route(
             commit, Operation.READ, _topic, needs=(named(Operation.READ, Kind.GROUP, _group),), coordinated=always
         ),
@@ -256,9 +268,34 @@ class RustlogAdapter(RoutedAdapter):
     def route(self, request: Request) -> Route:
         return self.routes[type(request.message)]
 
+    def frame_of(self, request: Request) -> bytes:
+        return ClientConnection(request.form).request(request.message)
+
+    def wait_ms(self, request: Request) -> int:
+        return _wait_ms(request.message) if isinstance(request.message, m.Fetch) else 0
+
     def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Any]:
+        if _goes_on(request) and not self._services.routing.is_alone:
+            return self._fetch_committed(conversation, request)
         serving = self.serve(self.route(request), conversation, request)
         return serving if request.form is Form.BINARY else self._naming_topics(conversation, serving)
+
+    async def _fetch_committed(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
+        """Two nodes may have to be asked: where the group is, and what is there."""
+        message: m.Fetch = request.message  # type: ignore[assignment]  # what goes on is a fetch
+        asked = m.OffsetFetch(group=message.group_id or "", topic=message.topic, partition=message.partition)
+        found = await self.serve(self.routes[m.OffsetFetch], conversation, Request(asked, request.form))
+        if isinstance(found, Relayed):
+            client = ClientConnection(request.form)
+            client.request(asked)
+            client.receive(found.data)
+            found = client.next_event().message
+        if isinstance(found, m.Error):
+            raise BrokerError(Reason.UNAVAILABLE, found.message)
+        if found.offset is None:
+            return m.BriefFetchResponse([], 0)
+        fetched = msgspec.structs.replace(message, group_id="", offset=found.offset)
+        return await self.serve(self.routes[m.Fetch], conversation, Request(fetched, request.form))
 
     async def _naming_topics(self, conversation: Conversation, serving: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
         """Whoever asked in JSON for a topic that is not there is told which are, of those it may know of."""

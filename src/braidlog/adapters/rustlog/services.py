@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.coordinator.groups.service import Groups
@@ -22,4 +23,5 @@ class Services(msgspec.Struct, frozen=True):
     offsets: Offsets
     groups: Groups
     routing: Routing
+    forwarding: Forwarding
     authorize: Authorize

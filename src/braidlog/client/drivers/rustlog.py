@@ -109,6 +109,8 @@ class RustlogDriver(RoutedDriver):
         reason = REASONS[answer.form].get(said.code, Refusal.FAILED)
         if answer.request is m.CreateTopic and said.details == {"success": False}:
             reason = Refusal.TOPIC_EXISTS  # the protocol document has no code for it, only this
+        if said.details == m.RETRIABLE:
+            reason = Refusal.BUSY  # no code says so of every request
         raise RefusedError(reason, self.name, _code(answer.form, said.code), said.message)
 
     # -- topics ----------------------------------------------------------------------------------------------

@@ -24,15 +24,16 @@ from braidlog.adapters.peers.translation import (
 from braidlog.codec.errors import ProtocolError
 from braidlog.replication.messages import Answer, Complaint, CorruptAnswer, Fetch
 from braidlog.server.peers.dialling import Dial
-from braidlog.server.peers.leader_link import LeaderLink
+from braidlog.server.peers.peer_link import PeerLink
 from braidlog.tasks import Tasks
+from braidlog.wire.kafka.connection import Response
 from braidlog.wire.kafka.messages.data import FetchRequestReplicaState
 from braidlog.wire.kafka.messages.replicas import (
     ReplicaFetchRequest,
     ReplicaFetchRequestPartition,
-    ReplicaFetchResponse,
     ReplicaFetchResponsePartition,
 )
+from braidlog.wire.kafka.replica_fetch import follower_connection
 
 log = logging.getLogger("braidlog.peers")
 
@@ -70,7 +71,7 @@ class Fetcher:
         self._received = received
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
-        self._link: LeaderLink | None = None
+        self._link: PeerLink | None = None
         self._is_connecting = False
         self._number = 0
         self._unsent: dict[Place, Fetch] = {}
@@ -120,7 +121,7 @@ class Fetcher:
         if self._unsent:
             self._flush_soon()
 
-    def _send(self, link: LeaderLink) -> None:
+    def _send(self, link: PeerLink) -> None:
         complaints = [(place, write_complaint(place[1], each)) for place, each in self._complaints]
         self._complaints.clear()
         incarnation = max((each.incarnation for each in self._unsent.values()), default=-1)
@@ -154,7 +155,8 @@ class Fetcher:
 
     # -- answers -----------------------------------------------------------------------------------------------
 
-    def answered(self, response: ReplicaFetchResponse) -> None:
+    def answered(self, answer: Response) -> None:
+        response = answer.message
         self._in_flight -= 1
         if self._deadline is not None:
             self._deadline.cancel()
@@ -221,7 +223,7 @@ class Fetcher:
 
     async def _connect(self) -> None:
         try:
-            link = await self._dial.connect(lambda: LeaderLink(self.answered, self.lost))
+            link = await self._dial.connect(lambda: PeerLink(follower_connection(), self.answered, self.lost))
         finally:
             self._is_connecting = False
         # It may have ended again before we heard of it, and will not say so twice.
@@ -231,7 +233,7 @@ class Fetcher:
         elif self._unsent or self._complaints:
             self._flush_soon()
 
-    def lost(self, link: LeaderLink) -> None:
+    def lost(self, link: PeerLink) -> None:
         if link is not self._link:
             return
         self._link = None

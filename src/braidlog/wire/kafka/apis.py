@@ -12,6 +12,7 @@ from typing import Final, Self
 import msgspec
 
 from braidlog.wire.kafka.messages import (
+    calls,
     cluster,
     data,
     groups,
@@ -29,6 +30,9 @@ FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 
 SMALL_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of a request that carries no records. Names and numbers grow in memory about tenfold: that much, and no more, is believed."""
+
+CALL_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Of a request that one node hands to another: the largest frame of its protocol, and what stands around it."""
 
 PARTS_MAX: Final = 10_000
 """Of a request: what stands in its arrays, counted together. Whatever is done for each of them holds up everybody else."""
@@ -120,6 +124,7 @@ class Key(IntEnum):
     SINK_STATE = 0x6274, staging, "0-0", 0
     CLUSTER_EVENTS = 0x6275, nodes, "0-0", 0
     DRAIN_NODE = 0x6276, nodes, "0-0", 0
+    CALL = 0x6277, calls, "0-0", 0
 
 
 NAMING_PARTITIONS: Final = frozenset(
@@ -131,6 +136,7 @@ NAMING_PARTITIONS: Final = frozenset(
         *(Key.ELECT_LEADERS, Key.ALTER_PARTITION_REASSIGNMENTS, Key.LIST_PARTITION_REASSIGNMENTS),
     }
 )
+_BYTES_MAX: Final = {Key.PRODUCE: FRAME_BYTES_MAX, Key.CALL: CALL_BYTES_MAX}
 
 
 class Api(msgspec.Struct, frozen=True):
@@ -153,7 +159,7 @@ class Api(msgspec.Struct, frozen=True):
 
     @property
     def request_bytes_max(self) -> int:
-        return FRAME_BYTES_MAX if self.key is Key.PRODUCE else SMALL_BYTES_MAX
+        return _BYTES_MAX.get(self.key, SMALL_BYTES_MAX)
 
     @property
     def request_parts_max(self) -> int:
@@ -175,10 +181,13 @@ def _api(key: Key) -> Api:
 
 
 _OURS: Final = (staging, nodes)
-APIS: Final = tuple(_api(key) for key in Key if key.messages not in _OURS)
+APIS: Final = tuple(_api(key) for key in Key if key.messages not in (*_OURS, calls))
 OWN: Final = tuple(_api(key) for key in Key if key.messages in _OURS)
 OWN_CLIENT: Final = "braidlog"
 """What a client calls itself, in ApiVersions, that is told of these."""
+
+CALL: Final = _api(Key.CALL)
+"""Between nodes; no client is served it."""
 
 OPERATIONS: Final = (*APIS, *OWN)
 BY_KEY: Final = {int(api.key): api for api in OPERATIONS}

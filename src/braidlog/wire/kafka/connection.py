@@ -213,16 +213,24 @@ class ClientConnection(Answered):
         client_id: str | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         apis: Mapping[type[Message], Api] = BY_REQUEST,
+        *,
+        in_order: bool = True,
     ) -> None:
         super().__init__()
         self._apis = apis
         self._client_id = client_id
         self._frame_bytes_max = frame_bytes_max
+        self._in_order = in_order
         self._next_id = 0
         self._asked: deque[_Waiting] = deque()
         self._large: bytearray | None = None
         self._large_bytes = 0
         self._versions: dict[int, Span] = {}
+
+    @property
+    def next_id(self) -> int:
+        """Of the request that comes next."""
+        return self._next_id
 
     def learn(self, told: ApiVersionsResponse) -> None:
         """What the server said it serves."""
@@ -293,10 +301,18 @@ class ClientConnection(Answered):
         if len(payload) < 4:
             raise ProtocolError(f"a response of {len(payload)} bytes has no room for its header", 0)
         correlation_id = int.from_bytes(payload[:4], "big", signed=True)
-        if not self._asked or self._asked[0].correlation_id != correlation_id:
-            raise ProtocolError(f"response {correlation_id} is not what is awaited", 0)
-        asked = self._asked.popleft()
+        asked = self._answered(correlation_id)
         return read_response(asked.api, asked.version, correlation_id, payload)
+
+    def _answered(self, correlation_id: int) -> _Waiting:
+        if self._asked and self._asked[0].correlation_id == correlation_id:
+            return self._asked.popleft()
+        later = () if self._in_order else self._asked
+        found = next((each for each in later if each.correlation_id == correlation_id), None)
+        if found is None:
+            raise ProtocolError(f"response {correlation_id} is not what is awaited", 0)
+        self._asked.remove(found)
+        return found
 
 
 def read_response(api: Api, version: int, correlation_id: int, payload: bytes | bytearray) -> Response:

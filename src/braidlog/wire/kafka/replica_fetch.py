@@ -1,8 +1,8 @@
-"""Both ends of a connection between a follower and its leader: one API, Kafka's Fetch, in one version."""
+"""Both ends of a connection between two nodes: a follower's, with one API, Kafka's Fetch, in one version; or one for calls."""
 
 from typing import Final
 
-from braidlog.wire.kafka.apis import FRAME_BYTES_MAX, Api, Key
+from braidlog.wire.kafka.apis import CALL, FRAME_BYTES_MAX, Api, Key
 from braidlog.wire.kafka.connection import ClientConnection, ServerConnection
 from braidlog.wire.kafka.messages.replicas import ReplicaFetchRequest, ReplicaFetchResponse
 from braidlog.wire.kafka.rows import Span
@@ -16,8 +16,14 @@ REPLICA_FETCH: Final = Api(
 
 
 def leader_connection() -> ServerConnection:
-    return ServerConnection({Key.FETCH: REPLICA_FETCH.versions}, apis={int(Key.FETCH): REPLICA_FETCH})
+    apis = (REPLICA_FETCH, CALL)
+    return ServerConnection({api.key: api.versions for api in apis}, apis={int(api.key): api for api in apis})
 
 
 def follower_connection() -> ClientConnection:
     return ClientConnection("braidlog", RESPONSE_BYTES_MAX, apis={ReplicaFetchRequest: REPLICA_FETCH})
+
+
+def caller_connection() -> ClientConnection:
+    """A call that takes long holds back no other: answers come in any order."""
+    return ClientConnection("braidlog", RESPONSE_BYTES_MAX, apis={CALL.request: CALL}, in_order=False)

@@ -291,6 +291,10 @@ class Pong(Message, frozen=True):
     pass
 
 
+RETRIABLE: Final[dict[str, Any]] = {"retriable": True}
+"""The `details` of an Error that says: another node would have served it, nothing was done, and it may be asked again."""
+
+
 class Error(Message, frozen=True):
     """The answer to any request that was not served. The binary form drops `details` and has codes of its own.
 

@@ -1,4 +1,4 @@
-"""The follower's end of one connection: requests out, responses in, large ones received where they stay.
+"""The end that asks of one connection between nodes: requests out, responses in, large ones received where they stay.
 
 Knows: sockets, frames. Refuses to know: what is asked.
 """
@@ -9,30 +9,35 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.kafka.messages.replicas import ReplicaFetchRequest, ReplicaFetchResponse
-from braidlog.wire.kafka.replica_fetch import follower_connection
+from braidlog.wire.kafka.connection import ClientConnection, Response
+from braidlog.wire.kafka.rows import Message
 
 log = logging.getLogger("braidlog.peers")
 
 READ_BYTES: Final = 64 * 1024
 
 
-class LeaderLink(asyncio.BufferedProtocol):
-    def __init__(self, answered: Callable[[ReplicaFetchResponse], None], lost: Callable[["LeaderLink"], None]) -> None:
+class PeerLink(asyncio.BufferedProtocol):
+    def __init__(
+        self, connection: ClientConnection, answered: Callable[[Response], None], lost: Callable[["PeerLink"], None]
+    ) -> None:
         self._answered = answered
         self._lost = lost
-        self._connection = follower_connection()
+        self._connection = connection
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._is_large = False
 
     @property
     def is_open(self) -> bool:
-        return self._transport is not None
+        return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, message: ReplicaFetchRequest) -> None:
+    def send(self, message: Message) -> int:
+        """The number that its answer will have."""
+        number = self._connection.next_id
         if self._transport is not None:
             self._transport.write(self._connection.request(message))
+        return number
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -63,4 +68,4 @@ class LeaderLink(asyncio.BufferedProtocol):
                 log.warning("a node's answer cannot be read: %s; connecting anew", event.error)
                 self.abort()
                 return
-            self._answered(event.message)
+            self._answered(event)

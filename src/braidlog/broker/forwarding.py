@@ -1,0 +1,106 @@
+"""What this node cannot serve is asked of the node that can, for clients that cannot ask it themselves.
+
+Knows: which node that is, as the metadata has it; how long a request is held while nobody serves it. Refuses to know: what is
+asked (it is bytes), connections.
+Invariants: a request is handed on once, by the node that its client reached, and never by the next; one that may have changed
+something is not asked again unless it is known that nothing was done.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, Protocol
+
+from braidlog.broker.routing import Routing
+from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason, is_elsewhere
+from braidlog.model.world import World
+
+HOLD_SECONDS: Final = 2.0
+"""How long a request waits for a node that serves it: most fail-overs are over by then."""
+LOOK_SECONDS: Final = 0.02
+ANSWER_SECONDS_MAX: Final = 10.0
+"""Beside what a request says itself that it may wait."""
+
+
+class Call(NamedTuple):
+    """What another node is asked."""
+
+    name: str
+    principal: str
+    body: bytes
+    wait_seconds: float = 0.0
+    """How long the answer may take by what is asked."""
+    changes: bool = True
+    """Whether it may change something: then it is not sent again after silence."""
+
+
+class Calls(Protocol):
+    """The way to the other nodes."""
+
+    def call(self, node: int, call: Call, seconds: float) -> Awaitable[bytes]:
+        """What that node answers. `NothingDoneError`: it was not reached, or refused; `BrokerError` TIMED_OUT: nobody knows."""
+        ...
+
+
+class Forwarding:
+    """Of one node to the others."""
+
+    def __init__(self, routing: Routing, world: World) -> None:
+        self._routing = routing
+        self._world = world
+        self.calls: Calls | None = None
+        """None: this node is alone."""
+        self.counts: Counter[tuple[str, int]] = Counter()
+        """Requests that were handed on, by what was called and the node."""
+
+    async def forward(
+        self, call: Call, refusal: BrokerError, serve_here: Callable[[], Awaitable[object]]
+    ) -> bytes | object:
+        """The answer of the node that serves what was refused here with `refusal`: its bytes, or what `serve_here` gives if that
+        node is this one by now."""
+        until = self._world.monotonic() + HOLD_SECONDS
+        while True:
+            node = self._serving(refusal)
+            try:
+                if node == self._routing.own_number:
+                    return await serve_here()
+                if node is not None:
+                    return await self.ask(node, call)
+            except NothingDoneError as error:
+                if self._world.monotonic() >= until:
+                    raise self._nobody(refusal, str(error)) from None
+            except BrokerError as error:
+                if not (is_elsewhere(error) or (error.reason is Reason.TIMED_OUT and not call.changes)):
+                    raise
+            # Nobody takes the coordinator's place while it is away; a leader's is taken soon.
+            is_away = node is None and not isinstance(refusal, NotLeaderError)
+            if is_away or self._world.monotonic() >= until:
+                raise self._nobody(refusal, "it is away")
+            await self._world.wakeup().wait(LOOK_SECONDS)
+
+    async def ask(self, node: int, call: Call) -> bytes:
+        """Once."""
+        if self.calls is None:
+            raise NothingDoneError(Reason.UNAVAILABLE, f"this node is alone: it cannot ask node {node}")
+        self.counts[call.name, node] += 1
+        return await self.calls.call(node, call, call.wait_seconds + ANSWER_SECONDS_MAX)
+
+    def _serving(self, refusal: BrokerError) -> int | None:
+        """Who serves what was refused, by the newest metadata; None: nobody now. Of what has gone, this node says so itself."""
+        if not isinstance(refusal, NotLeaderError):
+            node: int | None = self._routing.coordinator
+        elif (known := self._routing.assignment(refusal.topic, refusal.number)) is None:
+            return self._routing.own_number
+        else:
+            node = known.leader
+        return node if node is not None and self._routing.is_live(node) else None
+
+    def _nobody(self, refusal: BrokerError, why: str) -> BrokerError:
+        if not isinstance(refusal, NotLeaderError):
+            node = self._routing.coordinator
+            return BrokerError(
+                Reason.NOT_COORDINATOR,
+                f"node {node} keeps groups, transactions and keys, and cannot be asked: {why}; nothing was done, try again",
+            )
+        place = f"{refusal.topic}/{refusal.number}"
+        text = f"the leader of {place} cannot be asked: {why}; nothing was done, try again"
+        return NotLeaderError(refusal.topic, refusal.number, text)

@@ -1,0 +1,165 @@
+"""Calls to the other nodes: one connection to each, many calls under way.
+
+Knows: connections, which call an answer is for. Refuses to know: what is called.
+Invariants: a call is sent once; one that was not sent when its connection could not be made, or its caller went away, is never
+sent; whoever waits hears of the end of its connection at once. What is under way to one node is bounded.
+"""
+
+import ssl
+from collections.abc import Container
+from typing import Final
+
+from braidlog.broker.forwarding import Call
+from braidlog.model.errors import BrokerError, NothingDoneError, Reason
+from braidlog.model.world import Wakeup, World
+from braidlog.server.peers.dialling import AddressOf, Dial
+from braidlog.server.peers.peer_link import PeerLink
+from braidlog.tasks import Tasks
+from braidlog.wire.kafka.apis import CALL_BYTES_MAX
+from braidlog.wire.kafka.connection import Response
+from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
+from braidlog.wire.kafka.replica_fetch import caller_connection
+
+CALLS_MAX: Final = 1_000
+"""Under way to one node: fewer than its port takes from one connection."""
+CALLS_BYTES_MAX: Final = 64 * 1024 * 1024
+BODY_BYTES_MAX: Final = CALL_BYTES_MAX - 64 * 1024
+"""What stands around it has a name and a principal, and is less."""
+
+
+class _Waiting:
+    """A call, until it has ended."""
+
+    __slots__ = ("answer", "is_sent", "request", "wakeup")
+
+    def __init__(self, request: CallRequest, wakeup: Wakeup) -> None:
+        self.request = request
+        self.wakeup = wakeup
+        self.is_sent = False
+        self.answer: CallResponse | None = None
+
+
+class _Target:
+    """One other node."""
+
+    def __init__(self, dial: Dial, tasks: Tasks) -> None:
+        self._dial = dial
+        self._tasks = tasks
+        self._link: PeerLink | None = None
+        self._is_connecting = False
+        self._unsent: dict[_Waiting, None] = {}
+        self._asked: dict[int, _Waiting] = {}
+        self._bytes = 0
+
+    def begin(self, waiting: _Waiting) -> None:
+        size = len(waiting.request.body)
+        if size > BODY_BYTES_MAX:
+            raise BrokerError(
+                Reason.RECORD_TOO_LARGE, f"{size} bytes cannot be handed to another node, {BODY_BYTES_MAX} can"
+            )
+        if len(self._unsent) + len(self._asked) >= CALLS_MAX or self._bytes + size > CALLS_BYTES_MAX:
+            raise NothingDoneError(Reason.UNAVAILABLE, f"too much is under way to node {self._dial.peer}")
+        self._bytes += size
+        if self._link is not None and self._link.is_open:
+            self._send(self._link, waiting)
+        elif self._is_connecting or (self._link is None and self._dial.may_try()):
+            self._unsent[waiting] = None
+            self._connect_soon()
+        else:
+            waiting.wakeup.wake()
+
+    def _connect_soon(self) -> None:
+        if not self._is_connecting:
+            self._is_connecting = True
+            self._tasks.spawn(self._connect(), f"connect to node {self._dial.peer} for calls")
+
+    def _send(self, link: PeerLink, waiting: _Waiting) -> None:
+        waiting.is_sent = True
+        self._asked[link.send(waiting.request)] = waiting
+
+    async def _connect(self) -> None:
+        try:
+            link = await self._dial.connect(lambda: PeerLink(caller_connection(), self._answered, self._lost))
+        finally:
+            self._is_connecting = False
+        # It may have ended again before we heard of it, and will not say so twice.
+        self._link = link if link is not None and link.is_open else None
+        unsent, self._unsent = self._unsent, {}
+        for waiting in unsent:
+            if self._link is None:
+                waiting.wakeup.wake()
+            else:
+                self._send(self._link, waiting)
+
+    def _answered(self, response: Response) -> None:
+        self._dial.succeeded()
+        waiting = self._asked.pop(response.correlation_id, None)
+        if waiting is not None:
+            waiting.answer = response.message
+            waiting.wakeup.wake()
+
+    def _lost(self, link: PeerLink) -> None:
+        if link is self._link:
+            self._link = None
+            asked, self._asked = self._asked, {}
+            for waiting in asked.values():
+                waiting.wakeup.wake()
+
+    def end(self, waiting: _Waiting) -> None:
+        """Its caller waits no more: if it was not sent yet it is not sent; if it was, its answer is dropped when it comes."""
+        self._bytes -= len(waiting.request.body)
+        self._unsent.pop(waiting, None)
+
+    def cut(self) -> None:
+        if self._link is not None:
+            self._link.abort()
+
+
+class NodeCalls:
+    """Of one node to all others."""
+
+    def __init__(self, node: int, world: World, address_of: AddressOf, tls: ssl.SSLContext | None = None) -> None:
+        self._node = node
+        self._world = world
+        self._address_of = address_of
+        self._tls = tls
+        self._tasks = Tasks()
+        self._targets: dict[int, _Target] = {}
+
+    async def call(self, node: int, call: Call, seconds: float) -> bytes:
+        """See `broker/forwarding.py`."""
+        target = self._targets.get(node)
+        if target is None:
+            dial = Dial(self._node, node, self._address_of, self._tls)
+            target = self._targets[node] = _Target(dial, self._tasks)
+        waiting = _Waiting(CallRequest(call.name, call.principal, call.body), self._world.wakeup())
+        target.begin(waiting)
+        try:
+            if waiting.answer is None:
+                await waiting.wakeup.wait(seconds)
+        finally:
+            target.end(waiting)
+        if waiting.answer is None:
+            if not waiting.is_sent:
+                raise NothingDoneError(Reason.UNAVAILABLE, f"node {node} cannot be reached")
+            raise BrokerError(
+                Reason.TIMED_OUT, f"node {node} was asked and has not answered: it may be done all the same"
+            )
+        if waiting.answer.reason:
+            raise NothingDoneError(_reason(waiting.answer.reason), waiting.answer.text)
+        return waiting.answer.body
+
+    def cut_all_but(self, living: Container[int]) -> None:
+        """Whoever waits for a node that was taken for dead hears so now."""
+        for node, target in self._targets.items():
+            if node not in living:
+                target.cut()
+
+    async def stop(self) -> None:
+        self.cut_all_but(())
+        await self._tasks.stop()
+
+
+def _reason(name: str) -> Reason:
+    """A later version may have others."""
+    return Reason.__members__.get(name, Reason.UNAVAILABLE)

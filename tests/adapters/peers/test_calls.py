@@ -1,0 +1,138 @@
+"""What nodes ask of each other for their clients: RustLog's requests, through any node, and what is not handed on."""
+
+from typing import Any
+
+import pytest
+from tests.adapters.peers.linked_nodes import Client, LinkedNode, linked
+from tests.broker.three_nodes import TOPIC, assign
+
+from braidlog.adapters.peers.calls import CallTable
+from braidlog.broker.access.authorize import Authorize, Operation, Rule
+from braidlog.cluster import events as e
+from braidlog.model.errors import Reason
+from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
+from braidlog.wire.rustlog import messages as m
+from braidlog.wire.rustlog.connection import ClientConnection
+from braidlog.wire.rustlog.messages import Form
+
+PRODUCE = m.Produce(topic=TOPIC, partition=0, records=[b"a", b"b"], id="7")
+
+
+def rustlog(node: LinkedNode, message: Any, form: Form = Form.JSON, client: Client | None = None) -> Any:
+    connection = ClientConnection(form)
+    connection.receive(node.ask("rustlog", connection.request(message), client))
+    return connection.next_event().message
+
+
+def fetch(offset: int = 0, group: str = "") -> m.Fetch:
+    return m.Fetch(group_id=group, topic=TOPIC, partition=0, offset=offset, max_bytes=1000)
+
+
+@pytest.mark.parametrize("leader", [1, 2, 3])
+@pytest.mark.parametrize("asked", [1, 2, 3])
+def test_any_node_takes_rustlogs_requests_and_their_answers_are_the_leaders(leader: int, asked: int) -> None:
+    nodes = linked(leader, "rustlog")
+    node = nodes[asked]
+    assert rustlog(node, PRODUCE) == m.ProduceResponse(base_offset=0, record_count=2, id="7")
+    assert [record.payload for record in rustlog(node, fetch()).records] == [b"a", b"b"]
+    assert rustlog(node, fetch(), Form.BINARY).records == [b"a", b"b"]
+    assert rustlog(node, fetch(offset=9)) == m.FetchResponse(records=[], next_offset=9)
+    described = rustlog(node, m.DescribePartition(topic=TOPIC, partition=0))
+    assert (described.high_watermark, described.segment_count) == (2, 1)
+    assert nodes[leader].node.values(TOPIC) == [b"a", b"b"]
+    assert nodes[leader].called == ["rustlog"] * (5 if asked != leader else 0)
+
+
+@pytest.mark.parametrize("asked", [1, 2, 3])
+def test_a_group_of_rustlog_is_the_same_on_any_node(asked: int) -> None:
+    nodes = linked(3, "rustlog")
+    node = nodes[asked]
+    assert rustlog(node, PRODUCE).record_count == 2
+    assert rustlog(node, fetch(group="g"), Form.BINARY) == m.BriefFetchResponse([], 0)
+    assert rustlog(node, m.OffsetCommit(group="g", topic=TOPIC, partition=0, offset=1)).success
+    for each in nodes.values():
+        assert rustlog(each, m.OffsetFetch(group="g", topic=TOPIC, partition=0)).offset == 1
+        assert rustlog(each, fetch(group="g"), Form.BINARY).records == [b"b"]
+    assert nodes[1].node.services.offsets.committed("g", TOPIC, 0) is not None
+    assert nodes[3].node.services.offsets.committed("g", TOPIC, 0) is None
+
+
+def test_a_forwarded_request_is_never_forwarded_again() -> None:
+    """Nodes 2 and 3 each take the other for the leader: the request goes one hop, and its client is told to ask again."""
+    nodes = linked(3, "rustlog")
+    assign(nodes[3].node, 2)
+    told = rustlog(nodes[2], PRODUCE)
+    assert (told.code, told.details) == (500, {"retriable": True})
+    assert "nothing was done, try again" in told.message
+    assert "rustlog" in nodes[3].called
+    assert nodes[2].called == []
+
+
+def test_a_leader_that_is_away_is_told_as_what_may_be_tried_again_and_waited_for() -> None:
+    nodes = linked(None, "rustlog")
+    told = rustlog(nodes[2], PRODUCE)
+    assert (told.code, told.details) == (500, {"retriable": True})
+    nodes = linked(3, "rustlog")
+    del nodes[2].others[3]
+    assert "node 3 cannot be reached" in rustlog(nodes[2], PRODUCE).message
+
+
+def test_while_the_coordinator_is_away_its_clients_are_told_to_try_again() -> None:
+    nodes = linked(2, "rustlog")
+    nodes[2].node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    told = rustlog(nodes[2], m.OffsetCommit(group="g", topic=TOPIC, partition=0, offset=1))
+    assert (told.code, told.details) == (500, {"retriable": True})
+    assert nodes[1].called == []
+
+
+def test_an_error_of_the_leader_is_the_clients_answer() -> None:
+    nodes = linked(3, "rustlog")
+    rustlog(nodes[2], PRODUCE)
+    nodes[3].node.run(nodes[3].node.services.trim.delete_before(TOPIC, 0, 1))
+    told = rustlog(nodes[2], fetch())
+    assert (told.code, told.details["high_watermark"]) == (416, 2)
+
+
+def test_a_principal_is_authorised_where_it_is_served() -> None:
+    allowed = Authorize({"alice": "00" * 32}, [Rule("alice", [Operation.ALL])])
+    denied = Authorize({"alice": "00" * 32}, [Rule("alice", [Operation.DESCRIBE])])
+    nodes = linked(3, "rustlog", authorize=allowed)
+    nodes[3] = nodes[2].others[3] = LinkedNode(3, 3, "rustlog", authorize=denied)
+    alice = Client()
+    alice.principal = "alice"
+    assert rustlog(nodes[2], PRODUCE, client=alice).code == 400
+    assert nodes[3].called
+    assert nodes[3].node.values(TOPIC) == []
+
+
+def test_a_topic_that_the_leader_has_not_heard_of_yet_is_no_answer_for_the_client() -> None:
+    nodes = linked(3, "rustlog")
+    nodes[3].node.run(nodes[3].node.services.topics.delete(TOPIC))
+    told = rustlog(nodes[2], PRODUCE)
+    assert told.details == {"retriable": True}
+    assert len(nodes[3].called) > 1
+
+
+def answered(table: CallTable, call: CallRequest) -> CallResponse:
+    link: Any = Client()
+    coroutine = table.answer(link, call)
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        answer: CallResponse = stop.value
+        return answer
+    raise AssertionError("it waits")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\x00", b"garbage" * 9, b"\x00\x00\x00\x01\x09" * 2, b"\x00\x00\x00\x01\x09\x00"]
+)
+def test_what_is_not_one_request_is_refused_before_anything_is_done(body: bytes) -> None:
+    table = linked(3, "rustlog")[3].table
+    assert answered(table, CallRequest("rustlog", "a", body)).reason == Reason.INVALID_RECORD.name
+
+
+def test_only_what_stands_in_the_table_can_be_called() -> None:
+    table = linked(3, "rustlog")[3].table
+    assert set(table.rows) == {"rustlog"}
+    assert answered(table, CallRequest("kafka", "a", b"")).reason == Reason.UNAVAILABLE.name

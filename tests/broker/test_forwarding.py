@@ -1,0 +1,138 @@
+"""When another node is asked, how often, and what a client hears when it cannot be."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.broker.node import Node
+from tests.broker.three_nodes import TOPIC, assign, three_nodes
+
+from braidlog.broker.forwarding import HOLD_SECONDS, LOOK_SECONDS, Call
+from braidlog.cluster import events as e
+from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason
+
+WRITE = Call("rustlog", "alice", b"body")
+READ = Call("rustlog", "alice", b"body", wait_seconds=3.0, changes=False)
+REFUSED = NotLeaderError(TOPIC, 0, "not here")
+NOT_DONE = NothingDoneError(Reason.NOT_LEADER, "not here either")
+UNKNOWN = BrokerError(Reason.TIMED_OUT, "no answer")
+
+LOOK_MS = round(LOOK_SECONDS * 1000)
+
+
+class Others:
+    """The other nodes: they answer as they were told to, one after the other; what is done meanwhile is done first."""
+
+    def __init__(self, node: Node, *answers: bytes | BrokerError, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self._answers = list(answers)
+        self._meanwhile = meanwhile
+        self.asked: list[int] = []
+        self.waits: list[float] = []
+        node.services.forwarding.calls = self
+
+    async def call(self, node: int, call: Call, seconds: float) -> bytes:
+        assert call.body == b"body"
+        self.asked.append(node)
+        self.waits.append(seconds)
+        self._meanwhile()
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, bytes):
+            return answer
+        raise answer
+
+
+def forwarded(node: Node, call: Call = WRITE, refusal: BrokerError = REFUSED) -> object:
+    async def here() -> str:
+        node.services.hosting.partition(TOPIC, 0).require_leader()
+        return "here"
+
+    job = node.spawn(node.services.forwarding.forward(call, refusal, here))
+    for _ in range(200):
+        if not job.is_done:
+            node.world.advance(LOOK_MS)
+    return job.result()
+
+
+def test_the_leader_is_asked_and_counted() -> None:
+    node = three_nodes(leader=3)
+    others = Others(node, b"done")
+    assert forwarded(node) == forwarded(node, READ) == b"done"
+    assert others.asked == [3, 3]
+    assert others.waits == [10.0, 13.0]
+    assert node.services.forwarding.counts == {("rustlog", 3): 2}
+
+
+def test_who_refuses_is_asked_again_and_the_next_leader_instead_of_it() -> None:
+    node = three_nodes(leader=3)
+    others = Others(node, NOT_DONE, b"done", meanwhile=lambda: assign(node, 1))
+    assert forwarded(node) == b"done"
+    assert others.asked == [3, 1]
+
+
+def test_a_request_is_held_until_somebody_leads_and_this_node_may_be_it() -> None:
+    node = three_nodes(leader=None)
+    Others(node, b"never asked")
+
+    async def here() -> str:
+        return "here"
+
+    job = node.spawn(node.services.forwarding.forward(WRITE, REFUSED, here))
+    node.world.advance(LOOK_MS)
+    assert not job.is_done
+    assign(node, 2)
+    node.world.advance(LOOK_MS)
+    assert job.result() == "here"
+
+
+@pytest.mark.parametrize("leader", [None, 3])
+def test_what_nobody_serves_in_time_is_refused_as_not_done(leader: int | None) -> None:
+    node = three_nodes(leader=leader)
+    Others(node, NOT_DONE)
+    before = node.clock.monotonic()
+    with pytest.raises(NotLeaderError, match="nothing was done, try again"):
+        forwarded(node)
+    assert node.clock.monotonic() - before >= HOLD_SECONDS
+
+
+def test_what_may_have_been_done_is_never_asked_again_but_reading_is() -> None:
+    node = three_nodes(leader=3)
+    others = Others(node, UNKNOWN, b"twice")
+    with pytest.raises(BrokerError, match="no answer"):
+        forwarded(node)
+    assert others.asked == [3]
+    others = Others(node, UNKNOWN, b"read")
+    assert forwarded(node, READ) == b"read"
+    assert others.asked == [3, 3]
+
+
+def test_while_the_coordinator_is_away_nobody_waits_for_it() -> None:
+    node = three_nodes()
+    others = Others(node, b"kept")
+    refusal = node.services.routing.not_coordinator()
+    assert forwarded(node, refusal=refusal) == b"kept"
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    before = node.clock.monotonic()
+    with pytest.raises(BrokerError, match="node 1 keeps groups") as caught:
+        forwarded(node, refusal=refusal)
+    assert caught.value.reason is Reason.NOT_COORDINATOR
+    assert (others.asked, node.clock.monotonic()) == ([1], before)
+
+
+def gone(node: Node) -> None:
+    if node.services.hosting.exists(TOPIC):
+        topic_id = node.services.hosting.meta(TOPIC).topic_id
+        node.services.metadata.change_alone([e.DeleteTopic(topic=TOPIC, topic_id=topic_id, deleted_ms=0)])
+        node.spawn(node.services.reconciler.follow())
+
+
+def test_of_a_topic_that_has_gone_meanwhile_this_node_says_so() -> None:
+    node = three_nodes(leader=3)
+    Others(node, NOT_DONE, meanwhile=lambda: gone(node))
+    with pytest.raises(BrokerError) as caught:
+        forwarded(node)
+    assert caught.value.reason is Reason.TOPIC_NOT_FOUND
+
+
+def test_a_node_that_is_alone_asks_nobody() -> None:
+    node = Node()
+    with pytest.raises(NothingDoneError):
+        node.run(node.services.forwarding.ask(3, WRITE))
