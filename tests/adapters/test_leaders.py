@@ -1,230 +1,23 @@
-"""What each door says of other nodes: a hand-made cluster of three, asked in bytes at node 2."""
+"""What each door but Kafka's says of other nodes: a hand-made cluster of three, asked at node 2."""
 
 import json
 from typing import Any
 
 import pytest
-from tests.broker.node import Node, batch_of
+from tests.adapters.one_of_three import in_bytes, served
+from tests.broker.node import Node
 from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, three_nodes
 
-from braidlog.adapters.contract import Adapter
-from braidlog.adapters.kafka.configuring import RATE
 from braidlog.cluster import events as e
-from braidlog.model.errors import BrokerError
+from braidlog.replication.replicas import Replica, ReplicaSet
 from braidlog.server.doors import make_adapter
 from braidlog.wire.flux import messages as fm
-from braidlog.wire.kafka.codes import ErrorCode as E
-from braidlog.wire.kafka.connection import ClientConnection as KafkaClient
-from braidlog.wire.kafka.connection import Response
-from braidlog.wire.kafka.messages import cluster as c
-from braidlog.wire.kafka.messages import data as d
-from braidlog.wire.kafka.messages import groups as g
-from braidlog.wire.kafka.messages import placement as p
-from braidlog.wire.kafka.messages import topics
-from braidlog.wire.kafka.messages import transactions as t
-from braidlog.wire.kafka.messages.parts import CurrentLeader, NodeEndpoint, TopicPartitions
-from braidlog.wire.kafka.rows import Message
 from braidlog.wire.mayfly import messages as mm
 from braidlog.wire.mayfly.connection import Request
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.errors import ErrorCode, RPCErrorResponse
 from braidlog.wire.rustlog import messages as rm
 from braidlog.wire.rustlog.connection import Request as RustlogRequest
-
-
-class Client:
-    """A conversation, as far as these requests need one."""
-
-    principal = "anonymous"
-    address = OWN
-    peer = "10.9.9.9:1"
-
-    def hold(self, more_bytes: int) -> None:
-        pass
-
-
-CONVERSATION: Any = Client()
-
-
-def served(node: Node, adapter: Adapter, request: Any) -> Any:
-    """The answer to one request, or the adapter's own words for a refusal."""
-    try:
-        return node.run(adapter.handle(CONVERSATION, request))
-    except BrokerError as error:
-        return adapter.failure(request, error)
-
-
-def in_bytes(node: Node, adapter: Adapter, data: bytes) -> bytes:
-    connection = adapter.open()
-    connection.receive(data)
-    request = connection.next_event()
-    output = connection.respond(request, served(node, adapter, request))
-    return output if isinstance(output, bytes) else b"".join(output)  # type: ignore[arg-type]
-
-
-# -- Kafka ---------------------------------------------------------------------------------------------------------
-
-
-def kafka(node: Node, message: Message, version: int | None = None) -> Any:
-    client = KafkaClient("c")
-    client.receive(in_bytes(node, make_adapter("kafka", node.services), client.request(message, version)))
-    answer = client.next_event()
-    assert isinstance(answer, Response)
-    return answer.message
-
-
-def test_kafka_metadata_names_the_live_nodes_their_racks_and_the_leader() -> None:
-    node = three_nodes()
-    told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
-    assert [(each.node_id, each.host, each.port, each.rack) for each in told.brokers] == [
-        (1, *addresses(1)["kafka"], "r1"),
-        (2, *OWN, "r2"),
-        (3, *addresses(3)["kafka"], "r3"),
-    ]
-    assert told.controller_id == 1
-    (partition,) = told.topics[0].partitions
-    assert partition == c.MetadataResponsePartition(0, 0, 3, 7, [3, 1, 2], [3, 2], [])
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
-    told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
-    assert [each.node_id for each in told.brokers] == [2, 3]
-    assert told.controller_id == 2
-    assert told.topics[0].partitions[0].offline_replicas == [1]
-
-
-def test_kafka_topics_are_placed_as_they_are_asked_for() -> None:
-    node = three_nodes()
-
-    def asked(**fields: Any) -> topics.CreateTopicsRequest:
-        return topics.CreateTopicsRequest([topics.CreateTopicsRequestTopic("placed", **fields)])
-
-    def assigned(*places: list[int]) -> dict[str, Any]:
-        return {"assignments": [topics.CreateTopicsRequestAssignment(at, each) for at, each in enumerate(places)]}
-
-    as_default = {"num_partitions": -1, "replication_factor": -1}
-    for fields, code in (
-        ({"num_partitions": 1, "replication_factor": 4}, E.INVALID_REPLICATION_FACTOR),
-        ({**as_default, **assigned([1, 9])}, E.INVALID_REPLICA_ASSIGNMENT),
-        ({**as_default, **assigned([1, 1])}, E.INVALID_REPLICA_ASSIGNMENT),
-        ({**as_default, **assigned([1, 2], [3])}, E.INVALID_REPLICA_ASSIGNMENT),
-    ):
-        assert kafka(node, asked(**fields)).topics[0].error_code == code
-    made = kafka(node, asked(**as_default, **assigned([3, 2], [1, 3]))).topics[0]
-    assert (made.error_code, made.num_partitions, made.replication_factor) == (E.NONE, 2, 2)
-    grown = topics.CreatePartitionsRequestTopic("placed", 3, [topics.CreatePartitionsRequestAssignment([2, 1])])
-    assert kafka(node, topics.CreatePartitionsRequest([grown])).results[0].error_code == E.NONE
-    assert [each.replicas for each in node.services.hosting.meta("placed").assignments] == [(3, 2), (1, 3), (2, 1)]
-
-
-def test_kafka_metadata_of_a_partition_without_a_leader_and_of_one_whose_leader_has_no_such_door() -> None:
-    asked = c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)])
-    (partition,) = kafka(three_nodes(leader=None), asked).topics[0].partitions
-    assert (partition.error_code, partition.leader_id) == (E.LEADER_NOT_AVAILABLE, -1)
-    node = three_nodes()
-    node.services.metadata.change_alone([registered(3, 2, doors={})])
-    assign(node, 3)
-    (partition,) = kafka(node, asked).topics[0].partitions
-    assert (partition.error_code, partition.leader_id) == (E.LISTENER_NOT_FOUND, -1)
-
-
-def test_kafka_describes_cluster_and_topics_alike() -> None:
-    node = three_nodes()
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
-    told = kafka(node, c.DescribeClusterRequest())
-    assert ([each.broker_id for each in told.brokers], told.controller_id) == ([2, 3], 2)
-    told = kafka(node, c.DescribeClusterRequest(include_fenced_brokers=True))
-    assert [(each.broker_id, each.is_fenced) for each in told.brokers] == [(1, True), (2, False), (3, False)]
-    told = kafka(node, c.DescribeTopicPartitionsRequest([c.DescribeTopicPartitionsRequestTopic(TOPIC)]))
-    (partition,) = told.topics[0].partitions
-    assert (partition.leader_id, partition.isr_nodes, partition.offline_replicas) == (3, [3, 2], [1])
-
-
-def test_kafka_tells_one_cluster_id_on_all_nodes() -> None:
-    node = three_nodes()
-    alone = kafka(node, c.DescribeClusterRequest()).cluster_id
-    node.folder.join_cluster("ab" * 16)
-    told = kafka(node, c.DescribeClusterRequest()).cluster_id
-    assert told == "q6urq6urq6urq6urq6urqw" != alone
-    assert kafka(node, c.MetadataRequest()).cluster_id == told
-
-
-def test_kafka_finds_the_coordinator_on_its_node_and_says_when_that_is_away() -> None:
-    node = three_nodes()
-    (found,) = kafka(node, c.FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
-    assert (found.node_id, found.host, found.port) == (1, *addresses(1)["kafka"])
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
-    (found,) = kafka(node, c.FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
-    assert found.error_code == E.COORDINATOR_NOT_AVAILABLE
-
-
-def test_kafka_produce_and_fetch_name_the_leader_and_its_address_in_a_refusal() -> None:
-    node = three_nodes(partitions=2)
-    endpoint = NodeEndpoint(3, *addresses(3)["kafka"], "r3")
-    batch = d.ProduceRequestPartition(0, batch_of(b"v"))
-    told = kafka(node, d.ProduceRequest(None, -1, 1000, [d.ProduceRequestTopic(TOPIC, partition_data=[batch])]), 12)
-    (partition,) = told.responses[0].partition_responses
-    assert (partition.error_code, partition.current_leader) == (E.NOT_LEADER_OR_FOLLOWER, CurrentLeader(3, 7))
-    assert told.node_endpoints == [endpoint]
-    topic_id = bytes.fromhex(node.services.hosting.meta(TOPIC).topic_id)
-    wanted = [d.FetchRequestPartition(number, partition_max_bytes=1000) for number in (0, 1)]
-    told = kafka(node, d.FetchRequest(topics=[d.FetchRequestTopic(topic_id=topic_id, partitions=wanted)]), 17)
-    assert [each.error_code for each in told.responses[0].partitions] == [E.NOT_LEADER_OR_FOLLOWER] * 2
-    assert [each.current_leader for each in told.responses[0].partitions] == [CurrentLeader(3, 7)] * 2
-    assert told.node_endpoints == [endpoint]
-
-
-def test_kafka_fetch_in_an_epoch_that_is_over_is_told_the_one_in_force() -> None:
-    node = three_nodes(leader=2)
-    topic_id = bytes.fromhex(node.services.hosting.meta(TOPIC).topic_id)
-    wanted = d.FetchRequestPartition(0, current_leader_epoch=0, partition_max_bytes=1000)
-    told = kafka(node, d.FetchRequest(topics=[d.FetchRequestTopic(topic_id=topic_id, partitions=[wanted])]), 17)
-    (partition,) = told.responses[0].partitions
-    assert (partition.error_code, partition.current_leader) == (E.FENCED_LEADER_EPOCH, CurrentLeader(2, 7))
-    assert told.node_endpoints == [NodeEndpoint(2, *OWN, "r2")]
-
-
-def test_kafka_tells_no_leader_of_what_was_served() -> None:
-    node = three_nodes(leader=2)
-    batch = d.ProduceRequestPartition(0, batch_of(b"v"))
-    told = kafka(node, d.ProduceRequest(None, 1, 1000, [d.ProduceRequestTopic(TOPIC, partition_data=[batch])]), 12)
-    assert (told.responses[0].partition_responses[0].error_code, told.node_endpoints) == (E.NONE, [])
-
-
-def test_kafka_elects_moves_and_tells_the_quorum() -> None:
-    node = three_nodes(leader=2)
-    told = kafka(node, p.ElectLeadersRequest(0, [TopicPartitions(TOPIC, [0, 5])]))
-    results = told.replica_election_results[0].partition_result
-    assert [each.error_code for each in results] == [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
-    assert kafka(node, p.ElectLeadersRequest(0, None)).replica_election_results == []
-    told = kafka(node, p.ElectLeadersRequest(1, [TopicPartitions(TOPIC, [0])]))
-    assert told.replica_election_results[0].partition_result[0].error_code == E.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    for replicas, code in (([1, 2], E.NONE), ([9], E.INVALID_REPLICA_ASSIGNMENT)):
-        wanted = p.AlterPartitionReassignmentsRequestPartition(0, replicas)
-        asked = [p.AlterPartitionReassignmentsRequestTopic(TOPIC, [wanted])]
-        told = kafka(node, p.AlterPartitionReassignmentsRequest(topics=asked))
-        assert told.responses[0].partitions[0].error_code == code
-    (moving,) = kafka(node, p.ListPartitionReassignmentsRequest()).topics
-    assert moving.partitions == [p.ListPartitionReassignmentsResponsePartition(0, [1, 2, 3], [], [3])]
-    named = [p.ListPartitionReassignmentsRequestTopic(TOPIC, [1])]
-    assert kafka(node, p.ListPartitionReassignmentsRequest(topics=named)).topics == []
-    given_up = p.AlterPartitionReassignmentsRequestTopic(
-        TOPIC, [p.AlterPartitionReassignmentsRequestPartition(0, None)] * 2
-    )
-    told = kafka(node, p.AlterPartitionReassignmentsRequest(topics=[given_up]))
-    codes = [each.error_code for each in told.responses[0].partitions]
-    assert codes == [E.NONE, E.NO_REASSIGNMENT_IN_PROGRESS]
-    asked_of = p.DescribeQuorumRequestTopic("__cluster_metadata", [p.DescribeQuorumRequestPartition(0)])
-    told = kafka(node, p.DescribeQuorumRequest([asked_of]))
-    (partition,) = told.topics[0].partitions
-    assert (partition.leader_id, [each.replica_id for each in partition.current_voters]) == (1, [1, 2, 3])
-    assert [(each.node_id, each.listeners[0].host) for each in told.nodes][2] == (3, "fd00::3")
-
-
-def test_kafka_speaks_of_moves_among_several_nodes_only() -> None:
-    for node, is_told in ((Node(), False), (three_nodes(), True)):
-        told = {each.api_key for each in kafka(node, c.ApiVersionsRequest()).api_keys}
-        assert ({43, 45, 46, 55} <= told) is is_told
-        assert not {43, 45, 46, 55} & told or is_told
-
 
 # -- mlog ----------------------------------------------------------------------------------------------------------
 
@@ -255,6 +48,55 @@ def test_mlog_sends_clients_away_with_the_codes_that_make_them_look_again(reques
     answer = mlog(three_nodes(), request_)
     assert isinstance(answer, RPCErrorResponse)
     assert answer.code == code
+
+
+def test_mlog_tells_how_far_followers_have_got_where_it_leads() -> None:
+    """The leader knows; and who observes it from outside is listed behind the replicas, in sync if it has what is committed."""
+    node = three_nodes(leader=2)
+    hosted = node.services.hosting.partition(TOPIC, 0)
+    hosted.replicas = ReplicaSetOfLeader()
+    (topic,) = mlog(node, m.ListTopicsRequest()).topics
+    assert topic.replicas == (
+        m.ReplicaInfo("3", True, 5),
+        m.ReplicaInfo("1", False, 4),
+        m.ReplicaInfo("2", True, 0),
+        m.ReplicaInfo("mlog-7", True, 3),
+    )
+
+
+class ReplicaSetOfLeader(ReplicaSet):
+    def __init__(self) -> None:
+        super().__init__("2")
+
+    @property
+    def followers(self) -> list[Replica]:
+        return [Replica("1", 4), Replica("3", 5)]
+
+    @property
+    def observers(self) -> list[Replica]:
+        return [Replica("mlog-7", 3, in_sync=True)]
+
+
+def test_mlog_creates_a_topic_and_answers_its_followers() -> None:
+    """N replicas are N + 1 nodes; who is designated leads at first, if it is there: it is a wish."""
+    for wished, leader in (("1", 1), ("2", 2), ("3", 3), ("9", None), ("", None), ("no number", None)):
+        node = three_nodes()
+        told = mlog(node, m.CreateTopicRequest("new", 1, wished))
+        known = node.services.hosting.meta("new").assignments[0]
+        assert leader in (None, known.leader)
+        assert known.leader == known.replicas[0]
+        assert told == m.CreateTopicResponse("new", tuple(str(each) for each in known.replicas[1:]))
+        assert len(known.replicas) == 2
+    assert mlog(three_nodes(), m.CreateTopicRequest("alone", 0)).replica_node_ids is None
+    assert mlog(three_nodes(), m.CreateTopicRequest("many", 3)).code == ErrorCode.NOT_ENOUGH_NODES
+
+
+def test_mlog_changes_no_set_of_a_cluster() -> None:
+    """Not even the list of who follows: the cluster's nodes join and leave by themselves."""
+    node = three_nodes(leader=2)
+    before = node.services.hosting.meta(TOPIC)
+    assert mlog(node, m.ApplyIsrUpdateEventRequest(TOPIC, "mlog-7", True)).code == ErrorCode.UNKNOWN
+    assert node.services.hosting.meta(TOPIC) == before
 
 
 def test_mlog_says_that_no_leader_is_known() -> None:
@@ -313,6 +155,7 @@ def test_cursus_lists_the_nodes_and_tells_of_each_partition() -> None:
     )
     first, second = told["partitions"]
     assert (first["key"], first["leader"], first["leader_epoch"], first["isr"]) == (f"{TOPIC}-0", "3", 7, ["3", "2"])
+    assert (first["leader_available"], first["under_replicated"], first["healthy"]) == (True, True, False)
     assert (second["leader"], second["leader_available"], second["healthy"]) == ("", False, False)
 
 
@@ -366,17 +209,6 @@ def test_mayfly_lists_the_nodes_and_which_are_dead() -> None:
 # -- groups, transactions and keys, which one node keeps -----------------------------------------------------------
 
 
-def test_kafka_groups_and_transactions_are_served_by_their_coordinator_alone() -> None:
-    for node, code in ((three_nodes(), E.NOT_COORDINATOR), (three_nodes(name="1"), E.NONE)):
-        topic = g.OffsetCommitRequestTopic(TOPIC, partitions=[g.OffsetCommitRequestPartition(0, 0)])
-        told = kafka(node, g.OffsetCommitRequest("g", topics=[topic]), 8)
-        assert told.topics[0].partitions[0].error_code == code
-        asked = g.OffsetFetchRequestGroup("g", topics=[g.OffsetFetchRequestTopic(TOPIC, partition_indexes=[0])])
-        assert kafka(node, g.OffsetFetchRequest(groups=[asked]), 8).groups[0].error_code == code
-        assert kafka(node, t.InitProducerIdRequest("id", 60_000)).error_code == code
-        assert kafka(node, t.InitProducerIdRequest(None, 60_000)).error_code == E.NONE
-
-
 def test_cursus_names_the_coordinator_which_need_not_lead() -> None:
     line = f"FETCH_OFFSET topic={TOPIC} partition=0 group=g"
     assert cursus(three_nodes(), line) == "ERROR: NOT_COORDINATOR host=10.0.0.1 port=9011"
@@ -419,56 +251,3 @@ def test_rustlog_refuses_a_fetch_from_where_a_group_is() -> None:
         asked = rm.Fetch(group_id=group, topic=TOPIC, partition=0, offset=0, max_bytes=100)
         answer = served(node, adapter, RustlogRequest(asked, form))
         assert isinstance(answer, rm.Error) is not is_served
-
-
-def test_kafka_unregisters_a_broker_that_is_fenced_and_holds_nothing() -> None:
-    node = three_nodes()
-
-    def asked(number: int) -> tuple[int, str | None]:
-        told = kafka(node, p.UnregisterBrokerRequest(number))
-        return told.error_code, told.error_message
-
-    assert asked(9) == (E.BROKER_ID_NOT_REGISTERED, "broker 9 is not registered")
-    assert asked(1) == (E.INVALID_REQUEST, "node 1 runs; stop it first: it hands over what it leads")
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
-    assert asked(1) == (E.INVALID_REQUEST, "node 1 has replicas of 1 partitions; move them to other nodes first")
-    image = node.services.metadata.image
-    gone = [e.DeleteTopic(topic=name, topic_id=topic.topic_id, deleted_ms=1) for name, topic in image.topics.items()]
-    node.services.metadata.change_alone(gone)
-    assert asked(1) == (E.NONE, None)
-    assert sorted(node.services.metadata.image.cluster.nodes()) == [2, 3]
-    assert asked(1)[0] == E.BROKER_ID_NOT_REGISTERED
-
-
-def test_kafka_throttles_a_move_as_its_tool_asks_and_takes_it_back() -> None:
-    """On the node that is asked, and nothing else of a node's settings is changed so."""
-    node = three_nodes()
-    rate = node.services.replication_rate
-
-    def asked(name: str, value: str | None, *, kind: int = 0, broker: str = "2", only_check: bool = False) -> int:
-        change = topics.IncrementalAlterConfigsRequestConfig(name, kind, value)
-        resource = topics.IncrementalAlterConfigsRequestResource(4, broker, [change])
-        told = kafka(node, topics.IncrementalAlterConfigsRequest([resource], validate_only=only_check))
-        return int(told.responses[0].error_code)
-
-    def shown() -> list[str | None]:
-        resource = topics.DescribeConfigsRequestResource(4, "2", [RATE])
-        told = kafka(node, topics.DescribeConfigsRequest([resource]))
-        return [each.value for each in told.results[0].configs]
-
-    assert (asked(RATE, "5000", only_check=True), rate.asked, shown()) == (E.NONE, None, [])
-    assert (asked(RATE, "5000"), rate.bytes_per_second, shown()) == (E.NONE, 5000, ["5000"])
-    assert asked("follower.replication.throttled.rate", "9") == E.NONE
-    assert rate.asked == 5000
-    for wrong in ("0", "-1", "x", str(2**41)):
-        assert asked(RATE, wrong) == E.INVALID_CONFIG
-    assert (
-        asked("log.retention.ms", "5")
-        == asked(RATE, "5", broker="3")
-        == asked(RATE, "5", broker="")
-        == (E.INVALID_REQUEST)
-    )
-    assert asked(RATE, None, kind=1) == E.NONE
-    assert shown() == []
-    alone = topics.AlterConfigsRequest([topics.AlterConfigsRequestResource(4, "2")])
-    assert kafka(node, alone).responses[0].error_code == E.INVALID_REQUEST

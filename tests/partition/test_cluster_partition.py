@@ -16,7 +16,7 @@ from braidlog.partition.hosted import Role
 from braidlog.partition.trim import TO_THE_END
 from braidlog.replication.messages import Complaint, Fetch, Fetched
 from braidlog.replication.ready import Resign
-from braidlog.replication.replicas import ReplicaFetched, SetInSync
+from braidlog.replication.replicas import Replica, ReplicaFetched, SetInSync
 
 
 def reason_of(job: object) -> Reason:
@@ -267,12 +267,34 @@ def test_a_deletion_is_acknowledged_when_the_whole_set_has_followed_it() -> None
 def test_observers_are_served_and_never_counted() -> None:
     peers = Peers()
     partition = peers[1].partition
+    peers[1].append(b"one")
+    peers.carry()
+
+    def refused(message: ReplicaFetched | SetInSync) -> Reason:
+        with pytest.raises(BrokerError) as caught:
+            partition.step(message, 0)
+        return caught.value.reason
+
+    assert refused(SetInSync("mlog-7", in_sync=True)) is Reason.REPLICA_NOT_FOUND
     assert not partition.step(ReplicaFetched("mlog-7", 0), 0).changed
-    with pytest.raises(BrokerError) as caught:
-        partition.step(SetInSync("mlog-7", in_sync=True), 0)
-    assert caught.value.reason is Reason.REPLICA_NOT_FOUND
+    assert refused(SetInSync("mlog-7", in_sync=True)) is Reason.REPLICA_NOT_FOUND, "it has not caught up"
+    assert refused(ReplicaFetched("mlog-7", 2)) is Reason.OFFSET_OUT_OF_RANGE
+    assert not partition.step(ReplicaFetched("mlog-7", 1), 0).changed
+    assert not partition.step(SetInSync("mlog-7", in_sync=True), 0).changed
     assert (partition.replicas.in_sync, partition.replicas.replication_factor) == (["1", "2", "3"], 3)
     assert [each.node for each in partition.replicas.followers] == ["2", "3"]
+    assert partition.replicas.observers == [Replica("mlog-7", 1, in_sync=True)]
+    for number in range(40):
+        partition.step(ReplicaFetched(f"more-{number}", 0), 0)
+    assert [each.node for each in partition.replicas.observers] == [f"more-{number}" for number in range(8, 40)]
+    partition.step(SetInSync("more-39", in_sync=False), 0)
+    assert len(partition.replicas.observers) == 31
+    partition.step(SetInSync("2", in_sync=True), 0)
+    assert refused(SetInSync("2", in_sync=False)) is Reason.REPLICA_NOT_FOUND, "the cluster's nodes leave by themselves"
+    partition.step(ReplicaFetched("2", 0), 0)
+    assert len(partition.replicas.observers) == 31
+    peers.elect(2)
+    assert partition.replicas.observers == []
 
 
 def test_a_marker_settles_when_it_is_committed() -> None:

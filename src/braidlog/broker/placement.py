@@ -74,7 +74,7 @@ class Placement:
         hosted = self._hosting.partition(name, number)
         hosted.require_leader()
         followers = [replica.node for replica in hosted.replicas.followers]
-        if in_sync and node not in followers:
+        if in_sync and node not in followers and self._metadata.image.topic(name).holder:
             self._check_follower(node, followers)
             await self.set_followers(name, sorted([*followers, node]), hosted.replicas.min_in_sync)
         else:

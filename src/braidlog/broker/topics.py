@@ -38,6 +38,8 @@ class Placed(NamedTuple):
     """How many of each; None: as many as usual."""
     nodes: tuple[Nodes, ...] = ()
     """Of each partition, if somebody wants to say so."""
+    first: int | None = None
+    """Who should lead at first, if that node is there."""
 
 
 ANYWHERE = Placed()
@@ -136,7 +138,11 @@ class Topics:
             return ()
         if name in PUBLISHED:
             return ((self.hosting.number,),) * len(numbers)
-        return placed.nodes or place(image.cluster, name, numbers, placed.replicas)
+        places = placed.nodes or place(image.cluster, name, numbers, placed.replicas)
+        if placed.first not in live(image.cluster):
+            return places
+        first = placed.first
+        return tuple((first, *[node for node in nodes if node != first])[: len(nodes)] for nodes in places)
 
     def _check_room(self, image: Image, more: int, by: str) -> None:
         """Refuse partitions beyond what the node, or the principal, may have."""

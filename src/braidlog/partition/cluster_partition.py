@@ -9,7 +9,10 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+import msgspec
+
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.names import node_number
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition, Opener, Role
@@ -48,6 +51,7 @@ log = logging.getLogger("braidlog.partition")
 
 SETTLED_SECONDS_MAX = 60.0
 """How long a marker, or a deletion, may wait for the in-sync set."""
+OBSERVERS_MAX = 32
 NOBODY = -1
 """The token of what nobody waits for."""
 
@@ -111,12 +115,13 @@ class Acknowledgement:
 
 
 class ReplicasShown(observers.ReplicaSet):
-    """The replicas of a partition in the words of a single node's: for whoever shows them. Nothing is changed here."""
+    """The replicas of a partition in the words of a single node's: for whoever shows them. Who counts is not changed here."""
 
     def __init__(self, replicated: ReplicatedPartition) -> None:
         super().__init__(str(replicated.replica.node))
         self._replicated = replicated
         self._assigned: Assigned | None = None
+        self._observers: dict[str, observers.Replica] = {}
 
     def follow(self, replica: Replica) -> None:
         """The metadata may have changed."""
@@ -125,6 +130,8 @@ class ReplicasShown(observers.ReplicaSet):
         self._assigned = replica.assigned
         leader = replica.assignment.leader
         self.leader = "" if leader is None else str(leader)
+        if leader != replica.node:
+            self._observers.clear()
         self.min_in_sync = replica.min_in_sync
         self.version = replica.assignment.partition_epoch
 
@@ -140,6 +147,49 @@ class ReplicasShown(observers.ReplicaSet):
             for node in assignment.replicas
             if node != assignment.leader
         ]
+
+    @property
+    def observers(self) -> list[observers.Replica]:
+        """Who copies the log from outside, as far as it has asked since this node leads; `in_sync`: it has what is committed."""
+        watermark = self.high_watermark
+        return [
+            msgspec.structs.replace(each, in_sync=each.end_offset >= watermark) for each in self._observers.values()
+        ]
+
+    def observed(self, node: str, offset: int, end: int) -> None:
+        """An observer asks from `offset` on. So many are remembered, the ones that asked last."""
+        if offset > end:
+            raise BrokerError(
+                Reason.OFFSET_OUT_OF_RANGE, f"replica {node[:60]!r} claims offset {offset}, the leader ends at {end}"
+            )
+        self._observers.pop(node, None)
+        if not self._is_node(node):
+            self._observers[node] = observers.Replica(node, offset)
+        if len(self._observers) > OBSERVERS_MAX:
+            del self._observers[next(iter(self._observers))]
+
+    def told_in_sync(self, node: str, *, in_sync: bool) -> None:
+        """Somebody says that a node has everything, or has not. Refused if it is not so; nothing is counted by it."""
+        found = next((each for each in (*self.followers, *self.observers) if each.node == node), None)
+        if found is None:
+            raise BrokerError(Reason.REPLICA_NOT_FOUND, f"node {node[:60]!r} has not asked for records here")
+        if self._is_node(node):
+            if found.in_sync != in_sync:
+                raise BrokerError(
+                    Reason.REPLICA_NOT_FOUND,
+                    f"node {node} is {'not ' * in_sync}in sync: the cluster's nodes join and leave the set by themselves",
+                )
+        elif not in_sync:
+            del self._observers[node]
+        elif not found.in_sync:
+            raise BrokerError(
+                Reason.REPLICA_NOT_FOUND,
+                f"observer {node[:60]!r} has what is below {found.end_offset}; below {self.high_watermark} is committed",
+            )
+
+    def _is_node(self, name: str) -> bool:
+        number = node_number(name)
+        return self._assigned is not None and number in self._assigned.assignment.replicas
 
     @property
     def in_sync(self) -> list[str]:
@@ -408,11 +458,11 @@ class ClusterPartition(HostedPartition):
         """Followers are told by the steps."""
 
     def step(self, message: observers.Message, now_ms: int) -> observers.Ready:  # noqa: ARG002 - observers do not count
-        if isinstance(message, observers.SetInSync):
-            raise BrokerError(
-                Reason.REPLICA_NOT_FOUND,
-                f"node {message.node[:60]!r} follows {self} as an observer: the cluster's own nodes alone are in sync",
-            )
+        match message:
+            case observers.ReplicaFetched(node, offset):
+                self._shown.observed(node, offset, self.end_offset)
+            case observers.SetInSync(node, in_sync):
+                self._shown.told_in_sync(node, in_sync=in_sync)
         return observers.Ready((), self.high_watermark, wakes=False)
 
     def _count_replicas(self, log: PartitionLog) -> None:

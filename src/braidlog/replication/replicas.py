@@ -86,6 +86,11 @@ class ReplicaSet:
         return [self._followers[node] for node in sorted(self._followers)]
 
     @property
+    def observers(self) -> list[Replica]:
+        """Those that copy and never count; here every follower does."""
+        return []
+
+    @property
     def in_sync(self) -> list[str]:
         return [self.leader, *(r.node for r in self.followers if r.in_sync)]
 

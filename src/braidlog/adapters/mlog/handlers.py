@@ -12,15 +12,17 @@ from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
 from braidlog.adapters.routing import TO_BE_KNOWN, Route, RoutedAdapter, always, named
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.topics import Placed
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.offsets import Commit, check_group_name
 from braidlog.model.address import Address, show_address
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.names import node_number
 from braidlog.model.record import Record
 from braidlog.partition.append import Acks, Appended
 from braidlog.partition.fetch import OffsetOutOfRange
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.replication.assignment import Assignment
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ServerConnection, frame
@@ -333,13 +335,20 @@ def _committed(services: Services, topic: str, group: str) -> int:
 async def create_topic(
     message: m.CreateTopicRequest, services: Services, conversation: Conversation
 ) -> m.CreateTopicResponse:
-    if message.designated_leader_node_id not in ("", services.placement.node):
+    wanted, by = message.designated_leader_node_id, conversation.principal
+    is_alone = services.routing.is_alone
+    if is_alone and wanted not in ("", services.placement.node):
         raise BrokerError(
             Reason.NOT_LEADER, f"this is node {services.placement.node}, and it creates what it leads itself"
         )
     followers = services.placement.choose_followers(message.replica_count)
-    await services.topics.create(message.topic, 1, followers=followers, by=conversation.principal)
-    return m.CreateTopicResponse(message.topic, tuple(followers) or None)
+    if is_alone:
+        await services.topics.create(message.topic, 1, followers=followers, by=by)
+        return m.CreateTopicResponse(message.topic, tuple(followers) or None)
+    placed = Placed(message.replica_count + 1, first=node_number(wanted))
+    known = (await services.topics.create(message.topic, 1, placed=placed, by=by)).assignments[0]
+    others = [str(node) for node in known.replicas if node != known.leader]
+    return m.CreateTopicResponse(message.topic, tuple(others) or None)
 
 
 async def delete_topic(message: m.DeleteTopicRequest, services: Services, _: Conversation) -> m.DeleteTopicResponse:
@@ -389,12 +398,20 @@ def _topic_info(services: Services, name: str) -> m.TopicInfo:
 
 
 def _replicated_info(services: Services, name: str, known: Assignment) -> m.TopicInfo:
-    """As the metadata has it. How far another node's log reaches is not known here."""
+    """As the metadata has it. A leader knows how far its followers have got, and who observes it; others know their own end."""
     hosted = services.hosting.hosted(name, 0)
-    ends = {services.routing.own_number: UNKNOWN_END if hosted is None else hosted.end_offset}
-    replicas = [m.ReplicaInfo(str(node), node in known.in_sync, ends.get(node, UNKNOWN_END)) for node in known.replicas]
+    ends: dict[str, int] = {}
+    observers: list[m.ReplicaInfo] = []
+    if hosted is not None:
+        if hosted.role is Role.LEADER:
+            ends = {each.node: each.end_offset for each in hosted.replicas.followers}
+            observers = [m.ReplicaInfo(r.node, r.in_sync, r.end_offset) for r in hosted.replicas.observers]
+        ends[str(services.routing.own_number)] = hosted.end_offset
+    replicas = [
+        m.ReplicaInfo(str(node), node in known.in_sync, ends.get(str(node), UNKNOWN_END)) for node in known.replicas
+    ]
     leader = "" if known.leader is None else str(known.leader)
-    return m.TopicInfo(name, leader, known.leader_epoch, tuple(replicas))
+    return m.TopicInfo(name, leader, known.leader_epoch, (*replicas, *observers))
 
 
 # -- the table -----------------------------------------------------------------------------------------------------
