@@ -165,3 +165,36 @@ def test_a_node_is_removed_once_it_is_fenced_and_holds_nothing() -> None:
     assert sorted(image.cluster.nodes()) == [1, 2]
     with pytest.raises(BrokerError, match="broker 3 is not registered"):
         image.check(gone)
+
+
+def test_an_event_is_proposed_once_every_node_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Node 3 is of an older version, and fenced: it counts until it is removed."""
+    monkeypatch.setattr(e, "SINCE", {e.SetUser: 2})
+    image = first()
+    for number in (1, 2):
+        newer = msgspec.structs.replace(registered(number, 2), versions=(1, 2))
+        image.check_all([newer])
+        image.apply(newer)
+    image.apply(e.FenceNode(node=3, incarnation=1))
+    wanted = [e.IdBlock(taken=5_000), e.SetUser(user="u", credentials={})]
+    with pytest.raises(
+        BrokerError, match=r"needs cluster version 2, which node 3 does not know: upgrade it first"
+    ) as caught:
+        image.check_all(wanted)
+    assert caught.value.reason is Reason.VERSION_CONFLICT
+    image.check_all(wanted[:1])
+    image.apply(e.RemoveNode(node_id="3"))
+    image.check_all(wanted)
+    for event in wanted:
+        image.apply(event)
+    assert image.copy().cluster.version == 2
+
+
+def test_a_node_that_cannot_follow_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = first()
+    with pytest.raises(BrokerError, match="can follow cluster versions 2 to 3, and this cluster is at 1"):
+        image.check(msgspec.structs.replace(registered(4, 5), versions=(2, 3)))
+    monkeypatch.setattr(e, "SINCE", {e.SetUser: 2})
+    image.apply(e.SetUser(user="u", credentials={}))
+    with pytest.raises(BrokerError, match="start it with a braidlog that knows 2"):
+        image.check(registered(4, 5))

@@ -47,3 +47,11 @@ def test_entries_of_the_first_version_make_the_same_image() -> None:
 def test_an_image_of_a_later_version_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="later version"):
         decode_image(b'{"version":99}')
+
+
+def test_an_image_that_needs_a_later_cluster_version_is_refused() -> None:
+    """Its events are gone, and what this version would not know of them is in it."""
+    image = Image()
+    image.cluster.version = e.CLUSTER_VERSION + 1
+    with pytest.raises(msgspec.ValidationError, match="upgrade this node"):
+        decode_image(msgspec.json.encode(image))

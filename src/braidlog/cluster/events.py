@@ -17,8 +17,9 @@ from braidlog.replication.assignment import Assignment, Nodes, SetChange
 from braidlog.replication.registration import Life
 
 FIRST_LEADER_EPOCH = 1
+FIRST_VERSION: Final = 1
 CLUSTER_VERSION: Final = 1
-"""Which events there are. An event of a later version is written once all nodes of a cluster can follow it."""
+"""Up to which version this program knows the events there are. One of a later version is written once all nodes know it."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,6 +262,8 @@ EVENTS: Final[dict[int, type[Event]]] = {
     114: SetQuota,
     115: DrainNode,
 }
+SINCE: Final[dict[type[Event], int]] = {}
+"""The cluster version that an event came with, if that is not the first."""
 _NUMBERS: Final = {event: number for number, event in EVENTS.items()}
 
 
@@ -269,6 +272,10 @@ class Envelope(msgspec.Struct, frozen=True):
 
     event_type: int
     data: msgspec.Raw
+
+
+def version_of(event: Event) -> int:
+    return SINCE.get(type(event), FIRST_VERSION)
 
 
 def pack(events: Sequence[Event]) -> list[Envelope]:
@@ -281,6 +288,9 @@ def unpack(envelopes: Sequence[Envelope]) -> list[Event]:
     for envelope in envelopes:
         kind = EVENTS.get(envelope.event_type)
         if kind is None:
-            raise msgspec.ValidationError(f"metadata event {envelope.event_type} was written by a later version")
+            raise msgspec.ValidationError(
+                f"event {envelope.event_type} was written by a later version of braidlog; this one knows cluster version "
+                f"{CLUSTER_VERSION}, and stops before it: upgrade this node"
+            )
         found.append(msgspec.json.decode(envelope.data, type=kind))
     return found

@@ -108,7 +108,8 @@ class Image(msgspec.Struct):
         return topic.assignments[number]
 
     def check_all(self, events: Sequence[Event]) -> None:
-        """Refuse a list of which some event would not make sense after those before it."""
+        """Refuse a list of which some event would not make sense after those before it, or is not known to all nodes."""
+        membership.check_versions(self.cluster, events)
         trial = self.copy() if len(events) > 1 else self
         for event in events:
             trial.check(event)
@@ -295,11 +296,15 @@ class Image(msgspec.Struct):
 
     # -- apply: never refuses ----------------------------------------------------------------------------------
 
-    @singledispatchmethod
     def apply(self, event: Event) -> None:
+        self.cluster.version = max(self.cluster.version, e.version_of(event))
+        self._apply(event)
+
+    @singledispatchmethod
+    def _apply(self, event: Event) -> None:
         raise AssertionError(f"cannot apply {type(event).__name__}")
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.CreateTopic) -> None:
         holder = "" if event.placement else event.replicas[0]
         self.topics[event.topic] = Topic(
@@ -321,7 +326,7 @@ class Image(msgspec.Struct):
             return held_alone(holder, count, leader_epoch)
         return placed(placement, self.cluster.nodes(), leader_epoch)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.DeleteTopic) -> None:
         del self.topics[event.topic]
         self.deleted = {
@@ -330,17 +335,17 @@ class Image(msgspec.Struct):
         self.deleted[event.topic_id] = event.deleted_ms
         self.made.pop(event.topic_id, None)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.AlterTopic) -> None:
         self.topics[event.topic] = self.topics[event.topic].altered(event.settings)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.AddPartitions) -> None:
         topic = self.topics[event.topic]
         added = self._first(topic.holder, event.placement, event.partitions - topic.partitions, e.FIRST_LEADER_EPOCH)
         self.topics[event.topic] = msgspec.structs.replace(topic, assignments=topic.assignments + added)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.PlaceTopic) -> None:
         topic = self.topics[event.topic]
         self.topics[event.topic] = topic.followed_by(event.replicas, event.min_in_sync)
@@ -348,14 +353,14 @@ class Image(msgspec.Struct):
             made = self.made.get(topic.topic_id, {})
             self.made[topic.topic_id] = {node: count for node, count in made.items() if node in event.replicas}
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.ChangeLeader) -> None:
         leader = self._number(event.topic, event.leader_id)
         self._change(
             event, lambda known: msgspec.structs.replace(known.led_by(leader), leader_epoch=event.leader_epoch)
         )
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.ChangeInSync) -> None:
         node = self._number(event.topic, event.replica_id)
         known = self.topics[event.topic].assignments[event.partition]
@@ -370,43 +375,43 @@ class Image(msgspec.Struct):
         min_in_sync = self.topics[event.topic].min_in_sync
         self._change(event, lambda known: sets.with_change(known, change, min_in_sync))
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.AddNode) -> None:
         self.nodes[event.node_id] = Node(event.addr, event.epoch)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.RemoveNode) -> None:
         self.nodes.pop(event.node_id, None)
         self.cluster.members.pop(event.node_id, None)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.FolderMade) -> None:
         self.made[event.topic_id] = {**self.made.get(event.topic_id, {}), event.node_id: event.partitions}
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.IdBlock) -> None:
         self.ids_taken = event.taken
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.SetUser) -> None:
         self.users[event.user] = event.credentials
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.DropUser) -> None:
         del self.users[event.user]
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.AddRule) -> None:
         rule = Rule(**msgspec.structs.asdict(event))
         if rule not in self.rules:
             self.rules.append(rule)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.DropRule) -> None:
         rule = Rule(**msgspec.structs.asdict(event))
         self.rules = [each for each in self.rules if each != rule]
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.RegisterNode) -> None:
         before = self.cluster.member(event.node)
         membership.register(self.cluster, event)
@@ -414,28 +419,28 @@ class Image(msgspec.Struct):
         for name, topic in self.topics.items():
             self.topics[name] = membership.rejoined(topic, event, before, nodes)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.FenceNode) -> None:
         membership.fence(self.cluster, event)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.DrainNode) -> None:
         membership.drain(self.cluster, event)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.AssignPartition) -> None:
         self._change(event, lambda _: event.after)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.ChangeSet) -> None:
         self._change_set(event, event.change)
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.ResignReplica) -> None:
         nodes = self.cluster.nodes()
         self._change(event, lambda known: election.resigned(known, event.node, nodes))
 
-    @apply.register
+    @_apply.register
     def _(self, event: e.SetQuota) -> None:
         rates, key = self._rates_of(event)
         if event.rates:

@@ -3,9 +3,19 @@
 Knows: who registered, who is fenced or drains. Refuses to know: who proposes, and when. Pure.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
-from braidlog.cluster.events import CLUSTER_VERSION, DrainNode, FenceNode, RegisterNode
+from braidlog.cluster.events import (
+    CLUSTER_VERSION,
+    FIRST_VERSION,
+    DrainNode,
+    Event,
+    FenceNode,
+    RegisterNode,
+    version_of,
+)
 from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication import election, registration
@@ -34,9 +44,11 @@ class Membership(msgspec.Struct):
 
     members: dict[str, Member] = {}
     """By number: keys are written in order, which JSON can do with text only."""
+    version: int = FIRST_VERSION
+    """The latest of those that the events so far came with: who does not know it cannot follow."""
 
     def copy(self) -> "Membership":
-        return Membership(dict(self.members))
+        return Membership(dict(self.members), self.version)
 
     def member(self, node: int) -> Member | None:
         return self.members.get(str(node))
@@ -59,6 +71,25 @@ def check_registration(known: Membership, event: RegisterNode) -> None:
     before = known.member(event.node)
     if before is not None and event.incarnation <= before.registered.incarnation:
         raise stale(f"node {event.node} is registered as incarnation {before.registered.incarnation}")
+    oldest, latest = event.versions
+    if not oldest <= known.version <= latest:
+        raise BrokerError(
+            Reason.VERSION_CONFLICT,
+            f"node {event.node} can follow cluster versions {oldest} to {latest}, and this cluster is at {known.version}: "
+            f"start it with a braidlog that knows {known.version}",
+        )
+
+
+def check_versions(known: Membership, events: Sequence[Event]) -> None:
+    """A node that is fenced may come back, and reads on where it stopped: it counts until it is removed."""
+    needed = max(map(version_of, events), default=FIRST_VERSION)
+    behind = [number for number, member in sorted(known.members.items()) if member.versions[1] < needed]
+    if behind:
+        raise BrokerError(
+            Reason.VERSION_CONFLICT,
+            f"this change needs cluster version {needed}, which node {', '.join(behind)} does not know: upgrade it first, or "
+            f"remove it if it is gone for good (braid cluster remove {behind[0]})",
+        )
 
 
 def check_incarnation(known: Membership, event: FenceNode | DrainNode) -> None:

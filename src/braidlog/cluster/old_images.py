@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from braidlog.cluster.events import CLUSTER_VERSION
 from braidlog.cluster.image import IMAGE_VERSION, Image
 from braidlog.cluster.topic import held_alone
 
@@ -22,7 +23,12 @@ def decode_image(data: bytes) -> Image:
         return msgspec.convert(_from_first(msgspec.json.decode(data)), Image)
     if version != IMAGE_VERSION:
         raise msgspec.ValidationError(f"an image of version {version} was written by a later version of braidlog")
-    return msgspec.json.decode(data, type=Image)
+    image = msgspec.json.decode(data, type=Image)
+    if image.cluster.version > CLUSTER_VERSION:
+        raise msgspec.ValidationError(
+            f"it is of cluster version {image.cluster.version}, and this braidlog knows {CLUSTER_VERSION}: upgrade this node"
+        )
+    return image
 
 
 def _from_first(old: dict[str, Any]) -> dict[str, Any]:

@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from random import Random
 
+import msgspec
 import pytest
 from tests.model.manual_world import Job, ManualWorld
 
-from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Keys
+from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Head, Keys, Written, digest
 from braidlog.cluster.etcd.port import EtcdRefusedError, Put
 from braidlog.cluster.etcd.position import Position
 from braidlog.cluster.etcd.store import COMPACT_TICKS, TICK_SECONDS, EtcdStore
-from braidlog.cluster.events import AddNode, Event, IdBlock
+from braidlog.cluster.events import AddNode, Envelope, Event, IdBlock
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.producer_ids import ProducerIds
@@ -221,6 +222,26 @@ def test_an_etcd_that_was_set_back_is_refused(back: int) -> None:
     node.client.etcd = older.etcd  # the members were replaced under a running node
     with pytest.raises(StorageFault, match="set back"):
         cluster.run(node.store.propose([IdBlock(taken=10_000)], after=4), ms=1_000)
+
+
+def test_a_node_stops_before_an_entry_that_it_does_not_know() -> None:
+    """Written by a later version, after one that it knows: that one is not acted on either until the node is upgraded."""
+    cluster = Cluster()
+    node = Node(cluster, "1")
+    cluster.run(node.metadata.change(next_block))
+    image, position = node.metadata.image.copy(), node.store.position
+    keys = Keys(PREFIX)
+    value = msgspec.json.encode(Written(2, "9", "n", position.digest, [Envelope(999, msgspec.Raw(b"{}"))]))
+    head = msgspec.json.encode(Head("c1", 2, digest(value)))
+    cluster.run(ModelClient(cluster.etcd).write([Put(keys.event(2), value), Put(keys.head, head)]))
+    unknown = r"entry 2 .* event 999 was written by a later version .* upgrade this node"
+    with pytest.raises(StorageFault, match=unknown):
+        node.jobs[0].result()
+    with pytest.raises(StorageFault, match=unknown):
+        cluster.run(node.metadata.change(next_block))
+    assert (node.metadata.image, node.metadata.seq, node.store.position) == (image, 1, position)
+    with pytest.raises(StorageFault, match=unknown):
+        Node(cluster, "1", known=position)
 
 
 def test_another_cluster_is_refused() -> None:
