@@ -1,6 +1,9 @@
 """A partition that several nodes hold: what producers and readers are told, through changes of leaders, sets and disks."""
 
 import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -17,6 +20,28 @@ from braidlog.partition.trim import TO_THE_END
 from braidlog.replication.messages import Complaint, Fetch, Fetched
 from braidlog.replication.ready import Resign
 from braidlog.replication.replicas import Replica, ReplicaFetched, SetInSync
+
+T = TypeVar("T")
+
+
+@contextmanager
+def slow_disk(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing that is done beside the loop is done before the end of this."""
+    held = []
+    blocking = peers.world.blocking
+
+    async def slow(work: Callable[[], T]) -> T:
+        wakeup = peers.world.wakeup()
+        held.append(wakeup)
+        await wakeup.wait(3_600)
+        return await blocking(work)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(peers.world, "blocking", slow)
+        yield
+    for each in held:
+        each.wake()
+    peers.carry()
 
 
 def reason_of(job: object) -> Reason:
@@ -162,6 +187,7 @@ def test_a_batch_that_was_bent_on_the_way_is_asked_for_again_and_complained_abou
         bent = msgspec.structs.replace(answer.batches[0], records=records[:-1] + bytes([records[-1] ^ 1]))
         peers.under_way.clear()
         peers[3].partition.tell(msgspec.structs.replace(answer, batches=(bent,)))
+        peers[3].begin()
         (again,) = peers.under_way
         assert peers[3].partition.end_offset == 0
         if isinstance(again[2], Fetch):
@@ -328,3 +354,90 @@ def test_a_node_whose_number_was_taken_is_told() -> None:
     peers[1].incarnation = 10
     peers.assign(peers.assignment.changed())
     assert peers[1].is_replaced
+
+
+def parted() -> Peers:
+    """Node 1 has led, and has a record that nobody else has."""
+    peers = Peers()
+    peers.away = {2, 3}
+    peers[1].append(b"lost")
+    peers.carry()
+    peers.under_way.clear()
+    peers.away = set()
+    return peers
+
+
+def test_a_follower_cuts_its_log_beside_the_loop_and_what_comes_meanwhile_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peers = parted()
+    before = len(peers[1].disk.operations)
+    with slow_disk(peers, monkeypatch):
+        peers.elect(2)
+        kept = peers[2].append(b"kept")
+        peers.carry()
+        assert (len(peers[1].disk.operations), peers[1].partition.end_offset) == (before, 1)
+        peers.elect(3)
+        peers.tick()
+        assert peers[1].partition.replicated.replica.epoch == 2, "the third epoch waits for the cut"
+    assert peers[1].partition.leader_epoch == 3
+    peers.tick()
+    assert reason_of(kept) is Reason.NOT_LEADER
+    last = peers[3].append(b"last")
+    peers.carry()
+    assert last.is_done
+    assert peers[1].values() == peers[3].values()
+    assert peers[1].values()[-1] == b"last"
+
+
+def test_a_node_that_registers_anew_while_its_log_is_cut_goes_on_with_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peers = parted()
+    with slow_disk(peers, monkeypatch):
+        peers.elect(2)
+        peers[1].incarnation = 9
+        peers[1].partition.registered_as(9)
+        peers.carry()
+        assert peers[1].partition.end_offset == 1
+        said: list[object] = []
+        monkeypatch.setattr(peers[1], "send", lambda *message: said.append(message))
+    assert not said, "nothing for the life before"
+    monkeypatch.undo()
+    replica = peers[1].partition.replicated.replica
+    assert (replica.log.end, replica.log.durable, peers[1].partition.end_offset) == (0, 0, 0)
+    peers.assign(peers.assignment.changed())
+    kept = peers[2].append(b"kept")
+    peers.carry()
+    assert kept.is_done
+    assert peers[1].values() == [b"kept"]
+
+
+def test_an_epoch_that_was_begun_for_records_that_never_came_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = Peers()
+    monkeypatch.setattr(peers[3], "is_slow_to_begin", True)
+    peers[1].append(b"x")
+    peers.carry()
+    peers[3].partition.registered_as(9)
+    peers[3].begin()
+    log, replica = peers[3].partition.log, peers[3].partition.replicated.replica
+    assert (log.end_offset, log.state.epochs.entries()) == (0, [(1, 0)])
+    assert replica.log.epochs == ((1, 0),)
+
+
+def test_records_of_several_epochs_are_taken_epoch_by_epoch() -> None:
+    peers = Peers()
+    peers.away = {3}
+    peers.assign(peers.assignment.changed(in_sync=(1, 2)))
+    for leader, value in ((1, b"one"), (2, b"two"), (1, b"three")):
+        peers.elect(leader)
+        peers[leader].append(value)
+        peers.carry()
+    peers.away = set()
+    peers.assign(peers.assignment)
+    peers.tick()
+    logs = [peers[each].partition.log for each in (1, 2, 3)]
+    assert [each.end_offset for each in logs] == [3, 3, 3]
+    assert logs[2].read(0, 1_000) == logs[0].read(0, 1_000)
+    assert logs[2].state.epochs.entries() == logs[0].state.epochs.entries() == [(2, 0), (3, 1), (4, 2)]
+    assert peers[3].partition.replicated.replica.log.epochs == ((2, 0), (3, 1), (4, 2))

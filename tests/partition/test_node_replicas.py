@@ -175,10 +175,11 @@ class Cluster:
             self.world.settle()
             while self.under_way:
                 is_quiet = False
-                sender, to, key, message = self.under_way.popleft()
-                receiver = self.nodes[to]
-                if sender.is_alive and receiver.is_alive:
-                    receiver.replicas.received(sender.number, key, message)
+                for _ in range(len(self.under_way)):  # all that was said by then arrives in one turn of the loop
+                    sender, to, key, message = self.under_way.popleft()
+                    receiver = self.nodes[to]
+                    if sender.is_alive and receiver.is_alive:
+                        receiver.replicas.received(sender.number, key, message)
                 self.world.settle()
 
     def pass_time(self, ms: int = 1_000) -> None:
@@ -258,6 +259,22 @@ def test_epochs_of_many_partitions_begin_with_one_save(monkeypatch: pytest.Monke
     assert all(cluster[2].partition(each).role is Role.LEADER for each in range(0, 20, 2))
     synced = [each for each in cluster[2].disk.operations[before:] if each.kind == "sync"]
     assert len(synced) < 10, "less than one for each of ten"
+
+
+def test_followers_save_the_epochs_of_what_they_copy_together() -> None:
+    cluster = Cluster(partitions=20)
+    disk = cluster[2].disk
+    before = len(disk.operations)
+    batch = batch_of(b"x")
+    jobs = [
+        cluster.world.spawn(cluster[1].append_service.append("a", each, batch, acks=Acks.ALL, timeout_ms=60_000))
+        for each in range(0, 20, 2)
+    ]
+    cluster.settle()
+    assert all(job.is_done for job in jobs)
+    saved = [each.path.rpartition("/")[2] for each in disk.operations[before:] if each.kind == "sync"]
+    assert 0 < len([each for each in saved if each.startswith("epochs.")]) < 10, "less than one for each of ten"
+    assert len([each for each in saved if each.startswith("state.")]) == 10, "the first checkpoint of each segment"
 
 
 def test_changes_of_sets_are_gathered_into_one_entry() -> None:

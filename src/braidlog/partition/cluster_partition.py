@@ -1,6 +1,7 @@
 """A partition that several nodes hold, as this node hosts it: what it is follows from the steps of its replica.
 
-Knows: who waits for an outcome of a step, and that messages wait while an epoch begins. Refuses to know: sockets, the metadata.
+Knows: who waits for an outcome of a step, and that messages wait while an epoch begins or the log is cut. Refuses to know:
+sockets, the metadata.
 Invariants: it is shown as led only once its epoch is durable; whoever waits began in one epoch, and no other answers him; what
 was computed from records that are cut is dropped before anybody reads again.
 """
@@ -16,7 +17,7 @@ from braidlog.model.names import node_number
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition, Opener, Role
-from braidlog.partition.replicated import Marker, Produced, ReplicatedPartition
+from braidlog.partition.replicated import Marker, Persist, Produced, Refused, ReplicatedPartition
 from braidlog.replication import replicas as observers
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import (
@@ -29,6 +30,7 @@ from braidlog.replication.messages import (
     DeleteBelow,
     EpochBegun,
     Fetch,
+    Fetched,
     Message,
     Synced,
     Tick,
@@ -234,10 +236,10 @@ class ClusterPartition(HostedPartition):
         self._pending: dict[int, Acknowledgement] = {}
         self._tokens = 0
         self._inbox: list[Message] | None = None
-        """What came while an epoch begins, on a thread: nothing may be written meanwhile."""
+        """What came while an epoch begins, or the log is cut, on a thread: nothing may be written meanwhile."""
         self._is_syncing = False
         self.replicated = ReplicatedPartition(
-            opened, node.number, self, flush_on_ack=opened.settings.flush is Flush.ACK
+            opened, node.number, self, flush_on_ack=opened.settings.flush is Flush.ACK, apart=self._apart
         )
         self._shown = ReplicasShown(self.replicated)
         super().__init__(topic, number, opened, self._shown, opener, role=Role.FOLLOWER, epoch=0)
@@ -247,7 +249,7 @@ class ClusterPartition(HostedPartition):
     # -- what happens to it ------------------------------------------------------------------------------------
 
     def tell(self, message: Message) -> None:
-        """Take a message in; one that comes while an epoch begins waits until it has."""
+        """Take a message in; one that comes while something is written beside the loop waits until it is."""
         if self.is_gone:
             return
         if self._inbox is not None:
@@ -255,6 +257,12 @@ class ClusterPartition(HostedPartition):
                 self._inbox.append(message)
             return
         replicated = self.replicated
+        if isinstance(message, Fetched):
+            message = replicated.up_to_next_epoch(message)
+            if (epoch := replicated.epoch_to_begin(message)) is not None:
+                self.begin_epoch(epoch)
+                self._inbox = [message]
+                return
         end = replicated.log.end_offset
         try:
             replicated.tell(message)
@@ -274,7 +282,7 @@ class ClusterPartition(HostedPartition):
     def registered_as(self, incarnation: int) -> None:
         """The node is another one for its cluster from now on: what was asked of the one before is not answered by it."""
         self.replicated.replica = self.replicated.replica.registered_as(incarnation)
-        if self._inbox is not None:  # an epoch is still being written, on a thread
+        if self._inbox is not None:  # something is still being written, on a thread
             self._inbox = []
         self._fail_all()
         self._show()
@@ -290,8 +298,9 @@ class ClusterPartition(HostedPartition):
 
     def tick(self) -> None:
         """Time has passed. A log that has stopped by itself (a failed sync, damage that was found) is noticed here."""
-        is_new = self.replicated.is_damaged and not self.replicated.replica.is_damaged
-        self.tell(Damaged() if is_new else Tick())
+        if self._inbox is None:
+            is_new = self.replicated.is_damaged and not self.replicated.replica.is_damaged
+            self.tell(Damaged() if is_new else Tick())
 
     # -- what its clients ask for ------------------------------------------------------------------------------
 
@@ -393,7 +402,7 @@ class ClusterPartition(HostedPartition):
             self._node.world.sync_soon(self.replicated.log, self._synced)
 
     def _synced(self) -> None:
-        """Cuts are made on the loop, so what the log says now is about the records that it has now."""
+        """A cut that is under way has made durable what it leaves: what the log says now is true of that, too."""
         self._is_syncing = False
         log, replica = self.replicated.log, self.replicated.replica
         self.tell(Synced(log.durable_offset, replica.log.cuts))
@@ -406,10 +415,34 @@ class ClusterPartition(HostedPartition):
 
     def epoch_begun(self, epoch: int, fault: StorageFault | None) -> None:
         """The epoch is durable, or cannot be."""
+        replicated = self.replicated
+        if isinstance(replicated.replica.role, Leader):
+            self._go_on(EpochBegun(epoch) if fault is None else Damaged())
+            return
+        if fault is None:
+            replicated.epoch_is_there()
+        else:  # there may have been no room: the records are asked for again
+            self._inbox = [each for each in self._inbox or () if not isinstance(each, Fetched)]
+        self._go_on(*([Damaged()] if replicated.is_damaged and not replicated.replica.is_damaged else []))
+
+    def _go_on(self, *first: Message) -> None:
+        """Nothing is written beside the loop any more: take in what came meanwhile."""
         held, self._inbox = self._inbox or (), None
-        self.tell(EpochBegun(epoch) if fault is None else Damaged())
-        for message in held:
+        for message in (*first, *held):
             self.tell(message)
+
+    def _apart(self, persist: Persist, then: Callable[[Refused | None], None]) -> None:
+        self._inbox = []
+
+        async def do() -> None:
+            error = await self._node.world.blocking(persist)
+            if not self.is_gone:
+                then(error)
+                self._show()
+                self._node.world.appended(self.replicated.log)
+                self._go_on()
+
+        self._node.spawn(do(), f"cut {self}")
 
     def beside(self, work: Callable[[], Message | None]) -> None:
         async def do() -> None:

@@ -6,7 +6,8 @@ persists is done before anything of that step is sent, and told to those who wai
 committed, and keeps it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -37,6 +38,7 @@ from braidlog.replication.ready import (
     Effect,
     Failed,
     ProposeChange,
+    Ready,
     Resign,
     Respond,
     RestartAt,
@@ -52,6 +54,21 @@ from braidlog.storage.partition import Appended, PartitionLog
 
 ANSWER_BYTES_MAX = 1024 * 1024
 Buffer = bytes | bytearray | memoryview
+Refused = BrokerError | ProtocolError | StorageFault
+"""Why the log did not take what it was to take."""
+Persist = Callable[[], Refused | None]
+Apart = Callable[[Persist, Callable[[Refused | None], None]], None]
+"""apart(persist, then): do something that takes a disk long, and then, on the loop, what follows from it. Nothing may be told to
+the replica in between."""
+
+
+def at_once(persist: Persist, then: Callable[[Refused | None], None]) -> None:
+    """For whoever may wait."""
+    then(persist())
+
+
+ON_DISK = (Write, Truncate, CopyAnew, RestartAt, Trim)
+"""What is done to the log itself; all else is asked of others."""
 
 
 class Produced(NamedTuple):
@@ -111,8 +128,11 @@ class ReplicaPort(Protocol):
 class ReplicatedPartition:
     """A `Replica` over a real log that was just opened. Everything that happens to it comes in by `tell` and `append`."""
 
-    def __init__(self, log: PartitionLog, node: int, port: ReplicaPort, *, flush_on_ack: bool) -> None:
+    def __init__(
+        self, log: PartitionLog, node: int, port: ReplicaPort, *, flush_on_ack: bool, apart: Apart = at_once
+    ) -> None:
         self.log = log
+        self._apart = apart
         self.replica: Replica = opened(node, UNREGISTERED, summary_of(log), log.replicate(), flush_on_ack=flush_on_ack)
         if log.damages:
             self.replica = self.replica.now(is_damaged=True)
@@ -133,10 +153,44 @@ class ReplicatedPartition:
         self._take_common_end(message)
         before = self.replica
         self.replica, ready = step(before, message, self._port.now_ms())
+        if isinstance(self.replica.role, Leader) or not any(map(self._is_slow, ready.persist)):
+            self._finish(before, message, ready, self._persisted(ready.persist))
+            return
+        on_disk = [each for each in ready.persist if isinstance(each, ON_DISK)]
+        rest = msgspec.structs.replace(
+            ready, persist=tuple(each for each in ready.persist if not isinstance(each, ON_DISK))
+        )
+        self._apart(partial(self._persisted, on_disk), partial(self._finish_rest, before, message, rest))
+
+    def _is_slow(self, effect: Effect) -> bool:
+        """Whether something is synced, and more than once. A leader writes nothing of the kind but what it is told to delete."""
+        match effect:
+            case Write(batch):
+                is_inside = batch.base < self.log.end_offset and not batch.is_empty
+                return is_inside or batch.epoch != self.log.state.epochs.latest
+            case Truncate() | CopyAnew() | RestartAt() | Trim():
+                return True
+        return False
+
+    def _persisted(self, effects: Iterable[Effect]) -> Refused | None:
         try:
-            for effect in ready.persist:
+            for effect in effects:
                 self._persist(effect)
         except (BrokerError, ProtocolError, StorageFault) as error:
+            return error
+        return None
+
+    def _finish_rest(self, before: Replica, message: Message, rest: Ready, error: Refused | None) -> None:
+        if self.replica.incarnation == before.incarnation:
+            self._finish(before, message, rest, error or self._persisted(rest.persist))
+            return
+        # Another life of the node has begun meanwhile, over what is in the log now. Nothing is said for the one before.
+        self.replica = self.replica.now(log=self._summed_up(self.replica))
+        for outcome in rest.apply:
+            self._port.outcome(outcome)
+
+    def _finish(self, before: Replica, message: Message, ready: Ready, error: Refused | None) -> None:
+        if error is not None:
             # What was to be sent, and to be told, relies on what could not be written.
             self._not_written(before, message, error)
             return
@@ -145,6 +199,29 @@ class ReplicatedPartition:
             self._send(each)
         for outcome in ready.apply:
             self._port.outcome(outcome)
+
+    # -- the epochs of a leader's records ----------------------------------------------------------------------
+
+    def up_to_next_epoch(self, answer: Fetched) -> Fetched:
+        """The batches of one epoch: those of the next are asked for once more; its beginning is saved before, with others'."""
+        new = [each for each in answer.batches if each.end > self.log.end_offset]
+        if not new or new[-1].epoch == new[0].epoch:
+            return answer
+        return msgspec.structs.replace(answer, batches=tuple(each for each in new if each.epoch == new[0].epoch))
+
+    def epoch_to_begin(self, answer: Fetched) -> int | None:
+        """The epoch that begins at the end of the log with what a leader sent; None: no epoch does."""
+        role, log = self.replica.role, self.log
+        if not isinstance(role, Follower) or not follower.is_for_my_question(role, answer) or self.is_damaged:
+            return None
+        first = next((each for each in answer.batches if each.end > log.end_offset), None)
+        is_new = first is not None and first.base == log.end_offset and first.epoch > log.state.epochs.latest
+        return first.epoch if first is not None and is_new else None
+
+    def epoch_is_there(self) -> None:
+        """An epoch was begun in the log, for records that are to follow: its history is another from now on."""
+        epochs = tuple(self.log.state.epochs.entries())
+        self.replica = self.replica.now(log=msgspec.structs.replace(self.replica.log, epochs=epochs))
 
     @property
     def is_damaged(self) -> bool:
@@ -157,14 +234,16 @@ class ReplicatedPartition:
             pass  # it is being closed
         return False
 
+    def _summed_up(self, replica: Replica) -> LogSummary:
+        return msgspec.structs.replace(summary_of(self.log), cuts=replica.log.cuts + 1)
+
     def _not_written(self, before: Replica, message: Message, error: Exception) -> None:
         """Take the step back, and say what is wrong with the log, or with what a leader sent."""
         if isinstance(message, Append):
             self.replica = before
         else:
             # Some of a leader's batches may have been written, and others not.
-            log = msgspec.structs.replace(summary_of(self.log), cuts=before.log.cuts + 1)
-            self.replica = before.now(log=log)
+            self.replica = before.now(log=self._summed_up(before), flush_on_ack=self.replica.flush_on_ack)
         if self.is_damaged:
             self.tell(Damaged())
         if isinstance(message, Append):
